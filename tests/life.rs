@@ -32,6 +32,8 @@ mod networks;
 mod nominations;
 #[path = "life/notices.rs"]
 mod notices;
+#[path = "life/pinning.rs"]
+mod pinning;
 #[path = "life/placeholder.rs"]
 mod placeholder;
 #[cfg(debug_assertions)]

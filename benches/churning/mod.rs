@@ -236,6 +236,7 @@ impl Model {
             token: "abcdef".to_owned(),
             created: now,
             addresses: BTreeMap::new(),
+            cpus: pve_autoscaler::model::cpus::CpuSet::new(),
         };
         let mark = Shared::from(mark);
         let vm = Vm {

@@ -315,6 +315,7 @@ impl World {
             token: format!("{vmid:0>6}"),
             created: NOW - Span::minutes(24 * 60),
             addresses: BTreeMap::new(),
+            cpus: pve_autoscaler::model::cpus::CpuSet::new(),
         };
         let mark = Shared::from(mark);
         let kind = &self.policy.instance_types["type-0000"];

@@ -208,6 +208,7 @@ mod tests {
             token: "abcdef".into(),
             created: Time(0),
             addresses: BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
         }
     }
 

@@ -413,6 +413,7 @@ impl RegionWatcher {
         let scarce = Scarce {
             addresses: pools.any(|(_, pool)| !pool.networks.is_empty()),
             devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
+            cpus: self.settings.policy.pins_in(&self.name),
         };
         let counting = counting.unwrap_or_default();
         self.strangers
@@ -482,6 +483,10 @@ impl RegionWatcher {
                 .as_ref()
                 .filter(|_| guest.kind == GuestKind::Qemu)
                 .map(|promise| promise.devices.clone()),
+            pins: promise
+                .as_ref()
+                .filter(|_| guest.kind == GuestKind::Qemu)
+                .and_then(|promise| promise.pins.clone()),
             addresses: promise.map(|promise| promise.addresses).or_else(|| {
                 let gone = !online(resources, &guest.host);
                 self.strangers

@@ -10,6 +10,7 @@ use crate::agent::executor::Wait;
 use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
+use crate::model::cpus::CpuSet;
 use crate::model::foreign::ForeignText;
 use crate::model::network::Family;
 use crate::model::region::{Busy, Failure, Machine, Step};
@@ -81,6 +82,9 @@ pub struct MachineStatus {
     pub region: Arc<str>,
     /// Its host.
     pub host: Arc<str>,
+    /// The CPUs of its host that it has for itself; absent where it runs on any.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub cpus: CpuSet,
     /// Its VMID.
     pub vmid: u32,
     /// Its node.
@@ -258,6 +262,7 @@ fn machine_status(
         instance_type: machine.mark.instance_type.clone(),
         region: machine.region.clone(),
         host: machine.host.clone(),
+        cpus: machine.mark.cpus.clone(),
         vmid: machine.mark.vmid,
         node: machine.node.clone(),
         step: machine.step,

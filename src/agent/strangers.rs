@@ -3,7 +3,7 @@
 //! `/cluster/resources` shows neither whether a guest starts with its host nor what ballooning leaves it: each guest of
 //! which that counts is read by itself, once, and then when it seems to have changed or the last reading is old. What was not
 //! read counts in full: a guest that is off as one that starts with its host, one that runs with all its memory.
-//! Which PCI devices it has is not known until it was read.
+//! Which PCI devices and CPUs it has is not known until it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -54,6 +54,8 @@ pub(super) struct Scarce {
     pub(super) addresses: bool,
     /// PCI devices of hosts.
     pub(super) devices: bool,
+    /// CPUs of hosts for themselves.
+    pub(super) cpus: bool,
 }
 
 impl Strangers {
@@ -84,8 +86,9 @@ impl Strangers {
         counting: &HostCounting,
         scarce: Scarce,
     ) {
+        let of_vms = scarce.devices || scarce.cpus;
         let counts = |guest: &GuestResource| {
-            if scarce.addresses || (scarce.devices && guest.kind == GuestKind::Qemu) {
+            if scarce.addresses || (of_vms && guest.kind == GuestKind::Qemu) {
                 true
             } else if guest.running() {
                 counting.balloon_minimum && guest.kind == GuestKind::Qemu

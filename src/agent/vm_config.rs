@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::hardware::{balloon, cpu_limit, mac};
+use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac};
 use crate::config::settings::{NetCard, Pool, Settings, Template};
+use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
+use crate::model::topology::is_numa;
 use crate::model::words;
 use crate::pve::MAX_QUEUES;
 
@@ -31,9 +33,9 @@ impl Write {
     }
 }
 
-/// What of its network a machine does not share with others: the cloud-init keys that `[network.NAME]` decides, and MAC addresses.
+/// What a machine does not share with others: the cloud-init keys that `[network.NAME]` decides, MAC addresses, CPUs and NUMA nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetworkKeys {
+pub struct OwnKeys {
     /// `ipconfigN` by the number of the network card.
     pub ipconfigs: BTreeMap<u8, String>,
     /// `nameserver`.
@@ -42,15 +44,46 @@ pub struct NetworkKeys {
     pub searchdomain: Option<String>,
     /// MAC addresses by the number of the network card, where the template has a prefix for them.
     pub macs: BTreeMap<u8, String>,
+    /// `affinity`, `numaN` and the like, where its pool gives it CPUs or huge pages for itself.
+    pub cpus: BTreeMap<String, String>,
 }
 
-impl NetworkKeys {
+impl OwnKeys {
+    /// The same with the keys for the CPUs that a mark reserves, on the host where the machine's VM is.
+    ///
+    /// # Errors
+    /// The configuration does not give it these CPUs any more.
+    pub fn with_cpus(
+        mut self,
+        settings: &Settings,
+        mark: &Mark,
+        at: (&str, &str),
+        kind: &InstanceType,
+    ) -> Result<OwnKeys, String> {
+        let (region, host) = at;
+        let pool = settings.policy.pools.get(mark.pool.as_str());
+        let pinning = pool
+            .and_then(|pool| pool.at(region))
+            .map(|pool| pool.pinning);
+        let policy = settings.policy.regions.get(region);
+        let topology = policy.and_then(|policy| policy.topologies.get(host));
+        let topology = topology.map(|topology| &**topology);
+        let size = (kind.cores, kind.memory);
+        self.cpus = cpu_keys(
+            pinning.unwrap_or_default(),
+            (host, topology),
+            &mark.cpus,
+            size,
+        )?;
+        Ok(self)
+    }
+
     /// The keys for the addresses that a mark reserves, by the networks of its pool.
     ///
     /// # Errors
     /// The configuration does not give it these addresses any more.
-    pub fn of(settings: &Settings, mark: &Mark) -> Result<NetworkKeys, String> {
-        let mut keys = NetworkKeys::default();
+    pub fn of(settings: &Settings, mark: &Mark) -> Result<OwnKeys, String> {
+        let mut keys = OwnKeys::default();
         let pool = settings.policy.pools.get(mark.pool.as_str());
         let pool = pool.map(|pool| pool.of_template(&mark.template).unwrap_or(pool));
         for (card, addresses) in &mark.addresses {
@@ -89,12 +122,13 @@ pub fn write(
     current: &BTreeMap<String, String>,
     machine: &str,
     instance_type: &InstanceType,
-    (template, network): (&Template, &NetworkKeys),
+    (template, network): (&Template, &OwnKeys),
     pool: &Pool,
 ) -> Write {
     let mut wanted = plain(machine, instance_type, template, pool);
     wanted.extend(of_template(template, network));
     wanted.extend(numbered(instance_type, network));
+    wanted.extend(network.cpus.clone());
     for (number, card) in template.cards() {
         let key = format!("net{number}");
         let mac = network.macs.get(&number);
@@ -119,6 +153,12 @@ pub fn write(
     // Where the type says which devices its machines have, those are all: only they were planned.
     if !instance_type.pci.is_empty() {
         let further = current.keys().filter(|key| is_device(key));
+        let further = further.filter(|key| !wanted.contains_key(*key));
+        write.delete.extend(further.cloned());
+    }
+    // The same holds for NUMA nodes: with further ones of a template the memory would not sum up, and the VM not start.
+    if !network.cpus.is_empty() {
+        let further = current.keys().filter(|key| is_numa(key));
         let further = further.filter(|key| !wanted.contains_key(*key));
         write.delete.extend(further.cloned());
     }
@@ -172,10 +212,7 @@ fn plain(
 }
 
 /// What the table of the template says, and what comes with a network's addresses.
-fn of_template(
-    template: &Template,
-    network: &NetworkKeys,
-) -> impl Iterator<Item = (String, String)> {
+fn of_template(template: &Template, network: &OwnKeys) -> impl Iterator<Item = (String, String)> {
     let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
     let keys = template.ssh_keys.as_ref();
     // An upgrade at first boot costs minutes and may change the kubelet: PVE's default would be one.
@@ -207,7 +244,7 @@ fn of_template(
 /// What a machine has several of: addresses by network card, PCI devices.
 fn numbered(
     instance_type: &InstanceType,
-    network: &NetworkKeys,
+    network: &OwnKeys,
 ) -> impl Iterator<Item = (String, String)> {
     let addresses = network.ipconfigs.iter();
     let addresses = addresses.map(|(card, text)| (format!("ipconfig{card}"), text.clone()));
@@ -233,6 +270,11 @@ fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
         ("onboot" | "protection" | "numa", None) => wanted == "0",
         // Numbers that PVE may tell as 1.50 or 1.5.
         ("cpulimit", Some(current)) => current.parse::<f64>() == wanted.parse::<f64>(),
+        ("affinity", Some(current)) => CpuSet::read(current) == CpuSet::read(wanted),
+        (key, Some(current)) if is_numa(key) => {
+            let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+            sorted(current) == sorted(wanted)
+        }
         (key, Some(current)) if is_numbered(key, "net") => parts(current) == parts(wanted),
         (key, Some(current)) if is_device(key) => {
             let sorted = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();

@@ -11,10 +11,13 @@ use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-/// A planned machine as the plan shows it: `s2 from debian as VMID 9001 on pve1, 192.0.2.50`.
+/// A planned machine as the plan shows it: `s2 from debian as VMID 9001 on pve1, CPUs 2-5, 192.0.2.50`.
 fn creation(spec: &CreateSpec, place: &str) -> String {
     let mark = &spec.mark;
-    let made = format!("{} from {} as {place}", mark.instance_type, mark.template);
+    let mut made = format!("{} from {} as {place}", mark.instance_type, mark.template);
+    if !mark.cpus.is_empty() {
+        let _ = write!(made, ", CPUs {}", mark.cpus);
+    }
     let addresses = mark.addresses.values().flatten();
     addresses.fold(made, |text, address| format!("{text}, {address}"))
 }

@@ -9,6 +9,7 @@ use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
 use crate::pve::{Cause, LATE_CALL, TaskState, Upid, VmConfig};
 
+use super::allow::against::own_cpu_keys;
 use super::allow::{self, Call, mark_of, our_cluster};
 use super::intents::Intent;
 use super::policy::Policy;
@@ -224,6 +225,7 @@ pub(super) fn fits_pool(
         return Err(format!("pool {} may not use host {host}", mark.pool));
     }
     addresses(policy, mark, &pool.networks)?;
+    own_cpu_keys(policy, mark, host)?;
     let head: String = mark.pool.chars().take(LABEL - TAIL).collect();
     let tail = mark.machine.strip_prefix(&head);
     if tail.is_none_or(|tail| tail.len() != TAIL || !tail.starts_with('-')) {

@@ -142,6 +142,11 @@ impl Policy {
         self.allow.types.values().any(|kind| !kind.pci.is_empty())
     }
 
+    /// Machines of some pool get CPUs of their hosts for themselves.
+    pub(super) fn gives_cpus(&self) -> bool {
+        self.allow.pools.values().any(|pool| pool.pinning.cpus)
+    }
+
     /// `vmid` lies in one of our ranges.
     pub(super) fn in_range(&self, vmid: u32) -> bool {
         let inside = |range: &(u32, u32)| (range.0..=range.1).contains(&vmid);

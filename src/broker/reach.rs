@@ -10,10 +10,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::model::cpus::CpuSet;
 use crate::model::network::fixed_addresses;
 use crate::model::pci::PciUse;
+use crate::model::topology::is_numa;
 use crate::pve::iso_volume;
-use crate::pve::perl::Fields;
+use crate::pve::perl::{self, Fields};
 
 use super::allow::Call;
 use super::owned;
@@ -145,8 +147,8 @@ impl Service {
 }
 
 /// Of a guest's configuration what its host has to keep for it: its memory, the least that ballooning leaves it, and whether
-/// it starts with its host; which addresses of the configured ranges it has, so that no machine gets them; and which PCI devices,
-/// where machines get some. Its notes, `args` and other addresses are nobody's business. `None` when the answer cannot be read.
+/// it starts with its host; which addresses of the configured ranges it has, so that no machine gets them; and which PCI devices
+/// and CPUs, where machines get some. Its notes, `args` and other addresses are nobody's business. `None` when the answer cannot be read.
 pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let data = body.get("data").filter(|data| data.is_object())?;
@@ -156,6 +158,9 @@ pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
         if let Some(number) = fields.integer(key) {
             told.insert(key.to_owned(), json!(number));
         }
+    }
+    if policy.gives_cpus() {
+        told.extend(cpus(data));
     }
     for (key, value) in data.as_object()? {
         let numbered = |stem: &str| {
@@ -185,6 +190,23 @@ pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// Of a guest's configuration which CPUs and NUMA nodes of its host it keeps for itself, as it says so.
+fn cpus(data: &Value) -> Vec<(String, Value)> {
+    let pairs = data.as_object().into_iter().flatten();
+    let pairs = pairs.filter_map(|(key, value)| Some((key, perl::text(value)?)));
+    let told = pairs.filter_map(|(key, text)| {
+        if key == "affinity" {
+            let set = CpuSet::read(&text);
+            // What cannot be read is not told, but that there is something.
+            return Some((key, set.map_or("?".to_owned(), |set| set.affinity())));
+        }
+        let memory = |part: &&str| part.starts_with("hostnodes=") || part.starts_with("memory=");
+        let parts: Vec<&str> = text.split(',').filter(memory).collect();
+        is_numa(key).then(|| (key, parts.join(",")))
+    });
+    told.map(|(key, text)| (key.clone(), json!(text))).collect()
 }
 
 /// Of the mappings of PCI devices which hosts have which devices, if machines get some: the names of other devices of a host are

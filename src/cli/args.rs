@@ -153,6 +153,12 @@ pub(super) enum Command {
     /// another cluster are never adopted, changed or removed.
     #[command(after_help = examples::ADOPT)]
     Adopt(AdoptOptions),
+    /// Print what the CPUs of this host are to each other, as the table that pools with cpu_pinning need.
+    ///
+    /// Run it on each host that such machines shall be on, and paste what it prints into the configuration: PVE's API does not
+    /// tell it. It asks the kernel, reserves the first core for PVE itself, and changes nothing.
+    #[command(after_help = examples::HOST_TOPOLOGY)]
+    HostTopology(HostTopologyOptions),
     /// Build templates as the configuration says, list them, remove those that nothing needs.
     #[command(subcommand, after_help = examples::TEMPLATE)]
     Template(TemplateCommand),
@@ -408,6 +414,22 @@ pub(super) struct SetupOptions {
     /// Do it without asking.
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HostTopologyOptions {
+    /// The region in the configuration; default is that of [proxmox].
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(super) region: String,
+    /// The host's name in PVE. Default: this host's.
+    #[arg(long, value_name = "NAME")]
+    pub(super) host: Option<String>,
+    /// CPUs that no machine gets, such as 0-1,32-33. Default: those of the first core.
+    #[arg(long, value_name = "CPUS")]
+    pub(super) reserved: Option<String>,
+    /// Where the kernel tells of its CPUs.
+    #[arg(long, hide = true, value_name = "DIRECTORY", default_value = super::host_topology::SYS)]
+    pub(super) sys: PathBuf,
 }
 
 #[derive(Debug, Args)]

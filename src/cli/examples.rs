@@ -104,6 +104,11 @@ Examples:
   pve-autoscaler adopt                          # shows what is left of former clusters, and asks
   systemctl reload-or-restart pve-autoscaler && pve-autoscaler doctor";
 
+pub(super) const HOST_TOPOLOGY: &str = "\
+Examples:
+  pve-autoscaler host-topology >>/etc/pve-autoscaler.toml
+  for host in pve2 pve3; do ssh root@$host pve-autoscaler host-topology --reserved 0-1; done";
+
 pub(super) const SCHEMA: &str = "\
 Examples:
   pve-autoscaler schema >pve-autoscaler.schema.json    # for editors that complete and check TOML";

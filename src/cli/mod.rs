@@ -16,6 +16,7 @@ mod explain;
 mod fold;
 mod generate;
 mod history;
+mod host_topology;
 mod in_force;
 mod journald;
 mod known_secrets;
@@ -156,6 +157,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::MailRelay(options) => mail_relay::run(&cli.config, &options),
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::WebPassword(options) => web_password::run(&cli.config, &options),
+        Command::HostTopology(options) => host_topology::run(&options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Setup(options) => setup::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),

@@ -294,6 +294,7 @@ mod tests {
                 token: "abc123".into(),
                 created: NOW,
                 addresses: BTreeMap::new(),
+                cpus: crate::model::cpus::CpuSet::new(),
             },
             template_vmid: 8000,
             template_host: "pve1".into(),

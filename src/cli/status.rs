@@ -136,7 +136,7 @@ fn machines(text: &mut String, status: &Status, now: Time) {
             vec![
                 name.to_string(),
                 machine.instance_type.clone(),
-                words::at(&machine.region, &machine.host),
+                place(machine),
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
@@ -146,6 +146,15 @@ fn machines(text: &mut String, status: &Status, now: Time) {
         .collect();
     let heading = ["MACHINE", "TYPE", "HOST", "VMID", "NODE", "STEP", "TROUBLE"];
     section(text, "Machines", &heading, rows);
+}
+
+/// Its host, and the CPUs there that it has for itself.
+fn place(machine: &MachineStatus) -> String {
+    let host = words::at(&machine.region, &machine.host);
+    if machine.cpus.is_empty() {
+        return host;
+    }
+    format!("{host}, CPUs {}", machine.cpus)
 }
 
 fn step(machine: &MachineStatus, now: Time) -> String {
@@ -231,6 +240,7 @@ mod tests {
     use super::*;
     use crate::agent::status::Pending;
     use crate::agent::trouble::Trouble;
+    use crate::model::cpus::CpuSet;
     use crate::model::reasons::{Held, Hindrance};
     use crate::model::region::{Failure, Step};
     use crate::model::report::{Hold, PoolState, Scope};
@@ -244,6 +254,7 @@ mod tests {
             pool: "small".into(),
             instance_type: "s2".into(),
             host: "pve1".into(),
+            cpus: CpuSet::new(),
             vmid,
             node: node.then(|| Arc::from("node")),
             step: Some((step, NOW - ago)),

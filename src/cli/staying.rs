@@ -120,6 +120,7 @@ mod tests {
             token: "abcdef".to_owned(),
             created: Time(0),
             addresses: BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
         }
     }
 
@@ -178,6 +179,7 @@ mod tests {
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),
+            cpus: crate::model::cpus::CpuSet::new(),
             vmid: 9101,
             node: Some("workers-a".into()),
             step: None,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::settings::Network;
 use crate::model::pci::PciDevice;
 use crate::model::time::Span;
+use crate::model::topology::{Pinning, Topologies};
 
 /// What the broker lets the daemon do, all from the root-owned file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -50,6 +51,9 @@ pub struct BrokerAllow {
     /// Networks that pools use, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<String, Network>,
+    /// What hosts' CPUs are to each other, as far as the file says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub topologies: Topologies,
     /// A locked, markless placeholder may be destroyed only this long after its clone was asked for.
     pub quarantine: Span,
 }
@@ -83,6 +87,13 @@ pub struct PoolAllow {
     /// Further disks that its machines get, by their places: what is written to PVE.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, String>,
+    /// What its machines have of their host's CPUs and memory for themselves.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pinning: Pinning,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The size of an instance type.

@@ -4,6 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::cpus::CpuSet;
+use crate::model::topology::{HostTopology, Pinning};
+use crate::model::words;
+
 /// What a template's table says of its machines' hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
@@ -49,6 +53,59 @@ pub fn mac(prefix: &str, vmid: u32, card: u8) -> String {
     format!("{prefix}:{high:02X}:{middle:02X}:{low:02X}")
 }
 
+/// PVE's keys of a machine that has these CPUs of its host for itself and so many cores and so much memory: `affinity`, NUMA nodes whose memory
+/// is beside the CPUs, huge pages, as its pool says.
+///
+/// # Errors
+/// The configuration does not give it these CPUs: why.
+pub fn cpu_keys(
+    pinning: Pinning,
+    (host, topology): (&str, Option<&HostTopology>),
+    cpus: &CpuSet,
+    (cores, memory): (u32, i64),
+) -> Result<BTreeMap<String, String>, String> {
+    let mut keys = BTreeMap::new();
+    let mut set = |key: &str, value: String| keys.insert(key.to_owned(), value);
+    if let Some(pages) = pinning.hugepages {
+        set("numa", "1".to_owned());
+        set("hugepages", pages.value().to_owned());
+    }
+    if !pinning.cpus {
+        if cpus.is_empty() {
+            return Ok(keys);
+        }
+        return Err(format!(
+            "the CPUs {cpus} are reserved for it, and its pool has no cpu_pinning any more"
+        ));
+    }
+    let Some(topology) = topology else {
+        return Err(format!("there is no topology of the host {host} any more"));
+    };
+    if cpus.len() != cores as usize {
+        return Err(format!(
+            "{} of {host} are reserved for it, and it has {}",
+            words::count(cpus.len(), "CPU"),
+            words::count(cores, "core")
+        ));
+    }
+    let others = cpus.without(&topology.usable());
+    if !others.is_empty() {
+        return Err(format!(
+            "the CPUs {others} of {host} are not for machines (topology of the host)"
+        ));
+    }
+    set("affinity", cpus.affinity());
+    // On a host with one node there is nothing to choose.
+    if topology.numa.len() > 1 || pinning.hugepages.is_some() {
+        set("numa", "1".to_owned());
+        let nodes = topology.guest_nodes(cpus, (memory >> 20, pinning.page_mib()))?;
+        for (number, node) in nodes.iter().enumerate() {
+            set(&format!("numa{number}"), node.value());
+        }
+    }
+    Ok(keys)
+}
+
 /// PVE's `balloon` in MiB of a VM with so much memory, of which its host may take `taken` bytes.
 pub fn balloon(memory: i64, taken: i64) -> i64 {
     let kept = memory.saturating_sub(taken).max(0);
@@ -71,6 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::model::topology::{HugePages, NumaNode};
 
     #[test]
     fn every_card_of_every_vmid_has_a_mac_of_its_own() {
@@ -80,6 +138,93 @@ mod tests {
         let pairs = vmids.flat_map(|vmid| (0..8).map(move |card| mac("02:00:00", vmid, card)));
         let all: BTreeSet<String> = pairs.collect();
         assert_eq!(all.len(), 102 * 8);
+    }
+
+    #[test]
+    fn a_machine_with_cpus_of_its_own_gets_its_memory_beside_them() {
+        let cpus = |text: &str| CpuSet::read(text).expect("a list");
+        let host = HostTopology {
+            numa: ["0-3", "4-7"]
+                .map(|text| NumaNode {
+                    cpus: cpus(text),
+                    memory: None,
+                })
+                .into(),
+            sockets: vec![cpus("0-7")],
+            caches: vec![cpus("0-3"), cpus("4-7")],
+            cores: (0..8).map(|cpu| CpuSet::from_iter([cpu])).collect(),
+            reserved: cpus("1"),
+        };
+        let one = HostTopology {
+            numa: vec![NumaNode {
+                cpus: cpus("0-7"),
+                memory: None,
+            }],
+            ..host.clone()
+        };
+        let of = |pinning: Pinning, host: &HostTopology, set: &str| {
+            let set = if set.is_empty() {
+                CpuSet::new()
+            } else {
+                cpus(set)
+            };
+            let memory = 4 << 30;
+            let keys = cpu_keys(pinning, ("pve1", Some(host)), &set, (2, memory))?;
+            let keys = keys
+                .into_iter()
+                .map(|(key, value)| format!("{key}={value}"));
+            Ok::<_, String>(keys.collect::<Vec<String>>().join(" "))
+        };
+        let pinned = Pinning {
+            cpus: true,
+            hugepages: None,
+        };
+        let huge = Pinning {
+            cpus: false,
+            hugepages: Some(HugePages::OneGib),
+        };
+        let both = Pinning { cpus: true, ..huge };
+        for (pinning, host, set, wanted) in [
+            (Pinning::default(), &host, "", ""),
+            (huge, &host, "", "hugepages=1024 numa=1"),
+            (pinned, &one, "2-3", "affinity=2-3"),
+            (
+                pinned,
+                &host,
+                "2-3",
+                "affinity=2-3 numa=1 numa0=cpus=0-1,hostnodes=0,memory=4096,policy=bind",
+            ),
+            (
+                pinned,
+                &host,
+                "3-4",
+                "affinity=3-4 numa=1 numa0=cpus=0,hostnodes=0,memory=2048,policy=bind numa1=cpus=1,hostnodes=1,memory=2048,policy=bind",
+            ),
+            (
+                both,
+                &one,
+                "0,2",
+                "affinity=0,2 hugepages=1024 numa=1 numa0=cpus=0-1,hostnodes=0,memory=4096,policy=bind",
+            ),
+        ] {
+            assert_eq!(of(pinning, host, set).as_deref(), Ok(wanted));
+        }
+        for (pinning, set, said) in [
+            (Pinning::default(), "2-3", "no cpu_pinning any more"),
+            (
+                pinned,
+                "2",
+                "1 CPU of pve1 are reserved for it, and it has 2 cores",
+            ),
+            (pinned, "", "0 CPUs"),
+            (pinned, "1-2", "the CPUs 1 of pve1 are not for machines"),
+            (pinned, "7-8", "the CPUs 8"),
+        ] {
+            let why = of(pinning, &host, set).expect_err("it is refused");
+            assert!(why.contains(said), "{why}");
+        }
+        let nowhere = cpu_keys(pinned, ("pve1", None), &cpus("2-3"), (2, 1 << 30));
+        assert!(nowhere.is_err(), "no topology");
     }
 
     #[test]

@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 29] = [
+const TABLES: [(&str, &str); 30] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
+    ("`[region.NAME.topology.HOST]`", "Topology"),
     ("`[template.NAME]`", "Template"),
     ("`[[template.NAME.nic]]`", "NetCard"),
     ("`[template.NAME.cloud_init]`", "CloudInit"),

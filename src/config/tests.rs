@@ -8,6 +8,7 @@ mod messages;
 mod networks;
 mod notifications;
 mod regions;
+mod topology;
 
 use std::fmt::Write as _;
 

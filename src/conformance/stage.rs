@@ -244,6 +244,7 @@ impl Stage {
             token: format!("{vmid:0>6}"),
             created: cast.created,
             addresses: BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
         };
         self.machine_of(mark, (&cast.region, &cast.host), cast.step);
     }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::cpus::CpuSet;
 use super::foreign::ForeignText;
 use super::network::NicAddresses;
 use super::shared::Shared;
@@ -42,6 +43,9 @@ pub struct Mark {
     /// The addresses that are reserved for it, by the number of the network card; absent where it gets none of ours.
     #[serde(default, skip_serializing_if = "NicAddresses::is_empty")]
     pub addresses: NicAddresses,
+    /// The CPUs of its host that are reserved for it; absent where it runs on any.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub cpus: CpuSet,
 }
 
 /// What a description says about ownership.
@@ -151,6 +155,7 @@ mod tests {
             token: "abc123".into(),
             created: Time(1_795_000_000_000),
             addresses: NicAddresses::new(),
+            cpus: CpuSet::new(),
         }
     }
 
@@ -180,6 +185,19 @@ mod tests {
         assert!(line.contains(told), "{line}");
         assert_eq!(read(&line), Ownership::Marked(with.into()));
         let edited = line.replace("2.50", "2.51");
+        assert!(matches!(read(&edited), Ownership::Damaged(_)));
+    }
+
+    #[test]
+    fn cpus_are_carried() {
+        let with = Mark {
+            cpus: CpuSet::read("2-5,10").expect("a list"),
+            ..mark()
+        };
+        let line = with.line();
+        assert!(line.contains("\"cpus\":\"2-5,10\""), "{line}");
+        assert_eq!(read(&line), Ownership::Marked(with.into()));
+        let edited = line.replace("2-5", "2-4");
         assert!(matches!(read(&edited), Ownership::Damaged(_)));
     }
 

@@ -13,6 +13,7 @@ use super::region::RegionName;
 use super::resources::Resources;
 use super::scheduling::{Labels, SpreadConstraint, Taint};
 use super::time::Span;
+use super::topology::{Pinning, Topologies};
 
 /// The label that every node of ours carries: its pool's name.
 pub const POOL_LABEL: &str = "pve-autoscaler.io/pool";
@@ -61,6 +62,11 @@ impl Policy {
         types
             .flat_map(|kind| kind.pci.iter().map(|device| &device.mapping))
             .collect()
+    }
+
+    /// Whether some machines in a region get CPUs of their own.
+    pub fn pins_in(&self, region: &str) -> bool {
+        self.pools_in(region).any(|(_, pool)| pool.pinning.cpus)
     }
 
     /// The pools that may have machines in a region, as they are there.
@@ -124,6 +130,9 @@ pub struct RegionPolicy {
     /// What a machine here costs, in thousandths of its type's price; `None`: its type's price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_permille: Option<i64>,
+    /// What its hosts' CPUs are to each other, as far as the configuration says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub topologies: Topologies,
 }
 
 /// What the zone of a node is called, which is the host of its VM.
@@ -167,6 +176,7 @@ impl RegionPolicy {
             capacity: HostCounting::default(),
             zones: ZoneNames::default(),
             price_permille: None,
+            topologies: Topologies::new(),
         }
     }
 }
@@ -221,6 +231,9 @@ pub struct PoolPolicy {
     /// The networks that give its machines addresses, by the number of the network card.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<u8, Arc<str>>,
+    /// What its machines are given of their host's CPUs and memory for themselves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pinning: Pinning,
     /// Nodes to keep.
     pub min: u32,
     /// Nodes at most.

@@ -13,6 +13,7 @@ use super::pci::PciUse;
 use super::policy::Terms;
 use super::shared::Shared;
 use super::time::{Span, Time};
+use super::topology::Pins;
 
 /// PVE's own bounds of a VMID (`pve-vmid`).
 pub const VMIDS: std::ops::RangeInclusive<u32> = 100..=999_999_999;
@@ -124,6 +125,9 @@ pub struct Vm {
     /// The PCI devices that its configuration gives it; `None` while that was not read, and of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<PciUse>>,
+    /// The CPUs and NUMA nodes of its host that its configuration keeps for it; `None` while that was not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pins: Option<Pins>,
     /// Sizes of its disks in bytes, summed up by storage; empty when its configuration was not read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<Arc<str>, i64>,

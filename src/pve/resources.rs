@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::perl::Fields;
+use super::perl::{self, Fields};
 use crate::model::network::fixed_addresses;
 use crate::model::pci::PciUse;
 use crate::model::region;
 use crate::model::region::GuestKind;
 use crate::model::time::Span;
+use crate::model::topology::Pins;
 
 /// `GET /cluster/resources`. Existence, host, type, pool, tags and lock are immediate; names,
 /// states and numbers are up to 10 s old, and a new clone shows none of them.
@@ -55,6 +56,8 @@ pub struct GuestPromise {
     pub addresses: Vec<IpAddr>,
     /// The PCI devices that its configuration gives it.
     pub devices: Vec<PciUse>,
+    /// The CPUs and NUMA nodes that its configuration keeps for it; `None` where that cannot be read.
+    pub pins: Option<Pins>,
 }
 
 /// The fixed addresses in a guest's configuration: of `ipconfigN` for a VM, of `netN` for a container.
@@ -84,6 +87,12 @@ impl GuestPromise {
             devices: {
                 let pairs = data.as_object().into_iter().flatten();
                 PciUse::all(pairs.filter_map(|(key, value)| Some((&**key, value.as_str()?))))
+            },
+            pins: {
+                let pairs = data.as_object().into_iter().flatten();
+                let pairs = pairs.filter_map(|(key, value)| Some((key, perl::text(value)?)));
+                let pairs: Vec<(&String, String)> = pairs.collect();
+                Pins::of(pairs.iter().map(|(key, value)| (&***key, &**value)))
             },
         }
     }
@@ -267,6 +276,7 @@ impl From<&GuestResource> for region::Vm {
             ownership: None,
             addresses: None,
             devices: None,
+            pins: None,
             disks: BTreeMap::new(),
         }
     }

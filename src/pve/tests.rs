@@ -80,6 +80,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
             token: "abc123".into(),
             created: crate::model::time::Time(1_795_000_000_000),
             addresses: std::collections::BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
         }
         .describe("text"),
         pool: Some("k8s".into()),

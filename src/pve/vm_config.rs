@@ -10,6 +10,7 @@ use super::perl::{self, Fields};
 use super::resources::{GuestPromise, addresses};
 use crate::model::mark::{self, Ownership};
 use crate::model::pci::PciUse;
+use crate::model::topology::Pins;
 
 /// What `GET …/config` gives: everything as text, and what the program needs of it parsed. Parsing
 /// is total: what PVE would not write is absent.
@@ -86,6 +87,7 @@ impl VmConfig {
             memory_min: least.map(|mib| mib.saturating_mul(1 << 20)),
             addresses: self.addresses(),
             devices: PciUse::all(self.raw.iter().map(|(key, value)| (&**key, &**value))),
+            pins: Pins::of(self.raw.iter().map(|(key, value)| (&**key, &**value))),
         }
     }
 

@@ -45,6 +45,7 @@ fn mark(name: &str, vmid: u32) -> Mark {
         token: "abcdef".into(),
         created: NOW,
         addresses: BTreeMap::new(),
+        cpus: crate::model::cpus::CpuSet::new(),
     }
 }
 

@@ -29,6 +29,7 @@ fn mark(vmid: u32) -> Mark {
         token: "abcdef".into(),
         created: Time(1_795_000_000_000),
         addresses: std::collections::BTreeMap::new(),
+        cpus: pve_autoscaler::model::cpus::CpuSet::new(),
     }
 }
 

@@ -121,6 +121,7 @@ mod tests {
             token: "abcdef".into(),
             created: Time(0),
             addresses: BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
         };
         let target = Target {
             region: "default".into(),

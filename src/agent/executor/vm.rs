@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::vm_config::{self, NetworkKeys};
+use crate::agent::vm_config::{self, OwnKeys};
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
@@ -55,7 +55,11 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let pool = settings.pools.get(work.mark.pool.as_str());
     let pool = pool.cloned().unwrap_or_default();
     // Anew it gets what the configuration gives now.
-    let network = NetworkKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
+    let own = OwnKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
+    let target = work.entry()?.target;
+    let at = (&*target.region, &*target.host);
+    let own = own.with_cpus(settings, &work.mark, at, &instance_type);
+    let own = own.map_err(Stop::Transient)?;
     if !work.mark.addresses.is_empty() && !work.entry()?.configured {
         addresses::unique(work).await?;
     }
@@ -80,7 +84,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             &config.raw,
             &work.machine,
             &instance_type,
-            (&template, &network),
+            (&template, &own),
             &pool,
         );
         if write.is_empty() {

@@ -18,6 +18,7 @@ fn entry(machine: &str) -> Entry {
         token: "abcdef".into(),
         created: Time(1_000),
         addresses: BTreeMap::new(),
+        cpus: crate::model::cpus::CpuSet::new(),
     };
     let target = Target {
         region: "default".into(),

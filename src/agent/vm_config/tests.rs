@@ -12,8 +12,8 @@ fn config(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn none() -> NetworkKeys {
-    NetworkKeys::default()
+fn none() -> OwnKeys {
+    OwnKeys::default()
 }
 
 fn kind() -> InstanceType {

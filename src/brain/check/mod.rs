@@ -19,6 +19,7 @@
 
 mod addresses;
 mod consolidation;
+mod cpus;
 mod create;
 mod devices;
 mod drain;
@@ -106,6 +107,8 @@ pub enum Rule {
     Storage,
     /// The PCI devices that the machine gets: that the host has them, and nobody else.
     Device,
+    /// The CPUs that the machine gets for itself: that the host has them, and nobody else.
+    Cpus,
     /// Nobody needs the new machine any more.
     Needed,
     /// A pod that the new machine is for could not run on it.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod consolidation;
+mod cpus;
 mod devices;
 mod filters;
 mod migrated;

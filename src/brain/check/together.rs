@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::create::is_given_up;
 use super::{
-    Case, Rule, Verdict, consolidation, devices, drain, ensure, hosts, landing, refuse, storages,
+    Case, Rule, Verdict, consolidation, cpus, devices, drain, ensure, hosts, landing, refuse,
+    storages,
 };
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
@@ -101,6 +102,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
         hosts::holds(case, region, host, &planned)?;
         storages::hold(case, region, host, &planned)?;
         devices::are_free(case, region, host, &planned)?;
+        cpus::are_free(case, region, host, &planned)?;
     }
     Ok(())
 }

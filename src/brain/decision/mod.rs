@@ -4,6 +4,8 @@
 
 pub(crate) mod addresses;
 pub(crate) mod asker;
+pub(crate) mod cpu_book;
+pub(crate) mod cpus;
 pub(crate) mod holds;
 mod last_hosts;
 pub(crate) mod names;

@@ -8,6 +8,7 @@ use model::reasons::{HostNote, Warning};
 use model::region::{Host, Region};
 use model::report::HostState;
 
+use crate::decision::cpu_book::{self, CpuBook};
 use crate::decision::turn::Turn;
 use crate::lifecycle::backoff::{self, FailedThere};
 use crate::scale_up::hosts::HostCapacity;
@@ -16,6 +17,7 @@ use crate::scale_up::limits::Ledger;
 /// Writes the hosts into the report.
 pub(crate) fn report(turn: &mut Turn<'_>) {
     let ledger = Ledger::of(turn);
+    let cpus = CpuBook::of(turn);
     for (name, region) in &turn.view.snapshot.regions {
         if turn.holds.unread_in(name).is_some() {
             continue;
@@ -27,7 +29,8 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
             let Some(capacity) = ledger.capacity(name, host) else {
                 continue;
             };
-            let notes = notes(turn, (name, host, seen), &pools);
+            let mut notes = notes(turn, (name, host, seen), &pools);
+            notes.extend(own_cpus(turn, (name, host), &pools, &cpus));
             hosts.push((host.clone(), state(seen, capacity, notes)));
         }
         let unknown = unknown(turn, name, region);
@@ -110,6 +113,25 @@ fn notes(
         });
     }
     notes
+}
+
+/// What of a host's CPUs machines can get for themselves, or why none.
+fn own_cpus(
+    turn: &Turn<'_>,
+    (region, host): (&Arc<str>, &Arc<str>),
+    pools: &[(&Arc<str>, &PoolPolicy)],
+    book: &CpuBook,
+) -> Option<HostNote> {
+    let (_, pool) = pools.iter().find(|(_, pool)| pool.pinning.cpus)?;
+    if let Err(refusal) = cpu_book::reachable(turn, pool, host) {
+        let host = host.clone();
+        return Some(HostNote::NoOwnCpus { host, refusal });
+    }
+    let free = book.at(region, host)?.free();
+    Some(HostNote::OwnCpus {
+        free: free.len(),
+        cpus: free.to_string().into(),
+    })
 }
 
 /// Hosts that the configuration names and the region does not have.

@@ -7,5 +7,6 @@ pub(crate) mod devices;
 pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;
+pub(crate) mod pins;
 pub(crate) mod storages;
 pub(crate) mod stores;

@@ -1,18 +1,20 @@
-//! What hosts have beside CPU and memory that machines take: storages and PCI devices, as one.
+//! What hosts have beside CPU and memory that machines take: storages, PCI devices and CPUs for one machine alone, as one.
 
 use model::reasons::HostRefused;
 
 use crate::decision::turn::Turn;
 use crate::scale_up::devices::{DeviceRooms, TooFew};
+use crate::scale_up::pins::{CpuRooms, NoCpus};
 use crate::scale_up::storages::{Short, Storages};
 use crate::simulation::disks::{Disks, StorageSlots};
 use crate::simulation::takes::{DeviceSlots, Takes};
 
-/// Room on storages and devices of mappings.
+/// Room on storages, devices of mappings, CPUs.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Stores {
     storages: Storages,
     devices: DeviceRooms,
+    cpus: CpuRooms,
 }
 
 /// The places of all of them.
@@ -27,6 +29,7 @@ pub(crate) struct StoreSlots {
 pub(crate) enum Lack {
     Storage(Disks, Short),
     Devices(TooFew),
+    Cpus(NoCpus),
 }
 
 impl StoreSlots {
@@ -46,6 +49,7 @@ impl Stores {
         Stores {
             storages: Storages::of(turn, &slots.storages),
             devices: DeviceRooms::of(turn, &slots.devices),
+            cpus: CpuRooms::of(turn),
         }
     }
 
@@ -58,12 +62,14 @@ impl Stores {
     pub(crate) fn take(&mut self, takes: &Takes) {
         self.storages.take(&takes.disks);
         self.devices.take(&takes.devices);
+        self.cpus.take(takes.cpus);
     }
 
     /// Gives back what [`Stores::take`] took.
     pub(crate) fn give(&mut self, takes: &Takes) {
         self.storages.give(&takes.disks);
         self.devices.give(&takes.devices);
+        self.cpus.give(takes.cpus);
     }
 
     /// Whether there is enough for one more machine.
@@ -76,7 +82,9 @@ impl Stores {
         let storages = self.storages.admit(&takes.disks, &given.disks);
         storages.map_err(|(disks, short)| Lack::Storage(disks, short))?;
         let devices = self.devices.admit(&takes.devices, &given.devices);
-        devices.map_err(Lack::Devices)
+        devices.map_err(Lack::Devices)?;
+        let cpus = self.cpus.admit(takes.cpus, given.cpus);
+        cpus.map_err(Lack::Cpus)
     }
 }
 
@@ -86,6 +94,7 @@ impl Lack {
         match self {
             Lack::Storage(disks, short) => short.refusal(&slots.storages, disks),
             Lack::Devices(few) => few.refusal(&slots.devices),
+            Lack::Cpus(none) => none.refusal(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a new machine could be: one offer for each pool, instance type and host.
 
 use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::decision::cpu_book;
 use std::sync::Arc;
 
 use model::facts::{self, Facts};
@@ -296,7 +297,8 @@ fn offers<'a>(
         .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
             let copy = reach::copy(region, pool, host);
-            let reachable = takes::reachable(region, host, kind);
+            let reachable = takes::reachable(region, host, kind)
+                .and_then(|()| cpu_book::reachable(turn, pool, host));
             let copy = copy.and_then(|copy| reachable.map(|()| copy));
             // Of a host that cannot clone now all copies tell what it would offer.
             let disk = copy.as_ref().map_or(disk, |copy| copy.disk);
@@ -305,6 +307,10 @@ fn offers<'a>(
                 |copy| Takes {
                     disks: storages.of_clone((&pool.region, host), copy, kind),
                     devices: devices.of_machine((&pool.region, host), kind),
+                    cpus: pool.pinning.cpus.then(|| takes::Cpus {
+                        host: before + slot,
+                        demand: cpu_book::demand(pool, kind),
+                    }),
                 },
             );
             let allocatable = learned

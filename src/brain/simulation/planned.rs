@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use model::action::{CreateSpec, Kind, Precondition, Reason, Target};
 use model::cluster::PodKey;
+use model::cpus::CpuSet;
 use model::mark::Mark;
 use model::network::NicAddresses;
 use model::policy::Terms;
 
 use crate::decision::addresses::AddressBook;
 use crate::decision::asker::Asker;
+use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::Turn;
 use crate::simulation::bookings;
@@ -170,13 +172,17 @@ impl PlannedMachines {
         }
         let max_view_age = turn.view.policy.scale_up.max_view_age;
         let mut book = AddressBook::of(turn);
+        let mut cpu_book = CpuBook::of(turn);
         for planned in self.machines {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
+            let Some(cpus) = cpu_book.give((choice.policy, choice.kind), offer.host) else {
+                continue;
+            };
             let Some(addresses) = book.take(turn, choice.policy) else {
                 continue;
             };
-            let Some(spec) = create_spec(turn, &planned, (choice, offer), addresses) else {
+            let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
                 continue;
             };
             let pods = || planned.assigned.iter().flat_map(&pods);
@@ -207,7 +213,7 @@ fn create_spec(
     turn: &Turn<'_>,
     planned: &PlannedMachine,
     (choice, offer): (&Choice<'_>, &Offer<'_>),
-    addresses: NicAddresses,
+    (addresses, cpus): (NicAddresses, CpuSet),
 ) -> Option<CreateSpec> {
     let copy = *offer.copy.as_ref().ok()?;
     Some(CreateSpec {
@@ -221,6 +227,7 @@ fn create_spec(
             token: planned.token.clone(),
             created: turn.now(),
             addresses,
+            cpus,
         },
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),

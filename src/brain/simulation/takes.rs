@@ -1,4 +1,4 @@
-//! What a machine takes of its host beside CPU and memory: room on storages, and PCI devices by PVE's mappings.
+//! What a machine takes of its host beside CPU and memory: room on storages, PCI devices by PVE's mappings, CPUs for itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use model::reasons::HostRefused;
 use model::region::{GuestKind, Region, RegionName};
 use model::snapshot::Snapshot;
 
+use crate::decision::cpus::CpuDemand;
 use crate::simulation::disks::Disks;
 
 /// What one machine takes.
@@ -18,6 +19,17 @@ pub(crate) struct Takes {
     pub(crate) disks: Vec<Disks>,
     /// By mapping.
     pub(crate) devices: Vec<Devices>,
+    /// Of its host's CPUs for itself.
+    pub(crate) cpus: Option<Cpus>,
+}
+
+/// CPUs of one host, and memory beside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cpus {
+    /// Place of the host in the order of regions and of their hosts.
+    pub(crate) host: usize,
+    /// How many, with how much memory.
+    pub(crate) demand: CpuDemand,
 }
 
 /// Devices of one mapping on one host.

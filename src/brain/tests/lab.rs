@@ -352,6 +352,7 @@ impl Lab {
             token: format!("{vmid:0>6}"),
             created: self.now,
             addresses: BTreeMap::new(),
+            cpus: model::cpus::CpuSet::new(),
         };
         let machine = Machine {
             terms: None,
@@ -413,6 +414,7 @@ impl Lab {
             disks: BTreeMap::new(),
             addresses: Some(Vec::new()),
             devices: Some(Vec::new()),
+            pins: Some(model::topology::Pins::default()),
         };
         let region = self.snapshot.regions.get_mut("home").expect("home");
         region.vms.insert(machine.mark.vmid, vm);

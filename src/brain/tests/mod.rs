@@ -9,6 +9,7 @@ mod cluster_health;
 mod complex;
 mod consolidating;
 mod constraints;
+pub(crate) mod cpus;
 mod crashing;
 mod damage;
 mod devices;

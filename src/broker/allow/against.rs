@@ -1,10 +1,11 @@
 //! Whether a call may be, judged against the VM's present configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::hardware::{balloon, mac};
+use crate::config::hardware::{balloon, cpu_keys, mac};
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
+use crate::model::topology::is_numa;
 use crate::pve::{MAX_QUEUES, Net, VmConfig, iso_volume};
 
 use super::{Call, Policy};
@@ -54,6 +55,7 @@ pub(in crate::broker) fn check(
     memory_kept(policy, call, mark)?;
     further_disks(policy, call, mark, config)?;
     pci_devices(policy, call, mark)?;
+    own_cpus(policy, call, mark)?;
     iso_drives(call, mark, config)?;
     if let Some(key) = call.param("disk") {
         let disk = config.disks.get(key);
@@ -141,6 +143,47 @@ fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// The CPUs that its mark reserves for it, with its memory beside them and in huge pages, as the file has it for its pool on this host.
+fn own_cpus(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let asked = call.params.iter().filter(|(name, value)| {
+        let numa = name == "numa" && !policy.guest.numas.contains(&(value == "1"));
+        numa || matches!(name.as_str(), "affinity" | "hugepages") || is_numa(name)
+    });
+    let asked: Vec<&(String, String)> = asked.collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let host = call.host.as_deref().unwrap_or_default();
+    let keys = own_cpu_keys(policy, mark, host)?;
+    for (name, value) in asked {
+        let own = keys.get(name);
+        if own.is_none_or(|own| own != value) {
+            return Err(format!(
+                "parameter {name}: the configuration gives machines of pool {} {} there",
+                mark.pool,
+                own.map_or("nothing", String::as_str)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the file writes for the CPUs of a machine with this mark on a host.
+pub(in crate::broker) fn own_cpu_keys(
+    policy: &Policy,
+    mark: &Mark,
+    host: &str,
+) -> Result<BTreeMap<String, String>, String> {
+    let pool = policy.allow.pools.get(&mark.pool);
+    let pinning = pool.map(|pool| pool.pinning).unwrap_or_default();
+    let kind = policy.allow.types.get(&mark.instance_type);
+    let size = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
+    let topology = policy.allow.topologies.get(host);
+    let topology = topology.map(|topology| &**topology);
+    cpu_keys(pinning, (host, topology), &mark.cpus, size)
+        .map_err(|why| format!("the CPUs of machine {}: {why}", mark.machine))
 }
 
 /// The machine's own ISO for cloud-init, in a CD drive that holds nothing of somebody else's, or in the place of PVE's own drive for

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::model::cpus::CpuSet;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::network::fixed_addresses;
 use crate::model::region::VMIDS;
+use crate::model::topology::Pinning;
 use crate::pve::{MAX_STDIN, Net, Upid, component, decoded, iso_owner, iso_volume};
 
 use super::Policy;
@@ -17,7 +19,7 @@ type Verdict = Result<(), String>;
 /// Keys that a configuration write may remove: what doubles a template's CPUs.
 const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
 /// Such keys with a number behind: a template's PCI devices, in the place of which a machine has those of its type.
-const DELETABLE_NUMBERED: [&str; 1] = ["hostpci"];
+const DELETABLE_NUMBERED: [&str; 2] = ["hostpci", "numa"];
 /// Disks' keys: a template's drive for cloud-init gives way to an ISO; that it is that drive is seen in `against`.
 const DELETABLE_DRIVES: [&str; 3] = ["ide", "sata", "scsi"];
 /// Tasks whose state and log may be read: those that the listed calls start.
@@ -310,7 +312,41 @@ pub(super) fn sockets(policy: &Policy, value: &str) -> Verdict {
 pub(super) fn numa(policy: &Policy, value: &str) -> Verdict {
     let listed = &policy.guest.numas;
     let right = listed.iter().any(|on| u8::from(*on).to_string() == value);
-    when(right, "what a template in the configuration says")
+    let pinned = value == "1" && pinnings(policy).any(|pinning| pinning != Pinning::default());
+    when(
+        right || pinned,
+        "what a template in the configuration says, or a pool with cpu_pinning or hugepages",
+    )
+}
+
+/// What pools give their machines for themselves; that it is this machine's pool is seen in `against`.
+fn pinnings(policy: &Policy) -> impl Iterator<Item = Pinning> + '_ {
+    policy.allow.pools.values().map(|pool| pool.pinning)
+}
+
+/// CPUs, where some pool gives its machines some of their own; that they are this machine's is seen in `against`.
+pub(super) fn affinity(policy: &Policy, value: &str) -> Verdict {
+    let right = CpuSet::read(value).is_some_and(|set| set.affinity() == value);
+    let right = right && pinnings(policy).any(|pinning| pinning.cpus);
+    when(
+        right,
+        "CPUs such as 2-5 of a machine whose pool has cpu_pinning",
+    )
+}
+
+/// A guest's NUMA node whose memory is bound to one of its host's; that it is this machine's is seen in `against`.
+pub(super) fn numa_node(policy: &Policy, value: &str) -> Verdict {
+    let keys = ["cpus", "hostnodes", "memory", "policy"];
+    let parts = value.split(',').map(|part| part.split_once('='));
+    let named = parts.map(|part| part.map(|(key, _)| key));
+    let right = named.eq(keys.map(Some)) && pinnings(policy).any(|pinning| pinning.cpus);
+    when(right, "a NUMA node of a machine whose pool has cpu_pinning")
+}
+
+pub(super) fn hugepages(policy: &Policy, value: &str) -> Verdict {
+    let mut sizes = pinnings(policy).filter_map(|pinning| pinning.hugepages);
+    let right = sizes.any(|size| size.value() == value);
+    when(right, "what a pool in the configuration says")
 }
 
 pub(super) fn startup(policy: &Policy, value: &str) -> Verdict {
@@ -397,7 +433,7 @@ pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
     });
     when(
         right,
-        "sockets, vcpus, hostpci0 to hostpci15, or the drive for cloud-init",
+        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa15, or the drive for cloud-init",
     )
 }
 

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod clones;
+mod cpus;
 mod devices;
 mod flood;
 mod generated;

@@ -37,6 +37,7 @@ pub(in crate::broker) fn mark(vmid: u32) -> Mark {
         token: "abc123".into(),
         created: Time(1_795_000_000_000),
         addresses: BTreeMap::new(),
+        cpus: crate::model::cpus::CpuSet::new(),
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) mod rights;
 mod skew;
 mod state;
 pub(super) mod templates;
+mod topology;
 pub(super) mod user;
 
 use std::os::unix::net::UnixStream;

@@ -7,7 +7,7 @@ use super::region::{Region, SeenRegion};
 use super::{
     Here, admission, broker, clocks, clones, cloud_init, daemon, devices, disks, endpoint, hosts,
     journal, kubernetes, lease, network, provider, range, region, rights, skew, state, templates,
-    user,
+    topology, user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -48,7 +48,7 @@ pub(super) const CLUSTER: [Probe<Cluster>; 7] = [
 pub(super) const REGION: [Probe<Region>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 11] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 12] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -59,5 +59,6 @@ pub(super) const SEEN: [Probe<SeenRegion>; 11] = [
     probe!("token", rights::look),
     probe!("network", network::look),
     probe!("devices", devices::look),
+    probe!("topology", judge topology::look),
     probe!("disks", disks::look),
 ];

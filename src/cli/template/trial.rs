@@ -20,7 +20,7 @@ use super::verdict::{self, Expected};
 use super::{Place, files};
 use crate::agent::join;
 use crate::agent::templates::Templates;
-use crate::agent::vm_config::{self, NetworkKeys};
+use crate::agent::vm_config::{self, OwnKeys};
 use crate::cli::doctor::finding::{Findings, Grade};
 use crate::cli::{Failure, print};
 use crate::clock::Clock;
@@ -317,8 +317,8 @@ impl Trial<'_> {
     }
 
     /// What the machine's network cards get. A pool's own addresses are given out by the daemon alone.
-    fn network(&self) -> anyhow::Result<NetworkKeys> {
-        let mut network = NetworkKeys::default();
+    fn network(&self) -> anyhow::Result<OwnKeys> {
+        let mut network = OwnKeys::default();
         if let Some(text) = &self.options.ipconfig {
             network.ipconfigs.insert(0, text.clone());
         } else if let Some((pool, policy)) = self.pool
@@ -384,7 +384,7 @@ impl Trial<'_> {
     /// From the clone to what its guest says.
     async fn tried(
         &self,
-        network: &NetworkKeys,
+        network: &OwnKeys,
         pool: &Pool,
         instance_type: &InstanceType,
     ) -> anyhow::Result<Findings> {

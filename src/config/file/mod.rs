@@ -10,6 +10,7 @@ mod network;
 mod notification;
 mod pool;
 mod region;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,6 +36,7 @@ pub use pool::{
 pub use region::{
     Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template, ZoneNames,
 };
+pub use topology::{HugePageSize, Topology};
 
 use super::scalar::{Cpu, Duration, Ratio, Size};
 use super::settings;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kubelet::Kubelet;
 use super::region::HostStrategy;
+use super::topology::HugePageSize;
 
 use crate::config::scalar::{
     Amount, Cpu, Duration, MinSaving, NodeCount, PciText, Price, Ratio, Schedule, Size, TaintText,
@@ -126,6 +127,13 @@ pub struct Pool {
     /// cores of its type all the same. Default: the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<Cpu>,
+    /// Each of its machines has CPUs of its host that no other machine has, as many as its type has cores (PVE's `affinity`), and on hosts with
+    /// several NUMA nodes its memory beside them. Which: as the kubelet's static CPU manager would choose. Needs a
+    /// [topology](#regionnametopologyhost) of each host, and `channel = "local"`. See [machines](machines.md#cpus-of-their-own).
+    pub cpu_pinning: bool,
+    /// The memory of its machines is in huge pages of this size, which the host gets together when they start. Needs `channel = "local"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<HugePageSize>,
     /// PVE may take back memory of its VMs while their host runs short (ballooning): as much as is kept from pods by
     /// `kubelet.kube_reserved` and `kubelet.system_reserved`, and nothing that pods are promised. Keep more from them than the
     /// system needs. Default: it takes none.
@@ -372,6 +380,8 @@ impl Default for Pool {
             description: String::new(),
             cpu_units: None,
             cpu_limit: None,
+            cpu_pinning: false,
+            hugepages: None,
             balloon: false,
             keep_failed: 0,
             keep_failed_for: Duration(Span::minutes(60)),

@@ -1,5 +1,6 @@
 //! `[broker]`, `[region.NAME]` and `[template.NAME]`: what there is on the Proxmox side.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -9,6 +10,7 @@ use super::build::Build;
 use super::cloud_init::CloudInit;
 use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::network::NetCard;
+use super::topology::Topology;
 use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
 use crate::model::time::Span;
 
@@ -164,6 +166,10 @@ pub struct Region {
     /// that are there keep the zone they have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<ZoneNames>,
+    /// What the CPUs of its hosts are to each other, by the host's name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(default)]
+    pub topology: BTreeMap<String, Topology>,
 }
 
 /// Linked or full.
@@ -324,6 +330,7 @@ impl Default for Region {
             poll: Duration(Span::seconds(30)),
             max_clones_per_storage: 2,
             zone: None,
+            topology: BTreeMap::new(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::config::settings::{
 };
 use crate::config::syntax;
 use crate::model::policy::{InstanceType, Policy, PoolPolicy};
+use crate::model::topology::Topologies;
 
 /// `[broker]`, and what it may do: everything that the regions with the local channel need.
 pub(super) fn broker(
@@ -71,6 +72,7 @@ pub(super) fn broker(
             pools,
             types,
             networks,
+            topologies: topologies(regions),
             max_machines: Some(policy.scale_up.max_nodes_total).filter(|most| *most > 0),
             max_cpu_milli: policy.totals.max_cpu_milli,
             max_memory_total: policy.totals.max_memory,
@@ -78,6 +80,15 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// What is said of the hosts of the region with the local channel.
+fn topologies(regions: &Regions) -> Topologies {
+    let local = regions
+        .values()
+        .filter(|region| region.settings.channel == Channel::Local);
+    let hosts = local.flat_map(|region| region.policy.topologies.clone());
+    hosts.collect()
 }
 
 /// Where ISOs for cloud-init come to.
@@ -159,6 +170,7 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
             .flat_map(|template| &template.hardware.disks)
             .map(|(slot, disk)| (slot.clone(), disk.value()))
             .collect(),
+        pinning: pool.pinning,
     }
 }
 

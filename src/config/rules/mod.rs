@@ -18,6 +18,7 @@ mod pools;
 mod regions;
 mod sources;
 mod templates;
+mod topology;
 mod types;
 mod web;
 
@@ -105,6 +106,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let networks = networks::networks(file, problems);
     let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
+    topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
     cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);

@@ -8,6 +8,7 @@ use super::regions::Regions;
 use super::types::{Types, attach_limits};
 use super::{
     Problems, disruption, each, hardware, hosts, joining, kubelet, labels, name, shared, sources,
+    topology,
 };
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
@@ -108,6 +109,7 @@ fn policy(
         instance_types: types.iter().map(|kind| shared(kind)).collect(),
         hosts: pool.hosts.iter().map(|host| shared(host)).collect(),
         host_rules: hosts::of_pool(pool, path, problems),
+        pinning: topology::of_pool(pool),
         min: pool.min,
         max,
         max_cpu_milli: pool.max_cpu.map(|cpu| cpu.0),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hosts::{self, RegionHosts};
-use super::{Problems, each, name, shared};
+use super::{Problems, each, name, shared, topology};
 use crate::config::file::{self, ChannelKind, File};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
@@ -100,6 +100,7 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
                 Some(file::ZoneNames::Host) | None => ZoneNames::Host,
             },
             price_permille: region.price_factor.map(|factor| factor.0),
+            topologies: topology::of_region(region, &path, problems),
         },
         weight: region.weight,
         zone_unset: region.zone.is_none(),

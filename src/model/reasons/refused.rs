@@ -342,6 +342,36 @@ pub enum HostRefused {
         /// How many they are.
         guests: usize,
     },
+    /// The configuration does not say what its CPUs are to each other.
+    NoTopology,
+    /// The configuration speaks of another number of CPUs than it has.
+    OtherTopology {
+        /// CPUs of which the configuration speaks.
+        listed: usize,
+        /// CPUs that it has.
+        has: u32,
+    },
+    /// Too few of its CPUs are free for one machine alone.
+    PinnedCpus {
+        /// CPUs that nothing has, reserved ones aside.
+        free: usize,
+        /// CPUs of the type.
+        asks: u32,
+    },
+    /// No NUMA nodes have free CPUs and free memory enough.
+    NumaMemory {
+        /// CPUs of the type.
+        cpus: u32,
+        /// Bytes of the type.
+        asks: i64,
+    },
+    /// Which CPUs guests there have is not known yet.
+    UnreadCpus {
+        /// The first of the guests whose configuration was not read.
+        guest: u32,
+        /// How many they are.
+        guests: usize,
+    },
 }
 
 /// One or more refusals, in the order in which they are said.

@@ -258,6 +258,11 @@ one_of_each! { HostRefused:
     NoDevice { mapping: "gpu".into() },
     Devices { mapping: "gpu".into(), has: 2, free: 0, asks: 1 },
     UnreadDevices { mapping: "gpu".into(), guest: 101, guests: 2 },
+    NoTopology(),
+    OtherTopology { listed: 16, has: 32 },
+    PinnedCpus { free: 2, asks: 4 },
+    NumaMemory { cpus: 4, asks: 8 << 30 },
+    UnreadCpus { guest: 101, guests: 2 },
 }
 
 /// A host's refusal is said of a host: this gives it one.
@@ -395,6 +400,8 @@ one_of_each! { HostNote:
     NoPool(),
     BacksOff { pool: "small".into(), until: Time(0), failure: "no space left".into() },
     TakenLast { pool: "small".into(), failure: "no space left".into() },
+    OwnCpus { free: 6, cpus: "2-7".into() },
+    NoOwnCpus { host: "pve1".into(), refusal: HostRefused::NoTopology },
 }
 
 /// Every number, time and text of a document replaced by another.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::refused::Refused;
+use super::refused::{HostRefused, Refused};
 use super::removal::LeftAlone;
 use crate::foreign::ForeignText;
 use crate::time::Time;
@@ -223,7 +223,7 @@ pub enum Orphan {
     Quarantined,
 }
 
-/// Why a host gets no new machine, or is taken last.
+/// Why a host gets no new machine, or is taken last; what it has for one machine alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum HostNote {
@@ -248,5 +248,19 @@ pub enum HostNote {
         pool: Arc<str>,
         /// What failed.
         failure: ForeignText,
+    },
+    /// So many of its CPUs a machine can get for itself.
+    OwnCpus {
+        /// How many.
+        free: usize,
+        /// Which, such as `2-7,18-23`.
+        cpus: Arc<str>,
+    },
+    /// No machine gets CPUs of it for itself, however many are free.
+    NoOwnCpus {
+        /// The host.
+        host: Arc<str>,
+        /// Why.
+        refusal: HostRefused,
     },
 }

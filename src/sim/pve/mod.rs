@@ -20,6 +20,7 @@ mod facts;
 mod images;
 mod isos;
 mod locks;
+mod numa;
 mod options;
 mod params;
 mod pci;

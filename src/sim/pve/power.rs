@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use super::config::only_root;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
+use super::numa;
 use super::tasks::{Outcome, Worker};
 use super::wire::Fault;
 use super::world::{Run, Vm, World};
@@ -21,7 +22,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(1);
 const TERM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// PVE's word on a QEMU that did not start.
-const EXITED: &str = "start failed: QEMU exited with code 1";
+pub(super) const EXITED: &str = "start failed: QEMU exited with code 1";
 
 impl Pve {
     /// The early checks that all share, then a task.
@@ -431,7 +432,7 @@ impl World {
         }
         self.choose_devices(node, &vm)?;
         check_mtus(&vm)?;
-        check_numa(&vm)?;
+        numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
         let taken: u64 = self
             .vms
@@ -469,28 +470,6 @@ impl World {
             }
         }
     }
-}
-
-fn check_numa(vm: &Vm) -> Outcome {
-    if !vm.text("hugepages").is_empty() && !vm.flag("numa") {
-        return Err("numa needs to be enabled to use hugepages".to_owned());
-    }
-    let nodes = vm.config.iter().filter(|(key, _)| {
-        key.strip_prefix("numa")
-            .is_some_and(|number| number.parse::<u32>().is_ok())
-    });
-    let memory: Vec<u64> = nodes
-        .map(|(_, text)| {
-            properties(text, "cpus")
-                .get("memory")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0)
-        })
-        .collect();
-    if vm.flag("numa") && !memory.is_empty() && memory.iter().sum::<u64>() != vm.memory_mib() {
-        return Err("total memory for NUMA nodes must be equal to vm static memory".to_owned());
-    }
-    Ok(())
 }
 
 /// Whether a configuration's value is a drive on a storage that only one host sees.

@@ -61,6 +61,13 @@ pub struct HostSpec {
     /// How many seconds its clock is ahead.
     #[serde(default)]
     pub clock_ahead: i64,
+    /// Its NUMA nodes.
+    #[serde(default = "one")]
+    pub numa_nodes: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 fn bridges() -> Vec<String> {
@@ -286,6 +293,7 @@ fn host(number: u8) -> HostSpec {
         address: format!("192.0.2.{}", 10 + number),
         bridges: bridges(),
         clock_ahead: 0,
+        numa_nodes: one(),
     }
 }
 

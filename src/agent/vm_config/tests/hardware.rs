@@ -118,3 +118,38 @@ fn a_card_gets_its_model_and_a_mac_of_its_vmid() {
     assert_eq!(first.set["net1"], "virtio=02:00:00:01:19:41,bridge=vmbr1");
     assert!(write(&applied(before, first)).is_empty());
 }
+
+#[test]
+fn cpus_of_its_own_take_the_place_of_what_the_template_has_of_numa() {
+    let (template, pool) = (Template::default(), Pool::default());
+    let node = "cpus=0-3,hostnodes=1,memory=8192,policy=bind";
+    let keys = [("affinity", "0-0"), ("numa", "1"), ("numa0", node)];
+    let own = OwnKeys {
+        cpus: keys.map(|(key, value)| (key.into(), value.into())).into(),
+        ..none()
+    };
+    let write = |before: &BTreeMap<String, String>| {
+        super::write(before, "m", &kind(), (&template, &own), &pool)
+    };
+    let inherited = config(&[
+        ("affinity", "4-7"),
+        ("numa0", "cpus=0-1,memory=1024"),
+        ("numa1", "cpus=2-3,memory=1024"),
+    ]);
+    let first = write(&inherited);
+    for (key, value) in keys {
+        assert_eq!(first.set.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    assert_eq!(first.delete, ["numa1"]);
+    let mut after = applied(inherited.clone(), first);
+    assert!(write(&after).is_empty());
+    // PVE may tell the same otherwise.
+    after.insert("affinity".into(), "0,0".into());
+    after.insert(
+        "numa0".into(),
+        "cpus=0-3,memory=8192,policy=bind,hostnodes=1".into(),
+    );
+    assert!(write(&after).is_empty());
+    after.insert("affinity".into(), "0-1".into());
+    assert!(!write(&after).is_empty());
+}

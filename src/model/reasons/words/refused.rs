@@ -225,6 +225,11 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         | HostRefused::NoDevice { .. }
         | HostRefused::Devices { .. }
         | HostRefused::UnreadDevices { .. } => of_devices(host, refusal, f),
+        HostRefused::NoTopology
+        | HostRefused::OtherTopology { .. }
+        | HostRefused::PinnedCpus { .. }
+        | HostRefused::NumaMemory { .. }
+        | HostRefused::UnreadCpus { .. } => of_cpus(host, refusal, f),
         room => of_room(host, room, f),
     }
 }
@@ -263,6 +268,42 @@ fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::
             f,
             "how many PCI devices of the mapping {mapping} are free on the host {host} is not known yet: the configuration of {} \
              there was not read, the first of them {guest}",
+            count(*guests, "guest")
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Why a host has no CPUs for a machine alone.
+fn of_cpus(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::NoTopology => write!(
+            f,
+            "the configuration has no topology of the host {host}, of which the machine would get CPUs of its own (`pve-autoscaler \
+             host-topology` there prints it)"
+        ),
+        HostRefused::OtherTopology { listed, has } => write!(
+            f,
+            "the configuration's topology of the host {host} has {}, PVE says {has}: it is of another time (`pve-autoscaler \
+             host-topology` there prints it anew)",
+            count(*listed, "CPU")
+        ),
+        HostRefused::PinnedCpus { free, asks } => write!(
+            f,
+            "{} of the host {host} that no guest has for itself {} free, one of this type takes {asks}",
+            count(*free, "CPU"),
+            if *free == 1 { "is" } else { "are" },
+        ),
+        HostRefused::NumaMemory { cpus, asks } => write!(
+            f,
+            "no NUMA nodes of the host {host} have {} and {} of memory free for one machine",
+            count(*cpus, "CPU"),
+            bytes(*asks)
+        ),
+        HostRefused::UnreadCpus { guest, guests } => write!(
+            f,
+            "which CPUs are free on the host {host} is not known yet: the configuration of {} there was not read, the first of \
+             them {guest}",
             count(*guests, "guest")
         ),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Joined;
+use crate::reasons::Refused;
 use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
 use crate::words::count;
 
@@ -204,6 +205,18 @@ impl Display for HostNote {
             } => write!(f, "pool {pool} makes nothing here until {until}: {failure}"),
             HostNote::TakenLast { pool, failure } => {
                 write!(f, "pool {pool} takes it last: {failure}")
+            }
+            HostNote::OwnCpus { free: 0, .. } => {
+                f.write_str("no CPU is free for one machine alone")
+            }
+            HostNote::OwnCpus { free, cpus } => write!(
+                f,
+                "{} free for one machine alone: {cpus}",
+                count(*free, "CPU")
+            ),
+            HostNote::NoOwnCpus { host, refusal } => {
+                let (host, refusal) = (host.clone(), refusal.clone());
+                Refused::Host { host, refusal }.fmt(f)
             }
         }
     }

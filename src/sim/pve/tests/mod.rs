@@ -3,6 +3,7 @@
 mod admin;
 mod agent;
 mod cloning;
+mod numa;
 mod pci;
 mod power;
 mod recorded;

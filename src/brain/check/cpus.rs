@@ -1,0 +1,151 @@
+//! Rules for the CPUs that new machines get of their host for themselves.
+
+use std::collections::BTreeMap;
+
+use super::hosts::{gone, kind};
+use super::together::Planned;
+use super::{Case, Rule, Verdict, ensure, refuse};
+use model::cpus::CpuSet;
+use model::mark::Mark;
+use model::region::GuestKind;
+use model::topology::HostTopology;
+
+/// Whether the CPUs of the planned machines are there, and those of no other guest; and the memory beside them.
+pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+    let here = planned
+        .iter()
+        .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
+    let marks: Vec<&Mark> = here.map(|(_, mark)| *mark).collect();
+    let mut pinned = Vec::new();
+    for mark in marks {
+        let pool = case.policy.pools.get(mark.pool.as_str());
+        let pool = pool.and_then(|pool| pool.at(region));
+        if pool.is_some_and(|pool| pool.pinning.cpus) {
+            pinned.push(mark);
+        } else {
+            ensure(mark.cpus.is_empty(), Rule::Cpus, || {
+                format!("pool {} gives its machines no CPUs of their own", mark.pool)
+            })?;
+        }
+    }
+    if pinned.is_empty() {
+        return Ok(());
+    }
+    let policy = case.policy.regions.get(region);
+    let Some(topology) = policy.and_then(|policy| policy.topologies.get(host)) else {
+        let why = format!("the configuration has no topology of {host}");
+        return refuse(Rule::Cpus, why);
+    };
+    let mut taken = taken(case, region, host)?;
+    let seen = case.snapshot.regions.get(region);
+    let has = seen.and_then(|seen| seen.hosts.get(host));
+    let has = has.map_or(0, |host| host.cpus as usize);
+    let listed: usize = topology.cores.iter().map(CpuSet::len).sum();
+    ensure(has == listed, Rule::Cpus, || {
+        format!("{host} has {has} CPUs, its topology {listed}")
+    })?;
+    for mark in &pinned {
+        alone(case, mark, topology, &mut taken)?;
+    }
+    let marks = pinned.iter().copied();
+    enough_memory(case, (region, host), topology, marks)
+}
+
+/// Whether the CPUs of a machine are as many as its type has, and nobody else's.
+fn alone(case: Case<'_>, mark: &Mark, topology: &HostTopology, taken: &mut CpuSet) -> Verdict {
+    let cores = kind(case, &mark.instance_type).map_or(0, |kind| kind.cores as usize);
+    let machine = &mark.machine;
+    ensure(mark.cpus.len() == cores && cores > 0, Rule::Cpus, || {
+        format!("{machine} has {cores} cores and the CPUs {}", mark.cpus)
+    })?;
+    for cpu in mark.cpus.iter() {
+        let there = topology.cores.iter().any(|core| core.contains(cpu));
+        ensure(there, Rule::Cpus, || format!("there is no CPU {cpu}"))?;
+        ensure(!topology.reserved.contains(cpu), Rule::Cpus, || {
+            format!("CPU {cpu} is reserved")
+        })?;
+        ensure(!taken.contains(cpu), Rule::Cpus, || {
+            format!("CPU {cpu} is another guest's")
+        })?;
+        taken.insert(cpu);
+    }
+    Ok(())
+}
+
+/// The CPUs that guests and machines have on a host or will have, planned ones aside.
+fn taken(case: Case<'_>, region: &str, host: &str) -> Result<CpuSet, super::Refusal> {
+    let mut taken = CpuSet::new();
+    let mut ours = Vec::new();
+    for machine in case.snapshot.machines.values() {
+        if *machine.region == *region {
+            ours.push(machine.mark.vmid);
+            if *machine.host == *host && (machine.vm.is_some() || !gone(machine)) {
+                taken.extend(machine.mark.cpus.iter());
+            }
+        }
+    }
+    let seen = case.snapshot.regions.get(region);
+    for (vmid, vm) in seen.into_iter().flat_map(|seen| &seen.vms) {
+        if *vm.host != *host || vm.template || vm.kind != GuestKind::Qemu {
+            continue;
+        }
+        match &vm.pins {
+            Some(pins) => taken.extend(pins.cpus.iter()),
+            None if ours.contains(vmid) => {}
+            None => {
+                let why = format!("which CPUs the guest {vmid} on {host} has was not read");
+                refuse(Rule::Cpus, why)?;
+            }
+        }
+    }
+    Ok(taken)
+}
+
+/// Whether the NUMA nodes have the memory that is bound to them, where the configuration says what they have.
+fn enough_memory<'a>(
+    case: Case<'_>,
+    (region, host): (&str, &str),
+    topology: &HostTopology,
+    planned: impl Iterator<Item = &'a Mark>,
+) -> Verdict {
+    let mut bound: BTreeMap<usize, i128> = BTreeMap::new();
+    let mut written = Vec::new();
+    let seen = case.snapshot.regions.get(region);
+    for (vmid, vm) in seen.into_iter().flat_map(|seen| &seen.vms) {
+        let pins = vm.pins.as_ref().filter(|pins| !pins.memory.is_empty());
+        if let Some(pins) = pins.filter(|_| *vm.host == *host && !vm.template) {
+            written.push(*vmid);
+            for (node, bytes) in &pins.memory {
+                *bound.entry(*node).or_default() += i128::from(*bytes);
+            }
+        }
+    }
+    let machines = case.snapshot.machines.values();
+    let machines = machines.filter(|machine| {
+        let here = *machine.region == *region && *machine.host == *host;
+        let stays = machine.vm.is_some() || !gone(machine);
+        here && stays && !written.contains(&machine.mark.vmid)
+    });
+    let there = machines.map(|machine| (&*machine.mark, machine.terms.as_ref()));
+    for (mark, terms) in there.chain(planned.map(|mark| (mark, None))) {
+        let terms = terms.map(|terms| &terms.kind);
+        let memory = terms.or_else(|| kind(case, &mark.instance_type));
+        let memory = memory.map_or(0, |kind| kind.memory >> 20);
+        let pool = case.policy.pools.get(mark.pool.as_str());
+        let pool = pool.and_then(|pool| pool.at(region));
+        let page = pool.map_or(1, |pool| pool.pinning.page_mib());
+        let nodes = topology.guest_nodes(&mark.cpus, (memory, page));
+        for node in nodes.into_iter().flatten() {
+            let bytes = i128::from(node.memory_mib) << 20;
+            *bound.entry(node.host).or_default() += bytes;
+        }
+    }
+    for (node, of) in topology.numa.iter().enumerate() {
+        let bound = bound.get(&node).copied().unwrap_or(0);
+        let enough = of.memory.is_none_or(|has| bound <= i128::from(has));
+        ensure(enough, Rule::Cpus, || {
+            format!("NUMA node {node} of {host} has too little memory for what is bound to it")
+        })?;
+    }
+    Ok(())
+}

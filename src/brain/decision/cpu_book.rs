@@ -1,0 +1,172 @@
+//! The CPUs of hosts that machines get for themselves: which are taken.
+//!
+//! Taken is what the configuration of any VM on the host names, running or off, what the marks and intents of machines reserve, and what
+//! this decision's plan does. A guest that names none runs on all of them; who keeps CPUs for those reserves them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::action::Kind;
+use model::cpus::CpuSet;
+use model::policy::{InstanceType, PoolPolicy};
+use model::reasons::HostRefused;
+use model::region::{GuestKind, RegionName};
+
+use crate::decision::cpus::{CpuDemand, FreeCpus};
+use crate::decision::turn::Turn;
+use crate::observed::view::{Known, Standing};
+
+/// What is free on the hosts of regions whose machines get CPUs of their own, as far as their topology is known.
+#[derive(Debug, Default)]
+pub(crate) struct CpuBook {
+    hosts: BTreeMap<(RegionName, Arc<str>), FreeCpus>,
+}
+
+impl CpuBook {
+    /// Reads what there is and what is planned.
+    pub(crate) fn of(turn: &Turn<'_>) -> CpuBook {
+        let mut book = CpuBook::default();
+        for (name, policy) in &turn.view.policy.regions {
+            if turn.view.policy.pins_in(name) {
+                let hosts = policy.topologies.iter();
+                let hosts =
+                    hosts.map(|(host, of)| ((name.clone(), host.clone()), FreeCpus::of(of)));
+                book.hosts.extend(hosts);
+            }
+        }
+        if book.hosts.is_empty() {
+            return book;
+        }
+        for known in turn.view.machines.values() {
+            book.count(turn, known);
+        }
+        for (name, region) in &turn.view.snapshot.regions {
+            for vm in region.vms.values().filter(|vm| !vm.template) {
+                let at = (name.clone(), vm.host.clone());
+                let Some((free, pins)) = book.hosts.get_mut(&at).zip(vm.pins.as_ref()) else {
+                    continue;
+                };
+                free.take(&pins.cpus);
+                for (node, bytes) in &pins.memory {
+                    free.take_memory(*node, *bytes);
+                }
+            }
+        }
+        for action in &turn.plan {
+            if let Kind::Create(spec) = &action.kind {
+                let kind = spec.terms.as_ref().map(|terms| &terms.kind);
+                let at = (action.target.region.clone(), action.target.host.clone());
+                let pool = turn.view.policy.pools.get(spec.mark.pool.as_str());
+                let pool = pool.and_then(|pool| pool.at(&action.target.region));
+                book.reserve(&at, (pool, kind), &spec.mark.cpus);
+            }
+        }
+        book
+    }
+
+    /// What the mark of a machine reserves, as long as it has a VM or will have one.
+    fn count(&mut self, turn: &Turn<'_>, known: &Known<'_>) {
+        let machine = known.machine;
+        let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+        if machine.mark.cpus.is_empty() || (machine.vm.is_none() && !going_up) {
+            return;
+        }
+        let at = (machine.region.clone(), machine.host.clone());
+        let region = turn.view.snapshot.regions.get(&machine.region);
+        let vm = region.and_then(|region| region.vms.get(&machine.mark.vmid));
+        let pins = vm.and_then(|vm| vm.pins.as_ref());
+        if pins.is_some_and(|pins| !pins.memory.is_empty()) {
+            // Its memory counts by what is written.
+            if let Some(free) = self.hosts.get_mut(&at) {
+                free.take(&machine.mark.cpus);
+            }
+            return;
+        }
+        self.reserve(&at, (known.pool, known.kind), &machine.mark.cpus);
+    }
+
+    fn reserve(
+        &mut self,
+        at: &(RegionName, Arc<str>),
+        (pool, kind): (Option<&PoolPolicy>, Option<&InstanceType>),
+        cpus: &CpuSet,
+    ) {
+        let Some(free) = self.hosts.get_mut(at) else {
+            return;
+        };
+        match pool.zip(kind) {
+            Some((pool, kind)) => free.take_all(demand(pool, kind), cpus),
+            None => free.take(cpus),
+        }
+    }
+
+    /// What is free on a host.
+    pub(crate) fn at(&self, region: &RegionName, host: &Arc<str>) -> Option<&FreeCpus> {
+        self.hosts.get(&(region.clone(), host.clone()))
+    }
+
+    /// Takes the CPUs of one machine; none for a pool that gives none. `None` where there are too few.
+    pub(crate) fn give(
+        &mut self,
+        (pool, kind): (&PoolPolicy, &InstanceType),
+        host: &Arc<str>,
+    ) -> Option<CpuSet> {
+        if !pool.pinning.cpus {
+            return Some(CpuSet::new());
+        }
+        let at = (pool.region.clone(), host.clone());
+        let free = self.hosts.get_mut(&at)?;
+        let demand = demand(pool, kind);
+        let cpus = free.place(demand)?;
+        free.take_all(demand, &cpus);
+        Some(cpus)
+    }
+}
+
+/// What a machine of a pool takes of a host's CPUs for itself.
+pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType) -> CpuDemand {
+    CpuDemand {
+        cpus: kind.cores,
+        memory: kind.memory,
+        page_mib: pool.pinning.page_mib(),
+    }
+}
+
+/// Why a host has no CPUs for a machine alone, however many are taken.
+pub(crate) fn reachable(
+    turn: &Turn<'_>,
+    pool: &PoolPolicy,
+    host: &Arc<str>,
+) -> Result<(), HostRefused> {
+    if !pool.pinning.cpus {
+        return Ok(());
+    }
+    let policy = turn.view.policy.regions.get(&pool.region);
+    let topology = policy.and_then(|policy| policy.topologies.get(host));
+    let topology = topology.ok_or(HostRefused::NoTopology)?;
+    let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
+        return Ok(());
+    };
+    let (listed, has) = (
+        topology.cpus().len(),
+        region.hosts.get(host).map_or(0, |host| host.cpus),
+    );
+    if listed != has as usize {
+        return Err(HostRefused::OtherTopology { listed, has });
+    }
+    let machines = turn.view.machines.values().map(|known| known.machine);
+    let ours = machines.filter(|machine| machine.region == pool.region);
+    let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
+    let guests = region.vms.iter().filter(|(vmid, vm)| {
+        let may_have = vm.kind == GuestKind::Qemu && !vm.template && !ours.contains(vmid);
+        *vm.host == **host && may_have
+    });
+    let mut unread = guests.filter(|(_, vm)| vm.pins.is_none());
+    match unread.next() {
+        Some((guest, _)) => Err(HostRefused::UnreadCpus {
+            guest: *guest,
+            guests: 1 + unread.count(),
+        }),
+        None => Ok(()),
+    }
+}

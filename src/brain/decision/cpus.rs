@@ -1,0 +1,284 @@
+//! Which CPUs of a host a machine gets for itself: packed as the kubelet's static CPU manager packs containers
+//! (`pkg/kubelet/cm/cpumanager/cpu_assignment.go`, with uncore caches preferred), with its memory beside them.
+//!
+//! One NUMA node where it fits, that with the fewest CPUs left; else the fewest nodes, of one socket if that needs no more. In a node
+//! one last-level cache, else whole caches before parts of them; everywhere whole cores before threads of cores, and of
+//! cores those whose other thread is taken first. Of what is alike the lowest number.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::cpus::CpuSet;
+use model::topology::{HostTopology, MAX_NODES};
+
+/// What one machine takes of a host's CPUs and NUMA nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CpuDemand {
+    /// CPUs.
+    pub(crate) cpus: u32,
+    /// Bytes of memory.
+    pub(crate) memory: i64,
+    /// The unit in which memory is divided, in MiB.
+    pub(crate) page_mib: i64,
+}
+
+impl CpuDemand {
+    /// Bytes that so many of its CPUs have beside them, at most.
+    fn share(self, cpus: usize) -> i64 {
+        let page = i128::from(self.page_mib.max(1)) << 20;
+        let all = i128::from(self.cpus.max(1));
+        let pages = (i128::from(self.memory) * cpus as i128 + all * page - 1) / (all * page);
+        i64::try_from(pages * page).unwrap_or(i64::MAX)
+    }
+}
+
+/// What is free of a NUMA node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct NodeRoom {
+    socket: usize,
+    cpus: usize,
+    /// Bytes, where that is counted.
+    memory: Option<i64>,
+    /// Of its CPUs the wanted ones are not of whole cores.
+    broken: bool,
+}
+
+/// How many CPUs of which NUMA nodes.
+pub(crate) type Parts = Vec<(usize, usize)>;
+
+/// How many CPUs of its NUMA nodes a host has free, and how much memory: enough to know whether a machine fits.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct CpuCounts(Vec<NodeRoom>);
+
+impl CpuCounts {
+    /// How many CPUs are free.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|node| node.cpus).sum()
+    }
+
+    /// The NUMA nodes that one more machine is in; `None` where it fits nowhere.
+    pub(crate) fn place(&self, demand: CpuDemand) -> Option<Parts> {
+        let wanted = demand.cpus as usize;
+        if wanted == 0 || self.count() < wanted {
+            return None;
+        }
+        let nodes = self.0.iter().enumerate();
+        let one = nodes.filter(|(_, node)| node.holds(demand, wanted));
+        match one.min_by_key(|(at, node)| (node.broken, node.cpus, *at)) {
+            Some((at, _)) => Some(vec![(at, wanted)]),
+            None => self.several(demand),
+        }
+    }
+
+    /// Several NUMA nodes: of one socket where that takes no more of them.
+    fn several(&self, demand: CpuDemand) -> Option<Parts> {
+        let all = || (0..self.0.len()).filter(|at| self.0[*at].cpus > 0);
+        let sockets = self.0.iter().map(|node| node.socket).max().unwrap_or(0);
+        let of_socket = |socket| all().filter(move |at| self.0[*at].socket == socket);
+        let groups = (0..=sockets).map(|socket| of_socket(socket).collect::<Vec<usize>>());
+        let groups = groups.chain([all().collect()]);
+        let placed = groups.filter_map(|group| self.of_group(demand, group));
+        // The first of those that are alike.
+        placed.min_by_key(Vec::len)
+    }
+
+    /// The fewest of these NUMA nodes: all CPUs of each but one, which is the smallest that holds the rest.
+    fn of_group(&self, demand: CpuDemand, mut group: Vec<usize>) -> Option<Parts> {
+        group.sort_by_key(|at| (std::cmp::Reverse(self.0[*at].cpus), *at));
+        let (mut parts, mut left) = (Parts::new(), demand.cpus as usize);
+        while left > 0 {
+            if parts.len() == MAX_NODES {
+                return None;
+            }
+            let last = group.iter().filter(|at| self.0[**at].holds(demand, left));
+            let last = last.min_by_key(|at| (self.0[**at].cpus, **at));
+            if let Some(at) = last {
+                parts.push((*at, left));
+                return Some(parts);
+            }
+            let whole = group.iter().position(|at| {
+                let node = &self.0[*at];
+                node.cpus <= left && node.holds(demand, node.cpus)
+            });
+            let at = group.remove(whole?);
+            parts.push((at, self.0[at].cpus));
+            left -= self.0[at].cpus;
+        }
+        None
+    }
+
+    /// Takes what [`CpuCounts::place`] said.
+    pub(crate) fn take(&mut self, demand: CpuDemand, parts: &Parts) {
+        self.change(demand, parts, usize::saturating_sub, 1);
+    }
+
+    /// Gives that back.
+    pub(crate) fn give(&mut self, demand: CpuDemand, parts: &Parts) {
+        self.change(demand, parts, usize::saturating_add, -1);
+    }
+
+    fn change(
+        &mut self,
+        demand: CpuDemand,
+        parts: &Parts,
+        cpus: fn(usize, usize) -> usize,
+        times: i64,
+    ) {
+        for (at, part) in parts {
+            let node = &mut self.0[*at];
+            node.cpus = cpus(node.cpus, *part);
+            let share = demand.share(*part).saturating_mul(times);
+            node.memory = node.memory.map(|left| left.saturating_sub(share));
+        }
+    }
+}
+
+impl NodeRoom {
+    /// Whether it has so many CPUs, and the memory beside them.
+    fn holds(&self, demand: CpuDemand, cpus: usize) -> bool {
+        let enough = |left: i64| left >= demand.share(cpus);
+        self.cpus >= cpus && self.memory.is_none_or(enough)
+    }
+}
+
+/// What is free on a host for machines alone.
+#[derive(Clone, Debug)]
+pub(crate) struct FreeCpus {
+    topology: Arc<HostTopology>,
+    usable: CpuSet,
+    free: CpuSet,
+    /// Bytes that are left of NUMA nodes, where that is counted.
+    memory: BTreeMap<usize, i64>,
+}
+
+impl FreeCpus {
+    /// All that a host has.
+    pub(crate) fn of(topology: &Arc<HostTopology>) -> FreeCpus {
+        let nodes = topology.numa.iter().enumerate();
+        let usable = topology.usable();
+        FreeCpus {
+            free: usable.clone(),
+            usable,
+            memory: nodes
+                .filter_map(|(at, node)| Some((at, node.memory?)))
+                .collect(),
+            topology: topology.clone(),
+        }
+    }
+
+    /// Those that are free.
+    pub(crate) fn free(&self) -> &CpuSet {
+        &self.free
+    }
+
+    /// How many are free where.
+    pub(crate) fn counts(&self) -> CpuCounts {
+        let nodes = self.topology.numa.iter().enumerate();
+        let nodes = nodes.map(|(at, node)| {
+            let mut sockets = self.topology.sockets.iter();
+            NodeRoom {
+                socket: sockets
+                    .position(|socket| node.cpus.within(socket))
+                    .unwrap_or(0),
+                cpus: node.cpus.both(&self.free).len(),
+                memory: self.memory.get(&at).copied(),
+                broken: false,
+            }
+        });
+        CpuCounts(nodes.collect())
+    }
+
+    /// These CPUs are taken.
+    pub(crate) fn take(&mut self, cpus: &CpuSet) {
+        self.free = self.free.without(cpus);
+    }
+
+    /// So much memory of a NUMA node is taken.
+    pub(crate) fn take_memory(&mut self, node: usize, bytes: i64) {
+        if let Some(left) = self.memory.get_mut(&node) {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+
+    /// A machine takes these CPUs and its memory beside them.
+    pub(crate) fn take_all(&mut self, demand: CpuDemand, cpus: &CpuSet) {
+        self.take(cpus);
+        let memory = (demand.memory >> 20, demand.page_mib);
+        let nodes = self.topology.guest_nodes(cpus, memory);
+        for node in nodes.unwrap_or_default() {
+            self.take_memory(node.host, node.memory_mib.saturating_mul(1 << 20));
+        }
+    }
+
+    /// The CPUs that one more machine gets; `None` where none are left for it, or no memory beside them.
+    pub(crate) fn place(&self, demand: CpuDemand) -> Option<CpuSet> {
+        let wanted = demand.cpus as usize;
+        let free_of = |at: usize| self.topology.numa[at].cpus.both(&self.free);
+        let mut counts = self.counts();
+        for (at, node) in counts.0.iter_mut().enumerate() {
+            node.broken = node.cpus >= wanted && !self.whole(&free_of(at), wanted);
+        }
+        let parts = counts.place(demand)?;
+        let sets = parts.into_iter();
+        let sets = sets.map(|(at, count)| self.pack(&free_of(at), count));
+        Some(sets.fold(CpuSet::new(), |all, set| all.with(&set)))
+    }
+
+    /// CPUs of these, which are at least as many as wanted: of one cache, else whole caches and the rest.
+    fn pack(&self, free: &CpuSet, wanted: usize) -> CpuSet {
+        let (mut taken, mut free, mut left) = (CpuSet::new(), free.clone(), wanted);
+        while left > 0 {
+            let caches = self.topology.caches.iter();
+            let parts = caches.map(|cache| (cache, cache.both(&free)));
+            let parts: Vec<(&CpuSet, CpuSet)> =
+                parts.filter(|(_, part)| !part.is_empty()).collect();
+            let one = parts.iter().filter(|(_, part)| self.whole(part, left));
+            if let Some((_, part)) = one.min_by_key(|(_, part)| part.len()) {
+                return taken.with(&self.cores(part, left).0);
+            }
+            let unused = |cache: &CpuSet, part: &CpuSet| cache.both(&self.usable) == *part;
+            let whole = parts.iter().filter(|(cache, part)| {
+                let cores = self.cores(part, part.len()).1 == 0;
+                part.len() <= left && unused(cache, part) && cores
+            });
+            let largest = whole.min_by_key(|(_, part)| std::cmp::Reverse(part.len()));
+            let Some((_, part)) = largest else {
+                break;
+            };
+            taken = taken.with(part);
+            free = free.without(part);
+            left -= part.len();
+        }
+        taken.with(&self.cores(&free, left).0)
+    }
+
+    /// Whether so many of these CPUs can be had as whole cores, but for what is less than one.
+    fn whole(&self, free: &CpuSet, wanted: usize) -> bool {
+        let widest = self.topology.cores.iter().map(CpuSet::len).max();
+        let rest = wanted % widest.unwrap_or(1).max(1);
+        free.len() >= wanted && self.cores(free, wanted).1 <= rest
+    }
+
+    /// So many of these CPUs, whole cores first; with how many of them are not of whole cores.
+    fn cores(&self, free: &CpuSet, wanted: usize) -> (CpuSet, usize) {
+        let (mut taken, mut left) = (CpuSet::new(), wanted);
+        for core in &self.topology.cores {
+            if core.len() <= left && core.within(free) {
+                taken = taken.with(core);
+                left -= core.len();
+            }
+        }
+        let threads = left;
+        let cores = self.topology.cores.iter();
+        let parts = cores.map(|core| core.both(free).without(&taken));
+        let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
+        // Cores of which less is free first: whole ones stay whole.
+        parts.sort_by_key(CpuSet::len);
+        let rest: CpuSet = parts
+            .iter()
+            .flat_map(|part| part.iter().collect::<Vec<u16>>())
+            .take(left)
+            .collect();
+        (taken.with(&rest), threads)
+    }
+}

@@ -1,0 +1,148 @@
+//! CPUs of machines for themselves: those that their mark reserves, on the host that the file has a topology of.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::rig::{rig, rig_with};
+use super::world::{HOST, mark, policy};
+use crate::broker::policy::Policy;
+use crate::model::cpus::CpuSet;
+use crate::model::mark::Mark;
+use crate::model::topology::{HostTopology, HugePages, NumaNode, Pinning};
+
+fn cpus(text: &str) -> CpuSet {
+    CpuSet::read(text).expect("a list")
+}
+
+/// Machines of the pool get CPUs, on a host with two NUMA nodes of eight.
+fn pinned(hugepages: Option<HugePages>) -> Policy {
+    let mut policy = policy();
+    let pool = policy.allow.pools.get_mut("small").expect("there");
+    pool.pinning = Pinning {
+        cpus: true,
+        hugepages,
+    };
+    let numa = ["0-7", "8-15"].map(|text| NumaNode {
+        cpus: cpus(text),
+        memory: None,
+    });
+    let topology = HostTopology {
+        numa: numa.into(),
+        sockets: vec![cpus("0-15")],
+        caches: vec![cpus("0-7"), cpus("8-15")],
+        cores: (0..16).map(|cpu| CpuSet::from_iter([cpu])).collect(),
+        reserved: cpus("0"),
+    };
+    let topologies = &mut policy.allow.topologies;
+    topologies.insert(HOST.into(), Arc::new(topology));
+    policy
+}
+
+fn marked(text: &str) -> String {
+    let mark = Mark {
+        cpus: cpus(text),
+        ..mark(9001)
+    };
+    mark.line()
+}
+
+#[tokio::test]
+async fn a_machine_gets_the_cpus_of_its_mark_and_the_memory_beside_them() {
+    let path = format!("/nodes/{HOST}/qemu/9001/config");
+    let node = "cpus=0-7,hostnodes=1,memory=16384,policy=bind";
+    for (name, value, passes) in [
+        ("affinity", "8-15", true),
+        ("affinity", "8-14", false),
+        ("affinity", "7-14", false),
+        ("affinity", "8,9-15", false),
+        ("affinity", "", false),
+        ("affinity", "8-15 --x", false),
+        ("numa", "1", true),
+        ("numa", "0", false),
+        ("numa0", node, true),
+        ("numa1", node, false),
+        (
+            "numa0",
+            "cpus=0-7,hostnodes=0,memory=16384,policy=bind",
+            false,
+        ),
+        (
+            "numa0",
+            "cpus=0-7,hostnodes=1,memory=8192,policy=bind",
+            false,
+        ),
+        ("numa0", "cpus=0-7,memory=16384", false),
+        ("hugepages", "2", false),
+        ("delete", "numa1", true),
+        ("delete", "affinity", false),
+        ("keephugepages", "1", false),
+    ] {
+        let rig = rig_with(pinned(None));
+        rig.world.put(9001, &marked("8-15"));
+        let reply = rig.send("PUT", &path, &[(name, value)]).await;
+        if passes {
+            assert_eq!(reply.outcome, "done", "{name}={value}: {reply:?}");
+        } else {
+            rig.refused(&reply, &format!("{name}={value}"));
+        }
+    }
+    // A mark without CPUs, with reserved ones, with others than there are: the machine gets none.
+    for text in ["0-7", "9-16", "8-14"] {
+        let rig = rig_with(pinned(None));
+        rig.world.put(9001, &marked(text));
+        let reply = rig.send("PUT", &path, &[("affinity", text)]).await;
+        rig.refused(&reply, text);
+    }
+    let rig = rig_with(pinned(None));
+    let reply = rig.send("PUT", &path, &[("affinity", "8-15")]).await;
+    rig.refused(&reply, "a mark without CPUs");
+    // Where no pool has CPUs of its own nobody gets any.
+    for (name, value) in [
+        ("affinity", "8-15"),
+        ("numa", "1"),
+        ("numa0", node),
+        ("hugepages", "1024"),
+    ] {
+        let rig = super::rig::rig();
+        rig.world.put(9001, &marked("8-15"));
+        let reply = rig.send("PUT", &path, &[(name, value)]).await;
+        rig.refused(&reply, &format!("{name} of a pool without"));
+    }
+}
+
+#[tokio::test]
+async fn huge_pages_are_of_the_size_that_the_pool_has() {
+    let path = format!("/nodes/{HOST}/qemu/9001/config");
+    for (value, passes) in [("1024", true), ("2", false), ("any", false)] {
+        let rig = rig_with(pinned(Some(HugePages::OneGib)));
+        rig.world.put(9001, &marked("8-15"));
+        let reply = rig.send("PUT", &path, &[("hugepages", value)]).await;
+        assert_eq!(reply.outcome == "done", passes, "{value}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn which_cpus_guests_have_is_told_where_machines_get_some() {
+    let guest = "/nodes/pve1/qemu/300/config";
+    for (rig, tells) in [(rig_with(pinned(None)), true), (rig(), false)] {
+        for (key, value) in [
+            ("affinity", "3,1-2"),
+            ("numa0", "cpus=0-1,hostnodes=1,memory=1024,policy=bind"),
+            ("args", "-secret"),
+        ] {
+            rig.world.set(300, key, json!(value));
+        }
+        let reply = rig.send("GET", guest, &[]).await;
+        let body: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        let data = &body["data"];
+        let wanted = |value: &str| if tells { json!(value) } else { json!(null) };
+        assert_eq!(data["affinity"], wanted("1-3"));
+        assert_eq!(data["numa0"], wanted("hostnodes=1,memory=1024"));
+        assert_eq!(data["args"], json!(null));
+        rig.world.set(300, "affinity", json!("every second"));
+        let reply = rig.send("GET", guest, &[]).await;
+        let body: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(body["data"]["affinity"], wanted("?"));
+    }
+}

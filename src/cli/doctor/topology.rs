@@ -1,0 +1,153 @@
+//! CPUs that machines get for themselves: whether the topology that the file has of hosts is theirs.
+
+use std::path::Path;
+
+use super::finding::Findings;
+use super::region::SeenRegion;
+use crate::cli::host_topology;
+use crate::config::settings::Channel;
+use crate::model::topology::HostTopology;
+use crate::model::words;
+
+/// How the table is made anew.
+const ANEW: &str = "run `pve-autoscaler host-topology` on the host and put what it prints in the place of the table";
+
+/// Looks at the topologies of a region's hosts, where machines there get CPUs of their own.
+pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
+    let SeenRegion { region, seen } = region;
+    let (name, settings) = (&*region.name, &*region.here.settings);
+    if !settings.policy.pins_in(name) {
+        return;
+    }
+    let Some(policy) = settings.policy.regions.get(name) else {
+        return;
+    };
+    let local = settings.regions.get(name);
+    let local = local.is_some_and(|region| region.channel == Channel::Local);
+    let here = host_topology::name().ok().filter(|_| local);
+    let used = |host: &str| {
+        let mut pools = settings.policy.pools_in(name);
+        pools.any(|(_, pool)| pool.pinning.cpus && pool.may_use(host))
+    };
+    for (host, of) in &seen.resources.hosts {
+        if !used(host) {
+            continue;
+        }
+        let Some(topology) = policy.topologies.get(host) else {
+            let text = format!(
+                "host {host}: the file has no topology of it, so no machine with CPUs of its own is made there"
+            );
+            findings.warning(text).mend(ANEW);
+            continue;
+        };
+        judge((host, of.cpus), topology, findings);
+        if here.as_deref() == Some(&**host) {
+            compare(host, topology, Path::new(host_topology::SYS), findings);
+        }
+    }
+    for host in policy.topologies.keys() {
+        if !seen.resources.hosts.contains_key(host) {
+            findings
+                .warning(format!(
+                    "region {name}: it has no host {host}, of which the file has a topology"
+                ))
+                .mend("take the table out, or write the host's name as PVE has it");
+        }
+    }
+}
+
+/// The number of CPUs is what PVE says.
+fn judge((host, has): (&str, u32), topology: &HostTopology, findings: &mut Findings) {
+    let (listed, usable) = (topology.cpus().len(), topology.usable().len());
+    if listed == has as usize {
+        let nodes = words::count(topology.numa.len(), "NUMA node");
+        findings.fine(format!(
+            "host {host}: {usable} of {} are for machines alone, in {nodes}",
+            words::count(listed, "CPU")
+        ));
+    } else {
+        findings
+            .wrong(format!(
+                "host {host}: the file's topology has {}, PVE says {has}",
+                words::count(listed, "CPU")
+            ))
+            .mend(ANEW);
+    }
+}
+
+/// Of this host the kernel can be asked.
+fn compare(host: &str, topology: &HostTopology, sys: &Path, findings: &mut Findings) {
+    let read = match host_topology::read(sys) {
+        Ok(read) => read,
+        Err(error) => {
+            findings.unseen(format!("host {host}: its topology: {error:#}"));
+            return;
+        }
+    };
+    let parts = |of: &HostTopology| {
+        let numa: Vec<_> = of.numa.iter().map(|node| node.cpus.clone()).collect();
+        let sorted = |sets: &[crate::model::cpus::CpuSet]| {
+            let mut sets = sets.to_vec();
+            sets.sort();
+            sets
+        };
+        [
+            numa,
+            sorted(&of.cores),
+            sorted(&of.sockets),
+            sorted(&of.caches),
+        ]
+    };
+    let (file, kernel) = (parts(topology), parts(&read));
+    let keys = ["numa", "cores", "sockets", "caches"];
+    let differ = keys.into_iter().zip(file.iter().zip(&kernel));
+    let differ = differ.filter(|(_, (file, kernel))| file != kernel);
+    let differ: Vec<&str> = differ.map(|(key, _)| key).collect();
+    if !differ.is_empty() {
+        findings
+            .wrong(format!(
+                "host {host}: the file's topology is not what the kernel says: {} differ",
+                differ.join(", ")
+            ))
+            .mend(ANEW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cpus::CpuSet;
+    use crate::model::topology::NumaNode;
+
+    fn topology() -> HostTopology {
+        let all: CpuSet = (0..4).collect();
+        HostTopology {
+            numa: vec![NumaNode {
+                cpus: all.clone(),
+                memory: None,
+            }],
+            sockets: vec![all.clone()],
+            caches: vec![all],
+            cores: (0..4).map(|cpu| CpuSet::from_iter([cpu])).collect(),
+            reserved: CpuSet::from_iter([0]),
+        }
+    }
+
+    #[test]
+    fn another_number_of_cpus_is_wrong() {
+        let mut findings = Findings::default();
+        judge(("pve1", 4), &topology(), &mut findings);
+        judge(("pve1", 8), &topology(), &mut findings);
+        let words: Vec<&str> = findings
+            .0
+            .iter()
+            .map(|finding| finding.grade.word())
+            .collect();
+        assert_eq!(words, ["ok", "WRONG"]);
+        assert!(
+            findings.0[0].text.contains("3 of 4 CPUs"),
+            "{:?}",
+            findings.0
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! CPUs of hosts for one machine alone: a pool whose machines get some, with their memory beside them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use pve_autoscaler::model::cpus::CpuSet;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
+use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+use crate::hosts::{act, said};
+
+/// Two NUMA nodes of eight cores with two threads: CPU n and n + 16. The first core is reserved.
+fn topology() -> String {
+    let mut text = "\n[proxmox.topology.pve1]\nnuma = [\"0-7,16-23\", \"8-15,24-31\"]\nreserved = \"0,16\"\ncores = [".to_owned();
+    for core in 0..16 {
+        let _ = write!(text, "\"{core},{}\", ", core + 16);
+    }
+    text + "]\n"
+}
+
+/// A pool of machines with eight CPUs of their own on pve1.
+fn world(seed: u64, pool: &str) -> Scene {
+    let config = HASTY
+        .replace(
+            "cores = 2\nmemory = \"4GiB\"",
+            "cores = 8\nmemory = \"8GiB\"",
+        )
+        .replace(
+            "max = 3",
+            &format!("max = 6\ncpu_pinning = true\nhosts = [\"pve1\"]\n{pool}"),
+        );
+    let mut pve = PveSpec::default();
+    for host in &mut pve.hosts {
+        host.numa_nodes = 2;
+    }
+    Scene::of(WorldSpec {
+        seed,
+        pve,
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: config + &topology(),
+    })
+}
+
+fn pods(count: u32, minutes: i64) -> Workload {
+    Workload::visit("web", count, Pods::of("6", "1Gi"), Span::minutes(minutes))
+}
+
+/// What machines have of a key, by VMID.
+fn told(scene: &Scene, key: &str) -> BTreeMap<u32, String> {
+    let vms = scene.world.pve.vms().into_iter();
+    let machines = vms.filter(|vm| (9100..9121).contains(&vm.vmid));
+    let told = machines.map(|vm| (vm.vmid, vm.config.get(key).cloned().unwrap_or_default()));
+    told.collect()
+}
+
+/// The CPUs of all machines, of which none is in two, and none is reserved.
+fn alone(scene: &Scene) -> CpuSet {
+    let mut all = CpuSet::read("0,16").expect("the reserved ones");
+    for (vmid, text) in told(scene, "affinity") {
+        let cpus = CpuSet::read(&text).unwrap_or_else(|| panic!("VM {vmid}: {text:?}"));
+        assert_eq!(cpus.len(), 8, "VM {vmid}");
+        assert!(cpus.both(&all).is_empty(), "VM {vmid} has {cpus} of {all}");
+        all = all.with(&cpus);
+    }
+    all
+}
+
+/// Four pods want a machine each, three have CPUs: one waits with the reason. When a machine goes another one gets its CPUs.
+#[test]
+fn each_machine_has_cpus_of_its_own_and_who_finds_none_waits() {
+    simulate(async {
+        let scene = world(5, "hugepages = \"1G\"");
+        let mut first = (String::new(), BTreeMap::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            first = (said(&scene), told(&scene, "affinity"));
+            alone(&scene);
+            let vmid = *first.1.keys().next().expect("a machine");
+            act(&scene, &AdminAct::Destroy { vmid });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, pods(4, 120), Duration::from_mins(14)) => {}
+            () = acts => {}
+        }
+        let (said, had) = first;
+        let sets: std::collections::BTreeSet<&str> = had.values().map(String::as_str).collect();
+        let wanted = ["1-4,17-20", "8-11,24-27", "12-15,28-31"];
+        assert_eq!(sets, wanted.into(), "packed");
+        let words = "6 CPUs of the host pve1 that no guest has for itself are free, one of this type takes 8";
+        assert!(said.contains(words), "{said}");
+        alone(&scene);
+        let again = told(&scene, "affinity");
+        assert_eq!(again.len(), 3, "the destroyed one is replaced: {again:?}");
+        assert_ne!(
+            again.keys().collect::<Vec<_>>(),
+            had.keys().collect::<Vec<_>>()
+        );
+        for (vmid, node) in told(&scene, "numa0") {
+            let host = u8::from(!again[&vmid].starts_with('1') || again[&vmid].starts_with("12"));
+            let wanted = format!("cpus=0-7,hostnodes={host},memory=8192,policy=bind");
+            assert_eq!(node, wanted, "{}", again[&vmid]);
+        }
+        assert!(
+            told(&scene, "hugepages")
+                .values()
+                .all(|size| size == "1024")
+        );
+        let running = scene.world.pve.vms();
+        let mut running = running.iter().filter(|vm| again.contains_key(&vm.vmid));
+        assert!(running.all(|vm| vm.running));
+    });
+}
+
+/// The daemon dies at one call after another and is started anew: no CPU is lost, and none given twice.
+#[test]
+fn cpus_are_freed_and_survive_restarts() {
+    for call in [3, 7, 11, 15, 22] {
+        simulate(async {
+            let scene = world(call, "");
+            let counter = CallCounter::new(Some(Kill {
+                call,
+                when: When::AfterCarriedOut,
+            }));
+            let looks = async {
+                let mut most = 0;
+                loop {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let written = told(&scene, "affinity");
+                    let written = written.values().filter(|text| !text.is_empty());
+                    let sets: Vec<CpuSet> = written.filter_map(|text| CpuSet::read(text)).collect();
+                    let all = sets.iter().fold(CpuSet::new(), |all, set| all.with(set));
+                    assert_eq!(all.len(), sets.len() * 8, "{sets:?}");
+                    most = most.max(sets.len());
+                    if most == 3 && sets.is_empty() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            tokio::select! {
+                biased;
+                () = scene.live_and_die(&counter, pods(3, 4), Duration::from_mins(20)) => {}
+                () = looks => {}
+            }
+            scene.nothing_is_left();
+            assert!(scene.machines_made() >= 3, "{call}");
+        });
+    }
+}
+
+/// A person's VM has CPUs for itself and is off: no machine gets them.
+#[test]
+fn the_cpus_of_somebody_elses_vm_stay_his() {
+    simulate(async {
+        let scene = world(7, "");
+        act(
+            &scene,
+            &AdminAct::AddMachine(MachineSpec {
+                vmid: 300,
+                host: "pve1".to_owned(),
+                container: false,
+                template: false,
+                running: false,
+                storage: "shared".to_owned(),
+                disk: 1 << 30,
+                disk_used: 1 << 20,
+                cloudinit: false,
+                pool: None,
+                config: [("affinity", "8-9"), ("onboot", "0")]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            }),
+        );
+        scene
+            .live(None, 0, pods(4, 60), Duration::from_mins(6))
+            .await;
+        let taken = alone(&scene);
+        let sets = told(&scene, "affinity");
+        assert_eq!(sets.len(), 3, "{sets:?}");
+        let his = CpuSet::read("8-9").expect("a list");
+        assert!(taken.both(&his).is_empty(), "{sets:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
