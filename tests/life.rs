@@ -20,6 +20,8 @@ mod hostile_days;
 mod hosts;
 #[path = "life/identity.rs"]
 mod identity;
+#[path = "life/in_place.rs"]
+mod in_place;
 #[path = "life/joining.rs"]
 mod joining;
 #[path = "life/keep_failed.rs"]

@@ -262,6 +262,7 @@ impl Model {
                 marked: true,
                 uuid: Some(format!("uuid-{name}").into()),
                 digest: None,
+                differs: Vec::new(),
             }),
             node: None,
             contradiction: None,

@@ -343,6 +343,7 @@ impl World {
                 marked: true,
                 uuid: Some(format!("uuid-{name}").into()),
                 digest: None,
+                differs: Vec::new(),
             }),
             node: Some(name.clone()),
             contradiction: None,

@@ -544,6 +544,7 @@ impl Loop {
             cluster: view.cluster,
             watches: view.sources,
             regions,
+            settings: &self.parts.settings,
             journal: &self.journal.entries(),
             busy: &self.executor.busy(),
             leader,

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::in_place::Written;
 use crate::model::action::{CreateSpec, Target};
 use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
@@ -70,6 +71,9 @@ pub struct Entry {
     /// `protection` for instance, is a person's and not its template's.
     #[serde(default)]
     pub configured: bool,
+    /// What was written to the VM that others may write too, its tags for instance.
+    #[serde(default)]
+    pub written: Written,
     /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
     #[serde(default)]
     pub uuid: Option<Arc<str>>,
@@ -94,6 +98,7 @@ impl Entry {
             power_off_sent: None,
             marked: false,
             configured: false,
+            written: Written::default(),
             uuid: None,
             failure: None,
         }
@@ -110,6 +115,7 @@ impl Entry {
     pub fn forget_vm(&mut self) {
         self.marked = false;
         self.configured = false;
+        self.written = Written::default();
         self.upid = None;
         self.uuid = None;
         self.power_off_sent = None;

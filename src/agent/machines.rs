@@ -16,6 +16,7 @@ use crate::model::identity::{NodeIdentity, NodeSigns};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::{Busy, GuestKind, Machine, MachineVm, Region, RegionName, Step, Vm};
 use crate::model::shared::Shared;
+use crate::pve::VmConfig;
 
 /// A region as observed: the brain's view and what was read of single VMs beside it.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Facts {
     pub uuid: Option<Arc<str>>,
     /// The digest.
     pub digest: Option<Arc<str>>,
+    /// All of it.
+    pub config: Option<Arc<VmConfig>>,
 }
 
 /// All machines by name. `cluster_id` as in the marks.
@@ -184,6 +187,7 @@ fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
         marked,
         uuid: facts.uuid,
         digest: facts.digest,
+        differs: Vec::new(),
     }
 }
 
@@ -223,7 +227,13 @@ mod tests {
             };
             observed.region.vms.insert(*vmid, vm);
             let uuid = Some(Arc::from(format!("uuid-{vmid}")));
-            observed.facts.insert(*vmid, Facts { uuid, digest: None });
+            observed.facts.insert(
+                *vmid,
+                Facts {
+                    uuid,
+                    ..Facts::default()
+                },
+            );
         }
         BTreeMap::from([(RegionName::from("default"), observed)])
     }

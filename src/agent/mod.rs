@@ -12,6 +12,7 @@ pub mod drain_order;
 pub mod executor;
 pub mod guest;
 pub mod identity;
+pub mod in_place;
 pub mod inspection;
 mod isos;
 pub mod join;

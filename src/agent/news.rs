@@ -156,8 +156,24 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
                 action.target.machine, action.target.host, action.reason
             ),
         }],
+        Kind::Update => of_update(action),
         Kind::Continue | Kind::Release | Kind::Relabel => Vec::new(),
     }
+}
+
+/// On the node, which is there for as long as its VM may be changed.
+fn of_update(action: &Action) -> Vec<Event> {
+    let node = action.target.node.iter();
+    node.map(|node| Event {
+        about: About::node(node),
+        warning: false,
+        reason: reason::UPDATED,
+        message: format!(
+            "updating VM {} of machine {} in place: {}",
+            action.target.vmid, action.target.machine, action.reason
+        ),
+    })
+    .collect()
 }
 
 fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str) -> Vec<Event> {
@@ -333,6 +349,16 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
                 });
             }
             news
+        }
+        Kind::Update => {
+            let node = ended.action.target.node.iter();
+            node.map(|node| Event {
+                about: About::node(node),
+                warning: true,
+                reason: reason::UPDATED,
+                message: format!("updating {machine} in place failed: {}", failure.message),
+            })
+            .collect()
         }
         _ => Vec::new(),
     }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::agent::in_place;
 use crate::agent::journal::Entry;
 use crate::agent::machines::{self, Observed};
 use crate::agent::region::RegionView;
+use crate::config::settings::Settings;
 use crate::model::cluster::Cluster;
 use crate::model::foreign::ForeignText;
 use crate::model::region::{Busy, RegionName};
@@ -25,6 +27,8 @@ pub struct Sources<'a> {
     pub watches: BTreeMap<Arc<str>, SourceState>,
     /// The regions.
     pub regions: BTreeMap<RegionName, RegionView>,
+    /// What the file says now.
+    pub settings: &'a Settings,
     /// The journal.
     pub journal: &'a BTreeMap<Arc<str>, Entry>,
     /// What the executor is doing.
@@ -51,13 +55,14 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
     // Without a cluster id no mark can be ours, and the brain holds everything anyway.
     let id = sources.cluster_id.clone().unwrap_or_default();
     let id = &*id;
-    let machines = machines::machines(
+    let mut machines = machines::machines(
         id,
         &observed,
         &sources.cluster,
         sources.journal,
         sources.busy,
     );
+    in_place::compare(&mut machines, &observed, sources.journal, sources.settings);
     let mut states = sources.watches;
     for (name, view) in sources.regions {
         states.insert(Arc::from(format!("pve/{name}")), view.source);

@@ -302,6 +302,7 @@ impl RegionWatcher {
             let facts = Facts {
                 uuid: known.config.uuid.clone(),
                 digest: known.config.digest.clone(),
+                config: Some(known.config.clone()),
             };
             (*vmid, facts)
         });

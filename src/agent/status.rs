@@ -12,6 +12,7 @@ use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
 use crate::model::cpus::CpuSet;
 use crate::model::foreign::ForeignText;
+use crate::model::in_place::Difference;
 use crate::model::network::Family;
 use crate::model::region::{Busy, Failure, Machine, Step};
 use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
@@ -104,6 +105,9 @@ pub struct MachineStatus {
     /// Its Node exists and its VM is off.
     #[serde(default)]
     pub off: bool,
+    /// What of its VM the file gives another value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<Difference>,
 }
 
 /// Unbound pods in numbers.
@@ -275,6 +279,10 @@ fn machine_status(
                 .vm
                 .as_ref()
                 .is_some_and(|vm| vm.marked && !vm.running),
+        differs: machine
+            .vm
+            .as_ref()
+            .map_or_else(Vec::new, |vm| vm.differs.clone()),
     }
 }
 

@@ -187,28 +187,34 @@ fn plain(
         ("cores", (instance_type.cores / sockets).to_string()),
         ("memory", (memory / (1 << 20)).to_string()),
         ("balloon", kept.to_string()),
-        // Unless the file says so the autoscaler, not the host's boot, decides which machines run.
-        ("onboot", u8::from(hardware.onboot).to_string()),
         ("protection", "0".to_owned()),
         ("tags", tags(pool).join(";")),
     ];
-    if let Some(units) = pool.cpu_units {
-        wanted.push(("cpuunits", units.to_string()));
-    }
-    if let Some(limit) = pool.cpu_limit_milli {
-        wanted.push(("cpulimit", cpu_limit(limit)));
-    }
     if sockets > 1 {
         wanted.push(("sockets", sockets.to_string()));
     }
     if let Some(on) = hardware.numa {
         wanted.push(("numa", u8::from(on).to_string()));
     }
-    if let Some(startup) = &hardware.startup {
-        wanted.push(("startup", startup.clone()));
-    }
+    wanted.extend(in_place(Some(template), pool));
     let wanted = wanted.into_iter();
     wanted.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What of that may change while a machine runs, tags apart: others may give it some. A template that the file does
+/// not name any more says nothing.
+pub(super) fn in_place(template: Option<&Template>, pool: &Pool) -> BTreeMap<&'static str, String> {
+    let mut wanted = BTreeMap::new();
+    if let Some(hardware) = template.map(|template| &template.hardware) {
+        // Unless the file says so the autoscaler, not the host's boot, decides which machines run.
+        wanted.insert("onboot", u8::from(hardware.onboot).to_string());
+        wanted.extend(hardware.startup.clone().map(|order| ("startup", order)));
+    }
+    let units = pool.cpu_units.map(|units| units.to_string());
+    wanted.extend(units.map(|units| ("cpuunits", units)));
+    let limit = pool.cpu_limit_milli.map(cpu_limit);
+    wanted.extend(limit.map(|limit| ("cpulimit", limit)));
+    wanted
 }
 
 /// What the table of the template says, and what comes with a network's addresses.
@@ -264,7 +270,7 @@ fn is_numbered(key: &str, stem: &str) -> bool {
 }
 
 /// Whether PVE's value already means what is wanted. Absent keys mean PVE's default.
-fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
+pub(super) fn same(key: &str, current: Option<&str>, wanted: &str) -> bool {
     match (key, current) {
         ("tags", Some(current)) => tag_set(current) == tag_set(wanted),
         ("onboot" | "protection" | "numa", None) => wanted == "0",
@@ -295,18 +301,22 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
+/// Tags one by one, as PVE separates them.
+pub(super) fn split_tags(text: &str) -> Vec<&str> {
+    let tags = text.split([';', ',', ' ']);
+    tags.filter(|tag| !tag.is_empty()).collect()
+}
+
 fn tag_set(text: &str) -> Vec<String> {
-    let mut tags: Vec<String> = text
-        .split([';', ',', ' '])
-        .filter(|tag| !tag.is_empty())
-        .map(str::to_lowercase)
-        .collect();
+    let tags = split_tags(text).into_iter();
+    let mut tags: Vec<String> = tags.map(str::to_lowercase).collect();
     tags.sort();
     tags.dedup();
     tags
 }
 
-fn tags(pool: &Pool) -> Vec<String> {
+/// The tags of a pool's machines, in lower case and sorted, ours among them.
+pub(super) fn tags(pool: &Pool) -> Vec<String> {
     let mut tags: Vec<String> = pool.tags.iter().map(|tag| tag.to_lowercase()).collect();
     tags.push(TAG.to_owned());
     tags.sort();

@@ -37,6 +37,7 @@ pub fn act(action: &Action) -> (&'static str, String) {
             "relabel",
             format!("its node's zone becomes {}", target.host),
         ),
+        Kind::Update => ("update in place", place),
         Kind::Release => (
             "release",
             target

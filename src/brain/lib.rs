@@ -29,7 +29,7 @@ use model::time::Time;
 use model::words;
 
 use decision::turn::{STEPS, Turn};
-use lifecycle::{backoff, find_holds, life, migrated, power, sweep};
+use lifecycle::{backoff, find_holds, in_place, life, migrated, power, sweep};
 use report::{bound, hosts, networks, pools};
 use scale_down::shrink;
 use scale_up::grow;
@@ -86,6 +86,7 @@ fn decide_on(
     power::plan(&mut turn);
     migrated::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory);
+    in_place::plan(&mut turn);
     pools::report(&mut turn);
     hosts::report(&mut turn);
     networks::report(&mut turn);

@@ -115,6 +115,7 @@ fn does(action: &str) -> &str {
         "drop_intent" => "forget",
         "start" => "start",
         "relabel" => "relabel",
+        "update" => "update in place the VM of",
         other => other,
     }
 }

@@ -161,6 +161,7 @@ fn step(machine: &MachineStatus, now: Time) -> String {
     let direction = match machine.busy {
         Some(Busy::Up) => ", under way",
         Some(Busy::Down) => ", being removed",
+        Some(Busy::Update) => ", being updated in place",
         None => "",
     };
     let goes_on = machine.waits.as_ref().filter(|wait| !stuck(wait, now));
@@ -191,7 +192,12 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
         let message = render::one_line(&failure.message);
         format!("{message} ({})", render::when(failure.at, now))
     });
-    let ails = machine.ails.as_ref().map(ToString::to_string);
+    let differs = machine.differs.iter().filter(|one| one.failed.is_some());
+    let differs: Vec<String> = differs
+        .map(|one| render::one_line(&one.to_string()))
+        .collect();
+    let differs = (!differs.is_empty()).then(|| differs.join("; "));
+    let ails = machine.ails.as_ref().map(ToString::to_string).or(differs);
     match (waits.or(ails), failed) {
         (Some(now), Some(failed)) => format!("{now}; before: {failed}"),
         (now, failed) => now.or(failed).unwrap_or_default(),
@@ -261,6 +267,7 @@ mod tests {
             busy: None,
             failure: None,
             off: false,
+            differs: Vec::new(),
             waits: None,
             ails: None,
         }

@@ -176,6 +176,7 @@ mod tests {
         let machine = MachineStatus {
             region: "default".into(),
             off: false,
+            differs: Vec::new(),
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

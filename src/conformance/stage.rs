@@ -291,6 +291,7 @@ impl Stage {
                 marked: true,
                 uuid: Some(uuid(&name)),
                 digest: None,
+                differs: Vec::new(),
             }),
             node: None,
             contradiction: None,
@@ -424,8 +425,8 @@ impl Stage {
                     node.labels.insert(ZONE_LABEL.into(), zone);
                 }
             }
-            // Its VM runs, which cases do not show.
-            Kind::Start => {}
+            // Its VM runs, or has what the file says: cases do not show that.
+            Kind::Start | Kind::Update => {}
         }
     }
 

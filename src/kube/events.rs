@@ -51,6 +51,8 @@ pub mod reason {
     pub const SCALE_DOWN_EMPTY: &str = "ScaleDownEmpty";
     /// The VM of a node was off and is started.
     pub const STARTED: &str = "StartedMachine";
+    /// The VM of a node is brought in line with the file while it runs.
+    pub const UPDATED: &str = "UpdatedInPlace";
     /// A Node object whose VM is gone was deleted.
     pub const DELETE_UNREGISTERED: &str = "DeleteUnregistered";
     /// Which node is a machine's is contradicted, and both are left alone. cluster-autoscaler has no word for it.

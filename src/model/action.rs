@@ -71,6 +71,9 @@ pub enum Kind {
     /// Write on the Node which host its VM is on (`topology.kubernetes.io/zone`), after somebody migrated it.
     /// Precondition: our mark, the Node, and a VM on that host that no migration holds.
     Relabel,
+    /// Bring the configuration of the VM of a working machine in line with the file, where PVE lets that change while
+    /// it runs. Precondition: our mark, and a VM that is unlocked and not HA's.
+    Update,
 }
 
 /// All that is fixed when a machine is planned.
@@ -194,6 +197,11 @@ pub enum Reason {
         /// What the label says.
         from: Arc<str>,
     },
+    /// The machine's VM has not what the file says.
+    Differs {
+        /// The settings, by PVE's names.
+        keys: Vec<Arc<str>>,
+    },
     /// A removal that was begun is brought to an end.
     NotWanted,
     /// The pool has more nodes than its `max`, and this one is the cheapest to take down.
@@ -275,6 +283,10 @@ impl std::fmt::Display for Reason {
             Reason::Failed { message } => write!(f, "it failed: {message}"),
             Reason::Migrated { from } => {
                 write!(f, "its VM was migrated, the node's zone is still {from}")
+            }
+            Reason::Differs { keys } => {
+                let keys = words::names(keys.iter().map(ToString::to_string));
+                write!(f, "its VM is not as the file says: {keys}")
             }
             Reason::NoNode => write!(f, "its VM has no node"),
             Reason::NoVm => write!(f, "its node has no VM"),

@@ -10,6 +10,7 @@
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
+//! * [`in_place`]: what of a VM that runs is to be changed.
 //! * [`network`]: which addresses machines may get. [`pci`]: which devices of hosts.
 //! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
@@ -33,6 +34,7 @@ pub mod foreign;
 pub mod guard;
 pub mod hosts;
 pub mod identity;
+pub mod in_place;
 pub mod label_list;
 pub mod mark;
 pub mod memory;

@@ -100,6 +100,17 @@ fn sum(body: &str) -> String {
         })
 }
 
+/// What of a description people read: all above the line of a mark.
+pub fn text_above(description: &str) -> &str {
+    let text = description.trim_end();
+    let (above, last) = text.rsplit_once('\n').unwrap_or(("", text));
+    if last.trim().starts_with(PREFIX) {
+        above.trim_end()
+    } else {
+        text
+    }
+}
+
 /// Reads the ownership out of a VM's description.
 pub fn read(description: &str) -> Ownership {
     let lines: Vec<&str> = description
@@ -165,10 +176,17 @@ mod tests {
         assert!(description.starts_with("made for the shop\n\ncall Ann\npve-autoscaler:v1 {"));
         assert_eq!(read(&description), Ownership::Marked(mark().into()));
         assert_eq!(
-            read(&(description + "\n\n")),
+            read(&(description.clone() + "\n\n")),
             Ownership::Marked(mark().into())
         );
         assert_eq!(read(&mark().line()), Ownership::Marked(mark().into()));
+        assert_eq!(
+            text_above(&description),
+            "made for the shop\n\ncall Ann",
+            "without the mark"
+        );
+        assert_eq!(text_above(&mark().line()), "");
+        assert_eq!(text_above("call Ann\n"), "call Ann");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::foreign::ForeignText;
 use super::identity::{Contradiction, Signs};
+use super::in_place::Difference;
 use super::mark::{Mark, Ownership};
 use super::pci::PciUse;
 use super::policy::Terms;
@@ -267,6 +268,10 @@ pub struct MachineVm {
     pub uuid: Option<Arc<str>>,
     /// The configuration's digest when it was last read.
     pub digest: Option<Arc<str>>,
+    /// What of its configuration the file gives another value, where that can change while it runs; of machines that
+    /// became a node alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<Difference>,
 }
 
 /// The steps of a machine's life, in order.
@@ -356,4 +361,6 @@ pub enum Busy {
     Up,
     /// Taking it down.
     Down,
+    /// It works, and its VM's configuration is brought in line with the file.
+    Update,
 }

@@ -191,6 +191,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
         .pools
         .get(work.mark.pool.as_str())
         .map_or("", |pool| &*pool.description);
+    work.record(|entry| entry.written.text = Some(human.to_owned()))?;
     let call = CloneVm {
         newid: work.mark.vmid,
         name: work.machine.to_string(),

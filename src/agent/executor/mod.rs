@@ -10,6 +10,7 @@ mod down;
 mod drain;
 mod follow;
 mod guest;
+mod in_place;
 mod joining;
 mod late;
 #[cfg(test)]
@@ -156,7 +157,7 @@ impl Executor {
         let busy = busy(&action.kind);
         if let Some(running) = self.running.get(&machine) {
             // A removal ends an attempt to bring the machine up; nothing else interrupts anything.
-            if running.busy == Busy::Down || busy == Busy::Up {
+            if running.busy == Busy::Down || busy != Busy::Down {
                 return Err(NotBegun::Waits(format!("{machine} is being worked on")));
             }
         }
@@ -372,6 +373,7 @@ pub fn kind(kind: &Kind) -> &'static str {
         Kind::Start => "start",
         Kind::Release => "release",
         Kind::Relabel => "relabel",
+        Kind::Update => "update in place",
         Kind::DeleteNode => "delete node",
         Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
@@ -382,6 +384,7 @@ pub fn kind(kind: &Kind) -> &'static str {
 fn busy(kind: &Kind) -> Busy {
     match kind {
         Kind::Create(_) | Kind::Continue | Kind::Start | Kind::Relabel => Busy::Up,
+        Kind::Update => Busy::Update,
         Kind::Remove { .. }
         | Kind::Release
         | Kind::DeleteNode
@@ -407,6 +410,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
         (Kind::DropIntent, Some(entry)) => sweep::drop_intent(tools.clone(), &entry).await,
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,
         (Kind::Relabel, Some(entry)) => up::relabel(tools.clone(), &entry).await,
+        (Kind::Update, Some(entry)) => in_place::update(tools.clone(), &entry).await,
         (Kind::Release, entry) => sweep::release(&tools, &action, entry.as_ref()).await,
         (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
         (_, None) => Err(Failure {
@@ -419,6 +423,8 @@ async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
     };
     let machine = &action.target.machine;
     let kept = match &result {
+        // It works, whatever came of that; what went wrong before is none of it.
+        _ if action.kind == Kind::Update => Ok(()),
         Ok(()) => tools.journal.update(machine, |entry| entry.failure = None),
         Err(failure) => tools
             .journal

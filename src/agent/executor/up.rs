@@ -113,7 +113,7 @@ pub(super) async fn relabel(tools: Tools, entry: &Entry) -> Result<(), Failure> 
         .await
 }
 
-fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
+pub(super) fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
     let at = tools.clock.now();
     Work::open(tools, entry).map_err(|stop| {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;

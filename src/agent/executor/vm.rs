@@ -88,7 +88,10 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             &pool,
         );
         if write.is_empty() {
-            return work.record(|entry| entry.configured = true);
+            return work.record(|entry| {
+                entry.configured = true;
+                entry.written.tags = vm_config::tags(&pool);
+            });
         }
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
         let keys = format!("{keys:?}");

@@ -54,7 +54,9 @@ pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
 /// The limit of the policy for what this action does.
 fn limit(case: Case<'_>, action: &Action) -> Span {
     let of_policy = match action.kind {
-        Kind::Create(_) | Kind::Continue | Kind::Start => case.policy.scale_up.max_view_age,
+        Kind::Create(_) | Kind::Continue | Kind::Start | Kind::Update => {
+            case.policy.scale_up.max_view_age
+        }
         _ => case.policy.scale_down.max_view_age,
     };
     of_policy.min(action.precondition.max_view_age)

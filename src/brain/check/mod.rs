@@ -26,6 +26,7 @@ mod drain;
 mod existing;
 mod general;
 mod hosts;
+mod in_place;
 mod landing;
 pub(super) mod matching;
 pub(super) mod neighbours;
@@ -171,6 +172,8 @@ pub enum Rule {
     Intent,
     /// The VM to start runs, is locked, or is not ours to switch on.
     Power,
+    /// What is to change in place does not differ, or was given up.
+    InPlace,
     /// Two actions of one plan are about the same thing.
     Twice,
 }
@@ -224,6 +227,10 @@ pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -
         Kind::Start => existing::may_start(case, action),
         Kind::Release => existing::release(case, action),
         Kind::Relabel => existing::relabel(case, action),
+        Kind::Update => {
+            in_place::check(case, action)?;
+            in_place::together(case, 1)
+        }
         Kind::DeleteNode => existing::delete_node(case, action),
         Kind::DeletePlaceholder => existing::delete_placeholder(case, action),
         Kind::DropIntent => existing::drop_intent(case, action),
@@ -250,12 +257,14 @@ pub fn check_beside(
     let alike: fn(&Kind) -> bool = match action.kind {
         Kind::Create(_) => |kind| matches!(kind, Kind::Create(_)),
         Kind::Remove { .. } => |kind| matches!(kind, Kind::Remove { .. }),
+        Kind::Update => |kind| matches!(kind, Kind::Update),
         _ => return Ok(()),
     };
     let others = begun.iter().copied().filter(|other| alike(&other.kind));
     let all: Vec<&Action> = others.chain([action]).collect();
     match action.kind {
         Kind::Create(_) => together::creations(case, &all),
+        Kind::Update => in_place::together(case, all.len()),
         _ => together::removals(case, &all),
     }
 }
@@ -280,5 +289,6 @@ pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Ti
     supply::check(case, &creations)?;
     let removals = of(|kind| matches!(kind, Kind::Remove { .. }));
     together::removals(case, &removals)?;
+    in_place::together(case, of(|kind| matches!(kind, Kind::Update)).len())?;
     together::whole_pools(case, &removals)
 }

@@ -5,6 +5,7 @@ mod consolidation;
 mod cpus;
 mod devices;
 mod filters;
+mod in_place;
 mod migrated;
 mod power;
 mod together;

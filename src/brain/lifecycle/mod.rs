@@ -4,6 +4,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod find_holds;
+pub(crate) mod in_place;
 pub(crate) mod life;
 pub(crate) mod migrated;
 pub(crate) mod power;

@@ -107,6 +107,7 @@ impl Lab {
                 let node = self.snapshot.cluster.nodes.get_mut(name).expect("a node");
                 node.labels.insert(ZONE_LABEL.into(), target.host.clone());
             }
+            Kind::Update => self.machine_mut(&target.machine).busy = Some(Busy::Update),
             Kind::DropIntent => {
                 self.snapshot.machines.remove(&target.machine);
             }
@@ -132,6 +133,11 @@ impl Lab {
                     let region = self.snapshot.regions.get_mut("home").expect("home");
                     region.vms.remove(&machine.mark.vmid);
                     self.snapshot.cluster.nodes.remove(&name);
+                }
+                Some(Busy::Update) => {
+                    let machine = self.machine_mut(&name);
+                    machine.busy = None;
+                    machine.vm.as_mut().expect("its VM").differs.clear();
                 }
                 None => {}
             }

@@ -272,3 +272,14 @@ fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
         "none of 3 hosts will do: the host pve1 is not online; the host pve2 is not online; the host pve3 is not online"
     );
 }
+
+#[test]
+fn a_machine_whose_vm_is_not_as_the_file_says_is_told_so() {
+    let lab = world().edit_machine("n1", |machine| {
+        let differs = super::in_place::differs("tags", None);
+        machine.vm.as_mut().expect("its VM").differs = vec![differs];
+    });
+    let machine = asked(&lab).1.expect("it is known").machine;
+    let told = "up; to be updated in place: tags is a, the file says b";
+    assert_eq!(machine.expect("a machine").standing, told);
+}

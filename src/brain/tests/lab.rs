@@ -395,6 +395,7 @@ impl Lab {
             marked: true,
             uuid: Some(format!("uuid-{name}").into()),
             digest: None,
+            differs: Vec::new(),
         });
         let kind = &self.policy.instance_types[machine.mark.instance_type.as_str()];
         let vm = Vm {

@@ -21,6 +21,7 @@ mod failing_hosts;
 mod growing;
 mod holding;
 mod hosts;
+pub(super) mod in_place;
 mod kept;
 pub(super) mod lab;
 mod leaving;

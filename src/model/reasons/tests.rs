@@ -16,6 +16,7 @@ use crate::action::Reason;
 use crate::cluster::{PodKey, ZoneLabel};
 use crate::disruption::{Cause, Share};
 use crate::foreign::ForeignText;
+use crate::in_place::{Difference, FailedWrite};
 use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
 
@@ -351,6 +352,10 @@ one_of_each! { Warning:
         machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), failure: "a join failed".into(), until: Time(0),
     },
     FailedAndAnnotated { machine: "small-aaaaa".into(), failure: "a join failed".into(), annotation: "a/b".into() },
+    NotUpdated { machine: "small-aaaaa".into(), differences: vec![Difference {
+        key: "tags".into(), is: "a".into(), wanted: "b".into(),
+        failed: Some(FailedWrite { why: "PVE made \"c\" of it".into(), at: Time(0), for_good: true }),
+    }] },
     PoweredOff { machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), since: Time(0), started: Some(Time(1)) },
     OrphanNode { node: "n1".into(), orphan: Orphan::LeftAlone },
     DamagedMark { vm: vm(), damage: "it was edited".into() },

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::refused::{HostRefused, Refused};
 use super::removal::LeftAlone;
 use crate::foreign::ForeignText;
+use crate::in_place::Difference;
 use crate::time::Time;
 
 /// A VM of a region.
@@ -81,6 +82,13 @@ pub enum Warning {
         failure: ForeignText,
         /// The annotation.
         annotation: Arc<str>,
+    },
+    /// What the file says of a machine's VM cannot be written, and is not written again.
+    NotUpdated {
+        /// The machine.
+        machine: Arc<str>,
+        /// What differs.
+        differences: Vec<Difference>,
     },
     /// A machine's VM is off, and is not started.
     PoweredOff {

@@ -198,6 +198,7 @@ fn decided(action: &Action, regions: bool) -> Option<Line> {
         Kind::Start => (Tone::Trouble, "start"),
         Kind::Release => (Tone::Trouble, "release"),
         Kind::Relabel => (Tone::Trouble, "relabel"),
+        Kind::Update => (Tone::Decision, "update in place"),
         Kind::DeleteNode => (Tone::Decision, "delete the node of"),
         Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
         Kind::DropIntent => (Tone::Trouble, "drop the intent of"),

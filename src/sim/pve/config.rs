@@ -76,7 +76,9 @@ impl Edit {
                 }
                 Given::List(_) => continue,
             };
-            edit.set.insert(key.clone(), normal(key, text)?);
+            let made = pve.world(|world, _| world.spec.makes.get(key).cloned());
+            let value = made.map_or_else(|| normal(key, text), Ok)?;
+            edit.set.insert(key.clone(), value);
         }
         if edit.is_empty() && !creating {
             return Err(Fault::die("no options specified"));

@@ -204,6 +204,9 @@ pub(super) fn applies_running(key: &str) -> bool {
         "vmstatestorage",
         "hookscript",
         "tags",
+        // Of the VM's cgroup: `vmconfig_hotplug_pending` writes them there, whatever `hotplug` says.
+        "cpulimit",
+        "cpuunits",
     ];
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     AT_ONCE.contains(&key) || stem == "unused"

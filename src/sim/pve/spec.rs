@@ -39,6 +39,8 @@ pub struct PveSpec {
     pub tokens: Vec<TokenSpec>,
     /// What `download-url` finds: the SHA-256 of what lies there, by URL.
     pub downloads: BTreeMap<String, String>,
+    /// What becomes of a value that is written to a key of a configuration, whatever it was: PVE writes some in its own way.
+    pub makes: BTreeMap<String, String>,
     /// How long things take.
     pub timings: Timings,
 }
@@ -450,6 +452,7 @@ impl Default for PveSpec {
                 },
             ],
             downloads: BTreeMap::new(),
+            makes: BTreeMap::new(),
             timings: Timings::default(),
         }
     }

@@ -58,6 +58,11 @@ fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
     if let Some(off) = power::off(turn, known) {
         standing = format!("{standing}, but {off}");
     }
+    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+    let differs: Vec<String> = differs.map(ToString::to_string).collect();
+    if !differs.is_empty() {
+        standing = format!("{standing}; to be updated in place: {}", differs.join("; "));
+    }
     MachineFacts {
         name: known.name.clone(),
         pool: mark.pool.as_str().into(),

@@ -76,6 +76,7 @@ impl Display for Warning {
             | Warning::PoolGone { .. }
             | Warning::FailedAndKept { .. }
             | Warning::FailedAndAnnotated { .. }
+            | Warning::NotUpdated { .. }
             | Warning::PoweredOff { .. } => of_machine(self, f),
             Warning::DamagedMark { .. }
             | Warning::UnknownMark { .. }
@@ -126,6 +127,14 @@ fn of_machine(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
         } => write!(
             f,
             "machine {machine} failed: {failure}; it is kept, because its node is annotated with {annotation}=true"
+        ),
+        Warning::NotUpdated {
+            machine,
+            differences,
+        } => write!(
+            f,
+            "machine {machine}: {}; change the file or the VM",
+            Joined(differences.iter(), "; ")
         ),
         Warning::PoweredOff {
             machine,

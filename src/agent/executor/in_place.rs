@@ -1,0 +1,180 @@
+//! Bringing the VM of a machine that works in line with the file.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::agent::in_place::{self, Change, Written};
+use crate::agent::journal::Entry;
+use crate::agent::vm_config;
+use crate::model::in_place::FailedWrite;
+use crate::model::mark::{self, Ownership};
+use crate::model::region::{Failure, Step};
+use crate::model::words;
+use crate::pve::transport::{CallError, Outcome};
+use crate::pve::{Cause, ConfigUpdate, VmConfig};
+
+use super::tools::Tools;
+use super::up;
+use super::vm;
+use super::work::{Stop, Work, passing};
+
+/// After a call that PVE could not do just now.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Writes what differs, each value once: what PVE then shows is what it makes of it.
+pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+    let work = up::open(tools, entry, Step::Done)?;
+    let limit = work.tools.settings.deadlines.configure;
+    let done = match timeout(limit.to_std(), Box::pin(changed(&work))).await {
+        Ok(done) => done,
+        Err(_) => Err(Stop::Transient(format!("not done within {limit}"))),
+    };
+    // What was read of the VM before is not what it has now.
+    work.doubt();
+    let failure = done.map_err(|stop| work.failure(Step::Done, stop));
+    let failed = failure.as_ref().err().map(|failure| FailedWrite {
+        why: failure.message.clone(),
+        at: failure.at,
+        for_good: false,
+    });
+    work.record(|entry| entry.written.failed = failed)
+        .map_err(|stop| work.failure(Step::Done, stop))?;
+    failure
+}
+
+async fn changed(work: &Work) -> Result<(), Stop> {
+    let mut asked: Vec<Change> = Vec::new();
+    loop {
+        let (now, config) = proven(work).await?;
+        let written = work.entry()?.written;
+        let differs =
+            |config| in_place::changes(config, &work.mark, &work.tools.settings, &written);
+        let changes = differs(&config);
+        if !asked.is_empty() {
+            ended(work, &asked, &changes)?;
+            return pending(work, differs(&now), &changes);
+        }
+        let open = changes.into_iter();
+        let open: Vec<Change> = open.filter(|one| written.given_up(one).is_none()).collect();
+        if open.is_empty() {
+            return pending(work, differs(&now), &[]);
+        }
+        let host = work.host()?;
+        let set = open.iter();
+        let set = set.map(|change| (change.key.to_owned(), change.value(&work.mark)));
+        let update = ConfigUpdate {
+            set: set.collect(),
+            delete: Vec::new(),
+            digest: config.digest.clone(),
+        };
+        work.changing();
+        match work.pve.update_config(&host, work.mark.vmid, &update).await {
+            Ok(()) => asked = open,
+            Err(error)
+                if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
+            {
+                work.note_outage(error.to_string());
+                work.wait_before_retry(&error, PAUSE).await?;
+            }
+            Err(error) => {
+                let wrong = open.iter().filter(|one| is_wrong(&error, one, open.len()));
+                for change in wrong {
+                    give_up(work, change, error.to_string())?;
+                }
+                let keys = words::names(open.iter().map(|change| change.key));
+                return Err(Stop::Failed(format!("writing {keys}: {error}")));
+            }
+        }
+    }
+}
+
+/// The configuration in force and the one that a write is compared with, of a VM that is proven to be ours, at rest
+/// and not HA's.
+async fn proven(work: &Work) -> Result<(VmConfig, VmConfig), Stop> {
+    let now = vm::ours(work).await?;
+    let (host, vmid) = (work.host()?, work.mark.vmid);
+    let status = work
+        .patiently("reading the status", || work.pve.vm_status(&host, vmid))
+        .await?;
+    if status.ha_managed {
+        return Err(Stop::Transient(format!(
+            "VM {vmid} belongs to the HA manager, and is left as it is"
+        )));
+    }
+    let config = work
+        .patiently("reading the configuration", || {
+            work.pve.next_config(&host, vmid)
+        })
+        .await?;
+    if let Some(lock) = &config.lock {
+        return Err(Stop::Transient(format!("the VM is locked ({lock})")));
+    }
+    // The digest that goes with the write is of this reading: it must prove itself.
+    match mark::read(&config.description) {
+        Ownership::Marked(mark) if *mark == work.mark => Ok((now, config)),
+        _ => Err(Stop::Failed(format!("VM {vmid} lost its mark"))),
+    }
+}
+
+/// Whether PVE takes this value itself for wrong.
+fn is_wrong(error: &CallError, change: &Change, many: usize) -> bool {
+    let named = error.errors.keys().any(|key| &**key == change.key);
+    let alone = many == 1 && error.errors.is_empty();
+    error.outcome == Outcome::Refused && error.status == Some(400) && (named || alone)
+}
+
+/// This value is not written again.
+fn give_up(work: &Work, change: &Change, why: String) -> Result<(), Stop> {
+    tracing::warn!(machine = %work.machine, key = change.key, wanted = %change.wanted, %why,
+        "it cannot be updated in place, and is not written again");
+    let failed = FailedWrite {
+        why: why.into(),
+        at: work.tools.clock.now(),
+        for_good: true,
+    };
+    let failed = (change.wanted.clone(), failed);
+    work.record(|entry| {
+        entry.written.given_up.insert(change.key.to_owned(), failed);
+    })
+}
+
+/// What is written and not in force needs no other write.
+fn pending(work: &Work, in_force: Vec<Change>, left: &[Change]) -> Result<(), Stop> {
+    let written = work.entry()?.written;
+    for change in in_force {
+        let known = left.iter().any(|other| other.key == change.key);
+        if !known && written.given_up(&change).is_none() {
+            let why = "it is written, and waits for the VM's next start";
+            give_up(work, &change, why.to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps what was written, and what PVE made another value of.
+fn ended(work: &Work, asked: &[Change], left: &[Change]) -> Result<(), Stop> {
+    let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
+    for change in asked {
+        let mut left = left.iter();
+        // A person may have written it since; what is wanted of that is another value.
+        let still = left.find(|one| one.key == change.key && one.wanted == change.wanted);
+        if let Some(still) = still {
+            let why = format!("PVE made {:?} of it", still.is);
+            give_up(work, change, why)?;
+            continue;
+        }
+        tracing::info!(machine = %work.machine, key = change.key, was = %change.is, is = %change.wanted,
+            "updated in place");
+        work.record(|entry| {
+            let written: &mut Written = &mut entry.written;
+            written.given_up.remove(change.key);
+            match (change.key, pool) {
+                ("tags", Some(pool)) => written.tags = vm_config::tags(pool),
+                (in_place::DESCRIPTION, _) => written.text = Some(change.wanted.clone()),
+                _ => {}
+            }
+        })?;
+    }
+    Ok(())
+}

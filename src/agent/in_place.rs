@@ -1,0 +1,179 @@
+//! What of a working machine's VM is not as the file says, where PVE lets it change while the VM runs. Pure.
+//!
+//! Whoever looks after PVE may write tags and notes too: tags that are not ours stay, and so do notes that somebody
+//! edited. So the journal keeps what we wrote last ([`Written`]). A key that the file does not name is left as it is.
+//! Source: `qemu-server` `PVE/QemuServer.pm`, `vmconfig_hotplug_pending` (`$fast_plug_option`, `cpuunits`, `cpulimit`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::journal::Entry;
+use crate::agent::machines::Observed;
+use crate::agent::vm_config;
+use crate::config::settings::Settings;
+use crate::model::in_place::{Difference, FailedWrite};
+use crate::model::mark::{self, Mark};
+use crate::model::region::{Machine, RegionName, Step};
+use crate::pve::VmConfig;
+
+/// Keys of a VM's configuration that take effect while it runs, tags and description apart.
+const PLAIN: [&str; 4] = ["cpulimit", "cpuunits", "onboot", "startup"];
+/// The name of the notes above the mark where a difference is told; PVE's key for them.
+pub const DESCRIPTION: &str = "description";
+
+/// What was last written to a VM that others may write too, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    /// Our tags.
+    pub tags: Vec<String>,
+    /// The text above the mark; `None` where an older program, or another host's, wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// By key the value that PVE takes for wrong or makes another of, and how that was seen: it is not written again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given_up: BTreeMap<String, (String, FailedWrite)>,
+    /// Why the last try failed for another reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedWrite>,
+}
+
+impl Written {
+    /// What came of writing just this value before, if it is not written again.
+    pub fn given_up(&self, change: &Change) -> Option<&FailedWrite> {
+        let given_up = self.given_up.get(change.key);
+        let same = given_up.filter(|(wanted, _)| *wanted == change.wanted);
+        same.map(|(_, failed)| failed)
+    }
+}
+
+/// One value to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// PVE's key.
+    pub key: &'static str,
+    /// What is there; empty where nothing is.
+    pub is: String,
+    /// What the file says.
+    pub wanted: String,
+}
+
+impl Change {
+    /// The value for PVE: the notes go with the mark, which stays.
+    pub fn value(&self, mark: &Mark) -> String {
+        match self.key {
+            DESCRIPTION => mark.describe(&self.wanted),
+            _ => self.wanted.clone(),
+        }
+    }
+}
+
+/// What of `config` is not as the settings say for the machine that has this mark.
+pub fn changes(
+    config: &VmConfig,
+    mark: &Mark,
+    settings: &Settings,
+    written: &Written,
+) -> Vec<Change> {
+    let Some(pool) = settings.pools.get(mark.pool.as_str()) else {
+        return Vec::new();
+    };
+    let template = settings.templates.get(mark.template.as_str());
+    let wanted = vm_config::in_place(template, pool);
+    let plain = PLAIN.into_iter().filter_map(|key| {
+        let wanted = wanted.get(key)?;
+        let is = config.raw.get(key);
+        let same = vm_config::same(key, is.map(String::as_str), wanted);
+        (!same).then(|| Change {
+            key,
+            is: is.cloned().unwrap_or_default(),
+            wanted: wanted.clone(),
+        })
+    });
+    let mut changes: Vec<Change> = plain.collect();
+    let is = config.raw.get("tags").cloned().unwrap_or_default();
+    if let Some(wanted) = tags(&is, &vm_config::tags(pool), &written.tags) {
+        changes.push(Change {
+            key: "tags",
+            is,
+            wanted,
+        });
+    }
+    let is = mark::text_above(&config.description);
+    let text = pool.description.trim_end();
+    // What somebody else wrote there is his.
+    let ours = is.is_empty() || written.text.as_deref().map(str::trim_end) == Some(is);
+    if ours && is != text {
+        changes.push(Change {
+            key: DESCRIPTION,
+            is: is.to_owned(),
+            wanted: text.to_owned(),
+        });
+    }
+    changes
+}
+
+/// The tags that a VM is to have, if it has not: all of ours, none that we wrote before and the file does not name any
+/// more, and what others gave it.
+fn tags(is: &str, ours: &[String], before: &[String]) -> Option<String> {
+    let known = |tags: &[String], tag: &str| {
+        let mut tags = tags.iter();
+        tags.any(|other| other.eq_ignore_ascii_case(tag))
+    };
+    let there = vm_config::split_tags(is);
+    let stays = |tag: &&str| known(ours, tag) || !known(before, tag);
+    let mut wanted: Vec<&str> = there.iter().copied().filter(stays).collect();
+    let has = |tag: &&str| there.iter().any(|other| other.eq_ignore_ascii_case(tag));
+    let missing = ours.iter().map(String::as_str).filter(|tag| !has(tag));
+    let (kept, missing): (usize, Vec<&str>) = (wanted.len(), missing.collect());
+    if kept == there.len() && missing.is_empty() {
+        return None;
+    }
+    wanted.extend(missing);
+    // As PVE sorts them.
+    wanted.sort_by_key(|tag| tag.to_lowercase());
+    Some(wanted.join(";"))
+}
+
+/// Writes into the machines that became nodes what their VMs have and the file gives another value.
+pub fn compare(
+    machines: &mut BTreeMap<Arc<str>, Machine>,
+    regions: &BTreeMap<RegionName, Observed>,
+    journal: &BTreeMap<Arc<str>, Entry>,
+    settings: &Settings,
+) {
+    let nothing = Written::default();
+    for (name, machine) in machines {
+        let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
+        let facts = regions.get(&machine.region);
+        let facts = facts.and_then(|observed| observed.facts.get(&machine.mark.vmid));
+        let Some(config) = facts.and_then(|facts| facts.config.as_ref()) else {
+            continue;
+        };
+        let vm = machine.vm.as_mut();
+        let Some(vm) = vm.filter(|vm| vm.marked && worked && machine.node.is_some()) else {
+            continue;
+        };
+        let written = journal.get(name).map_or(&nothing, |entry| &entry.written);
+        let changes = changes(config, &machine.mark, settings, written);
+        vm.differs = changes
+            .into_iter()
+            .map(|change| difference(change, written))
+            .collect();
+    }
+}
+
+fn difference(change: Change, written: &Written) -> Difference {
+    let failed = written.given_up(&change).or(written.failed.as_ref());
+    Difference {
+        failed: failed.cloned(),
+        key: change.key.into(),
+        is: change.is.into(),
+        wanted: change.wanted.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

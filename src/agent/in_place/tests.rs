@@ -1,0 +1,174 @@
+use serde_json::json;
+
+use super::*;
+use crate::config;
+use crate::model::network::NicAddresses;
+use crate::model::time::Time;
+
+const FILE: &str = r#"
+version = 1
+[kubernetes]
+name = "test"
+[proxmox]
+vmids = "9100-9120"
+[template.debian]
+vmid = 9000
+startup = { order = 3 }
+[instance_type.small]
+cores = 2
+memory = "4GiB"
+[pool.p]
+template = "debian"
+instance_types = ["small"]
+max = 3
+tags = ["shop", "web"]
+description = "of the shop"
+cpu_units = 200
+cpu_limit = 1.5
+"#;
+
+fn mark() -> Mark {
+    Mark {
+        cluster: "uid/test".into(),
+        machine: "p-abcde".into(),
+        vmid: 9100,
+        pool: "p".into(),
+        instance_type: "small".into(),
+        template: "debian".into(),
+        token: "abcdef".into(),
+        created: Time(0),
+        addresses: NicAddresses::new(),
+    }
+}
+
+/// The VM as it is when it has all that the file says.
+fn vm() -> serde_json::Value {
+    json!({
+        "cpulimit": "1.50", "cpuunits": 200, "startup": "order=3", "cores": 2,
+        "tags": "pve-autoscaler;shop;web", "description": mark().describe("of the shop") + "\n",
+    })
+}
+
+fn written() -> Written {
+    Written {
+        tags: vec!["pve-autoscaler".into(), "shop".into(), "web".into()],
+        text: Some("of the shop".into()),
+        ..Written::default()
+    }
+}
+
+/// What is to change, as `key: what is -> what is wanted`.
+fn found(file: &str, vm: &serde_json::Value, written: &Written) -> Vec<String> {
+    let settings = config::parse(file, "file").expect("it is valid");
+    let changes = changes(&VmConfig::read(vm), &mark(), &settings, written);
+    let changes = changes.into_iter();
+    changes
+        .map(|one| format!("{}: {} -> {}", one.key, one.is, one.wanted))
+        .collect()
+}
+
+fn with(key: &str, value: &str) -> serde_json::Value {
+    let mut vm = vm();
+    vm[key] = json!(value);
+    vm
+}
+
+#[test]
+fn what_is_as_the_file_says_is_left_alone() {
+    assert_eq!(found(FILE, &vm(), &written()), [""; 0]);
+    assert_eq!(found(FILE, &with("onboot", "0"), &written()), [""; 0]);
+    // A key that the file does not name: the template's, or a person's.
+    let none = FILE.replace("cpu_units = 200\ncpu_limit = 1.5\n", "");
+    let none = none.replace("startup = { order = 3 }\n", "");
+    assert_ne!(none, FILE);
+    assert_eq!(found(&none, &vm(), &written()), [""; 0]);
+    // Another pool's machine, or one of a pool that is gone.
+    let gone = FILE.replace("[pool.p]", "[pool.q]");
+    assert_eq!(found(&gone, &vm(), &written()), [""; 0]);
+}
+
+#[test]
+fn what_the_file_says_otherwise_is_to_change() {
+    let file = FILE.replace("200", "300").replace("1.5", "2");
+    let file = file.replace("order = 3", "order = 4");
+    assert_eq!(
+        found(&file, &with("onboot", "1"), &written()),
+        [
+            "cpulimit: 1.50 -> 2",
+            "cpuunits: 200 -> 300",
+            "onboot: 1 -> 0",
+            "startup: order=3 -> order=4"
+        ]
+    );
+}
+
+#[test]
+fn tags_of_others_stay_and_ours_follow_the_file() {
+    let theirs = with("tags", "Backup;pve-autoscaler;shop;web");
+    assert_eq!(found(FILE, &theirs, &written()), [""; 0]);
+    let file = FILE.replace("\"shop\", \"web\"", "\"web\", \"blue\"");
+    assert_eq!(
+        found(&file, &theirs, &written()),
+        ["tags: Backup;pve-autoscaler;shop;web -> Backup;blue;pve-autoscaler;web"]
+    );
+    // Whose `shop` is, is not known where somebody else wrote it.
+    assert_eq!(
+        found(&file, &theirs, &Written::default()),
+        ["tags: Backup;pve-autoscaler;shop;web -> Backup;blue;pve-autoscaler;shop;web"]
+    );
+    // However PVE writes and sorts them.
+    let sorted = with("tags", "web,Shop pve-autoscaler");
+    assert_eq!(found(FILE, &sorted, &written()), [""; 0]);
+}
+
+#[test]
+fn notes_that_somebody_edited_stay() {
+    let file = FILE.replace("of the shop", "of the bank");
+    assert_eq!(
+        found(&file, &vm(), &written()),
+        ["description: of the shop -> of the bank"]
+    );
+    let edited = with("description", &mark().describe("of the shop; call Ann"));
+    assert_eq!(found(&file, &edited, &written()), [""; 0]);
+    assert_eq!(found(&file, &vm(), &Written::default()), [""; 0]);
+    let bare = with("description", &mark().line());
+    assert_eq!(
+        found(&file, &bare, &Written::default()),
+        ["description:  -> of the bank"]
+    );
+}
+
+#[test]
+fn the_mark_stays_below_the_notes() {
+    let settings = config::parse(&FILE.replace("shop\"\ncpu", "bank\"\ncpu"), "file");
+    let settings = settings.expect("it is valid");
+    let changes = changes(&VmConfig::read(&vm()), &mark(), &settings, &written());
+    assert_eq!(changes.len(), 1);
+    let value = changes[0].value(&mark());
+    assert_eq!(value, mark().describe("of the bank"));
+}
+
+#[test]
+fn a_value_that_was_given_up_is_told_until_the_file_has_another() {
+    let failed = |for_good| FailedWrite {
+        why: "PVE made \"150\" of it".into(),
+        at: Time(0),
+        for_good,
+    };
+    let mut written = written();
+    let change = Change {
+        key: "cpuunits",
+        is: "150".into(),
+        wanted: "300".into(),
+    };
+    let given_up = ("300".to_owned(), failed(true));
+    written.given_up.insert("cpuunits".into(), given_up);
+    assert!(difference(change.clone(), &written).given_up());
+    let other = Change {
+        wanted: "400".into(),
+        ..change
+    };
+    assert_eq!(difference(other.clone(), &written).failed, None);
+    written.failed = Some(failed(false));
+    assert_eq!(difference(other, &written).failed, Some(failed(false)));
+}

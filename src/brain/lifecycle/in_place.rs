@@ -1,0 +1,84 @@
+//! Machines that work and whose VM is not as the file says: what PVE lets change while it runs is changed.
+
+use std::sync::Arc;
+
+use model::action::{Kind, Reason};
+use model::in_place::{AT_ONCE, Difference};
+use model::reasons::Warning;
+use model::region::{Busy, Step};
+use model::time::{Span, Time};
+
+use crate::decision::turn::{self, Turn};
+use crate::observed::view::{Known, Standing};
+
+/// A write that failed is tried again after this long: a right that is missing, or a host that is away, takes its time.
+const AGAIN: Span = Span::minutes(5);
+
+/// Plans the changes, of a few machines at a time: first those that nobody tried, then the one that failed longest ago.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let machines = std::mem::take(&mut turn.view.machines);
+    let mut due = Vec::new();
+    for known in machines.values() {
+        told(turn, known);
+        if let Some(keys) = look(turn, known) {
+            due.push((last_failed(known), known, keys));
+        }
+    }
+    due.sort_by(|one, other| (one.0, one.1.name).cmp(&(other.0, other.1.name)));
+    let under_way = |known: &&Known<'_>| known.machine.busy == Some(Busy::Update);
+    let running = machines.values().filter(under_way).count();
+    for (_, known, keys) in due.into_iter().take(AT_ONCE.saturating_sub(running)) {
+        let age = turn.view.policy.scale_up.max_view_age;
+        let (target, precondition) = (turn::target(known), turn::precondition(known, age));
+        turn.act(Kind::Update, target, precondition, Reason::Differs { keys });
+    }
+    turn.view.machines = machines;
+}
+
+/// What of a machine is to be written now.
+fn look(turn: &mut Turn<'_>, known: &Known<'_>) -> Option<Vec<Arc<str>>> {
+    let vm = known.machine.vm.as_ref()?;
+    let at_rest = vm.marked && vm.lock.is_none() && !vm.ha && !known.busy();
+    let worked = known.step().is_none_or(|step| step == Step::Done);
+    if !at_rest || !worked || known.standing != Standing::Up || known.pool.is_none() {
+        return None;
+    }
+    let mut keys = Vec::new();
+    let now = turn.now();
+    for one in vm.differs.iter().filter(|one| !one.given_up()) {
+        match &one.failed {
+            Some(failed) if now.since(failed.at) < AGAIN => turn.wake_at(failed.at + AGAIN),
+            _ => keys.push(one.key.clone()),
+        }
+    }
+    let host = known.region?.hosts.get(&known.machine.host)?;
+    let may = turn.holds.may_continue(&known.machine.region).is_ok();
+    // One action for a machine: what else is planned for it comes first.
+    let name = known.name;
+    let planned = || {
+        turn.plan
+            .iter()
+            .any(|action| action.target.machine == *name)
+    };
+    (!keys.is_empty() && may && host.online && !planned()).then_some(keys)
+}
+
+/// When a write to it failed last; first of all come those where none did.
+fn last_failed(known: &Known<'_>) -> Option<Time> {
+    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+    differs
+        .filter_map(|one| one.failed.as_ref().map(|failed| failed.at))
+        .max()
+}
+
+/// Tells of what is not written any more.
+fn told(turn: &mut Turn<'_>, known: &Known<'_>) {
+    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+    let differences: Vec<Difference> = differs.filter(|one| one.given_up()).cloned().collect();
+    if !differences.is_empty() {
+        turn.warn(Warning::NotUpdated {
+            machine: known.name.clone(),
+            differences,
+        });
+    }
+}

@@ -1,0 +1,193 @@
+//! Machines whose VM is not as the file says any more: what PVE lets change while it runs follows the file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pve_autoscaler::config;
+use pve_autoscaler::model::mark::{self, Ownership};
+use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec, VmFacts};
+use pve_autoscaler::sim::world::WorldSpec;
+
+use crate::common::{Scene, simulate};
+use crate::hosts::fill;
+use crate::{HASTY, events, expect_told};
+
+const BEFORE: &str = "tags = [\"shop\", \"old\"]\ndescription = \"of the shop\"\ncpu_units = 200\n";
+const AFTER: &str =
+    "tags = [\"shop\", \"new\"]\ndescription = \"of the bank\"\ncpu_units = 300\ncpu_limit = 1.5\n";
+
+fn config(template: &str, pool: &str) -> String {
+    let text = HASTY.replace("vmid = 9000\n", &format!("vmid = 9000\n{template}"));
+    text.replace("min = 0\n", &format!("min = 0\n{pool}"))
+}
+
+fn machines(scene: &Scene) -> Vec<VmFacts> {
+    let vms = scene.world.pve.vms().into_iter();
+    vms.filter(|vm| (9100..9121).contains(&vm.vmid)).collect()
+}
+
+fn edit(scene: &Scene, vmid: u32, key: &str, value: String) {
+    let act = AdminAct::Configure {
+        vmid,
+        key: key.to_owned(),
+        value: Some(value),
+    };
+    scene.world.pve.administer(&act).expect("it is possible");
+}
+
+/// Writes to configurations so far that PVE took.
+fn writes(scene: &Scene) -> usize {
+    let requests = scene.world.pve.requests();
+    let write = requests.iter().filter(|seen| {
+        seen.method == "PUT" && seen.path.ends_with("/config") && seen.status == Some(200)
+    });
+    write.count()
+}
+
+/// Two machines with two pods live under one file; after `acts` the daemon goes on with another.
+async fn reloaded(makes: BTreeMap<String, String>, after: &str, acts: impl Fn(&Scene)) -> Scene {
+    let before = config("onboot = true\n", BEFORE);
+    let mut scene = Scene::of(WorldSpec {
+        seed: 5,
+        pve: PveSpec {
+            makes,
+            ..PveSpec::default()
+        },
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: before,
+    });
+    tokio::select! {
+        biased;
+        () = scene.live_until(Duration::from_mins(6), 0) => {}
+        () = scene.preside() => {}
+        () = scene.play(fill(2)) => {}
+    }
+    assert_eq!(machines(&scene).len(), 2);
+    acts(&scene);
+    scene.world.settings = Arc::new(config::parse(after, "after").expect("it is valid"));
+    tokio::select! {
+        biased;
+        () = scene.live_on(1, |_| {}) => {}
+        () = scene.preside() => {}
+        () = tokio::time::sleep(Duration::from_mins(20)) => {}
+    }
+    scene
+}
+
+#[test]
+fn vms_that_run_follow_the_file_and_keep_what_is_others() {
+    simulate(async {
+        let mut wrote = 0;
+        let after = config("startup = { order = 7 }\n", AFTER);
+        let counted = std::cell::Cell::new(0);
+        let scene = reloaded(BTreeMap::new(), &after, |scene| {
+            let all = machines(scene);
+            edit(
+                scene,
+                all[0].vmid,
+                "tags",
+                "backup;old;pve-autoscaler;shop".to_owned(),
+            );
+            let notes = all[1].config["description"].replace("of the shop", "call Ann");
+            assert_ne!(notes, all[1].config["description"]);
+            edit(scene, all[1].vmid, "description", notes);
+            counted.set(writes(scene));
+        })
+        .await;
+        wrote += writes(&scene) - counted.get();
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(scene.machines_made(), 2);
+        let all = machines(&scene);
+        for vm in &all {
+            assert!(vm.running, "{vm:?}");
+            let has = |key: &str| vm.config.get(key).map(String::as_str);
+            assert_eq!(has("cpuunits"), Some("300"));
+            assert_eq!(has("cpulimit"), Some("1.5"));
+            assert_eq!(has("startup"), Some("order=7"));
+            assert_eq!(has("onboot"), Some("0"));
+            let owner = mark::read(&vm.config["description"]);
+            assert!(matches!(owner, Ownership::Marked(mark) if mark.machine == vm.name));
+        }
+        assert_eq!(all[0].config["tags"], "backup;new;pve-autoscaler;shop");
+        assert_eq!(all[1].config["tags"], "new;pve-autoscaler;shop");
+        assert!(all[0].config["description"].starts_with("of the bank\npve-autoscaler:v1 "));
+        assert!(all[1].config["description"].starts_with("call Ann\npve-autoscaler:v1 "));
+        assert_eq!(wrote, 2, "each once");
+        let name = &all[0].name;
+        let told = format!(
+            "of machine {name} in place: its VM is not as the file says: cpulimit, cpuunits, onboot, startup, tags, description"
+        );
+        expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
+    });
+}
+
+/// PVE makes another value of what is written: that is seen, told, and not tried again, and the rest is written.
+#[test]
+fn what_pve_does_not_keep_is_written_once_and_told() {
+    simulate(async {
+        let makes = BTreeMap::from([("cpulimit".to_owned(), "1".to_owned())]);
+        let counted = std::cell::Cell::new(0);
+        let scene = reloaded(makes, &config("", AFTER), |scene| {
+            counted.set(writes(scene));
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        for vm in machines(&scene) {
+            assert_eq!(vm.config["cpulimit"], "1");
+            assert_eq!(vm.config["cpuunits"], "300");
+        }
+        assert_eq!(writes(&scene) - counted.get(), 2, "each once");
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let warnings = &turn.decision.report.warnings;
+        let told = "cpulimit is 1, the file says 1.5 (not written again: PVE made \"1\" of it); change the file or the VM";
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(
+            warnings.iter().all(|one| one.ends_with(told)),
+            "{warnings:?}"
+        );
+    });
+}
+
+/// A backup holds one VM: it is left alone until that is over.
+#[test]
+fn a_locked_vm_is_changed_when_it_is_free_again() {
+    simulate(async {
+        let locked = std::cell::Cell::new(0);
+        let scene = reloaded(BTreeMap::new(), &config("", AFTER), |scene| {
+            locked.set(machines(scene)[0].vmid);
+            let lock = AdminAct::Lock {
+                vmid: locked.get(),
+                lock: Some("backup".to_owned()),
+            };
+            scene.world.pve.administer(&lock).expect("it is possible");
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        for vm in machines(&scene) {
+            let wanted = if vm.vmid == locked.get() {
+                "200"
+            } else {
+                "300"
+            };
+            assert_eq!(vm.config["cpuunits"], wanted);
+        }
+        let free = AdminAct::Lock {
+            vmid: locked.get(),
+            lock: None,
+        };
+        scene.world.pve.administer(&free).expect("it is possible");
+        tokio::select! {
+            biased;
+            () = scene.live_on(2, |_| {}) => {}
+            () = scene.preside() => {}
+            () = tokio::time::sleep(Duration::from_mins(3)) => {}
+        }
+        for vm in machines(&scene) {
+            assert_eq!(vm.config["cpuunits"], "300");
+        }
+    });
+}
