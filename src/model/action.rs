@@ -258,6 +258,10 @@ fn pending(pods: &[PodKey]) -> String {
     format!("{all} {fit} nowhere else: {}{more}", names.join(", "))
 }
 
+fn differing(keys: &[Arc<str>]) -> String {
+    format!("its VM is not as the file says: {}", words::names(keys))
+}
+
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -284,10 +288,7 @@ impl std::fmt::Display for Reason {
             Reason::Migrated { from } => {
                 write!(f, "its VM was migrated, the node's zone is still {from}")
             }
-            Reason::Differs { keys } => {
-                let keys = words::names(keys.iter().map(ToString::to_string));
-                write!(f, "its VM is not as the file says: {keys}")
-            }
+            Reason::Differs { keys } => f.write_str(&differing(keys)),
             Reason::NoNode => write!(f, "its VM has no node"),
             Reason::NoVm => write!(f, "its node has no VM"),
             Reason::Aborted { because } => write!(f, "the removal was given up: {because}"),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
 use super::locks::VM_LOCK;
-use super::options::{Right, applies_running, hotplugged, is_uuid, option, right};
+use super::options::{Right, applies_running, hotplugged, option, right};
 use super::schema::{is_disk, split};
 use super::wire::{Fault, Given};
 use super::world::{Vm, World};
@@ -76,9 +76,7 @@ impl Edit {
                 }
                 Given::List(_) => continue,
             };
-            let made = pve.world(|world, _| world.spec.makes.get(key).cloned());
-            let value = made.map_or_else(|| normal(key, text), Ok)?;
-            edit.set.insert(key.clone(), value);
+            edit.set.insert(key.clone(), pve.normal(key, text)?);
         }
         if edit.is_empty() && !creating {
             return Err(Fault::die("no options specified"));
@@ -116,58 +114,12 @@ pub(super) fn only_root(asked: &Asked, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A value as PVE stores it.
-fn normal(key: &str, text: &str) -> Result<String, Fault> {
-    let bad = |why: String| {
-        Err(Fault::parameter(
-            key,
-            format!("invalid format - format error\n{why}\n"),
-        ))
-    };
-    Ok(match key {
-        "tags" => {
-            let tags: BTreeSet<String> = split(text).map(str::to_lowercase).collect();
-            tags.into_iter().collect::<Vec<_>>().join(";")
-        }
-        "description" => text.trim_end().to_owned(),
-        "cipassword" => format!("$5$simulated${}", text.len()),
-        "memory" => {
-            let size = text.strip_prefix("current=").unwrap_or(text);
-            match size.parse::<u64>() {
-                Ok(16..) => size.to_owned(),
-                Ok(_) => {
-                    return bad("memory.current: value must have a minimum value of 16".to_owned());
-                }
-                Err(_) => {
-                    return bad(format!(
-                        "memory.current: type check ('integer') failed - got '{size}'"
-                    ));
-                }
-            }
-        }
-        "agent" => match properties(text, "enabled").get("enabled") {
-            Some(&("0" | "1")) => text.to_owned(),
-            other => {
-                let got = other.copied().unwrap_or_default();
-                return bad(format!(
-                    "agent.enabled: type check ('boolean') failed - got '{got}'"
-                ));
-            }
-        },
-        "smbios1" => match properties(text, "").get("uuid") {
-            Some(uuid) if !is_uuid(uuid) => {
-                return bad("smbios1.uuid: value does not match the regex pattern".to_owned());
-            }
-            _ => text.to_owned(),
-        },
-        _ => {
-            super::values::verify(key, text)?;
-            text.to_owned()
-        }
-    })
-}
-
 impl Pve {
+    fn normal(&self, key: &str, text: &str) -> Result<String, Fault> {
+        let made = self.world(|world, _| world.spec.makes.get(key).cloned());
+        made.map_or_else(|| super::values::normal(key, text), Ok)
+    }
+
     fn check_rights<'a>(
         &self,
         asked: &Asked,

@@ -1,10 +1,14 @@
 //! What PVE checks of single configuration values beyond their type, in its words: recorded from
 //! PVE's own code (qemu-server 9.2.6).
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::options::is_uuid;
 use super::properties;
+use super::schema::split;
 use super::wire::{Fault, decode};
 
 /// NIC models that a VM may have.
@@ -284,6 +288,57 @@ fn is_key(kind: &str, mut rest: &[u8]) -> bool {
         rest = after;
     }
     rest.is_empty() && fields > 1
+}
+
+/// A value as PVE stores it.
+pub(super) fn normal(key: &str, text: &str) -> Result<String, Fault> {
+    let bad = |why: String| {
+        Err(Fault::parameter(
+            key,
+            format!("invalid format - format error\n{why}\n"),
+        ))
+    };
+    Ok(match key {
+        "tags" => {
+            let tags: BTreeSet<String> = split(text).map(str::to_lowercase).collect();
+            tags.into_iter().collect::<Vec<_>>().join(";")
+        }
+        "description" => text.trim_end().to_owned(),
+        "cipassword" => format!("$5$simulated${}", text.len()),
+        "memory" => {
+            let size = text.strip_prefix("current=").unwrap_or(text);
+            match size.parse::<u64>() {
+                Ok(16..) => size.to_owned(),
+                Ok(_) => {
+                    return bad("memory.current: value must have a minimum value of 16".to_owned());
+                }
+                Err(_) => {
+                    return bad(format!(
+                        "memory.current: type check ('integer') failed - got '{size}'"
+                    ));
+                }
+            }
+        }
+        "agent" => match properties(text, "enabled").get("enabled") {
+            Some(&("0" | "1")) => text.to_owned(),
+            other => {
+                let got = other.copied().unwrap_or_default();
+                return bad(format!(
+                    "agent.enabled: type check ('boolean') failed - got '{got}'"
+                ));
+            }
+        },
+        "smbios1" => match properties(text, "").get("uuid") {
+            Some(uuid) if !is_uuid(uuid) => {
+                return bad("smbios1.uuid: value does not match the regex pattern".to_owned());
+            }
+            _ => text.to_owned(),
+        },
+        _ => {
+            verify(key, text)?;
+            text.to_owned()
+        }
+    })
 }
 
 #[cfg(test)]
