@@ -10,6 +10,8 @@ mod cloud_init;
 mod common;
 #[path = "life/devices.rs"]
 mod devices;
+#[path = "life/drift.rs"]
+mod drift;
 #[path = "life/hardware.rs"]
 mod hardware;
 #[path = "life/history.rs"]

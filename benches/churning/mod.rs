@@ -263,6 +263,7 @@ impl Model {
                 uuid: Some(format!("uuid-{name}").into()),
                 digest: None,
                 differs: Vec::new(),
+                drifted: None,
             }),
             node: None,
             contradiction: None,

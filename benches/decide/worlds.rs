@@ -344,6 +344,7 @@ impl World {
                 uuid: Some(format!("uuid-{name}").into()),
                 digest: None,
                 differs: Vec::new(),
+                drifted: None,
             }),
             node: Some(name.clone()),
             contradiction: None,

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::drift::MadeOf;
 use crate::agent::in_place::Written;
 use crate::model::action::{CreateSpec, Target};
 use crate::model::region::{Failure, Machine, Step, VMIDS};
@@ -74,6 +75,9 @@ pub struct Entry {
     /// What was written to the VM that others may write too, its tags for instance.
     #[serde(default)]
     pub written: Written,
+    /// Hashes of the settings that it is made with, by part; empty where an older program, or another host's, planned it.
+    #[serde(default)]
+    pub made_of: MadeOf,
     /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
     #[serde(default)]
     pub uuid: Option<Arc<str>>,
@@ -99,6 +103,7 @@ impl Entry {
             marked: false,
             configured: false,
             written: Written::default(),
+            made_of: MadeOf::new(),
             uuid: None,
             failure: None,
         }

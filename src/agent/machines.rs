@@ -188,6 +188,7 @@ fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
         uuid: facts.uuid,
         digest: facts.digest,
         differs: Vec::new(),
+        drifted: None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod control;
 pub mod daemon;
 pub mod drain_order;
+pub mod drift;
 pub mod executor;
 pub mod guest;
 pub mod identity;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::agent::drift;
 use crate::agent::in_place;
 use crate::agent::journal::Entry;
 use crate::agent::machines::{self, Observed};
@@ -63,6 +64,7 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         sources.busy,
     );
     in_place::compare(&mut machines, &observed, sources.journal, sources.settings);
+    drift::mark(&mut machines, sources.journal, sources.settings);
     let mut states = sources.watches;
     for (name, view) in sources.regions {
         states.insert(Arc::from(format!("pve/{name}")), view.source);

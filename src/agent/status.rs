@@ -11,6 +11,7 @@ use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
 use crate::model::cpus::CpuSet;
+use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
 use crate::model::in_place::Difference;
 use crate::model::network::Family;
@@ -108,6 +109,9 @@ pub struct MachineStatus {
     /// What of its VM the file gives another value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Difference>,
+    /// What it was made with that the file says otherwise now; `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drifted: Option<Vec<Drift>>,
 }
 
 /// Unbound pods in numbers.
@@ -283,6 +287,7 @@ fn machine_status(
             .vm
             .as_ref()
             .map_or_else(Vec::new, |vm| vm.differs.clone()),
+        drifted: machine.vm.as_ref().and_then(|vm| vm.drifted.clone()),
     }
 }
 

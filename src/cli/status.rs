@@ -171,9 +171,14 @@ fn step(machine: &MachineStatus, now: Time) -> String {
             let name = serde_json::to_value(step).ok();
             let name = name.as_ref().and_then(|name| name.as_str());
             let name = name.unwrap_or("unknown");
+            let drifted = machine.drifted.as_ref().filter(|parts| !parts.is_empty());
+            let drifted = drifted.map_or_else(String::new, |parts| {
+                let parts = words::names(parts.iter().map(ToString::to_string));
+                format!(", drifted ({parts})")
+            });
             let off = if machine.off { ", its VM is off" } else { "" };
             format!(
-                "{name}{direction}{off}, for {}{goes_on}",
+                "{name}{direction}{off}{drifted}, for {}{goes_on}",
                 render::whole_seconds(now.since(since))
             )
         }
@@ -268,6 +273,7 @@ mod tests {
             failure: None,
             off: false,
             differs: Vec::new(),
+            drifted: None,
             waits: None,
             ails: None,
         }

@@ -177,6 +177,7 @@ mod tests {
             region: "default".into(),
             off: false,
             differs: Vec::new(),
+            drifted: None,
             pool: "workers".to_owned(),
             instance_type: "small".to_owned(),
             host: "pve1".into(),

@@ -292,6 +292,7 @@ impl Stage {
                 uuid: Some(uuid(&name)),
                 digest: None,
                 differs: Vec::new(),
+                drifted: None,
             }),
             node: None,
             contradiction: None,

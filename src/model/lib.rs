@@ -10,7 +10,7 @@
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
-//! * [`in_place`]: what of a VM that runs is to be changed.
+//! * [`in_place`]: what of a VM that runs is to be changed. [`drift`]: what of a machine cannot be.
 //! * [`network`]: which addresses machines may get. [`pci`]: which devices of hosts.
 //! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
@@ -29,6 +29,7 @@ pub mod cpus;
 pub mod cron;
 pub mod decision;
 pub mod disruption;
+pub mod drift;
 pub mod facts;
 pub mod foreign;
 pub mod guard;

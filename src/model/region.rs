@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::drift::Drift;
 use super::foreign::ForeignText;
 use super::identity::{Contradiction, Signs};
 use super::in_place::Difference;
@@ -272,6 +273,10 @@ pub struct MachineVm {
     /// became a node alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Difference>,
+    /// What it was made with that the file says otherwise now, where that cannot change in place; `None`: not known,
+    /// or it has not become a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drifted: Option<Vec<Drift>>,
 }
 
 /// The steps of a machine's life, in order.

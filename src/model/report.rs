@@ -393,6 +393,9 @@ pub struct PoolState {
     pub kept: BTreeMap<Arc<str>, Time>,
     /// Nodes that are not Ready.
     pub unready: u32,
+    /// Of its nodes those that have drifted: made with what the file says otherwise now.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub drifted: u32,
     /// The numbers of its nodes are not known yet: what they are counted from was not read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unread: bool,
@@ -402,6 +405,10 @@ pub struct PoolState {
     /// The failure that began the back-off.
     #[serde(default)]
     pub backoff_message: Option<ForeignText>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A host in numbers, as new machines find it.

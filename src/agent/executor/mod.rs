@@ -38,6 +38,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::agent::drift;
 use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
 use crate::brain;
 use crate::model::action::{Action, Kind};
@@ -249,7 +250,10 @@ impl Executor {
             return Ok(Some(entry));
         }
         let mut entry = match (&action.kind, machine) {
-            (Kind::Create(spec), _) => Entry::new(action.target.clone(), (**spec).clone(), now),
+            (Kind::Create(spec), _) => Entry {
+                made_of: drift::made_of(&self.tools.settings, &spec.mark),
+                ..Entry::new(action.target.clone(), (**spec).clone(), now)
+            },
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
                 let spec = crate::model::action::CreateSpec {

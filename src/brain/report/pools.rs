@@ -7,7 +7,13 @@ use model::report::{Hold, PoolState, Scope};
 
 use crate::decision::turn::Turn;
 use crate::lifecycle::backoff;
-use crate::observed::view::Standing;
+use crate::observed::view::{Known, Standing};
+
+fn drifted(known: &Known<'_>) -> bool {
+    let vm = known.machine.vm.as_ref();
+    let drifted = vm.and_then(|vm| vm.drifted.as_ref());
+    drifted.is_some_and(|drifted| !drifted.is_empty())
+}
 
 /// Writes the pools into the report.
 pub(crate) fn report(turn: &mut Turn<'_>) {
@@ -28,6 +34,8 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
                 state.kept.insert(known.name.clone(), until);
                 continue;
             }
+            let up = matches!(known.standing, Standing::Up | Standing::NoVm);
+            state.drifted += u32::from(up && drifted(known));
             match known.standing {
                 Standing::Up if known.ready() => state.ready += 1,
                 Standing::Up | Standing::NoVm => state.unready += 1,

@@ -396,6 +396,7 @@ impl Lab {
             uuid: Some(format!("uuid-{name}").into()),
             digest: None,
             differs: Vec::new(),
+            drifted: None,
         });
         let kind = &self.policy.instance_types[machine.mark.instance_type.as_str()];
         let vm = Vm {

@@ -87,6 +87,7 @@ gauges! {
         view_age: Numbers = "view_age_seconds", "Age of each view that decisions rest on";
         host_clock: Numbers = "host_clock_ahead_seconds", "How far a PVE host's clock is ahead of this one's";
         view_complete: Numbers = "view_complete", "Whether each view was read completely";
+        drifted: Numbers = "drifted_nodes", "Nodes of a pool that were made with what the configuration says otherwise now";
         machines: Numbers = "machines", "Machines, by pool and step";
         verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
         holds: Numbers = "holds", "What is on hold, by scope";
@@ -269,6 +270,14 @@ impl Gauges {
                     let target = pool.ready.saturating_add(pool.coming);
                     (vec![("node_group", name.to_string())], f64::from(target))
                 }),
+        );
+        let drifted = report.pools.iter().filter(|(_, pool)| !pool.unread);
+        fill(
+            &self.drifted,
+            drifted.map(|(name, pool)| {
+                let series = vec![("pool", name.to_string())];
+                (series, f64::from(pool.drifted))
+            }),
         );
         fill(
             &self.group_backoff,

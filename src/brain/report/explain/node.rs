@@ -63,6 +63,11 @@ fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
     if !differs.is_empty() {
         standing = format!("{standing}; to be updated in place: {}", differs.join("; "));
     }
+    let drifted = known.machine.vm.as_ref().and_then(|vm| vm.drifted.as_ref());
+    if let Some(drifted) = drifted.filter(|drifted| !drifted.is_empty()) {
+        let parts = model::words::names(drifted.iter().map(ToString::to_string));
+        standing = format!("{standing}; drifted: the file says another {parts} now");
+    }
     MachineFacts {
         name: known.name.clone(),
         pool: mark.pool.as_str().into(),

@@ -1,0 +1,193 @@
+//! Which machines have drifted: what they were made with is not what the file says now, and cannot change in place. Pure.
+//!
+//! The terms of a machine say what its pods were promised. Of the other settings the journal keeps a hash for each part,
+//! taken when the machine was planned: a setting that a newer program brings changes none while it is not used.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::agent::journal::Entry;
+use crate::config::settings::{JoinMethod, Pool, Settings, Template};
+use crate::model::drift::Drift;
+use crate::model::mark::Mark;
+use crate::model::policy::{InstanceType, Policy, Terms};
+use crate::model::region::{Machine, Step};
+
+/// Hashes by part.
+pub type MadeOf = BTreeMap<Drift, String>;
+
+/// What a machine with this mark is made with by these settings; nothing where they know its pool or template no more.
+pub fn made_of(settings: &Settings, mark: &Mark) -> MadeOf {
+    let pool = settings.pools.get(mark.pool.as_str());
+    let template = settings.templates.get(mark.template.as_str());
+    let Some((pool, template)) = pool.zip(template) else {
+        return MadeOf::new();
+    };
+    [
+        (Drift::Template, source(template)),
+        (Drift::Hardware, hardware(template, pool)),
+        (Drift::CloudInit, cloud_init(template)),
+        (Drift::Kubelet, kubelet(pool)),
+        (Drift::Join, join(pool)),
+    ]
+    .map(|(part, value)| (part, hash(&value)))
+    .into()
+}
+
+/// Eight bytes tell two texts of one person apart. What is not set is left out, so that it counts as not there.
+fn hash(value: &Value) -> String {
+    let set = value.as_object().into_iter().flatten();
+    let set: BTreeMap<&String, &Value> = set.filter(|(_, value)| !value.is_null()).collect();
+    let text = serde_json::to_vec(&set).unwrap_or_default();
+    let bytes = Sha256::digest(text);
+    bytes.iter().take(8).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn source(template: &Template) -> Value {
+    let build = template.build.as_ref().map(|build| format!("{build:?}"));
+    json!({
+        "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags), "build": build,
+        "storage": template.storage, "full": template.full_clone.then_some(true),
+    })
+}
+
+fn hardware(template: &Template, pool: &Pool) -> Value {
+    let hardware = &template.hardware;
+    let disks = hardware.disks.iter();
+    let disks: BTreeMap<&String, String> = disks.map(|(slot, disk)| (slot, disk.value())).collect();
+    let cards = template.cards().map(|(number, card)| {
+        json!([
+            number,
+            card.bridge,
+            card.vlan,
+            card.firewall,
+            card.mtu,
+            card.multiqueue,
+            card.model
+        ])
+    });
+    json!({
+        "cpu": template.cpu_type, "sockets": hardware.sockets, "numa": hardware.numa,
+        "mac": hardware.mac_prefix, "disks": (!disks.is_empty()).then_some(disks),
+        "cards": cards.collect::<Vec<Value>>(), "balloon": pool.balloon, "boot": template.boot_disk,
+    })
+}
+
+fn cloud_init(template: &Template) -> Value {
+    let own = template.cloud_init.as_ref();
+    let own = own.map(|own| json!([own.user_data, own.vendor_data, own.network_config]));
+    let cards = template.cards().map(|(_, card)| card.ipconfig);
+    json!({
+        "keys": template.ssh_keys, "user": template.ci_user, "nameserver": template.nameserver,
+        "search": template.searchdomain, "upgrade": template.ci_upgrade.then_some(true), "own": own,
+        "ipconfigs": cards.collect::<Vec<Option<String>>>(),
+    })
+}
+
+fn kubelet(pool: &Pool) -> Value {
+    json!({
+        "settings": (!pool.kubelet.is_empty()).then_some(&pool.kubelet),
+        "arguments": (!pool.join.kubelet_args.is_empty()).then_some(&pool.join.kubelet_args),
+    })
+}
+
+fn join(pool: &Pool) -> Value {
+    let script = match &pool.join.method {
+        JoinMethod::Command { script, .. } => Some(script),
+        _ => None,
+    };
+    json!({
+        "method": pool.join.method.called(), "script": script,
+        "first_boot": pool.join.at_first_boot.then_some(true), "provider": pool.join.provider_id,
+        "socket": pool.join.cri_socket,
+    })
+}
+
+fn some<T>(list: &[T]) -> Option<&[T]> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// What of a machine is not as the file says; `None` where it is not known what it was made with, or the file does
+/// not have its pool any more.
+fn of(machine: &Machine, entry: &Entry, settings: &Settings) -> Option<Vec<Drift>> {
+    let mark = &machine.mark;
+    let mut found = against_terms(machine.terms.as_ref()?, mark, &settings.policy)?;
+    let now = made_of(settings, mark);
+    if entry.made_of.is_empty() {
+        return None;
+    }
+    if now.is_empty() {
+        found.push(Drift::Template);
+    }
+    let other = |(part, hash): &(&Drift, &String)| entry.made_of.get(part) != Some(hash);
+    found.extend(now.iter().filter(other).map(|(part, _)| *part));
+    found.sort_unstable();
+    found.dedup();
+    Some(found)
+}
+
+fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drift>> {
+    let pool = policy.pools.get(mark.pool.as_str())?;
+    let mut found = Vec::new();
+    let Some(there) = pool.of_template(&mark.template) else {
+        // The pool takes another template now.
+        return Some(vec![Drift::Template]);
+    };
+    let named = there.instance_types.iter();
+    let named = named.into_iter().any(|name| **name == *mark.instance_type);
+    let kind = policy.instance_types.get(mark.instance_type.as_str());
+    // What a machine costs is no part of it.
+    let same = |kind: &&InstanceType| {
+        let priced = InstanceType {
+            price: terms.kind.price,
+            ..(*kind).clone()
+        };
+        priced == terms.kind
+    };
+    if !named || !kind.as_ref().is_some_and(same) {
+        found.push(Drift::InstanceType);
+    }
+    for (part, same) in [
+        (Drift::Labels, terms.labels == there.labels),
+        (
+            Drift::Taints,
+            terms.taints == there.taints && terms.startup_taints == there.startup_taints,
+        ),
+        (
+            Drift::Reservations,
+            terms.reserved == there.reserved && terms.max_pods == there.max_pods,
+        ),
+        (Drift::Template, terms.arch == there.arch),
+    ] {
+        if !same {
+            found.push(part);
+        }
+    }
+    Some(found)
+}
+
+/// Writes into the machines that became nodes what of them has drifted.
+pub fn mark(
+    machines: &mut BTreeMap<Arc<str>, Machine>,
+    journal: &BTreeMap<Arc<str>, Entry>,
+    settings: &Settings,
+) {
+    for (name, machine) in machines {
+        let worked = machine.step.is_some_and(|(step, _)| step == Step::Done);
+        let entry = journal.get(name).filter(|_| worked);
+        let drifted = entry.and_then(|entry| of(machine, entry, settings));
+        if let Some(vm) = machine.vm.as_mut().filter(|vm| vm.marked) {
+            vm.drifted = drifted;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+use super::*;
+use crate::config;
+use crate::model::network::NicAddresses;
+use crate::model::time::Time;
+
+const FILE: &str = r#"
+version = 1
+[kubernetes]
+name = "test"
+[proxmox]
+vmids = "9100-9120"
+[template.debian]
+vmid = 9000
+cpu_type = "host"
+[instance_type.small]
+cores = 2
+memory = "4GiB"
+price = 0.1
+[pool.p]
+template = "debian"
+instance_types = ["small"]
+max = 3
+labels = { "example.org/a" = "b" }
+"#;
+
+fn settings(file: &str) -> Settings {
+    config::parse(file, "file").expect("it is valid")
+}
+
+fn its_mark() -> Mark {
+    Mark {
+        cluster: "uid/test".into(),
+        machine: "p-abcde".into(),
+        vmid: 9100,
+        pool: "p".into(),
+        instance_type: "small".into(),
+        template: "debian".into(),
+        token: "abcdef".into(),
+        created: Time(0),
+        addresses: NicAddresses::new(),
+    }
+}
+
+/// What has drifted of a machine that was made by [`FILE`], where `file` is in force.
+fn drifted(file: &str) -> Vec<Drift> {
+    let (before, now) = (settings(FILE), settings(file));
+    let policy = &before.policy;
+    let terms = Terms::of(&policy.pools["p"], &policy.instance_types["small"]);
+    let mark = its_mark();
+    let mut found = against_terms(&terms, &mark, &now.policy).expect("the pool is known");
+    let (before, now) = (made_of(&before, &mark), made_of(&now, &mark));
+    let other = now.into_iter().filter(|(part, hash)| before[part] != *hash);
+    found.extend(other.map(|(part, _)| part));
+    found
+}
+
+#[test]
+fn what_can_change_in_place_or_is_nobodys_promise_is_no_drift() {
+    assert_eq!(drifted(FILE), []);
+    for (from, to) in [
+        ("price = 0.1", "price = 0.2"),
+        ("max = 3", "max = 4\nmin = 1\nweight = 7"),
+        (
+            "max = 3",
+            "max = 3\ntags = [\"shop\"]\ndescription = \"of the shop\"",
+        ),
+        ("max = 3", "max = 3\ncpu_units = 300\ncpu_limit = 1.5"),
+        (
+            "vmid = 9000",
+            "vmid = 9000\nonboot = true\nstartup = { order = 3 }",
+        ),
+        ("vmid = 9000", "vmid = 9000\nresource_pool = \"k8s\""),
+    ] {
+        let file = FILE.replace(from, to);
+        assert_ne!(file, FILE);
+        assert_eq!(drifted(&file), [], "{to}");
+    }
+}
+
+#[test]
+fn each_part_has_its_name() {
+    for (from, to, part) in [
+        ("cores = 2", "cores = 4", Drift::InstanceType),
+        ("\"b\"", "\"c\"", Drift::Labels),
+        (
+            "max = 3",
+            "max = 3\ntaints = [\"a=b:NoSchedule\"]",
+            Drift::Taints,
+        ),
+        (
+            "max = 3",
+            "max = 3\nstartup_taints = [\"a=b:NoSchedule\"]",
+            Drift::Taints,
+        ),
+        ("vmid = 9000", "vmid = 9001", Drift::Template),
+        ("\"host\"", "\"x86-64-v3\"", Drift::Hardware),
+        ("vmid = 9000", "vmid = 9000\nvlan = 20", Drift::Hardware),
+        (
+            "vmid = 9000",
+            "vmid = 9000\nci_user = \"ann\"",
+            Drift::CloudInit,
+        ),
+    ] {
+        let file = FILE.replace(from, to);
+        assert_ne!(file, FILE);
+        assert_eq!(drifted(&file), [part], "{to}");
+    }
+    let join =
+        format!("{FILE}[pool.p.join]\nmethod = \"k3s\"\nendpoint = \"k3s.example.org:6443\"\n");
+    assert_eq!(drifted(&join), [Drift::Join]);
+    let kubelet = format!("{FILE}[pool.p.kubelet]\ntopology_manager_scope = \"pod\"\n");
+    assert_eq!(drifted(&kubelet), [Drift::Kubelet]);
+}
+
+#[test]
+fn a_setting_that_is_not_there_counts_for_nothing() {
+    // What a newer program may say of a template, where nobody sets it.
+    assert_eq!(hash(&json!({"a": 1})), hash(&json!({"a": 1, "new": null})));
+    assert_ne!(hash(&json!({"a": 1})), hash(&json!({"a": 1, "new": 2})));
+}

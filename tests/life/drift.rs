@@ -1,0 +1,77 @@
+//! Machines that were made with what the file says otherwise now: told, and left as they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pve_autoscaler::agent::status::Status;
+use pve_autoscaler::config;
+use pve_autoscaler::model::drift::Drift;
+use pve_autoscaler::sim::guests::GuestSpec;
+
+use crate::HASTY;
+use crate::common::{Scene, simulate};
+use crate::hosts::fill;
+
+/// The status and the findings some minutes after two machines that `HASTY` made find another file.
+async fn reloaded(after: &str, between: impl Fn(&Scene)) -> (Status, Scene) {
+    let mut scene = Scene::new(5, HASTY, GuestSpec::default());
+    tokio::select! {
+        biased;
+        () = scene.live_until(Duration::from_mins(6), 0) => {}
+        () = scene.preside() => {}
+        () = scene.play(fill(2)) => {}
+    }
+    between(&scene);
+    scene.world.settings = Arc::new(config::parse(after, "after").expect("it is valid"));
+    tokio::select! {
+        biased;
+        () = scene.live_on(1, |_| {}) => {}
+        () = scene.preside() => {}
+        () = tokio::time::sleep(Duration::from_mins(5)) => {}
+    }
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    (Status::of(&turn), scene)
+}
+
+#[test]
+fn machines_that_drifted_are_told_by_their_parts_and_stay() {
+    simulate(async {
+        let after = HASTY.replace("vmid = 9000\n", "vmid = 9000\nvlan = 20\n");
+        let after = after.replace(
+            "min = 0\n",
+            "min = 0\nlabels = { \"example.org/a\" = \"b\" }\n",
+        );
+        let (status, scene) = reloaded(&after, |_| {}).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(scene.machines_made(), 2, "nothing is replaced");
+        assert_eq!(status.pools["general"].drifted, 2);
+        assert_eq!(status.machines.len(), 2);
+        for machine in status.machines.values() {
+            let parts = machine.drifted.as_deref();
+            assert_eq!(parts, Some(&[Drift::Labels, Drift::Hardware][..]));
+        }
+    });
+}
+
+#[test]
+fn without_another_file_and_without_a_journal_nothing_drifted() {
+    simulate(async {
+        let (status, _) = reloaded(HASTY, |_| {}).await;
+        assert_eq!(status.pools["general"].drifted, 0);
+        for machine in status.machines.values() {
+            assert_eq!(machine.drifted.as_deref(), Some(&[][..]));
+        }
+        // An instance on another host knows the machines by their marks alone.
+        let after = HASTY.replace("vmid = 9000\n", "vmid = 9000\nvlan = 20\n");
+        let lost = |scene: &Scene| {
+            std::fs::remove_dir_all(scene.state().join("journal")).expect("it was there");
+        };
+        let (status, scene) = reloaded(&after, lost).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(status.pools["general"].drifted, 0);
+        assert_eq!(status.machines.len(), 2);
+        for machine in status.machines.values() {
+            assert_eq!(machine.drifted, None, "it is not known");
+        }
+    });
+}
