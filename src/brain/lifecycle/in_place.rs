@@ -52,7 +52,7 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) -> Option<Vec<Arc<str>>> {
         }
     }
     let host = known.region?.hosts.get(&known.machine.host)?;
-    let may = turn.holds.may_continue(&known.machine.region).is_ok();
+    let may = turn.holds.may_begin(&known.machine.region).is_ok();
     // One action for a machine: what else is planned for it comes first.
     let name = known.name;
     let planned = || {
