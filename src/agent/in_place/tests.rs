@@ -38,6 +38,7 @@ fn mark() -> Mark {
         token: "abcdef".into(),
         created: Time(0),
         addresses: NicAddresses::new(),
+        cpus: crate::model::cpus::CpuSet::new(),
     }
 }
 
