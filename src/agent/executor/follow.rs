@@ -145,11 +145,13 @@ mod tests {
                 let limit = (usual / PART_OF_USUAL).max(SHORTEST_LOOK) * 2;
                 assert!(late <= limit, "{takes:?} after {usual:?}: {late:?} late");
             }
-            assert_eq!(
-                watch(None, takes, 50).0 >= takes / 10,
-                takes < millis(20_000)
-            );
         }
+    }
+
+    #[test]
+    fn without_them_it_is_seen_as_late_as_a_crowd_lets_it() {
+        assert!(watch(None, millis(900), 50).0 >= millis(1_000));
+        assert!(watch(None, millis(900), 1).0 <= SHORTEST_LOOK);
     }
 
     proptest! {
