@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 43_160, 4_058_298),
-    ("W2", 4_481, 1_768_062),
-    ("W3", 1_061, 1_048_876),
-    ("W4", 4_750, 1_708_950),
-    ("W4 one pod later", 4_757, 1_709_478),
-    ("W5", 14_167, 1_955_724),
+    ("W1", 43_886, 4_290_732),
+    ("W2", 4_637, 1_768_062),
+    ("W3", 889, 1_073_764),
+    ("W4", 4_607, 1_708_950),
+    ("W4 one pod later", 4_611, 1_709_478),
+    ("W5", 13_867, 1_955_724),
 ];
 
 fn world(workload: &str) -> World {

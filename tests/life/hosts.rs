@@ -297,7 +297,7 @@ fn a_fault_of_every_start_is_tried_once_on_each_host() {
         .replace("initial_backoff = \"30s\"", "");
     simulate(async {
         let scene = Scene::new(7, &config, GuestSpec::default());
-        scene.live(None, 0, fill(1), Duration::from_mins(6)).await;
+        scene.live(None, 0, fill(1), Duration::from_mins(4)).await;
         assert_eq!(scene.machines_made(), 3);
     });
 }

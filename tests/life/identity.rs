@@ -249,8 +249,8 @@ fn a_pending_uuid_changes_nothing() {
             let before = changes(&scene);
             for vm in &vms {
                 let path = format!("/api2/json/nodes/{}/qemu/{}/config", vm.host, vm.vmid);
-                // Tags apply at once, so that the configuration is read again at once.
-                let body = "smbios1=uuid%3D0badcafe-0000-4000-8000-000000000001&tags=edited";
+                // Tags apply at once, so that the configuration is read again at once. Ours stay: they would be put back.
+                let body = "smbios1=uuid%3D0badcafe-0000-4000-8000-000000000001&tags=edited%3Bpve-autoscaler";
                 let request = http::Request::put(path)
                     .header("content-type", "application/x-www-form-urlencoded")
                     .body(axum::body::Body::from(body));
@@ -291,8 +291,8 @@ fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
                 assert_eq!((vms.len(), pods.len()), (2, 2), "two machines in service");
                 let (vm, before) = (&vms[0], changes(&scene));
                 edit(&scene, vm.vmid, "description", Some("mine"));
-                // Tags are seen at once, so that the quarantine begins with the next poll.
-                edit(&scene, vm.vmid, "tags", Some("mine"));
+                // Tags are seen at once, so that the quarantine begins with the next poll. Ours stay: they would be put back.
+                edit(&scene, vm.vmid, "tags", Some("mine;pve-autoscaler"));
                 while !warnings(&scene).contains("does not carry our mark any more") {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::agent::vm_config::{self, OwnKeys};
+use crate::model::policy::InstanceType;
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
@@ -46,6 +47,16 @@ pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
     }
 }
 
+/// The keys that are the machine's own: what the configuration gives it now.
+fn own_keys(work: &Work, instance_type: &InstanceType) -> Result<OwnKeys, Stop> {
+    let settings = &work.tools.settings;
+    let own = OwnKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
+    let target = work.entry()?.target;
+    let at = (&*target.region, &*target.host);
+    own.with_cpus(settings, &work.mark, at, instance_type)
+        .map_err(Stop::Transient)
+}
+
 /// Undoes what the template passed on and sets the size.
 pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let settings = &work.tools.settings;
@@ -54,12 +65,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let template = template.cloned().unwrap_or_default();
     let pool = settings.pools.get(work.mark.pool.as_str());
     let pool = pool.cloned().unwrap_or_default();
-    // Anew it gets what the configuration gives now.
-    let own = OwnKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
-    let target = work.entry()?.target;
-    let at = (&*target.region, &*target.host);
-    let own = own.with_cpus(settings, &work.mark, at, &instance_type);
-    let own = own.map_err(Stop::Transient)?;
+    let own = own_keys(work, &instance_type)?;
     if !work.mark.addresses.is_empty() && !work.entry()?.configured {
         addresses::unique(work).await?;
     }

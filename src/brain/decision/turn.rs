@@ -1,6 +1,7 @@
 //! One decision in the making: what the steps share and add to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use model::action::{self, Action, Kind, NodeRef, Precondition, Reason, Target};
@@ -155,9 +156,10 @@ impl<'a> Turn<'a> {
 
     /// The decision.
     pub(crate) fn finish(mut self) -> Decision {
-        let said = &mut self.report.warnings_details;
-        said.sort_by_cached_key(Warning::to_string);
-        self.report.warnings = said.iter().map(Warning::to_string).collect();
+        let warnings = std::mem::take(&mut self.report.warnings_details);
+        let mut told: Vec<(String, Warning)> = warnings.into_iter().map(with_words).collect();
+        told.sort();
+        (self.report.warnings, self.report.warnings_details) = told.into_iter().unzip();
         let lines = std::mem::take(&mut self.lines).into_iter();
         let holds = &self.holds;
         self.report.pods = lines
@@ -256,4 +258,12 @@ fn remember(memory: &Memory, now: Time) -> Memory {
     memory.end_future(now);
     memory.began.get_or_insert(now);
     memory
+}
+
+/// A warning with its sentence, which most often fits into so many bytes.
+fn with_words(warning: Warning) -> (String, Warning) {
+    let mut words = String::with_capacity(192);
+    // Writing to a string does not fail.
+    let _ = write!(words, "{warning}");
+    (words, warning)
 }
