@@ -295,10 +295,10 @@ def of_large_cluster(browser, binary):
         look_over(browser, "Now, 500 nodes, on a phone", phone=True)
         browser.size(1280, 900)
         look_over(browser, "Now, 500 nodes")
+        stories.strangers_words(browser, world)
         browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
                        it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")
         browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
-        stories.strangers_words(browser, world)
         quiet(browser, world.url.rstrip("/"))
         dies(browser, world)
     finally:
