@@ -1,5 +1,5 @@
-//! What a daemon answers on its control socket, and on the page to those who are logged in: everything that its state, its
-//! turns and a poke are enough for.
+//! Answering commands: those that come by the control socket, and those of who is logged in on the page. The service and the
+//! demo answer alike; what the service alone can do, it does before it asks here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::model::words;
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What answers come from.
+/// The parts of a daemon from which commands are answered.
 #[derive(Clone)]
 pub struct Answering {
     /// The state directory, where a pause and retries lie.
@@ -118,7 +118,7 @@ impl Answering {
     }
 }
 
-/// What a pool waits for after failures: itself, and on which hosts.
+/// A pool's back-offs that still run, its own and those of its hosts, each as a phrase such as `its host pve1 until … after: …`.
 fn waits_of(memory: &Memory, pool: &str, now: Time) -> Vec<String> {
     let mut waits = Vec::new();
     let mut add = |whom: String, backoff: &Backoff| {

@@ -69,7 +69,7 @@ pub enum Command {
     },
     /// Names that begin with something, for the completion of what a person types.
     Names {
-        /// What the names belong to.
+        /// Names of which things.
         kind: NameKind,
         /// How they begin.
         prefix: String,
@@ -124,7 +124,7 @@ struct Sent<'a> {
     now: Time,
 }
 
-/// The same as it comes. Older daemons tell no time.
+/// An answer as it is read from the wire. Daemons of older versions send no time.
 #[derive(Debug, Deserialize)]
 struct Received {
     /// Whatever was asked for; `null` is an answer too.
@@ -181,7 +181,7 @@ pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError
     told(socket, command).await.map(|told| told.value)
 }
 
-/// The same with the time by the daemon's clock, by which the times in the answer are to be told.
+/// Asks the daemon behind `socket`, and says what its clock showed then: the times in the answer are to be told by that.
 ///
 /// # Errors
 /// As of [`ask`].

@@ -1,7 +1,7 @@
 //! Which machines have drifted: what they were made with is not what the file says now, and cannot change in place. Pure.
 //!
 //! The terms of a machine say what its pods were promised. Of the other settings the journal keeps a hash for each part,
-//! taken when the machine was planned: a setting that a newer program brings changes none while it is not used.
+//! taken when the machine's VM was configured: a setting that a newer program brings changes none while it is not used.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::agent::journal::Entry;
+use crate::config::file::Build;
 use crate::config::settings::{JoinMethod, Pool, Settings, Template};
 use crate::model::drift::Drift;
 use crate::model::mark::Mark;
 use crate::model::policy::{InstanceType, Policy, Terms};
 use crate::model::region::{Machine, Step};
+use crate::model::topology::Pinning;
 
 /// Hashes by part.
 pub type MadeOf = BTreeMap<Drift, String>;
@@ -27,9 +29,11 @@ pub fn made_of(settings: &Settings, mark: &Mark) -> MadeOf {
     let Some((pool, template)) = pool.zip(template) else {
         return MadeOf::new();
     };
+    let policy = settings.policy.pools.get(mark.pool.as_str());
+    let pinning = policy.map(|pool| pool.pinning).unwrap_or_default();
     [
         (Drift::Template, source(template)),
-        (Drift::Hardware, hardware(template, pool)),
+        (Drift::Hardware, hardware(template, pool, pinning)),
         (Drift::CloudInit, cloud_init(template)),
         (Drift::Kubelet, kubelet(pool)),
         (Drift::Join, join(pool)),
@@ -38,11 +42,9 @@ pub fn made_of(settings: &Settings, mark: &Mark) -> MadeOf {
     .into()
 }
 
-/// Eight bytes tell two texts of one person apart. What is not set is left out, so that it counts as not there.
+/// Eight bytes tell two texts of one person apart.
 fn hash(value: &Value) -> String {
-    let set = value.as_object().into_iter().flatten();
-    let set: BTreeMap<&String, &Value> = set.filter(|(_, value)| !value.is_null()).collect();
-    let text = serde_json::to_vec(&set).unwrap_or_default();
+    let text = serde_json::to_vec(&set(value)).unwrap_or_default();
     let bytes = Sha256::digest(text);
     bytes.iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -50,39 +52,60 @@ fn hash(value: &Value) -> String {
     })
 }
 
+/// A value without what is not set, at any depth: it counts as not there. Items of a list keep their places.
+fn set(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(key, value)| (key.clone(), set(value)));
+            fields.collect::<serde_json::Map<String, Value>>().into()
+        }
+        Value::Array(items) => items.iter().map(set).collect(),
+        other => other.clone(),
+    }
+}
+
+/// What the file says of a build, without what it would be anyway.
+fn build(build: &Build) -> Value {
+    let [mut said, usual] = [build.contents(), Build::default()]
+        .map(|build| serde_json::to_value(build).unwrap_or_default());
+    if let (Some(said), Some(usual)) = (said.as_object_mut(), usual.as_object()) {
+        said.retain(|key, value| usual.get(key) != Some(value));
+    }
+    said
+}
+
 fn source(template: &Template) -> Value {
-    let build = template.build.as_ref().map(|build| format!("{build:?}"));
+    let build = template.build.as_deref().map(build);
     json!({
         "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags), "build": build,
         "storage": template.storage, "full": template.full_clone.then_some(true),
     })
 }
 
-fn hardware(template: &Template, pool: &Pool) -> Value {
+fn hardware(template: &Template, pool: &Pool, pinning: Pinning) -> Value {
     let hardware = &template.hardware;
     let disks = hardware.disks.iter();
     let disks: BTreeMap<&String, String> = disks.map(|(slot, disk)| (slot, disk.value())).collect();
     let cards = template.cards().map(|(number, card)| {
-        json!([
-            number,
-            card.bridge,
-            card.vlan,
-            card.firewall,
-            card.mtu,
-            card.multiqueue,
-            card.model
-        ])
+        json!({
+            "number": number, "bridge": card.bridge, "vlan": card.vlan, "firewall": card.firewall,
+            "mtu": card.mtu, "multiqueue": card.multiqueue, "model": card.model,
+        })
     });
     json!({
         "cpu": template.cpu_type, "sockets": hardware.sockets, "numa": hardware.numa,
         "mac": hardware.mac_prefix, "disks": (!disks.is_empty()).then_some(disks),
         "cards": cards.collect::<Vec<Value>>(), "balloon": pool.balloon, "boot": template.boot_disk,
+        "pinning": (pinning != Pinning::default()).then_some(pinning),
     })
 }
 
 fn cloud_init(template: &Template) -> Value {
     let own = template.cloud_init.as_ref();
-    let own = own.map(|own| json!([own.user_data, own.vendor_data, own.network_config]));
+    let own = own.map(|own| {
+        json!({"user": own.user_data, "vendor": own.vendor_data, "network": own.network_config})
+    });
     let cards = template.cards().map(|(_, card)| card.ipconfig);
     json!({
         "keys": template.ssh_keys, "user": template.ci_user, "nameserver": template.nameserver,
@@ -116,13 +139,8 @@ fn some<T>(list: &[T]) -> Option<&[T]> {
 
 /// What of a machine is not as the file says; `None` where it is not known what it was made with, or the file does
 /// not have its pool any more.
-fn of(machine: &Machine, entry: &Entry, settings: &Settings) -> Option<Vec<Drift>> {
-    let mark = &machine.mark;
-    let mut found = against_terms(machine.terms.as_ref()?, mark, &settings.policy)?;
-    let now = made_of(settings, mark);
-    if entry.made_of.is_empty() {
-        return None;
-    }
+fn of(machine: &Machine, entry: &Entry, policy: &Policy, now: &MadeOf) -> Option<Vec<Drift>> {
+    let mut found = against_terms(machine.terms.as_ref()?, &machine.mark, policy)?;
     if now.is_empty() {
         found.push(Drift::Template);
     }
@@ -179,10 +197,18 @@ pub fn mark(
     journal: &BTreeMap<Arc<str>, Entry>,
     settings: &Settings,
 ) {
+    // Machines of one pool and template are made of the same.
+    let mut all: BTreeMap<(String, String), MadeOf> = BTreeMap::new();
     for (name, machine) in machines {
         let worked = machine.step.is_some_and(|(step, _)| step == Step::Done);
         let entry = journal.get(name).filter(|_| worked);
-        let drifted = entry.and_then(|entry| of(machine, entry, settings));
+        let entry = entry.filter(|entry| !entry.made_of.is_empty());
+        let drifted = entry.and_then(|entry| {
+            let mark = &machine.mark;
+            let now = all.entry((mark.pool.clone(), mark.template.clone()));
+            let now = now.or_insert_with(|| made_of(settings, mark));
+            of(machine, entry, &settings.policy, now)
+        });
         if let Some(vm) = machine.vm.as_mut().filter(|vm| vm.marked) {
             vm.drifted = drifted;
         }

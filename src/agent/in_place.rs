@@ -32,6 +32,9 @@ pub struct Written {
     /// The text above the mark; `None` where an older program, or another host's, wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The text that is about to be written, or was without an answer: the VM may have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// By key the value that PVE takes for wrong or makes another of, and how that was seen: it is not written again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<String, (String, FailedWrite)>,
@@ -41,6 +44,21 @@ pub struct Written {
 }
 
 impl Written {
+    /// These values are about to be written: whatever becomes of the answer, what the VM then has of them is ours.
+    pub fn asks(&mut self, changes: &[Change], ours: &[String]) {
+        for change in changes {
+            match change.key {
+                "tags" => {
+                    let new = ours.iter().filter(|tag| !self.tags.contains(tag));
+                    let new: Vec<String> = new.cloned().collect();
+                    self.tags.extend(new);
+                }
+                DESCRIPTION => self.asked = Some(change.wanted.clone()),
+                _ => {}
+            }
+        }
+    }
+
     /// What came of writing just this value before, if it is not written again.
     pub fn given_up(&self, change: &Change) -> Option<&FailedWrite> {
         let given_up = self.given_up.get(change.key);
@@ -104,7 +122,8 @@ pub fn changes(
     let is = mark::text_above(&config.description);
     let text = pool.description.trim_end();
     // What somebody else wrote there is his.
-    let ours = is.is_empty() || written.text.as_deref().map(str::trim_end) == Some(is);
+    let known = [&written.text, &written.asked].into_iter().flatten();
+    let ours = is.is_empty() || known.map(|text| text.trim_end()).any(|text| text == is);
     if ours && is != text {
         changes.push(Change {
             key: DESCRIPTION,
@@ -156,7 +175,7 @@ pub fn compare(
         let Some(vm) = vm.filter(|vm| vm.marked && worked && machine.node.is_some()) else {
             continue;
         };
-        let written = journal.get(name).map_or(&nothing, |entry| &entry.written);
+        let written = journal.get(name).map_or(&nothing, |entry| &*entry.written);
         let changes = changes(config, &machine.mark, settings, written);
         vm.differs = changes
             .into_iter()

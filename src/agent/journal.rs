@@ -74,7 +74,7 @@ pub struct Entry {
     pub configured: bool,
     /// What was written to the VM that others may write too, its tags for instance.
     #[serde(default)]
-    pub written: Written,
+    pub written: Box<Written>,
     /// Hashes of the settings that it is made with, by part; empty where an older program, or another host's, planned it.
     #[serde(default)]
     pub made_of: MadeOf,
@@ -102,7 +102,7 @@ impl Entry {
             power_off_sent: None,
             marked: false,
             configured: false,
-            written: Written::default(),
+            written: Box::default(),
             made_of: MadeOf::new(),
             uuid: None,
             failure: None,
@@ -120,7 +120,7 @@ impl Entry {
     pub fn forget_vm(&mut self) {
         self.marked = false;
         self.configured = false;
-        self.written = Written::default();
+        *self.written = Written::default();
         self.upid = None;
         self.uuid = None;
         self.power_off_sent = None;

@@ -100,12 +100,11 @@ pub fn machines(
     machines
 }
 
-/// Whether a clone under way has yet to move the VM to its host: until then PVE shows it on the template's. What it will take
-/// counts where it will be. One that has failed is removed where it is.
+/// Whether PVE may still show the VM on its template's host: the end of a clone moves it, and the view hears of that some seconds after
+/// the executor, which reads the VM itself. What the machine will take counts where it will be. One that has failed is removed where it is.
 fn is_being_cloned(machine: &Machine) -> bool {
-    let locked = |vm: &MachineVm| vm.lock.as_deref() == Some("clone");
-    let coming = machine.step.is_some_and(|(step, _)| step <= Step::Clone);
-    coming && machine.failure.is_none() && machine.vm.as_ref().is_some_and(locked)
+    let coming = machine.step.is_some_and(|(step, _)| step <= Step::Start);
+    coming && machine.failure.is_none() && machine.vm.is_some()
 }
 
 /// The machines of other clusters in the journal, by cluster id: a state directory outlives the

@@ -80,7 +80,8 @@ impl Policy {
         };
         let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
         check_owner(metadata.uid(), metadata.mode(), owner).map_err(fail)?;
-        let settings = crate::config::load(path).map_err(|error| fail(error.to_string()))?;
+        let settings = crate::config::load(path)
+            .map_err(|errors| fail(errors.without_secrets().to_string()))?;
         Ok(Policy::of(&settings))
     }
 

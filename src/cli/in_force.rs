@@ -81,7 +81,7 @@ impl File {
             File::AsRead | File::Changed => None,
             File::Wrong(errors) => Some(format!(
                 "the file has errors; the previous configuration is in force: {}",
-                errors.line()
+                errors.clone().without_secrets().line()
             )),
         }
     }

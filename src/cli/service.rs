@@ -266,7 +266,9 @@ impl Shared {
 /// # Errors
 /// What keeps it from starting, or a part of it that ended.
 pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
-    let (in_force, settings) = InForce::load(&options.config, Clock::System.now())?;
+    // What ends the service is told in the journal.
+    let (in_force, settings) = InForce::load(&options.config, Clock::System.now())
+        .map_err(ConfigErrors::without_secrets)?;
     let mut settings = Arc::new(settings);
     let state = StateFiles::open(&options.state)?;
     let shared = Arc::new(Shared {
@@ -446,7 +448,8 @@ async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<S
         }
         Err(errors) => {
             tracing::error!(
-                "the configuration has errors; the previous one stays in force:\n{errors}"
+                "the configuration has errors; the previous one stays in force (`pve-autoscaler check` shows all of it):\n{}",
+                errors.without_secrets()
             );
             None
         }

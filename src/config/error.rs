@@ -8,6 +8,9 @@ use toml::de::DeTable;
 
 use super::place::{self, KeyPath};
 
+/// Last parts of keys whose values are secrets as a whole, or may have some in them.
+const SECRET_KEYS: [&str; 5] = ["url", "body", "user_data", "vendor_data", "network_config"];
+
 /// Everything that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors {
@@ -78,6 +81,19 @@ impl ConfigErrors {
     pub fn without_values(mut self) -> ConfigErrors {
         for problem in &mut self.problems {
             (problem.value, problem.excerpt) = (None, None);
+        }
+        self
+    }
+
+    /// Without what is a secret by its key, and without the lines of a text that is no TOML, where nobody can tell: for the journal,
+    /// which more people read than the file. `check` shows all of it.
+    #[must_use]
+    pub fn without_secrets(mut self) -> ConfigErrors {
+        for problem in &mut self.problems {
+            let last = problem.key.rsplit('.').next().unwrap_or_default();
+            if problem.key.is_empty() || SECRET_KEYS.contains(&last) {
+                (problem.value, problem.excerpt) = (None, None);
+            }
         }
         self
     }
@@ -178,5 +194,30 @@ impl<'t> Collector<'t> {
             file: file.to_owned(),
             problems: self.found.into_iter().map(|(_, problem)| problem).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_journal_gets_no_secret_of_the_file() {
+        let told = |text: &str| {
+            let errors = crate::config::parse(text, "file").expect_err("it is wrong");
+            (errors.to_string(), errors.without_secrets().to_string())
+        };
+        let url = "version = 1\n[notification.ops]\nkind = \"webhook\"\nurl = \"ftp://SECRET@example.org\"\nseverities = [\"hurry\"]\n";
+        let (all, journal) = told(url);
+        assert!(all.contains("SECRET") && all.contains("hurry"), "{all}");
+        assert!(
+            !journal.contains("SECRET") && journal.contains("hurry"),
+            "{journal}"
+        );
+        assert!(journal.contains("notification.ops.url"), "{journal}");
+        let (all, journal) = told("version = 1\n[notification.ops]\nurl = \"SECRET\n");
+        assert!(all.contains("SECRET"), "{all}");
+        assert!(
+            !journal.contains("SECRET") && journal.contains("file:3:"),
+            "{journal}"
+        );
     }
 }

@@ -157,16 +157,20 @@ impl HostTopology {
             let part = i128::from(pages) * (count as i128) / (all as i128);
             i64::try_from(part).unwrap_or(0)
         };
-        let shares: i64 = parts.iter().map(|(_, count)| share(*count)).sum();
-        let mut left = pages - shares;
+        let mut shares: Vec<i64> = parts.iter().map(|(_, count)| share(*count)).collect();
+        let left = usize::try_from(pages - shares.iter().sum::<i64>()).unwrap_or(0);
+        // What is left over, less than a page for each node, goes first to those that would have none.
+        let mut order: Vec<usize> = (0..shares.len()).collect();
+        order.sort_by_key(|at| shares[*at] > 0);
+        for at in order.into_iter().take(left) {
+            shares[at] += 1;
+        }
         let mut first = 0;
-        let nodes = parts.into_iter().map(|(host, count)| {
-            let more = i64::from(left > 0);
-            left -= more;
+        let nodes = parts.into_iter().zip(shares).map(|((host, count), pages)| {
             let node = GuestNode {
                 cpus: (first, first + count - 1),
                 host,
-                memory_mib: (share(count) + more) * page,
+                memory_mib: pages * page,
             };
             first += count;
             node
@@ -283,6 +287,11 @@ mod tests {
         assert!(values("5-8", 4097, 2).is_err(), "no whole page");
         assert!(values("15-16", 4096, 1).is_err(), "no such CPU");
         assert!(values("7-8", 1024, 1024).is_err(), "one page for two nodes");
+        let split = values("1-8", 4096, 1024).expect("seven of one node, and one");
+        assert!(
+            split[0].contains("memory=3072") && split[1].contains("memory=1024"),
+            "{split:?}"
+        );
     }
 
     #[test]

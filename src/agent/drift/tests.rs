@@ -96,6 +96,7 @@ fn each_part_has_its_name() {
         ("vmid = 9000", "vmid = 9001", Drift::Template),
         ("\"host\"", "\"x86-64-v3\"", Drift::Hardware),
         ("vmid = 9000", "vmid = 9000\nvlan = 20", Drift::Hardware),
+        ("max = 3", "max = 3\nhugepages = \"2M\"", Drift::Hardware),
         (
             "vmid = 9000",
             "vmid = 9000\nci_user = \"ann\"",
@@ -118,4 +119,16 @@ fn a_setting_that_is_not_there_counts_for_nothing() {
     // What a newer program may say of a template, where nobody sets it.
     assert_eq!(hash(&json!({"a": 1})), hash(&json!({"a": 1, "new": null})));
     assert_ne!(hash(&json!({"a": 1})), hash(&json!({"a": 1, "new": 2})));
+    let (before, now) = (
+        json!({"cards": [{"a": 1}]}),
+        json!({"cards": [{"a": 1, "new": null}]}),
+    );
+    assert_eq!(hash(&before), hash(&now), "at any depth");
+    // Of a build what it would be anyway, and where it is done.
+    let said = Build {
+        image: Some("https://example.org/a.img".into()),
+        hosts: vec!["pve1".into()],
+        ..Build::default()
+    };
+    assert_eq!(build(&said), json!({"image": "https://example.org/a.img"}));
 }

@@ -176,22 +176,22 @@ fn still_wanted(work: &Work) -> Result<(), Stop> {
 async fn ask(work: &Work) -> Result<(), Stop> {
     let before = work.entry()?.unanswered_clone;
     let now = work.tools.clock.now();
+    let settings = &work.tools.settings;
+    let human = settings
+        .pools
+        .get(work.mark.pool.as_str())
+        .map_or("", |pool| &*pool.description);
     work.record(|entry| {
         entry.forget_vm();
         entry.unanswered_clone = Some(now);
+        entry.written.text = Some(human.to_owned());
     })?;
     let entry = work.entry()?;
-    let settings = &work.tools.settings;
     let template = settings
         .templates
         .get(work.mark.template.as_str())
         .cloned()
         .unwrap_or_default();
-    let human = settings
-        .pools
-        .get(work.mark.pool.as_str())
-        .map_or("", |pool| &*pool.description);
-    work.record(|entry| entry.written.text = Some(human.to_owned()))?;
     let call = CloneVm {
         newid: work.mark.vmid,
         name: work.machine.to_string(),

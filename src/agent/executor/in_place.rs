@@ -1,5 +1,6 @@
 //! Bringing the VM of a machine that works in line with the file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -21,6 +22,8 @@ use super::work::{Stop, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many writes that PVE took are enough for all values; who needs more writes against somebody.
+const MOST_WRITES: u32 = 12;
 
 /// Writes what differs, each value once: what PVE then shows is what it makes of it.
 pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
@@ -44,21 +47,28 @@ pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
 }
 
 async fn changed(work: &Work) -> Result<(), Stop> {
+    let settings = &work.tools.settings;
     let mut asked: Vec<Change> = Vec::new();
+    // Values that PVE refuses without naming one: each is tried alone then, so that one keeps no other back.
+    let (mut apart, mut refused) = (false, BTreeMap::new());
+    let mut writes = 0;
     loop {
         let (now, config) = proven(work).await?;
         let written = work.entry()?.written;
-        let differs =
-            |config| in_place::changes(config, &work.mark, &work.tools.settings, &written);
-        let changes = differs(&config);
-        if !asked.is_empty() {
-            ended(work, &asked, &changes)?;
-            return pending(work, differs(&now), &changes);
-        }
-        let open = changes.into_iter();
-        let open: Vec<Change> = open.filter(|one| written.given_up(one).is_none()).collect();
+        let changes = in_place::changes(&config, &work.mark, settings, &written);
+        ended(work, &std::mem::take(&mut asked), &changes)?;
+        let written = work.entry()?.written;
+        let open = changes.iter().filter(|one| written.given_up(one).is_none());
+        let open = open.filter(|one| !refused.contains_key(one.key)).cloned();
+        let open: Vec<Change> = open.take(if apart { 1 } else { usize::MAX }).collect();
         if open.is_empty() {
-            return pending(work, differs(&now), &[]);
+            let in_force = in_place::changes(&now, &work.mark, settings, &written);
+            pending(work, in_force, &changes)?;
+            return summed_up(&refused);
+        }
+        if writes == MOST_WRITES {
+            let keys = words::names(open.iter().map(|change| change.key));
+            return Err(Stop::Transient(format!("somebody else writes {keys} too")));
         }
         let host = work.host()?;
         let set = open.iter();
@@ -68,9 +78,15 @@ async fn changed(work: &Work) -> Result<(), Stop> {
             delete: Vec::new(),
             digest: config.digest.clone(),
         };
+        let pool = settings.pools.get(work.mark.pool.as_str());
+        let ours = pool.map(vm_config::tags).unwrap_or_default();
+        work.record(|entry| entry.written.asks(&open, &ours))?;
         work.changing();
         match work.pve.update_config(&host, work.mark.vmid, &update).await {
-            Ok(()) => asked = open,
+            Ok(()) => {
+                writes += 1;
+                asked = open;
+            }
             Err(error)
                 if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
             {
@@ -79,14 +95,29 @@ async fn changed(work: &Work) -> Result<(), Stop> {
             }
             Err(error) => {
                 let wrong = open.iter().filter(|one| is_wrong(&error, one, open.len()));
-                for change in wrong {
+                let wrong: Vec<&Change> = wrong.collect();
+                for change in &wrong {
                     give_up(work, change, error.to_string())?;
                 }
-                let keys = words::names(open.iter().map(|change| change.key));
-                return Err(Stop::Failed(format!("writing {keys}: {error}")));
+                if let ([one], []) = (&*open, &*wrong) {
+                    refused.insert(one.key, error.to_string());
+                }
+                apart |= wrong.is_empty();
             }
         }
     }
+}
+
+/// What was refused, each value for itself.
+fn summed_up(refused: &BTreeMap<&'static str, String>) -> Result<(), Stop> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let each = refused.iter();
+    let each: Vec<String> = each
+        .map(|(key, why)| format!("writing {key}: {why}"))
+        .collect();
+    Err(Stop::Failed(each.join("; ")))
 }
 
 /// The configuration in force and the one that a write is compared with, of a VM that is proven to be ours, at rest
@@ -171,7 +202,10 @@ fn ended(work: &Work, asked: &[Change], left: &[Change]) -> Result<(), Stop> {
             written.given_up.remove(change.key);
             match (change.key, pool) {
                 ("tags", Some(pool)) => written.tags = vm_config::tags(pool),
-                (in_place::DESCRIPTION, _) => written.text = Some(change.wanted.clone()),
+                (in_place::DESCRIPTION, _) => {
+                    written.text = Some(change.wanted.clone());
+                    written.asked = None;
+                }
                 _ => {}
             }
         })?;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::agent::drift;
 use crate::agent::vm_config::{self, OwnKeys};
+use crate::model::drift::Drift;
 use crate::model::policy::InstanceType;
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
@@ -97,6 +99,11 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             return work.record(|entry| {
                 entry.configured = true;
                 entry.written.tags = vm_config::tags(&pool);
+                // After a reload the VM has other settings than it was planned with; what it was cloned from stays.
+                if let Some(source) = entry.made_of.remove(&Drift::Template) {
+                    entry.made_of = drift::made_of(&work.tools.settings, &work.mark);
+                    entry.made_of.insert(Drift::Template, source);
+                }
             });
         }
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();

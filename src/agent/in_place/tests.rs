@@ -103,6 +103,37 @@ fn what_the_file_says_otherwise_is_to_change() {
     );
 }
 
+/// A write whose answer was lost may have been carried out: what the VM has since is ours all the same, and follows the file.
+#[test]
+fn what_was_asked_without_an_answer_is_ours() {
+    let settings = |file: &str| config::parse(file, "file").expect("it is valid");
+    let next = FILE
+        .replace("of the shop", "of the new shop")
+        .replace("\"web\"", "\"blue\"");
+    let vm_before = VmConfig::read(&vm());
+    let mut written = written();
+    let asked = changes(&vm_before, &mark(), &settings(&next), &written);
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    let ours = vm_config::tags(&settings(&next).pools["p"]);
+    written.asks(&asked, &ours);
+    let mut there = with("tags", "blue;pve-autoscaler;shop");
+    there["description"] = json!(mark().describe("of the new shop") + "\n");
+    assert_eq!(
+        found(&next, &there, &written),
+        [""; 0],
+        "it was carried out"
+    );
+    assert_eq!(
+        found(FILE, &there, &written),
+        [
+            "tags: blue;pve-autoscaler;shop -> pve-autoscaler;shop;web",
+            "description: of the new shop -> of the shop"
+        ]
+    );
+    // It was not: then it is asked for again.
+    assert_eq!(found(&next, &vm(), &written).len(), 2);
+}
+
 #[test]
 fn tags_of_others_stay_and_ours_follow_the_file() {
     let theirs = with("tags", "Backup;pve-autoscaler;shop;web");

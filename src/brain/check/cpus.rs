@@ -1,6 +1,6 @@
 //! Rules for the CPUs that new machines get of their host for themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::hosts::{gone, kind};
 use super::together::Planned;
@@ -78,7 +78,9 @@ fn taken(case: Case<'_>, region: &str, host: &str) -> Result<CpuSet, super::Refu
     let mut ours = Vec::new();
     for machine in case.snapshot.machines.values() {
         if *machine.region == *region {
-            ours.push(machine.mark.vmid);
+            if machine.vm.is_some() {
+                ours.push(machine.mark.vmid);
+            }
             if *machine.host == *host && (machine.vm.is_some() || !gone(machine)) {
                 taken.extend(machine.mark.cpus.iter());
             }
@@ -127,20 +129,31 @@ fn enough_memory<'a>(
         here && stays && !written.contains(&machine.mark.vmid)
     });
     let there = machines.map(|machine| (&*machine.mark, machine.terms.as_ref()));
-    for (mark, terms) in there.chain(planned.map(|mark| (mark, None))) {
+    let there = there.map(|(mark, terms)| (mark, terms, false));
+    // A NUMA node that others have bound too much of is no fault of a machine that is not in it.
+    let mut asked = BTreeSet::new();
+    for (mark, terms, new) in there.chain(planned.map(|mark| (mark, None, true))) {
         let terms = terms.map(|terms| &terms.kind);
         let memory = terms.or_else(|| kind(case, &mark.instance_type));
         let memory = memory.map_or(0, |kind| kind.memory >> 20);
         let pool = case.policy.pools.get(mark.pool.as_str());
         let pool = pool.and_then(|pool| pool.at(region));
         let page = pool.map_or(1, |pool| pool.pinning.page_mib());
-        let nodes = topology.guest_nodes(&mark.cpus, (memory, page));
-        for node in nodes.into_iter().flatten() {
+        let nodes = match topology.guest_nodes(&mark.cpus, (memory, page)) {
+            Ok(nodes) => nodes,
+            Err(why) if new => return refuse(Rule::Cpus, why),
+            Err(_) => continue,
+        };
+        for node in nodes {
+            if new {
+                asked.insert(node.host);
+            }
             let bytes = i128::from(node.memory_mib) << 20;
             *bound.entry(node.host).or_default() += bytes;
         }
     }
-    for (node, of) in topology.numa.iter().enumerate() {
+    let nodes = topology.numa.iter().enumerate();
+    for (node, of) in nodes.filter(|(node, _)| asked.contains(node)) {
         let bound = bound.get(&node).copied().unwrap_or(0);
         let enough = of.memory.is_none_or(|has| bound <= i128::from(has));
         ensure(enough, Rule::Cpus, || {

@@ -137,7 +137,7 @@ pub(super) fn same_node(action: &Action, machine: &Machine) -> Verdict {
     })
 }
 
-fn going(node: &Node) -> bool {
+pub(super) fn going(node: &Node) -> bool {
     node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT)
 }
 

@@ -4,7 +4,7 @@ use super::{Case, Rule, Verdict, ensure, existing, refuse, together};
 use model::action::{self, Action, Kind, Reason};
 use model::cluster::ReadyStatus;
 use model::policy::STARTUP_TAINT;
-use model::region::Step;
+use model::region::{Busy, Step};
 use model::snapshot;
 use model::time::Span;
 
@@ -116,7 +116,8 @@ fn cluster_health(case: Case<'_>, action: &Action) -> Verdict {
     let coming = |name: &str| {
         case.snapshot.machines.values().any(|machine| {
             machine.node.as_deref() == Some(name)
-                && (machine.busy.is_some() || machine.step.is_some_and(|(at, _)| at != Step::Done))
+                && (matches!(machine.busy, Some(Busy::Up | Busy::Down))
+                    || machine.step.is_some_and(|(at, _)| at != Step::Done))
         })
     };
     let mut unready = 0;

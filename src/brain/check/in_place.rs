@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::existing::{machine, same_node};
+use super::existing::{going, machine, same_node};
 use super::{Case, Rule, Verdict, ensure, refuse};
 use model::action::{Action, Reason};
 use model::in_place::AT_ONCE;
-use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Step};
 
 pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
@@ -22,10 +21,9 @@ pub(super) fn check(case: Case<'_>, action: &Action) -> Verdict {
             vm.lock, vm.ha
         )
     })?;
-    let leaves = node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT);
     let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
     ensure(
-        worked && !leaves && machine.busy.is_none(),
+        worked && !going(node) && machine.busy.is_none(),
         Rule::Leaving,
         || "it is on its way up or down".to_owned(),
     )?;

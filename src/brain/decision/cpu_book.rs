@@ -155,7 +155,8 @@ pub(crate) fn reachable(
         return Err(HostRefused::OtherTopology { listed, has });
     }
     let machines = turn.view.machines.values().map(|known| known.machine);
-    let ours = machines.filter(|machine| machine.region == pool.region);
+    // An intent alone does not say what a VM with its VMID has.
+    let ours = machines.filter(|machine| machine.region == pool.region && machine.vm.is_some());
     let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
     let guests = region.vms.iter().filter(|(vmid, vm)| {
         let may_have = vm.kind == GuestKind::Qemu && !vm.template && !ours.contains(vmid);

@@ -221,7 +221,13 @@ impl FreeCpus {
         let parts = counts.place(demand)?;
         let sets = parts.into_iter();
         let sets = sets.map(|(at, count)| self.pack(&free_of(at), count));
-        Some(sets.fold(CpuSet::new(), |all, set| all.with(&set)))
+        let set = sets.fold(CpuSet::new(), |all, set| all.with(&set));
+        // Too few pages for so many NUMA nodes: PVE takes no node without memory.
+        let memory = (demand.memory >> 20, demand.page_mib);
+        self.topology
+            .guest_nodes(&set, memory)
+            .is_ok()
+            .then_some(set)
     }
 
     /// CPUs of these, which are at least as many as wanted: of one cache, else whole caches and the rest.

@@ -362,8 +362,8 @@ fn know<'a>(
         standing: Standing::Coming,
         kept: None,
     };
-    let outside = || outside(policy, machine);
-    known.standing = match untouchable(snapshot, &known, doubled).or_else(outside) {
+    let outside = outside(policy, &known);
+    known.standing = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
         Some(why) => Standing::Untouchable(why),
         None => {
             let early = machine.vm.is_none() && too_early(snapshot, machine);
@@ -373,10 +373,14 @@ fn know<'a>(
     known
 }
 
-/// A VM whose VMID is not in the region's range: nobody reads it, so that it looks as if it were gone, and the broker lets nobody touch it.
-fn outside(policy: &Policy, machine: &Machine) -> Option<LeftAlone> {
-    let vmid = machine.mark.vmid;
-    let range = policy.regions.get(&machine.region)?;
+/// A VM that is there and whose VMID is not in the region's range: nobody reads its configuration, and the broker lets nobody touch
+/// it. One that is gone is gone: PVE lists all guests.
+fn outside(policy: &Policy, known: &Known<'_>) -> Option<LeftAlone> {
+    let vmid = known.machine.mark.vmid;
+    let range = policy.regions.get(&known.machine.region)?;
+    if !known.region?.vms.contains_key(&vmid) {
+        return None;
+    }
     let (first, last) = (range.vmid_first, range.vmid_last);
     (!(first..=last).contains(&vmid)).then_some(LeftAlone::OutsideRange { vmid, first, last })
 }

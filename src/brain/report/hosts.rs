@@ -30,7 +30,9 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
                 continue;
             };
             let mut notes = notes(turn, (name, host, seen), &pools);
-            notes.extend(own_cpus(turn, (name, host), &pools, &cpus));
+            if seen.online {
+                notes.extend(own_cpus(turn, (name, host), &pools, &cpus));
+            }
             hosts.push((host.clone(), state(seen, capacity, notes)));
         }
         let unknown = unknown(turn, name, region);

@@ -75,6 +75,8 @@ fn a_machine_outside_of_the_range_is_left_alone_and_named() {
         machine.vm = None;
     });
     let vmid = lab.snapshot.machines["m"].mark.vmid;
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.vms.get_mut(&vmid).expect("its VM").ownership = None;
     let region = lab.policy.regions.get_mut("home").expect("home");
     (region.vmid_first, region.vmid_last) = (vmid + 1, vmid + 50);
     let decision = lab.turn();
@@ -86,8 +88,15 @@ fn a_machine_outside_of_the_range_is_left_alone_and_named() {
     );
     let told = decision.report.warnings.iter();
     assert!(told.clone().any(|text| text.starts_with(&said)), "{told:?}");
-    let lab = lab.after(Span::minutes(30));
-    assert!(lab.decide().plan.is_empty(), "no quarantine ends it");
+    let mut lab = lab.after(Span::minutes(30));
+    assert!(lab.turn().plan.is_empty(), "no quarantine ends it");
+    // Its VM is gone: then it goes as any other, after its quarantine.
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.vms.remove(&vmid);
+    lab.snapshot.cluster.nodes.clear();
+    let mut lab = lab.edit_machine("m", |machine| machine.node = None);
+    let told = lab.turn().report.warnings;
+    assert!(told[0].contains("it is in quarantine"), "{told:?}");
 }
 
 #[test]

@@ -433,7 +433,7 @@ pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
     });
     when(
         right,
-        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa15, or the drive for cloud-init",
+        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa7, or the drive for cloud-init",
     )
 }
 

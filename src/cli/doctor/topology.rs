@@ -40,7 +40,13 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
             findings.warning(text).mend(ANEW);
             continue;
         };
-        judge((host, of.cpus), topology, findings);
+        if of.online {
+            judge((host, of.cpus), topology, findings);
+        } else {
+            findings.unseen(format!(
+                "host {host} is offline: its CPUs cannot be compared"
+            ));
+        }
         if here.as_deref() == Some(&**host) {
             compare(host, topology, Path::new(host_topology::SYS), findings);
         }
@@ -103,7 +109,22 @@ fn compare(host: &str, topology: &HostTopology, sys: &Path, findings: &mut Findi
     let differ = keys.into_iter().zip(file.iter().zip(&kernel));
     let differ = differ.filter(|(_, (file, kernel))| file != kernel);
     let differ: Vec<&str> = differ.map(|(key, _)| key).collect();
-    if !differ.is_empty() {
+    // What the file leaves out is one socket, and a cache for each NUMA node.
+    let all = topology.cpus();
+    let numa: Vec<_> = topology.numa.iter().map(|node| &node.cpus).collect();
+    let left_out = |key: &&str| match *key {
+        "sockets" => topology.sockets == [all.clone()],
+        "caches" => topology.caches.iter().collect::<Vec<_>>() == numa,
+        _ => false,
+    };
+    if !differ.is_empty() && differ.iter().all(left_out) {
+        findings
+            .warning(format!(
+                "host {host}: the file's topology has no {}, by which CPUs could be packed closer",
+                differ.join(", ")
+            ))
+            .mend(ANEW);
+    } else if !differ.is_empty() {
         findings
             .wrong(format!(
                 "host {host}: the file's topology is not what the kernel says: {} differ",

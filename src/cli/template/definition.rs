@@ -16,15 +16,9 @@ pub(super) const VENDOR: &str = include_str!("scripts/vendor.yaml");
 /// The disk that it boots from.
 pub(super) const DISK: &str = "scsi0";
 
-/// The hash of all that goes into a template. Where it is built, and how long that may take, is not part of it.
+/// The hash of all that goes into a template.
 pub(super) fn hash(build: &Build) -> String {
-    let what = Build {
-        vmids: None,
-        hosts: Vec::new(),
-        timeout: Build::default().timeout,
-        ..build.clone()
-    };
-    let text = serde_json::to_string(&what).unwrap_or_default();
+    let text = serde_json::to_string(&build.contents()).unwrap_or_default();
     hex(format!("{RECIPE}\n{text}").as_bytes(), HASH)
 }
 

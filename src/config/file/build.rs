@@ -113,6 +113,19 @@ pub struct Build {
     pub timeout: Duration,
 }
 
+impl Build {
+    /// What goes into a template: where it is built, and how long that may take, is left out.
+    #[must_use]
+    pub fn contents(&self) -> Build {
+        Build {
+            vmids: None,
+            hosts: Vec::new(),
+            timeout: Build::default().timeout,
+            ..self.clone()
+        }
+    }
+}
+
 impl Default for Build {
     fn default() -> Build {
         Build {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::config::cloud_init::{self, Kind, LONGEST, Nic, Words};
 use crate::config::file::{self, File};
 use crate::config::hardware::mac;
 use crate::config::place::KeyPath;
-use crate::config::settings::{AddressSource, CloudInit, Network, Template};
+use crate::config::settings::{CloudInit, Network, Template};
 use crate::model::facts::Facts;
 use crate::model::policy::PoolPolicy;
 use crate::model::words;
@@ -216,7 +217,7 @@ fn fault(
         let why = cloud_init::filled(kind, text, &facts, &words).err()?;
         let addresses = words.nics.iter().map(|nic| nic.addresses.len()).sum::<usize>();
         Some(format!(
-            "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{name}.nic]] means further cards, and a [network.NAME] gives addresses",
+            "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{name}.nic]] means further cards, those that the template's VM has among them, and a [network.NAME] gives addresses",
             words::count(words.nics.len(), "network card"),
             match addresses {
                 0 => "no address".to_owned(),
@@ -235,7 +236,7 @@ fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -
     let nics = template.cards().map(|(number, card)| {
         let prefix = template.hardware.mac_prefix.as_deref();
         let mac = mac(prefix.unwrap_or("bc:24:11"), SAMPLE.vmid, number).to_lowercase();
-        let ipconfig = of_card(number).map_or(card.ipconfig, |network| Some(ipconfig(network)));
+        let ipconfig = of_card(number).map_or(card.ipconfig, ipconfig);
         Nic::read(mac, ipconfig.as_deref())
     });
     let sample = Words::sample();
@@ -263,23 +264,10 @@ fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -
 }
 
 /// What a network gives the first machine that has it.
-fn ipconfig(network: &Network) -> String {
-    let parts = [("ip", "gw", &network.ipv4), ("ip6", "gw6", &network.ipv6)];
-    let parts = parts
-        .into_iter()
-        .filter_map(|(ip, gw, source)| match source {
-            AddressSource::None => None,
-            AddressSource::Guest(word) => Some(format!("{ip}={word}")),
-            AddressSource::Ranges {
-                prefix,
-                gateway,
-                ranges,
-            } => {
-                let first = ranges.first()?.first;
-                let gateway =
-                    gateway.map_or_else(String::new, |gateway| format!(",{gw}={gateway}"));
-                Some(format!("{ip}={first}/{prefix}{gateway}"))
-            }
-        });
-    parts.collect::<Vec<_>>().join(",")
+fn ipconfig(network: &Network) -> Option<String> {
+    let sources = [&network.ipv4, &network.ipv6].into_iter();
+    let first: Vec<IpAddr> = sources
+        .filter_map(|source| Some(source.ranges().first()?.first))
+        .collect();
+    network.ipconfig(&first).ok()
 }

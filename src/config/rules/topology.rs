@@ -30,8 +30,8 @@ pub(super) fn of_region(
     let path = path.at("topology");
     let hosts = region.topology.iter().map(|(host, of)| {
         let path = path.at(host);
-        problems.unless(syntax::dns_label(host), &path, || {
-            "expected the name of a host".to_owned()
+        problems.unless(syntax::dns_label(&host.to_ascii_lowercase()), &path, || {
+            "expected the name of a host as `pvecm nodes` shows it".to_owned()
         });
         (shared(host), Arc::new(topology(of, &path, problems)))
     });

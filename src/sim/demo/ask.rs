@@ -19,7 +19,17 @@ const SOMEBODY: &str = "a command at the demo";
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: UnixListener,
-    path: PathBuf,
+    file: SocketFile,
+}
+
+/// The socket's file, which goes when whoever serves is dropped: so the demo ends.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl Socket {
@@ -29,7 +39,8 @@ impl Socket {
     /// The path cannot be had.
     pub(super) async fn open(path: PathBuf) -> std::io::Result<Socket> {
         let listener = control::bind(&path).await?;
-        Ok(Socket { listener, path })
+        let file = SocketFile(path);
+        Ok(Socket { listener, file })
     }
 
     /// What to type for it.
@@ -38,7 +49,7 @@ impl Socket {
         let here = std::env::current_dir().ok();
         let program = program.and_then(|own| beside(&own, here.as_deref()));
         let program = program.unwrap_or_else(|| "pve-autoscaler".to_owned());
-        let path = quoted(&self.path.to_string_lossy());
+        let path = quoted(&self.file.0.to_string_lossy());
         format!("{program} status --socket {path}")
     }
 
@@ -63,9 +74,9 @@ impl Socket {
             clock: world.clock,
             seconds: pace,
         };
-        control::serve(self.listener, pace, handler).await;
-        // Whoever leaves no socket behind need not be asked about it.
-        let _ = std::fs::remove_file(&self.path);
+        let Socket { listener, file } = self;
+        control::serve(listener, pace, handler).await;
+        drop(file);
     }
 }
 
