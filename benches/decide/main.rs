@@ -111,7 +111,7 @@ fn add_large(report: &mut Report, nodes: usize, numbered: bool) {
     });
     world.one_more();
     let measured = measure(|| world.turn());
-    let row = row_of(&format!("{name} one pod later"), nodes, &measured);
+    let row = row_of(&format!("{name} one pod later"), nodes, &world, &measured);
     let row = row.field("resident_bytes", resident(nodes, numbered));
     report.add(match nodes {
         5_000 => row
@@ -139,7 +139,7 @@ fn add_tenant(report: &mut Report) {
         let world = tenant::hostile(pods, terms);
         let measured = measure(|| world.decide());
         let without = tenant::others_without(&measured.value);
-        let row = row_of("tenant", format!("{pods} pods of {terms} terms"), &measured)
+        let row = row_of("tenant", format!("{pods} pods of {terms} terms"), &world, &measured)
             .field("others_unplaced", without);
         report.add(row.exactly("others_unplaced", 0).at_most("seconds", 1.0));
     }
@@ -163,22 +163,28 @@ fn add_unequal(report: &mut Report) {
 }
 
 fn decided(workload: &str, size: impl Into<Value>, world: &World) -> Row {
-    row_of(workload, size, &measure(|| world.decide()))
+    row_of(workload, size, world, &measure(|| world.decide()))
 }
 
-fn row_of(workload: &str, size: impl Into<Value>, measured: &Measured<Decision>) -> Row {
+fn row_of(
+    workload: &str,
+    size: impl Into<Value>,
+    world: &World,
+    measured: &Measured<Decision>,
+) -> Row {
     let Outcome {
         nodes,
         placed,
         left,
     } = worlds::outcome(&measured.value);
     let growth = measured.value.report.scale_up.unwrap_or_default();
+    let least = world.lower_bound(&measured.value);
     Row::new(workload, size)
         .measured(measured)
         .field("nodes", nodes)
-        .field("lower_bound", growth.lower_bound.nodes)
+        .field("lower_bound", least.nodes)
         .field("price", growth.price)
-        .field("lower_bound_price", growth.lower_bound.price)
+        .field("lower_bound_price", least.price)
         .field("placed", placed)
         .field("unplaced", left)
 }

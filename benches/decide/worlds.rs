@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pve_autoscaler::brain::decide;
+use pve_autoscaler::brain::explain::Asked;
+use pve_autoscaler::brain::{LowerBound, decide, lower_bound};
 use pve_autoscaler::model::action::Kind;
 use pve_autoscaler::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
 use pve_autoscaler::model::decision::Decision;
@@ -71,6 +72,17 @@ impl World {
 
     pub(crate) fn decide(&self) -> Decision {
         decide(&self.snapshot, &self.policy, &self.memory, NOW)
+    }
+
+    /// What no plan can do without that serves the pods that `decision` serves.
+    pub(crate) fn lower_bound(&self, decision: &Decision) -> LowerBound {
+        lower_bound(Asked {
+            snapshot: &self.snapshot,
+            policy: &self.policy,
+            memory: &self.memory,
+            decision,
+            now: NOW,
+        })
     }
 
     /// A turn of the daemon's loop: the view is copied, decided on, and given back.

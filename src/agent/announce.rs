@@ -60,13 +60,10 @@ impl Announcer {
     /// A turn was taken.
     pub fn decided(&mut self, turn: &Arc<Turn>) {
         if let Some(growth) = turn.decision.report.scale_up {
-            let least = growth.lower_bound;
             tracing::info!(
                 turn = turn.number,
                 nodes = growth.nodes,
                 price = growth.price,
-                lower_bound = least.nodes,
-                lower_bound_price = least.price,
                 "machines are planned"
             );
         }

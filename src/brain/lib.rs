@@ -19,7 +19,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use report::{explain, inspect};
+pub use report::{LowerBound, explain, inspect, lower_bound};
 
 use model::decision::Decision;
 use model::memory::Memory;
@@ -30,7 +30,7 @@ use model::words;
 
 use decision::turn::{STEPS, Turn};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, sweep};
-use report::{bound, hosts, networks, pools};
+use report::{growth, hosts, networks, pools};
 use scale_down::shrink;
 use scale_up::grow;
 use simulation::{capacity, demand, offer, pack, places};
@@ -77,10 +77,9 @@ fn decide_on(
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let before = bound::Before::of(&world, &demand);
     let (homeless, lane) = pack::existing(&mut turn, &mut world, demand);
-    let unplaced = grow::plan(&mut turn, &mut world, &choices, homeless, lane);
-    bound::report(&mut turn, &world, &choices, before, &unplaced);
+    grow::plan(&mut turn, &mut world, &choices, homeless, lane);
+    growth::report(&mut turn, &choices);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     power::plan(&mut turn);

@@ -258,7 +258,7 @@ mod tests {
     use crate::model::reasons::{
         Aborted, Blocked, Held, Ignored, Kept, Refused, Removed, Unremovable,
     };
-    use crate::model::report::{Growth, Least, Report, Scope};
+    use crate::model::report::{Growth, Report, Scope};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -453,10 +453,6 @@ mod tests {
             scale_up: Some(Growth {
                 nodes: 5,
                 price: 350_000,
-                lower_bound: Least {
-                    nodes: 4,
-                    price: 280_000,
-                },
             }),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::brain::check;
+use crate::brain::LowerBound;
 use crate::brain::inspect::{self, Drain, Share};
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
@@ -87,6 +88,8 @@ pub(super) struct Outcome {
     pub(super) actions: Vec<Action>,
     /// Actions that the checker refuses, and why.
     pub(super) refused: Vec<String>,
+    /// What no plan can do without that serves the pods of the last decision.
+    pub(super) lower_bound: LowerBound,
     pub(super) drain: Option<Drain>,
     pub(super) utilization: Option<Result<Share, String>>,
     /// Names and amounts of pods that were waiting before.
@@ -185,6 +188,7 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
         removed: Vec::new(),
         actions: Vec::new(),
         refused: Vec::new(),
+        lower_bound: LowerBound::default(),
         drain: None,
         utilization: None,
         waited: waiting(stage),
@@ -196,11 +200,12 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
         When::Consolidate { within } => {
             let end = stage.now + *within;
             let mut waiting = stage.clone();
-            let mut decision = waiting.decide();
+            let (mut decision, mut bound) = waiting.decide();
             while decision.plan.is_empty() && waiting.now < end {
                 waiting.advance(PAUSE);
-                decision = waiting.decide();
+                (decision, bound) = waiting.decide();
             }
+            outcome.lower_bound = bound;
             outcome.after = waiting;
             carry_out(&mut outcome, decision);
         }
@@ -233,7 +238,8 @@ fn waiting(stage: &Stage) -> BTreeSet<PodKey> {
 
 /// One decision, checked and carried out.
 fn once(outcome: &mut Outcome) {
-    let decision = outcome.after.decide();
+    let (decision, bound) = outcome.after.decide();
+    outcome.lower_bound = bound;
     carry_out(outcome, decision);
 }
 

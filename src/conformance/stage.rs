@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::brain::inspect;
+use crate::brain::explain::Asked;
+use crate::brain::{LowerBound, inspect};
 use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
 use crate::model::decision::Decision;
@@ -336,11 +337,18 @@ impl Stage {
         })
     }
 
-    /// Decides, and remembers what the decision remembers.
-    pub(super) fn decide(&mut self) -> Decision {
+    /// Decides, and remembers what the decision remembers. Says too what no plan for the same pods can do without.
+    pub(super) fn decide(&mut self) -> (Decision, LowerBound) {
         let decision = crate::brain::decide(&self.snapshot, &self.policy, &self.memory, self.now);
+        let bound = crate::brain::lower_bound(Asked {
+            snapshot: &self.snapshot,
+            policy: &self.policy,
+            memory: &self.memory,
+            decision: &decision,
+            now: self.now,
+        });
         self.memory = decision.memory.clone();
-        decision
+        (decision, bound)
     }
 
     /// Carries a plan out.

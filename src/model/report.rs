@@ -60,17 +60,15 @@ impl Report {
     }
 }
 
-/// New machines: how many, at what price, and what no plan can do without. Machines that replace others
-/// are not among them.
+/// New machines: how many, and at what price. Machines that replace others are not among them.
+///
+/// A field that is not known here is passed over: records of versions before this one have `lower_bound`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Growth {
     /// How many.
     pub nodes: u32,
     /// Their price in millionths per hour, as configured or by CPU and memory.
     pub price: i64,
-    /// What no plan for the same pods can do without.
-    pub lower_bound: Least,
 }
 
 impl fmt::Display for Growth {
@@ -79,28 +77,8 @@ impl fmt::Display for Growth {
             1 => "one machine".to_owned(),
             many => format!("{many} machines"),
         };
-        let (price, least) = (words::price(self.price), self.lower_bound);
-        write!(f, "New: {machines} at {price} an hour; ")?;
-        if (least.nodes, least.price) == (self.nodes, self.price) {
-            return write!(f, "no plan can do with fewer or for less.");
-        }
-        let below = words::price(least.price);
-        write!(
-            f,
-            "no plan can do with fewer than {}, nor for less than {below}.",
-            least.nodes
-        )
+        write!(f, "New: {machines} at {} an hour.", words::price(self.price))
     }
-}
-
-/// The least that any plan needs; each number for itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Least {
-    /// Machines.
-    pub nodes: u32,
-    /// Millionths per hour.
-    pub price: i64,
 }
 
 /// What a [`Hold`] keeps back. In JSON, in the metric `holds` and on the terminal it is this text: `everything`,

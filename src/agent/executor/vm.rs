@@ -96,15 +96,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             &pool,
         );
         if write.is_empty() {
-            return work.record(|entry| {
-                entry.configured = true;
-                entry.written.tags = vm_config::tags(&pool);
-                // After a reload the VM has other settings than it was planned with; what it was cloned from stays.
-                if let Some(source) = entry.made_of.remove(&Drift::Template) {
-                    entry.made_of = drift::made_of(&work.tools.settings, &work.mark);
-                    entry.made_of.insert(Drift::Template, source);
-                }
-            });
+            return record_configured(work, &pool);
         }
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
         let keys = format!("{keys:?}");
@@ -132,6 +124,19 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             Err(error) => return Err(Stop::Failed(format!("writing {keys}: {error}"))),
         }
     }
+}
+
+/// Records that the VM has its settings, and which tags of it are ours.
+fn record_configured(work: &Work, pool: &PoolMachines) -> Result<(), Stop> {
+    work.record(|entry| {
+        entry.configured = true;
+        entry.written.tags = vm_config::tags(pool);
+        // After a reload the VM has other settings than it was planned with; what it was cloned from stays.
+        if let Some(source) = entry.made_of.remove(&Drift::Template) {
+            entry.made_of = drift::made_of(&work.tools.settings, &work.mark);
+            entry.made_of.insert(Drift::Template, source);
+        }
+    })
 }
 
 /// Grows the boot disk to the instance type's size.

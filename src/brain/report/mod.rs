@@ -1,10 +1,14 @@
-//! What is told about a decision: explanations, the lower bound, pools, views for others.
+//! What is told about a decision: explanations, growth, pools, hosts, views for others; and the lower bound that
+//! judges plans.
 //!
 //! `README.md` beside this file tells more.
 
-pub(crate) mod bound;
+mod bound;
 pub mod explain;
+pub(crate) mod growth;
 pub(crate) mod hosts;
 pub mod inspect;
 pub(crate) mod networks;
 pub(crate) mod pools;
+
+pub use bound::{LowerBound, lower_bound};

@@ -17,6 +17,17 @@ impl Lab {
         self.try_decide().unwrap_or_else(|why| panic!("{why}"))
     }
 
+    /// What no plan can do without that serves the pods that `decision` serves, which this lab made.
+    pub(crate) fn lower_bound(&self, decision: &Decision) -> crate::LowerBound {
+        crate::lower_bound(crate::explain::Asked {
+            snapshot: &self.snapshot,
+            policy: &self.policy,
+            memory: &self.memory,
+            decision,
+            now: self.now,
+        })
+    }
+
     /// Decides; a plan that does not pass the checker is an error, with the world in words.
     pub(crate) fn try_decide(&self) -> Result<Decision, String> {
         let decision = decide(&self.snapshot, &self.policy, &self.memory, self.now);

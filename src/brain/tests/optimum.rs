@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
 
 use super::lab::{GI, Lab, lab};
+use crate::LowerBound;
 use model::action::Kind;
 use model::policy::POOL_LABEL;
-use model::report::{Growth, PodVerdict};
+use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
 
 /// What plans are compared by: pods without a place, price, machines.
@@ -295,14 +296,16 @@ impl Search<'_> {
     }
 }
 
-fn plan(lab: &Lab) -> (Rank, Option<Growth>) {
-    let report = lab.decide().report;
+fn plan(lab: &Lab) -> (Rank, Option<LowerBound>) {
+    let decision = lab.decide();
+    let least = lab.lower_bound(&decision);
+    let report = decision.report;
     let placed = |verdict: &&PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
     let lost = report.pods.len() - report.pods.values().filter(placed).count();
     let growth = report.scale_up;
     let machines = growth.as_ref().map_or(0, |growth| growth.nodes as usize);
     let price = growth.as_ref().map_or(0, |growth| growth.price);
-    ((lost, price, machines), growth)
+    ((lost, price, machines), growth.map(|_| least))
 }
 
 /// How plans compare with the best there is.
@@ -329,7 +332,7 @@ const SHOWN: usize = 3;
 
 impl Tally {
     fn add(&mut self, tiny: &Tiny) {
-        let (plan, growth) = plan(&build(tiny));
+        let (plan, least) = plan(&build(tiny));
         let best = Search::best(tiny);
         assert!(best <= plan, "the search is wrong: {best:?}, {plan:?}");
         self.worlds += 1;
@@ -344,7 +347,7 @@ impl Tally {
             let dearer = (plan.1 - best.1) * 10_000 / best.1.max(1);
             self.dearer += dearer;
             self.dearest = self.dearest.max(dearer);
-            let tight = growth.is_none_or(|growth| growth.lower_bound.price == best.1);
+            let tight = least.is_none_or(|least| least.price == best.1);
             self.tight += u32::from(tight);
         }
     }

@@ -187,8 +187,9 @@ fn a_drained_pod_may_go_where_an_expendable_one_runs() {
 #[test]
 fn the_bound_counts_room_that_expendable_pods_hold() {
     let lab = world().pods("a", 3, 3000, 100);
-    let growth = lab.decide().report.scale_up.expect("machines are made");
-    assert_eq!((growth.nodes, growth.lower_bound.nodes), (2, 2));
+    let decision = lab.decide();
+    let growth = decision.report.scale_up.expect("machines are made");
+    assert_eq!((growth.nodes, lab.lower_bound(&decision).nodes), (2, 2));
 }
 
 #[test]

@@ -42,8 +42,7 @@ pub(super) fn judge(
 /// `lower_bound: 3` machines, `{nodes: 3, price: 0.4}`, `{nodes_at_least: 2, price_at_least: 0.3}`: of the
 /// last decision; 0 where it makes none.
 fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
-    let last = outcome.last().and_then(|decision| decision.report.scale_up);
-    let least = last.unwrap_or_default().lower_bound;
+    let least = outcome.lower_bound;
     let nodes = usize::try_from(least.nodes).unwrap_or(usize::MAX);
     let mut expect = |right: bool, what: String| {
         if !right {

@@ -1,8 +1,8 @@
 //! What no plan can do without: the least number of new machines, and the least price.
 //!
 //! **Of what.** Any plan that finds a place for every pod for which this decision found one, and that
-//! makes as many machines for each pool's `min`, makes at least [`Least::nodes`] new machines, and pays
-//! at least [`Least::price`] for them: whichever pods it leaves on nodes that there are, and however it
+//! makes as many machines for each pool's `min`, makes at least [`LowerBound::nodes`] new machines, and pays
+//! at least [`LowerBound::price`] for them: whichever pods it leaves on nodes that there are, and however it
 //! chooses pools, types and hosts. The two are bounds each for itself; one plan need not meet both.
 //!
 //! **What is taken for granted.** What a new machine of a pool and type offers ([`crate::simulation::offer`]:
@@ -33,91 +33,115 @@ mod proof;
 mod rates;
 mod read;
 
+use std::collections::BTreeSet;
+
 use model::action::{Kind, Reason};
-use model::report::{Growth, Least};
+use model::decision::Decision;
+use model::report::PodVerdict;
 use model::resources::Resources;
 
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::Turn;
-use crate::simulation::demand::Demand;
-use crate::simulation::offer::Choice;
+use crate::report::explain::{self, Asked};
+use crate::scale_up::grow;
+use crate::simulation::demand::{self, Demand};
+use crate::simulation::offer::{self, Choice};
+use crate::simulation::places;
 use crate::simulation::world::{Bin, World};
 use problem::Problem;
 
+/// What no plan for the same pods can do without; each number for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LowerBound {
+    /// Machines.
+    pub nodes: u32,
+    /// Price in millionths per hour.
+    pub price: i64,
+}
+
+/// What no plan can do without that serves the pods that the decision serves, and the same `min` of pools. Zero
+/// where the decision makes no machine.
+///
+/// No decision asks for it: it judges plans, in benchmarks, conformance cases and tests.
+pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
+    let decision = asked.decision;
+    if decision.report.scale_up.is_none() {
+        return LowerBound::default();
+    }
+    let lean = crate::budget::within(asked.snapshot, asked.policy);
+    let asked = Asked {
+        snapshot: &lean,
+        ..asked
+    };
+    let mut turn = explain::begin(asked);
+    let choices = offer::choices(&turn);
+    let mut world = places::build(&turn, &choices);
+    let demand = demand::collect(&mut turn, &mut world);
+    grow::domains::open(&turn, &mut world, &choices, &demand);
+    let before = Before::of(&world, &demand, decision);
+    let problem = read::problem(&world, &choices, &before, kept(&turn, &choices, decision));
+    least(&problem)
+}
+
+/// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
+fn kept(turn: &Turn<'_>, choices: &[Choice<'_>], decision: &Decision) -> Vec<i128> {
+    let mut kept = vec![0i128; turn.view.policy.pools.len()];
+    for action in &decision.plan {
+        let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {
+            continue;
+        };
+        if let Some(choice) = offer::choice_of(choices, &spec.mark, &action.target.region) {
+            kept[choice.pool_slot] += 1;
+        }
+    }
+    kept
+}
+
 /// What there is before anything is placed.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+struct Before {
     /// Places that may take pods, and what is free there.
     rooms: Vec<(usize, Resources)>,
-    /// Pods that call for a place, by shape.
+    /// Pods that the decision places, by shape. Those on nodes that are leaving are not among them: no verdict says
+    /// whether one has a place, and the bound holds without them.
     asked: Vec<u64>,
 }
 
 impl Before {
-    /// Notes what is free and what is asked. Nothing, where no pod calls for a node.
-    pub(crate) fn of(world: &World<'_>, demand: &Demand<'_>) -> Before {
+    /// Notes what is free and what is asked.
+    fn of(world: &World<'_>, demand: &Demand<'_>, decision: &Decision) -> Before {
+        let verdicts = decision.report.pods.iter();
+        let placed: BTreeSet<_> = verdicts
+            .filter(|(_, verdict)| {
+                matches!(
+                    verdict,
+                    PodVerdict::FitsNode { .. }
+                        | PodVerdict::FitsMachine { .. }
+                        | PodVerdict::Triggers { .. }
+                )
+            })
+            .map(|(key, _)| key)
+            .collect();
         let mut before = Before::default();
         for group in demand.groups.iter().filter(|group| group.calls()) {
             if before.asked.len() <= group.shape {
                 before.asked.resize(group.shape + 1, 0);
             }
-            before.asked[group.shape] += group.pods.len() as u64;
+            let placed = group.pods.iter().filter(|pod| placed.contains(pod.key));
+            before.asked[group.shape] += placed.count() as u64;
         }
-        if !before.asked.is_empty() {
-            let open = world.bins.iter().enumerate().filter(|(_, bin)| !bin.closed);
-            // What expendable pods hold counts as free: kube-scheduler takes it from them.
-            let free = |(index, bin): (usize, &Bin)| match world.soft.get(&index) {
-                Some(soft) => (index, soft.without(&bin.free)),
-                None => (index, bin.free.clone()),
-            };
-            before.rooms = open.map(free).collect();
-        }
+        let open = world.bins.iter().enumerate().filter(|(_, bin)| !bin.closed);
+        // What expendable pods hold counts as free: kube-scheduler takes it from them.
+        let free = |(index, bin): (usize, &Bin)| match world.soft.get(&index) {
+            Some(soft) => (index, soft.without(&bin.free)),
+            None => (index, bin.free.clone()),
+        };
+        before.rooms = open.map(free).collect();
         before
     }
 }
 
-/// Writes what the machines cost that the plan makes, and the least that any plan's would. Only where
-/// it makes some; `unplaced` are the pods for which it found no place.
-pub(crate) fn report(
-    turn: &mut Turn<'_>,
-    world: &World<'_>,
-    choices: &[Choice<'_>],
-    before: Before,
-    unplaced: &[(ShapeId, usize)],
-) {
-    let mut growth = Growth::default();
-    let mut kept = vec![0i128; turn.view.policy.pools.len()];
-    for action in &turn.plan {
-        let Kind::Create(spec) = &action.kind else {
-            continue;
-        };
-        let choice =
-            crate::simulation::offer::choice_of(choices, &spec.mark, &action.target.region);
-        let Some(choice) = choice else {
-            continue;
-        };
-        growth.nodes = growth.nodes.saturating_add(1);
-        growth.price = growth.price.saturating_add(choice.price);
-        if matches!(action.reason, Reason::BelowMin { .. }) {
-            kept[choice.pool_slot] += 1;
-        }
-    }
-    if growth.nodes == 0 {
-        return;
-    }
-    let mut before = before;
-    for (shape, count) in unplaced {
-        if let Some(asked) = before.asked.get_mut(*shape) {
-            *asked = asked.saturating_sub(*count as u64);
-        }
-    }
-    let problem = read::problem(world, choices, &before, kept);
-    growth.lower_bound = least(&problem);
-    turn.report.scale_up = Some(growth);
-}
-
 /// Both bounds. What cannot be proven, because numbers are too large to reckon with, is zero.
-fn least(problem: &Problem) -> Least {
+fn least(problem: &Problem) -> LowerBound {
     let ones = vec![1; problem.candidates.len()];
     let mut levies = levy::all(problem);
     let nodes = bound(problem, &levies, &ones);
@@ -125,7 +149,7 @@ fn least(problem: &Problem) -> Least {
     levies.push(levy::heads(problem, nodes));
     let prices: Vec<i128> = problem.candidates.iter().map(|c| c.price).collect();
     let price = bound(problem, &levies, &prices);
-    Least {
+    LowerBound {
         nodes: u32::try_from(nodes).unwrap_or(0),
         price: i64::try_from(price).unwrap_or(0),
     }

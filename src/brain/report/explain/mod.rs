@@ -66,7 +66,7 @@ fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
 }
 
 /// The steps before anything is placed.
-fn begin(asked: Asked<'_>) -> Turn<'_> {
+pub(super) fn begin(asked: Asked<'_>) -> Turn<'_> {
     let mut turn = Turn::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
     find_holds::find(&mut turn, asked.memory);
     capacity::learn(&mut turn);

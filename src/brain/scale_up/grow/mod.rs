@@ -117,19 +117,16 @@ struct Grower<'t, 'w, 'c, 'a> {
     existing: Lane,
     /// Pods that came to those, once machines were planned.
     visits: Vec<Visit>,
-    /// Pods that were given up before anything was tried.
-    unplaced: Vec<(ShapeId, usize)>,
 }
 
-/// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`). Says how
-/// many pods of which shapes have no place.
+/// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`).
 pub(crate) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     choices: &[Choice<'a>],
     groups: Vec<Group<'a>>,
     existing: Lane,
-) -> Vec<(ShapeId, usize)> {
+) {
     let ledger = Ledger::of(turn);
     let planned = PlannedMachines::begin();
     let mut grower = Grower {
@@ -145,7 +142,6 @@ pub(crate) fn plan<'a>(
         planned,
         existing,
         visits: Vec::new(),
-        unplaced: Vec::new(),
     };
     grower.sort_out(groups);
     grower.keep_min();
@@ -162,14 +158,11 @@ pub(crate) fn plan<'a>(
         turn,
         planned,
         groups,
-        mut unplaced,
         ..
     } = grower;
-    unplaced.extend(groups.iter().map(|group| (group.shape, group.left())));
     planned.finish(turn, choices, |assigned| {
         &groups[assigned.group].pods[assigned.pods.clone()]
     });
-    unplaced
 }
 
 impl<'a> Grower<'_, '_, '_, 'a> {
@@ -192,7 +185,6 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 for asker in &group.pods {
                     self.turn.say(*asker, &verdict);
                 }
-                self.unplaced.push((group.shape, group.pods.len()));
                 continue;
             }
             let rules = self.world.rules(group.shape);
@@ -262,7 +254,6 @@ impl<'a> Grower<'_, '_, '_, 'a> {
 
     fn wait(&mut self, until: Time) {
         for group in std::mem::take(&mut self.groups) {
-            self.unplaced.push((group.shape, group.pods.len()));
             for asker in group.pods {
                 self.turn.say(asker, &PodVerdict::Batched { until });
             }

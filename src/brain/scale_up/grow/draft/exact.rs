@@ -16,6 +16,9 @@ const PODS: u64 = 32;
 const MODELS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
+/// Steps of one search at most where nothing else found a place for somebody. A question that was asked is not asked
+/// again until something changes.
+const LAST_STEPS: usize = 60_000;
 
 struct Search<'p, 'r> {
     problem: &'p Problem,
@@ -30,6 +33,8 @@ struct Search<'p, 'r> {
     best: Rank,
     found: Option<Draft<'p>>,
     steps: usize,
+    /// Only a plan with fewer pods without a place is looked for, whatever it costs.
+    places: bool,
 }
 
 /// Orders in which units are placed; others than the first where somebody has no place yet.
@@ -48,17 +53,48 @@ pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Opt
     if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
-    let mut found = by(problem, rates, best, Order::Worth);
+    let mut found = by(problem, rates, best, (Order::Worth, STEPS));
     for order in [Order::Breadth, Order::Resource(0), Order::Resource(1)] {
         let rank = found.as_ref().map_or(best, Draft::rank);
         if rank.lost > 0 {
-            found = by(problem, rates, rank, order).or(found);
+            found = by(problem, rates, rank, (order, STEPS)).or(found);
         }
     }
     found
 }
 
-fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Option<Draft<'p>> {
+/// A plan that leaves fewer pods without a place than `best`, if one is found: the last resort.
+pub(super) fn search_places<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    best: Rank,
+) -> Option<Draft<'p>> {
+    if problem.pods() > PODS || problem.models.len() > MODELS {
+        return None;
+    }
+    let mut found: Option<Draft<'p>> = None;
+    for order in [
+        Order::Worth,
+        Order::Resource(0),
+        Order::Resource(1),
+        Order::Breadth,
+    ] {
+        let rank = found.as_ref().map_or(best, Draft::rank);
+        if rank.lost == 0 {
+            break;
+        }
+        found = by(problem, rates, rank, (order, LAST_STEPS)).or(found);
+    }
+    found
+}
+
+/// Searches in one order, within so many steps; those of the last resort look for places alone.
+fn by<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    best: Rank,
+    (order, steps): (Order, usize),
+) -> Option<Draft<'p>> {
     let units = sorted(problem, rates, order);
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
@@ -80,7 +116,8 @@ fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Opti
         draft: Draft::new(problem),
         best,
         found: None,
-        steps: STEPS,
+        steps,
+        places: steps == LAST_STEPS,
     };
     search.place(0, None, 0);
     search.found
@@ -166,7 +203,7 @@ impl Search<'_, '_> {
         let alike = loose && self.units.get(next + 1) == Some(&unit);
         let way = Way {
             menu: &self.menu,
-            cheapest: true,
+            cheapest: !self.places,
             spin: 0,
             among: None,
         };
@@ -226,6 +263,9 @@ impl Search<'_, '_> {
     fn cannot_improve(&self, next: usize, lost: u128) -> bool {
         if lost != self.best.lost {
             return lost > self.best.lost;
+        }
+        if self.places {
+            return true;
         }
         let models = &self.problem.models;
         let machines = self.draft.machines.iter();

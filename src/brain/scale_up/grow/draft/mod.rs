@@ -262,6 +262,13 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
             cheapen::improve(&mut found, &filler);
             *draft = found;
         }
+        if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+            let least_lost = problem.rank.min(draft.rank());
+            if let Some(mut found) = exact::search_places(problem, &least, least_lost) {
+                cheapen::improve(&mut found, &filler);
+                *draft = found;
+            }
+        }
     }
     let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
     let mut best = draft.filter(better);

@@ -100,7 +100,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
 }
 
 /// Whether pods ask more of a resource than there can be: then somebody waits in any plan.
-fn is_short(problem: &Problem) -> bool {
+pub(super) fn is_short(problem: &Problem) -> bool {
     let machines = |of: &Allowance| i128::from(of.machines);
     let all = problem.pools.iter().map(machines).sum::<i128>();
     let most = machines(&problem.total).min(all);
