@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions};
+use super::output::Output;
 use super::{Failure, control, load, plan, story};
 use crate::agent::control::Command;
 use crate::brain::explain::{self, Asked};
@@ -14,13 +15,15 @@ use crate::model::time::Time;
 
 /// Tells of a pod or a node.
 pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure> {
+    let whole = |output| output == Output::Wide;
     match command {
         ExplainCommand::Pod { pod, options } => {
             let question = Command::ExplainPod { pod: pod.clone() };
             let (told, now) = tell(config, options, &question, |asked| {
                 explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
-            options.output.output.show(&told, || story::pod(&told, now))
+            let output = options.output.output;
+            output.show(&told, || story::pod(&told, whole(output), now))
         }
         ExplainCommand::Node { node, options } => {
             let question = Command::ExplainNode { node: node.clone() };
@@ -28,10 +31,8 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
                 explain::node(asked, node)
                     .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
             })?;
-            options
-                .output
-                .output
-                .show(&told, || story::node(&told, now))
+            let output = options.output.output;
+            output.show(&told, || story::node(&told, whole(output), now))
         }
     }
 }

@@ -1,10 +1,17 @@
-//! Text in columns on a terminal that is narrower than its lines: what is too long goes on below where its last column
-//! began, and what heads a section is bright. Pure.
+//! Text in columns on a terminal that is narrower than its lines. Of a table the last cell goes on below where it began;
+//! where the cells before it are too wide for that, all of them are folded, or each row becomes a list of its cells.
+//! What heads a section is bright. Pure.
 
-/// Columns that a last cell needs at least below where it began; with fewer it goes on near the left.
+use super::columns::{Columns, cells};
+
+/// Columns that a last cell needs at least below where it began; with fewer the other cells are folded, too.
 const LEAST: usize = 24;
-/// Where it goes on then.
+/// A cell that is folded beside others is no narrower than this: sentences in less are no sentences.
+const THIN: usize = 14;
+/// Where a line goes on that is no row of a table, and has no room below its last part.
 const NEAR: usize = 6;
+/// Where the cells of a row stand that became a list.
+const LISTED: usize = 4;
 /// A terminal narrower than this folds by itself: there is no room for columns.
 const NARROW: usize = 30;
 
@@ -28,10 +35,46 @@ pub(super) fn fold(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len());
-    for line in text.lines() {
-        fold_line(&mut out, line, columns);
+    // A table stands under a title, or at the beginning.
+    let mut titled = true;
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let table = Columns::of(line).filter(|_| titled);
+        titled = !line.is_empty() && !line.starts_with(' ');
+        let Some(table) = table else {
+            fold_line(&mut out, line, columns);
+            continue;
+        };
+        let mut rows = vec![line];
+        while let Some(row) = lines.next_if(|row| row.starts_with("  ")) {
+            rows.push(row);
+        }
+        fold_table(&mut out, &table, &rows, columns);
     }
     out
+}
+
+/// A table, its heading first.
+fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) {
+    let longest = rows.iter().map(|row| row.chars().count()).max();
+    if longest.unwrap_or_default() <= columns || table.last() + LEAST <= columns {
+        for row in rows {
+            fold_line(out, row, columns);
+        }
+        return;
+    }
+    let cut: Vec<Option<Vec<&str>>> = rows.iter().map(|row| table.cut(row)).collect();
+    let heading = cut.first().cloned().flatten().unwrap_or_default();
+    let widths = cells::widths(cut.iter().flatten(), columns, THIN);
+    for (row, cut) in rows.iter().zip(&cut) {
+        match (cut, &widths) {
+            // No row of it: what was left out, or a cell with what steers a terminal in it.
+            (None, _) => fold_line(out, row, columns),
+            (Some(cut), Some(widths)) => cells::beside(out, cut, widths),
+            (Some(cut), None) if *cut == heading => {}
+            (Some(cut), None) => cells::below(out, &heading, cut, LISTED, columns),
+        }
+    }
 }
 
 fn fold_line(out: &mut String, line: &str, columns: usize) {
@@ -40,7 +83,7 @@ fn fold_line(out: &mut String, line: &str, columns: usize) {
         out.push('\n');
         return;
     }
-    let (head, last) = split(line);
+    let (head, last) = split(line, columns);
     let began = head.chars().count();
     let indent = line.chars().take_while(|c| *c == ' ').count();
     let hang = if head.trim().is_empty() && indent == 0 {
@@ -81,11 +124,12 @@ fn trim_end(out: &mut String) {
     out.truncate(out.trim_end_matches(' ').len());
 }
 
-/// The line up to where its last column begins, and that column.
-fn split(line: &str) -> (&str, &str) {
+/// The line up to where its last column begins, and that column. Where it would begin outside of the terminal there is none.
+fn split(line: &str, columns: usize) -> (&str, &str) {
     let start = line.len() - line.trim_start().len();
     let at = line[start..].rfind("  ").map_or(start, |at| start + at + 2);
-    line.split_at(at)
+    let outside = line[..at].trim_end().chars().count() > columns;
+    line.split_at(if outside { start } else { at })
 }
 
 /// The text with its headings bright, where a section follows.
@@ -128,34 +172,51 @@ mod tests {
         assert_eq!(fold(TABLE, 10), TABLE, "there is no room for columns");
     }
 
+    const WIDE: &str = "New machines\n  POOL/TYPE      FREE                   POD                                  NOW\n  workers/small  cpu 1.9, memory 3.5Gi  would not run: cpu: asks 5 of 1.9    yes\n  workers/big    cpu 3.9                would run                            no: the pool has its max of 3 nodes\n  … and 12 more; -o json has them all, and is for programs, which have no need of a terminal\n";
+
     #[test]
-    fn a_last_column_without_room_goes_on_near_the_left() {
-        let text = fold(TABLE, 44);
-        assert!(text.contains("\n      asks 3"), "{text}");
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 44),
-            "{text}"
-        );
+    fn wide_columns_before_the_last_are_folded_too() {
+        let wanted = "New machines\n  POOL/TYPE      FREE              POD               NOW\n  workers/small  cpu 1.9, memory   would not run:    yes\n                 3.5Gi             cpu: asks 5 of\n                                   1.9\n  workers/big    cpu 3.9           would run         no: the pool has\n                                                     its max of 3\n                                                     nodes\n  … and 12 more; -o json has them all, and is for programs, which have\n    no need of a terminal\n";
+        assert_eq!(fold(WIDE, 71), wanted);
+        assert_eq!(fold(WIDE, 200), WIDE);
     }
 
     #[test]
-    fn what_is_folded_says_the_same() {
+    fn a_table_without_room_becomes_lists() {
+        let wanted = "New machines\n  workers/small\n    FREE: cpu 1.9, memory 3.5Gi\n    POD: would not run: cpu: asks 5 of\n      1.9\n    NOW: yes\n  workers/big\n    FREE: cpu 3.9\n    POD: would run\n    NOW: no: the pool has its max of 3\n      nodes\n";
+        let text = fold(WIDE, 40);
+        assert!(text.starts_with(wanted), "{text}");
+    }
+
+    #[test]
+    fn what_is_folded_says_the_same_and_fits() {
         let words = |text: &str| {
-            text.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
+            let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            words.sort();
+            words
         };
         let long = format!("  {}\n", "x".repeat(200));
-        for columns in 30..140 {
+        for columns in 30..180 {
             for text in [
                 TABLE,
+                WIDE,
                 &long,
                 "a sentence of some words that is longer than the line can be, by far\n",
                 "",
                 "\n",
                 "   \n",
             ] {
-                assert_eq!(words(&fold(text, columns)), words(text), "{columns}");
+                let folded = fold(text, columns);
+                let there = words(&folded);
+                for word in words(text) {
+                    let heads = word.chars().all(|c| c.is_uppercase() || c == '/');
+                    assert!(
+                        heads || there.contains(&word),
+                        "{columns}: {word} is not in {folded}"
+                    );
+                }
+                let wide = folded.lines().any(|line| line.chars().count() > columns);
+                assert!(!wide || text == long, "{columns}: {folded}");
             }
         }
     }

@@ -36,11 +36,13 @@ impl Screen {
         let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let term = std::env::var("TERM").unwrap_or_default();
         let is_terminal = output.is_terminal();
-        let size = terminal_size::terminal_size_of(&output).filter(|_| is_terminal);
+        let size = terminal_size::terminal_size_of(&output);
+        let told = size.map(|(width, _)| usize::from(width.0));
+        // A terminal that does not know its own width, such as a serial line, may be told it.
+        let typed = || std::env::var("COLUMNS").ok()?.parse().ok();
+        let columns = told.filter(|width| *width > 0).or_else(typed);
         Screen {
-            columns: size
-                .map(|(width, _)| usize::from(width.0))
-                .filter(|width| *width > 0),
+            columns: columns.filter(|width| is_terminal && *width > 0),
             colours: is_terminal && !named("NO_COLOR") && !matches!(&*term, "" | "dumb"),
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::causes::Causes;
 use super::render::{held, node_verdict, one_line, pod_verdict, preempted, section, when};
+use crate::model::reasons::Reasons;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
@@ -14,8 +16,11 @@ use crate::model::time::Time;
 /// Names in one cell at most; `-o json` has them all.
 const MAX_NAMES: usize = 8;
 
-/// What is said of a pod.
-pub(super) fn pod(story: &PodStory, now: Time) -> String {
+/// What is said of a pod. `wide`: each cause in full in every row that it is the cause of.
+pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
+    let mut causes = Causes::new(wide);
+    let offers = offers(&story.offers, &mut causes);
+    let nodes = nodes(&story.nodes, &mut causes);
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -26,16 +31,7 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
     );
     match (&story.verdict, &story.bound) {
         (Some(verdict), _) => {
-            let (what, why) = pod_verdict(verdict, now);
-            let why = if why.is_empty() {
-                why
-            } else {
-                format!(" ({why})")
-            };
-            let _ = match verdict {
-                PodVerdict::NoCompatiblePool { .. } => writeln!(text, "No pool can run it{why}.\n"),
-                _ => writeln!(text, "It {what}{why}.\n"),
-            };
+            let _ = writeln!(text, "{}.\n", lot(verdict, &causes, now));
         }
         (None, Some(node)) => {
             let _ = writeln!(text, "It is on the node {node}.\n");
@@ -48,14 +44,10 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
         &mut text,
         "New machines",
         &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
-        offers(&story.offers),
+        offers,
     );
-    section(
-        &mut text,
-        "Existing nodes",
-        &["POD", "NODES"],
-        nodes(&story.nodes),
-    );
+    section(&mut text, "Existing nodes", &["POD", "NODES"], nodes);
+    causes.tell(&mut text);
     let place = story.place.as_deref().unwrap_or_default();
     section(
         &mut text,
@@ -67,8 +59,38 @@ pub(super) fn pod(story: &PodStory, now: Time) -> String {
     text
 }
 
-/// What is said of a node.
-pub(super) fn node(story: &NodeStory, now: Time) -> String {
+/// What the decision made of a pod, without the causes that stand below.
+fn lot(verdict: &PodVerdict, causes: &Causes, now: Time) -> String {
+    let mut verdict = verdict.clone();
+    let mut below = "";
+    if let PodVerdict::Held { why }
+    | PodVerdict::NoCompatiblePool { why }
+    | PodVerdict::Triggers { others: why, .. } = &mut verdict
+    {
+        let left = why.iter().filter(|(_, why)| !causes.know(&why.to_string()));
+        let left: Reasons = Reasons::new(left.map(|(at, why)| (at.clone(), why.clone())).collect());
+        below = match (left.len(), why.len()) {
+            (left, all) if left == all => "",
+            (0, _) => "; why stands below",
+            _ => "; more stands below",
+        };
+        *why = left;
+    }
+    let (what, why) = pod_verdict(&verdict, now);
+    let why = if why.is_empty() {
+        why
+    } else {
+        format!(" ({why})")
+    };
+    match verdict {
+        PodVerdict::NoCompatiblePool { .. } => format!("No pool can run it{why}{below}"),
+        _ => format!("It {what}{why}{below}"),
+    }
+}
+
+/// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
+pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
+    let mut causes = Causes::new(wide);
     let mut text = String::new();
     match &story.machine {
         Some(machine) => {
@@ -112,8 +134,9 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
         &mut text,
         "If it were removed now",
         &["POD", "OUTCOME", "WHY"],
-        story.pods.iter().map(fate).collect(),
+        fates(&story.pods, wide, &mut causes),
     );
+    causes.tell(&mut text);
     section(
         &mut text,
         "Pending pods expected here",
@@ -128,30 +151,50 @@ pub(super) fn node(story: &NodeStory, now: Time) -> String {
     text
 }
 
-fn fate(pod: &PodFate) -> Vec<String> {
-    let what = match &pod.fate {
+/// A line for each pod; a cause of several pods stands below.
+fn fates(pods: &[PodFate], wide: bool, causes: &mut Causes) -> Vec<Vec<String>> {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in pods {
+        *times.entry(why(pod)).or_default() += 1;
+    }
+    let rows = pods.iter().map(|pod| {
+        let (what, why) = (becomes(&pod.fate), why(pod));
+        let often = times.get(&why).is_some_and(|times| *times > 1);
+        let name = pod.pod.to_string();
+        if often && !wide && !why.is_empty() {
+            return vec![name, causes.of(&what, &why), String::new()];
+        }
+        vec![name, what, why]
+    });
+    rows.collect()
+}
+
+fn why(pod: &PodFate) -> String {
+    let why = pod.why.as_ref().map(ToString::to_string);
+    why.as_deref().map(one_line).unwrap_or_default()
+}
+
+fn becomes(fate: &Fate) -> String {
+    match fate {
         Fate::Stays => "does not matter".to_owned(),
         Fate::Goes => "ends, nothing replaces it".to_owned(),
         Fate::Moves { to } => format!("moves to {to}"),
         Fate::Unplaced => "finds no place".to_owned(),
         Fate::Blocks { reason } => format!("blocks: {reason}"),
-    };
-    let why = pod.why.as_ref().map(ToString::to_string);
-    let why = why.as_deref().map(one_line).unwrap_or_default();
-    vec![pod.pod.to_string(), what, why]
+    }
 }
 
 /// One line for each pool, type and answer; hosts that answer alike share it.
-fn offers(offers: &[OfferAnswer]) -> Vec<Vec<String>> {
+fn offers(offers: &[OfferAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     type Line<'a> = (String, String, String, String);
     let mut lines: Vec<(Line<'_>, Vec<&str>)> = Vec::new();
     for offer in offers {
         let answer = match &offer.misfit {
-            Some(why) => format!("would not run: {}", one_line(&why.to_string())),
+            Some(why) => causes.of("would not run", &why.to_string()),
             None => "would run".to_owned(),
         };
         let now = match &offer.held {
-            Some(why) => format!("no: {}", one_line(&why.to_string())),
+            Some(why) => causes.of("no", &why.to_string()),
             None => "yes".to_owned(),
         };
         let line = (
@@ -192,11 +235,11 @@ fn preference(answer: &PreferenceAnswer) -> Vec<String> {
 }
 
 /// One line for each answer.
-fn nodes(nodes: &[NodeAnswer]) -> Vec<Vec<String>> {
+fn nodes(nodes: &[NodeAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
     for node in nodes {
         let answer = match &node.misfit {
-            Some(why) => format!("would not run: {}", one_line(&why.to_string())),
+            Some(why) => causes.of("would not run", &why.to_string()),
             None if !node.preempts.is_empty() => {
                 format!("would run: {}", preempted(&node.preempts))
             }
@@ -362,7 +405,8 @@ mod tests {
             place: None,
             preferences: Vec::new(),
         };
-        insta::assert_snapshot!(pod(&story, NOW));
+        insta::assert_snapshot!(pod(&story, false, NOW));
+        insta::assert_snapshot!("a_pod_reads_as_a_story_wide", pod(&story, true, NOW));
     }
 
     #[test]
@@ -467,6 +511,6 @@ mod tests {
             expected: vec![PodKey::new("shop", "web-9")],
             holds: Vec::new(),
         };
-        insta::assert_snapshot!(node(&story, NOW));
+        insta::assert_snapshot!(node(&story, false, NOW));
     }
 }

@@ -13,6 +13,7 @@ mod simulators;
 mod tasks;
 mod template_trial;
 mod templates;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::Command;

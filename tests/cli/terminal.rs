@@ -1,0 +1,160 @@
+//! On a terminal: nothing is wider than it, nothing is lost for that, and a pipe gets everything unfolded.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use nix::pty::{Winsize, openpty};
+use serde_json::{Value, json};
+
+use super::demo::Demo;
+use super::{POOL, VIEW, file, program, text};
+
+/// What a command says on a terminal of so many columns.
+pub(crate) fn on_terminal(columns: u16, arguments: &[&str]) -> String {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).expect("a terminal");
+    let mut command = program();
+    let mut process = command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(pty.slave)
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("it runs");
+    // With the command goes the last hold on the other end.
+    drop(command);
+    let mut said = Vec::new();
+    // The end of a terminal is an error: EIO.
+    let _ = File::from(pty.master).read_to_end(&mut said);
+    assert!(process.wait().expect("it ends").success(), "{arguments:?}");
+    text(&said).replace("\r\n", "\n")
+}
+
+fn says(arguments: &[&str]) -> String {
+    let output = program().args(arguments).output().expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn widest(said: &str) -> usize {
+    let lines = said.lines().map(|line| line.chars().count());
+    lines.max().unwrap_or_default()
+}
+
+/// Fits into the terminals that people have; the words are those that a pipe gets, where that says all that it would.
+fn fits(arguments: &[&str]) {
+    let piped = says(arguments);
+    for columns in [80, 60] {
+        let shown = on_terminal(columns, arguments);
+        assert!(
+            widest(&shown) <= usize::from(columns),
+            "{columns}: {arguments:?}\n{shown}"
+        );
+        for word in piped.split_whitespace() {
+            let heads = !word.chars().any(char::is_lowercase);
+            assert!(
+                heads || shown.contains(word),
+                "{columns}: {word} is not in\n{shown}"
+            );
+        }
+    }
+}
+
+/// The view with more of everything: hosts, pools, nodes with taints, pods that nothing takes.
+fn crowd() -> (tempfile::TempDir, String, String) {
+    let mut view: Value = serde_json::from_str(VIEW).expect("JSON");
+    let mut pool = POOL.to_owned();
+    for number in 2..8 {
+        view["regions"]["default"]["hosts"][format!("pve{number}")] =
+            json!({"online": true, "cpus": 4 * number, "memory": 2_i64 << 30});
+        let mut node = view["cluster"]["nodes"]["cp-1"].clone();
+        node["uid"] = json!(format!("node-{number}"));
+        node["taints"] = json!([{"key": "node-role.kubernetes.io/control-plane", "value": "", "effect": "NoSchedule"}]);
+        view["cluster"]["nodes"][format!("a-node-of-somebody-else-{number}.example.com")] = node;
+        let mut pod = view["cluster"]["pods"]["shop/db-0"].clone();
+        pod["uid"] = json!(format!("pod-{number}"));
+        pod["node"] = json!("cp-1");
+        pod["phase"] = json!("Running");
+        pod["shape"]["requests"]["cpu_milli"] = json!(1900);
+        pod["shape"]["owner"] = json!({"kind": "ReplicaSet", "name": "shop", "uid": "shop"});
+        view["cluster"]["pods"][format!("shop/storefront-of-many-words-{number}")] = pod;
+        pool += &format!(
+            "[pool.further-{number}]\ntemplate = \"debian\"\ninstance_types = [\"small\", \"big\"]\nmax = {}\ntaints = [\"example.com/only-for-{number}:NoSchedule\"]\n\
+             [pool.further-{number}.labels]\nof = \"{number}\"\n\
+",
+            number % 2
+        );
+    }
+    let (folder, config) = file(&pool);
+    let saved = folder.path().join("view.json");
+    std::fs::write(&saved, view.to_string()).expect("written");
+    let name = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let names = (name(&config), name(&saved));
+    (folder, names.0, names.1)
+}
+
+#[test]
+fn what_explains_a_crowd_fits_into_the_terminal_and_tells_each_cause_once() {
+    let (_folder, config, view) = crowd();
+    let seen = ["--config", &config, "--snapshot", &view];
+    for asked in [
+        &["explain", "pod", "shop/db-0"][..],
+        &["explain", "node", "cp-1"],
+        &["plan"],
+    ] {
+        fits(&[asked, &seen[..]].concat());
+    }
+    let pod = [&["explain", "pod", "shop/db-0"][..], &seen[..]].concat();
+    let told = says(&pod);
+    let cause = "cpu: asks 5, a node offers 2 after DaemonSets";
+    assert_eq!(told.matches(cause).count(), 1, "{told}");
+    assert!(told.contains("would not run (1)"), "{told}");
+    assert!(widest(&told) > 80, "a pipe has no width:\n{told}");
+    let wide = says(&[&pod[..], &["-o", "wide"]].concat());
+    assert!(
+        wide.contains(&format!("would not run: {cause}")) && !wide.contains("(1)"),
+        "{wide}"
+    );
+    assert_eq!(on_terminal(60, &[&pod[..], &["-o", "wide"]].concat()), wide);
+}
+
+#[test]
+fn the_running_demo_fits_into_the_terminal() {
+    let mut demo = Demo::begin("120");
+    let typed = demo.line(" status --socket ");
+    let socket = typed.rsplit(' ').next().unwrap_or_default();
+    demo.line("+ in service: ");
+    let status = says(&["status", "--socket", socket, "-o", "json"]);
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let machine = status["machines"]
+        .as_object()
+        .and_then(|all| all.keys().next());
+    let machine = machine.expect("one is there").as_str();
+    let node = says(&["explain", "node", machine, "--socket", socket]);
+    let pod = node
+        .split_whitespace()
+        .find(|word| word.starts_with("default/"));
+    let pod = pod.expect("a pod").trim_end_matches([',', ':', ';']);
+    for columns in [80, 60] {
+        for asked in [
+            &["status"][..],
+            &["plan"],
+            &["explain", "node", machine],
+            &["explain", "pod", pod],
+        ] {
+            let shown = on_terminal(columns, &[asked, &["--socket", socket]].concat());
+            assert!(
+                widest(&shown) <= usize::from(columns),
+                "{columns}: {asked:?}\n{shown}"
+            );
+        }
+    }
+}
