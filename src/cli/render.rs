@@ -12,6 +12,7 @@ pub(super) use crate::agent::wording::{
 };
 use crate::model::action::Action;
 use crate::model::cluster::PodKey;
+use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
 use crate::model::report::{Hold, HostState, NodeVerdict, PodVerdict, PoolState};
 use crate::model::time::Time;
@@ -171,6 +172,18 @@ pub(super) fn hosts(
         "NOTE",
     ];
     section(text, "Hosts", &heading, rows);
+}
+
+/// Where a machine is: its host, its region where that is to be told, and the CPUs that it has for itself.
+pub(super) fn place(host: &str, region: Option<&str>, cpus: &CpuSet) -> String {
+    let mut text = host.to_owned();
+    if let Some(region) = region.filter(|region| !region.is_empty()) {
+        let _ = write!(text, " in {region}");
+    }
+    if !cpus.is_empty() {
+        let _ = write!(text, ", CPUs {cpus}");
+    }
+    text
 }
 
 /// What a person should look at.

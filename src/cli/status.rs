@@ -1,5 +1,6 @@
 //! `status`: how things stand, as text or JSON.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -96,7 +97,7 @@ fn text(whole: &Status, wide: bool, now: Time) -> String {
     render::pools(&mut text, &status.pools, now);
     render::hosts(&mut text, &status.hosts);
     super::networks::table(&mut text, &status.networks);
-    machines(&mut text, status, now);
+    machines(&mut text, status, wide, now);
     pending(&mut text, status);
     held(&mut text, status, now);
     troubles(&mut text, status);
@@ -128,7 +129,9 @@ fn held(text: &mut String, status: &Status, now: Time) {
     render::held(text, &holds.collect::<Vec<_>>(), now);
 }
 
-fn machines(text: &mut String, status: &Status, now: Time) {
+/// `wide`: the region of each, even where there is one alone.
+fn machines(text: &mut String, status: &Status, wide: bool, now: Time) {
+    let named = wide || several_regions(status);
     let rows = status
         .machines
         .iter()
@@ -136,7 +139,11 @@ fn machines(text: &mut String, status: &Status, now: Time) {
             vec![
                 name.to_string(),
                 machine.instance_type.clone(),
-                place(machine),
+                render::place(
+                    &machine.host,
+                    Some(&*machine.region).filter(|_| named),
+                    &machine.cpus,
+                ),
                 machine.vmid.to_string(),
                 machine.node.as_ref().map_or("-", |_| "yes").to_owned(),
                 step(machine, now),
@@ -148,13 +155,14 @@ fn machines(text: &mut String, status: &Status, now: Time) {
     section(text, "Machines", &heading, rows);
 }
 
-/// Its host, and the CPUs there that it has for itself.
-fn place(machine: &MachineStatus) -> String {
-    let host = words::at(&machine.region, &machine.host);
-    if machine.cpus.is_empty() {
-        return host;
-    }
-    format!("{host}, CPUs {}", machine.cpus)
+/// Whether the daemon looks after machines in several regions, or did.
+fn several_regions(status: &Status) -> bool {
+    let sources = status.sources.keys();
+    let sources = sources.filter_map(|source| source.strip_prefix("pve/")?.split('/').next());
+    let hosts = status.hosts.keys().map(|region| &**region);
+    let machines = status.machines.values().map(|machine| &*machine.region);
+    let regions: BTreeSet<&str> = sources.chain(hosts).chain(machines).collect();
+    regions.len() > 1
 }
 
 fn step(machine: &MachineStatus, now: Time) -> String {
@@ -246,7 +254,7 @@ fn troubles(text: &mut String, status: &Status) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use super::*;
     use crate::agent::status::Pending;

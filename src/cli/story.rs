@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::causes::Causes;
-use super::render::{held, node_verdict, one_line, pod_verdict, preempted, section, when};
+use super::render::{held, node_verdict, one_line, place, pod_verdict, preempted, section, when};
 use crate::model::reasons::Reasons;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
@@ -101,7 +101,11 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
                 machine.pool,
                 machine.instance_type,
                 machine.vmid,
-                machine.host,
+                place(
+                    &machine.host,
+                    Some(&*machine.region).filter(|_| wide || story.regions > 1),
+                    &machine.cpus
+                ),
                 one_line(&machine.standing)
             );
         }
@@ -291,6 +295,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
+    use crate::model::cpus::CpuSet;
     use crate::model::reasons::{
         Blocked, FateReason, Held, HostRefused, Kept, Misfit, Refusals, Refused, Unremovable,
     };
@@ -453,13 +458,15 @@ mod tests {
             fate,
             why,
         };
-        let story = NodeStory {
+        let mut story = NodeStory {
             node: "workers-1".into(),
             machine: Some(MachineFacts {
                 name: "workers-1".into(),
                 pool: "workers".into(),
                 instance_type: "small".into(),
+                region: "east".into(),
                 host: "pve1".into(),
+                cpus: CpuSet::new(),
                 vmid: 9001,
                 standing: "up".into(),
             }),
@@ -510,7 +517,20 @@ mod tests {
             ],
             expected: vec![PodKey::new("shop", "web-9")],
             holds: Vec::new(),
+            regions: 1,
         };
         insta::assert_snapshot!(node(&story, false, NOW));
+        // Which region it is matters where there are several, and stands in what is wide.
+        let first = |story: &NodeStory, wide: bool| {
+            let text = node(story, wide, NOW);
+            text.lines().next().unwrap_or_default().to_owned()
+        };
+        assert!(first(&story, true).contains("on pve1 in east;"));
+        story.regions = 2;
+        if let Some(machine) = &mut story.machine {
+            machine.cpus = CpuSet::read("2-5").expect("CPUs");
+        }
+        let line = first(&story, false);
+        assert!(line.contains("on pve1 in east, CPUs 2-5;"), "{line}");
     }
 }

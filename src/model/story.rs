@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{Phase, PodKey};
+use super::cpus::CpuSet;
 use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
 use super::report::{Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
@@ -138,6 +139,9 @@ pub struct NodeStory {
     /// The machine behind it.
     #[serde(default)]
     pub machine: Option<MachineFacts>,
+    /// Regions that the configuration has; with one alone nobody needs to be told which it is.
+    #[serde(default)]
+    pub regions: usize,
     /// What the decision says of it.
     #[serde(default)]
     pub verdict: Option<NodeVerdict>,
@@ -164,8 +168,14 @@ pub struct MachineFacts {
     pub pool: Arc<str>,
     /// The machine's instance type.
     pub instance_type: Arc<str>,
+    /// The machine's region.
+    #[serde(default)]
+    pub region: Arc<str>,
     /// The machine's host.
     pub host: Arc<str>,
+    /// The CPUs of its host that it has for itself; absent where it runs on any.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub cpus: CpuSet,
     /// The VMID.
     pub vmid: u32,
     /// How it stands, in words.

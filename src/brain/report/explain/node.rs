@@ -46,6 +46,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         holds: shrink_holds(&report.holds),
         node: full_name,
         machine,
+        regions: asked.policy.regions.len(),
     })
 }
 
@@ -72,7 +73,9 @@ fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
         name: known.name.clone(),
         pool: mark.pool.as_str().into(),
         instance_type: mark.instance_type.as_str().into(),
+        region: known.machine.region.clone(),
         host: known.machine.host.clone(),
+        cpus: mark.cpus.clone(),
         vmid: mark.vmid,
         standing,
     }
