@@ -1,6 +1,7 @@
 //! The demo from outside: it ends by itself, with nothing left, and a seed tells the same story twice.
 
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -77,16 +78,14 @@ pub(crate) struct Demo {
 impl Demo {
     /// So many simulated seconds in a second.
     pub(crate) fn begin(speed: &str) -> Demo {
+        Demo::of(&["--speed", speed])
+    }
+
+    /// With more arguments.
+    fn of(more: &[&str]) -> Demo {
         let mut process = program()
-            .args([
-                "demo",
-                "--seed",
-                "5",
-                "--page",
-                "127.0.0.1:0",
-                "--speed",
-                speed,
-            ])
+            .args(["demo", "--seed", "5", "--page", "127.0.0.1:0"])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .expect("it runs");
@@ -117,6 +116,21 @@ impl Drop for Demo {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Does something to the demo's world, as its page does.
+pub(crate) fn act(page: &str, deed: &str) {
+    let body = format!("{{\"do\":\"{deed}\"}}");
+    let mut way = TcpStream::connect(page).expect("it listens");
+    let length = body.len();
+    let request = format!(
+        "POST /demo/act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+    way.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    way.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 /// What a person types, word for word but for the verb.
@@ -185,6 +199,99 @@ fn the_running_demo_can_be_asked_from_a_second_terminal() {
         !Path::new(&socket).parent().expect("a folder").exists(),
         "{socket} is left"
     );
+}
+
+/// The number before these words in the sums.
+fn number(sums: &[String], words: &str) -> usize {
+    let line = sums.iter().find(|line| line.contains(words));
+    let line = line.unwrap_or_else(|| panic!("{words:?} is not in {sums:#?}"));
+    let before = line.split(words).next().unwrap_or_default();
+    let word = before.split_whitespace().last().unwrap_or_default();
+    word.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+/// What a person adds, and what they break, stands in the sums of the story in which it came, and in no other's; and what
+/// is summed up is what was told.
+#[test]
+fn sums_are_of_what_came_since_the_last_ones() {
+    let mut demo = Demo::of(&["--speed", "400"]);
+    let page = demo.line("The page: http://");
+    let page = page.split("http://").nth(1).unwrap_or_default();
+    let page = page.split('/').next().expect("an address").to_owned();
+    demo.line("A workload arrives.");
+    act(&page, "add-giant");
+    demo.line("+ in service: ");
+    act(&page, "kill-host");
+    act(&page, "revive-host");
+    for pods in [19, 18] {
+        demo.line(" of the clusters' time:");
+        let told = std::mem::take(&mut demo.said);
+        demo.line(" at most");
+        demo.line("pods came");
+        let sums = std::mem::take(&mut demo.said);
+        assert_eq!(number(&sums, " pods came"), pods, "{told:#?}{sums:#?}");
+        let begin = |sign: &str| told.iter().filter(|line| line.contains(sign)).count();
+        let repairs = sums.iter().any(|line| line.contains(" repair"));
+        let repairs = if repairs { number(&sums, " repair") } else { 0 };
+        let failures = number(&sums, " failure");
+        assert_eq!(begin("  ! "), failures + repairs, "{told:#?}{sums:#?}");
+        assert!(pods == 18 || repairs > 0, "VMs were off: {told:#?}");
+        assert_eq!(
+            begin("» create "),
+            number(&sums, " machines made"),
+            "{told:#?}"
+        );
+    }
+}
+
+/// `| head -1`: whoever read it went away, and with them the demo, which leaves nothing.
+#[test]
+fn a_demo_that_nobody_reads_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("control.sock");
+    let mut process = program()
+        .args([
+            "demo",
+            "--speed",
+            "120",
+            "--page",
+            "127.0.0.1:0",
+            "--socket",
+        ])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    drop(process.stdout.take());
+    assert_eq!(process.wait().expect("it ends").code(), Some(0));
+    assert!(!socket.exists(), "it is left");
+}
+
+/// Which PVE cluster a machine is in is told where there is more than one.
+#[test]
+fn with_two_regions_status_and_explain_name_that_of_a_machine() {
+    for (regions, named) in [("2", true), ("1", false)] {
+        let mut demo = Demo::of(&["--speed", "120", "--regions", regions]);
+        let typed = demo.line(" status --socket ");
+        demo.line("+ in service: ");
+        let json: Value = serde_json::from_str(&ask(&typed, "status -o json")).expect("JSON");
+        let machines = json["machines"].as_object().expect("machines");
+        let (machine, facts) = machines.iter().next().expect("one is there");
+        let place = format!("{} in {}", facts["host"], facts["region"]).replace('"', "");
+        let explain = format!("explain node {machine}");
+        for (asked, wide) in [
+            ("status", "status -o wide"),
+            (&*explain, &*format!("{explain} -o wide")),
+        ] {
+            let said = ask(&typed, asked);
+            assert_eq!(said.contains(&place), named, "{said}");
+            let said = ask(&typed, wide);
+            assert!(said.contains(&place), "{said}");
+        }
+        let told: Value =
+            serde_json::from_str(&ask(&typed, &format!("{explain} -o json"))).expect("JSON");
+        assert_eq!(told["machine"]["region"], facts["region"]);
+    }
 }
 
 #[test]

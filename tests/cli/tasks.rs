@@ -1,15 +1,14 @@
 //! Tasks of an operator, `docs/tasks.md`: the commands of the page are typed as they stand there, at the running demo.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::demo::Demo;
+use super::demo::{Demo, act};
 use super::text;
 
 const PAGE: &str = include_str!("../../docs/tasks.md");
@@ -87,17 +86,7 @@ impl Person {
 
     /// Presses a button of the demo's page.
     fn presses(&self, deed: &str) {
-        let body = format!("{{\"do\":\"{deed}\"}}");
-        let mut way = TcpStream::connect(&self.page).expect("it listens");
-        let length = body.len();
-        let request = format!(
-            "POST /demo/act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        );
-        way.write_all(request.as_bytes()).expect("sent");
-        let mut answer = String::new();
-        way.read_to_string(&mut answer).expect("answered");
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        act(&self.page, deed);
     }
 
     /// Until the status is as it should be.

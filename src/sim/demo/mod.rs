@@ -142,6 +142,7 @@ async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
         () = away(&world, &show) => Ok(()),
         () = serve(page) => Ok(()),
         () = answer(socket, &world, files, &touched, options.speed) => Ok(()),
+        () = show::unread() => Ok(()),
         () = stopped => if options.once {
             Err(DemoError::Interrupted)
         } else {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +22,8 @@ use super::timeline::{Gathered, Line, Tone};
 const QUIET: Duration = Duration::from_secs(2);
 /// And after this long in any case.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Whoever read what is printed went away.
+static GONE: AtomicBool = AtomicBool::new(false);
 
 /// What to say of a demo that begins.
 pub(super) struct Introduction<'a> {
@@ -121,7 +124,7 @@ impl Show {
         self.flush(now);
         let since = self.since.replace(Some(now)).unwrap_or(EPOCH);
         let took = Span::seconds(now.since(since).0 / 1000);
-        let sums = self.sums.take();
+        let sums = self.sums.borrow_mut().part();
         say(&format!("\nIn {took} of the clusters' time:"));
         for (tone, text) in sums.lines() {
             say(&format!("  {}", painted(tone, &text)));
@@ -158,8 +161,11 @@ fn clock(now: Time) -> String {
     format!("{:>4}:{:02}", seconds / 60, seconds % 60)
 }
 
+/// Bright or in colour on a terminal that can be; by `NO_COLOR` and `TERM`.
 fn paint(color: &str, text: &str) -> String {
-    if std::io::stdout().is_terminal() {
+    let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let term = std::env::var("TERM").unwrap_or_default();
+    if std::io::stdout().is_terminal() && !named("NO_COLOR") && !matches!(&*term, "" | "dumb") {
         format!("\u{1b}[{color}m{text}\u{1b}[0m")
     } else {
         text.to_owned()
@@ -167,6 +173,16 @@ fn paint(color: &str, text: &str) -> String {
 }
 
 fn say(line: &str) {
-    // A reader that went away (`| head`) ends the demo at its next line; there is nobody to tell.
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let written = writeln!(std::io::stdout(), "{line}");
+    // A reader that went away (`| head`) ends the demo; of what else keeps a line from being written nobody can be told.
+    if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        GONE.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Until nobody reads what is printed.
+pub(super) async fn unread() {
+    while !GONE.load(Ordering::Relaxed) {
+        tokio::time::sleep(QUIET).await;
+    }
 }

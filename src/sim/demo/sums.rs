@@ -12,9 +12,19 @@ use crate::model::words;
 
 use super::timeline::{self, Tone};
 
+/// What was there before a part of the story began: it is not counted as what came in it.
+#[derive(Debug, Default)]
+struct Before {
+    pods: BTreeSet<PodKey>,
+    removed: BTreeSet<Arc<str>>,
+}
+
 /// What is counted, turn by turn.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
+    before: Before,
+    /// Pods that are there now.
+    there: BTreeSet<PodKey>,
     /// When each machine was decided, until it is in service.
     coming: BTreeMap<Arc<str>, Time>,
     /// How long machines took from the decision until they were in service.
@@ -23,6 +33,10 @@ pub(super) struct Sums {
     removed: BTreeSet<Arc<str>>,
     gone: usize,
     failures: usize,
+    /// Decisions on something that went wrong, such as to start a VM that is off.
+    repairs: usize,
+    /// Decisions that make and remove nothing, such as to update in place.
+    others: usize,
     pods: BTreeSet<PodKey>,
     /// Pods without a node, by the turn that first saw them so.
     waiting: BTreeMap<PodKey, Time>,
@@ -32,6 +46,22 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// The sums so far. Counting goes on with the next part: what waits and comes now is waited for on, and what is there
+    /// did not come anew.
+    pub(super) fn part(&mut self) -> Sums {
+        let next = Sums {
+            before: Before {
+                pods: self.there.clone(),
+                removed: self.removed.union(&self.before.removed).cloned().collect(),
+            },
+            there: self.there.clone(),
+            coming: self.coming.clone(),
+            waiting: self.waiting.clone(),
+            ..Sums::default()
+        };
+        std::mem::replace(self, next)
+    }
+
     /// Counts what is new in `after`.
     pub(super) fn count(&mut self, before: Option<&Turn>, after: &Turn) {
         let now = after.at;
@@ -41,10 +71,15 @@ impl Sums {
                 Kind::Create(_) if self.made.insert(name.clone()) => {
                     self.coming.insert(name.clone(), now);
                 }
-                Kind::Remove { .. } => {
+                Kind::Remove { .. } if !self.before.removed.contains(name) => {
                     self.removed.insert(name.clone());
                 }
-                _ => {}
+                Kind::Create(_) | Kind::Remove { .. } => {}
+                _ => match timeline::decided(action, false).map(|line| line.tone) {
+                    Some(Tone::Trouble) => self.repairs += 1,
+                    Some(_) => self.others += 1,
+                    None => {}
+                },
             }
         }
         let none = BTreeMap::new();
@@ -65,12 +100,16 @@ impl Sums {
     fn pods(&mut self, after: &Turn) {
         let cluster = &after.snapshot.cluster;
         self.most_nodes = self.most_nodes.max(cluster.nodes.len());
+        self.there.clear();
         for (key, pod) in &cluster.pods {
             let owner = pod.shape.owner.as_ref();
             if owner.is_some_and(|owner| &*owner.kind == "DaemonSet") {
                 continue;
             }
-            self.pods.insert(key.clone());
+            self.there.insert(key.clone());
+            if !self.before.pods.contains(key) {
+                self.pods.insert(key.clone());
+            }
             if pod.node.is_none() {
                 self.waiting.entry(key.clone()).or_insert(after.at);
             } else if let Some(since) = self.waiting.remove(key) {
@@ -96,21 +135,26 @@ impl Sums {
         });
         let pods = format!("{} came{waits}", of(self.pods.len(), "pod"));
         let nodes = of(self.most_nodes, "node");
+        let others = match self.others {
+            0 => String::new(),
+            many => format!(", {many} otherwise"),
+        };
+        let repairs = match self.repairs {
+            0 => String::new(),
+            many => format!(", {}", of(many, "repair")),
+        };
+        let (made, removed) = (of(self.made.len(), "machine"), self.removed.len());
         vec![
             (
                 Tone::Decision,
-                format!(
-                    "decided: {} made, {} removed",
-                    of(self.made.len(), "machine"),
-                    self.removed.len()
-                ),
+                format!("decided: {made} made, {removed} removed{others}"),
             ),
             (Tone::Up, service),
             (
                 Tone::Down,
                 format!("{} gone, VM and all", of(self.gone, "machine")),
             ),
-            (Tone::Trouble, of(self.failures, "failure")),
+            (Tone::Trouble, of(self.failures, "failure") + &repairs),
             (Tone::Fact, format!("{pods}; {nodes} at most")),
         ]
     }

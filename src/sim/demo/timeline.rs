@@ -178,7 +178,8 @@ impl Gathered {
     }
 }
 
-fn decided(action: &Action, regions: bool) -> Option<Line> {
+/// An action of a plan, where a person wants to read of it.
+pub(super) fn decided(action: &Action, regions: bool) -> Option<Line> {
     let machine = &action.target.machine;
     let (tone, verb) = match &action.kind {
         Kind::Create(spec) => {
