@@ -14,21 +14,32 @@ pub struct DemoOptions {
     #[arg(long)]
     pub once: bool,
     /// Everything that is left to chance comes from this number.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     pub seed: u64,
     /// Simulated seconds in a second.
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 20, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub speed: u32,
     /// PVE clusters: with 2 a pool is over both, and one of them is away for a while.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub regions: u8,
     /// Where the page is served; without it 127.0.0.1:9818, or another port if that is taken, and nowhere with --once.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub page: Option<std::net::SocketAddr>,
     /// Where `status`, `plan`, `explain` and others reach the demo's daemon, by their own `--socket`; without it in a
     /// directory of the demo's own, and nowhere with --once.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+}
+
+/// Where to listen.
+fn address(text: &str) -> Result<std::net::SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "expected an address and a port, such as 127.0.0.1:9818 or [::1]:0".to_owned())
 }
 
 /// What to simulate.

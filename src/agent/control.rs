@@ -181,6 +181,17 @@ pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError
     told(socket, command).await.map(|told| told.value)
 }
 
+/// What stands in the place of a socket; to connect to that says that nobody listens, and no more.
+fn no_socket(path: &Path) -> Option<&'static str> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    match (kind.is_socket(), kind.is_dir()) {
+        (true, _) => None,
+        (false, true) => Some("it is a directory and no socket"),
+        (false, false) => Some("it is a file and no socket"),
+    }
+}
+
 /// Asks the daemon behind `socket`, and says what its clock showed then: the times in the answer are to be told by that.
 ///
 /// # Errors
@@ -195,6 +206,9 @@ pub async fn told(socket: &Path, command: &Command) -> Result<Told, ControlError
         why,
     };
     let exchange = async {
+        if let Some(why) = no_socket(socket) {
+            return Err(unreachable(std::io::Error::other(why)));
+        }
         let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
         let mut stream = BufReader::new(stream);
         let mut line = serde_json::to_vec(command).map_err(|e| silent(e.to_string()))?;

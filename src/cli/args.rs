@@ -237,7 +237,7 @@ pub(super) enum ExplainCommand {
     #[command(after_help = examples::EXPLAIN_NODE)]
     Node {
         /// The node, or a machine on its way up.
-        #[arg(add = complete::nodes())]
+        #[arg(value_parser = super::explain::name, add = complete::nodes())]
         node: String,
         #[command(flatten)]
         options: ExplainOptions,
@@ -286,10 +286,10 @@ pub(super) struct SnapshotOptions {
 #[derive(Debug, Args)]
 pub(super) struct PartOptions {
     /// Not before this: a time such as '2026-11-23 16:00', '16:00' or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(super) since: Option<String>,
     /// Not after this.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(super) until: Option<String>,
 }
 
@@ -301,17 +301,18 @@ pub(super) struct HistoryOptions {
     #[arg(long, value_name = "POD", value_parser = super::explain::key, add = complete::pods())]
     pub(super) pod: Option<PodKey>,
     /// What concerns this node.
-    #[arg(long, value_name = "NAME", add = complete::nodes())]
+    #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::nodes())]
     pub(super) node: Option<String>,
     /// What concerns this machine.
-    #[arg(long, value_name = "NAME", add = complete::machines())]
+    #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::machines())]
     pub(super) machine: Option<String>,
     /// What concerns machines of this pool.
-    #[arg(long, value_name = "NAME", add = complete::pools())]
+    #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::pools())]
     pub(super) pool: Option<String>,
     /// The latest lines at most.
-    #[arg(long, value_name = "NUMBER", default_value_t = 500)]
-    pub(super) limit: usize,
+    #[arg(long, value_name = "NUMBER", default_value_t = 500, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: u32,
     /// Each action of a decision on a line of its own, with all its pods.
     #[arg(long)]
     pub(super) detail: bool,
@@ -331,7 +332,12 @@ pub(super) struct SupportBundleOptions {
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
     /// The part of the record that goes into it: not before this, such as 48h or '2026-11-23 16:00'.
-    #[arg(long, value_name = "TIME", default_value = "48h")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "48h",
+        allow_hyphen_values = true
+    )]
     pub(super) since: String,
     /// Leave the record of decisions out.
     #[arg(long)]
@@ -374,7 +380,7 @@ pub(super) struct LookOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// How many seconds each look may take; what takes longer is said to be unseen.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(super) timeout: u64,
 }
 
@@ -419,10 +425,10 @@ pub(super) struct SetupOptions {
 #[derive(Debug, Args)]
 pub(super) struct HostTopologyOptions {
     /// The region in the configuration; default is that of [proxmox].
-    #[arg(long, value_name = "NAME", default_value = "default")]
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = super::host_topology::word)]
     pub(super) region: String,
     /// The host's name in PVE. Default: this host's.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::host_topology::word)]
     pub(super) host: Option<String>,
     /// CPUs that no machine gets, such as 0-1,32-33. Default: those of the first core.
     #[arg(long, value_name = "CPUS")]
@@ -547,7 +553,7 @@ pub(super) struct PauseOptions {
 #[derive(Debug, Args)]
 pub(super) struct RetryOptions {
     /// The pool, as the configuration names it.
-    #[arg(value_name = "POOL", add = complete::pools())]
+    #[arg(value_name = "POOL", value_parser = super::explain::name, add = complete::pools())]
     pub(super) pool: String,
     #[command(flatten)]
     pub(super) control: ControlOptions,

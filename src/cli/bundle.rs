@@ -127,7 +127,7 @@ fn gather(
         match text {
             Ok(text) => keep(folder, name, clean(&text).as_bytes()),
             Err(error) => {
-                missing.push(format!("{name}: {error:#}"));
+                missing.push(format!("{name}: {}", super::said(&error)));
                 Ok(())
             }
         }

@@ -37,9 +37,32 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
     }
 }
 
+/// Characters of a name in Kubernetes at most.
+const LONGEST: usize = 253;
+
+/// The name of a node, machine or pool. What cannot be one is told before anybody is asked.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("expected a name, and got none".to_owned());
+    }
+    if text.len() > LONGEST {
+        return Err(format!("no name has more than {LONGEST} characters"));
+    }
+    if text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return Err("no name has blanks, line breaks or other control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// A pod as `kubectl` names it.
 pub(super) fn key(text: &str) -> Result<PodKey, String> {
     let (namespace, name) = text.split_once('/').unwrap_or(("default", text));
+    for part in [namespace, name]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+    {
+        self::name(part)?;
+    }
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
         return Err("expected NAMESPACE/NAME, or NAME for the namespace default".to_owned());
     }
@@ -80,8 +103,20 @@ mod tests {
     fn pods_are_named_as_kubectl_names_them() {
         assert_eq!(key("web").expect("a key"), PodKey::new("default", "web"));
         assert_eq!(key("a/b").expect("a key"), PodKey::new("a", "b"));
-        for text in ["", "/", "a/", "/b", "a/b/c"] {
+        let long = "x".repeat(300);
+        for text in [
+            "",
+            "/",
+            "a/",
+            "/b",
+            "a/b/c",
+            "a\nb",
+            "a/\u{1b}[31m",
+            " ",
+            &long,
+        ] {
             assert!(key(text).is_err(), "{text:?}");
+            assert!(text.contains('/') || name(text).is_err(), "{text:?}");
         }
     }
 }

@@ -37,7 +37,8 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
         ..part(&options.part)?
     };
     let history = History::open(&options.record)?;
-    let (deeds, unread) = history.deeds_and_damage(&filter, options.limit)?;
+    let most = usize::try_from(options.limit)?;
+    let (deeds, unread) = history.deeds_and_damage(&filter, most)?;
     if matches!(options.output, Output::Json | Output::Yaml) {
         let told = Told {
             version: 1,
@@ -52,10 +53,13 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
     if deeds.is_empty() {
         return print("Nothing was done in that time that concerns what you ask for.\n");
     }
-    if deeds.len() == options.limit {
-        let most = options.limit;
+    if deeds.len() == most {
+        let lines = match most {
+            1 => "line".to_owned(),
+            many => format!("{many} lines"),
+        };
         eprintln!(
-            "pve-autoscaler: the latest {most} lines; --limit, --since and --until tell of others"
+            "pve-autoscaler: the latest {lines}; --limit, --since and --until tell of others"
         );
     }
     let text = told(&deeds, options.detail, &TimeZone::system());

@@ -20,6 +20,18 @@ const KEPT: i64 = 1 << 30;
 /// Lists in one line of the table.
 const IN_A_LINE: usize = 8;
 
+/// The name of a region or a host: letters, digits and hyphens, as PVE and a key of the configuration have them.
+pub(super) fn word(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > 63 || !text.chars().all(fits) {
+        return Err(
+            "expected letters, digits and hyphens, at most 63, such as pve1; without a domain"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// Prints the table of this host.
 pub(super) fn run(options: &HostTopologyOptions) -> Result<(), Failure> {
     let mut topology = read(&options.sys)?;

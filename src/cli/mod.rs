@@ -214,8 +214,15 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 fn write(text: &str) -> Result<(), Failure> {
     use std::io::Write as _;
     let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    Ok(output.flush()?)
+    let written = output.write_all(text.as_bytes());
+    match written.and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error)
+                .context("cannot write to standard output")
+                .into())
+        }
+        written => Ok(written?),
+    }
 }
 
 /// The error and its causes; a cause that the text above it tells already is left out.

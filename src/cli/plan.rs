@@ -44,8 +44,13 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Snapshot> {
     {
         bail!("{name} is a snapshot of version {version}, this program reads version {VERSION}");
     }
-    serde_json::from_slice(&text)
-        .with_context(|| format!("{name} is not a snapshot of this version"))
+    let read = serde_json::from_slice(&text);
+    read.with_context(|| match serde_json::from_slice::<serde::de::IgnoredAny>(&text) {
+        Ok(_) => format!("{name} is not a snapshot of this version"),
+        Err(_) => format!(
+            "{name} is not a snapshot, and no whole JSON; `pve-autoscaler snapshot --file` writes one"
+        ),
+    })
 }
 
 /// What every version's snapshot has.

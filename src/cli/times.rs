@@ -61,6 +61,11 @@ fn filter(options: &PartOptions) -> anyhow::Result<Filter> {
     {
         return Err(anyhow!("--since {since} is after --until {until}"));
     }
+    if let Some(since) = since.filter(|since| *since > now) {
+        return Err(anyhow!(
+            "--since {since} is in the future, and nothing is recorded of that; a time of day alone is one of today"
+        ));
+    }
     Ok(Filter {
         since,
         until,
@@ -94,6 +99,22 @@ pub(super) fn zone_name(zone: &TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_come_is_in_no_record() {
+        let part = |since: &str, until: &str| {
+            let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+            filter(&PartOptions {
+                since: some(since),
+                until: some(until),
+            })
+        };
+        let error = part("2999-01-01", "").expect_err("it is to come");
+        assert!(error.to_string().contains("is in the future"), "{error}");
+        for (since, until) in [("", ""), ("1h", "2999-01-01"), ("0s", "")] {
+            assert!(part(since, until).is_ok(), "{since} {until}");
+        }
+    }
 
     #[test]
     fn a_time_is_read_as_people_type_it() {

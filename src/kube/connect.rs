@@ -342,7 +342,9 @@ pub(super) fn explain(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, _) => {
             let hint = match error.kind() {
-                std::io::ErrorKind::NotFound => "make it with `pve-autoscaler kubeconfig`",
+                std::io::ErrorKind::NotFound => {
+                    "`pve-autoscaler kubeconfig` makes the daemon's, of an administrator's such as a control plane node's /etc/kubernetes/admin.conf"
+                }
                 std::io::ErrorKind::PermissionDenied => {
                     "it must be readable by the group pve-autoscaler (root:pve-autoscaler 0640)"
                 }

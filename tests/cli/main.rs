@@ -10,6 +10,7 @@ mod page;
 mod service;
 mod setup;
 mod simulators;
+mod strangers;
 mod tasks;
 mod template_trial;
 mod templates;
@@ -332,8 +333,8 @@ fn a_file_that_is_no_snapshot_is_told_by_its_name_and_version() {
             "view.json is a snapshot of version 99, this program reads version 1",
         ),
         ("[]", "view.json is not a snapshot of this version"),
-        ("{", "view.json is not a snapshot of this version"),
-        ("", "view.json is not a snapshot of this version"),
+        ("{", "view.json is not a snapshot, and no whole JSON"),
+        ("", "view.json is not a snapshot, and no whole JSON"),
     ] {
         std::fs::write(&view, content).expect("written");
         let output = program()

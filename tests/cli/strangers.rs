@@ -1,0 +1,265 @@
+//! What a stranger types: numbers and names that cannot be, files that are none, and nobody who reads.
+
+use std::fs::OpenOptions;
+use std::process::{Output, Stdio};
+
+use super::terminal::on_terminal;
+use super::{POOL, VIEW, file, program, text};
+
+fn typed(arguments: &[&str]) -> Output {
+    let output = program().args(arguments).stdin(Stdio::null()).output();
+    output.expect("it runs")
+}
+
+/// What is said on standard error of a command that is refused.
+fn refused(arguments: &[&str], code: i32) -> String {
+    let output = typed(arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused_by_their_names() {
+    for (arguments, words) in [
+        (&["history", "--limit", "0"][..], "0 is not in 1.."),
+        (&["history", "--limit", "-1"], "--limit"),
+        (&["history", "--limit", "99999999999999999999"], "--limit"),
+        (&["history", "--limit", "many"], "--limit"),
+        (&["history", "--since", "2999-01-01"], "is in the future"),
+        (&["replay", "--since", "2999-01-01"], "is in the future"),
+        (
+            &["support-bundle", "--since", "2999-01-01"],
+            "is in the future",
+        ),
+        (
+            &["history", "--since", "-5m"],
+            "\"-5m\" is no point in time",
+        ),
+        (
+            &["history", "--until", "-5m"],
+            "\"-5m\" is no point in time",
+        ),
+        (&["history", "--since", "99999999999h"], "no point in time"),
+        (
+            &["history", "--since", "1h", "--until", "2h"],
+            "is after --until",
+        ),
+        (&["doctor", "--timeout", "0"], "0 is not in 1..=600"),
+        (&["doctor", "--timeout", "-3"], "--timeout"),
+        (&["status", "--watch=0"], "0 is not in 1..=3600"),
+        (&["demo", "--seed", "-1"], "--seed"),
+        (&["demo", "--speed", "-1"], "-1 is not in 1..=10000"),
+        (&["demo", "--regions", "0"], "0 is not in 1..=2"),
+        (&["demo", "--page", "1"], "such as 127.0.0.1:9818"),
+    ] {
+        let said = refused(arguments, 2);
+        assert!(
+            said.contains(words),
+            "{arguments:?}: {words:?} is not in {said}"
+        );
+    }
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_before_anybody_is_asked() {
+    let long = "x".repeat(300);
+    for name in ["", " ", "a\nb", "a\u{1b}[31mb", &*long] {
+        for asked in [
+            &["explain", "pod", name][..],
+            &["explain", "node", name],
+            &["retry", name],
+            &["history", "--pod", name],
+            &["history", "--node", name],
+            &["history", "--machine", name],
+            &["history", "--pool", name],
+            &["host-topology", "--host", name],
+            &["host-topology", "--region", name],
+        ] {
+            let said = refused(asked, 2);
+            assert!(!said.contains("cannot reach"), "{asked:?}: {said}");
+        }
+    }
+    // One that could be is asked for.
+    for asked in [
+        &["explain", "node", "käse"][..],
+        &["explain", "pod", "a/käse"],
+        &["retry", "käse"],
+    ] {
+        assert!(
+            refused(asked, 1).contains("cannot reach the daemon"),
+            "{asked:?}"
+        );
+    }
+    assert!(refused(&["host-topology", "--host", "käse"], 2).contains("letters, digits"));
+}
+
+#[test]
+fn files_that_are_none_are_told_by_what_they_are() {
+    let (folder, config) = file(POOL);
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("bad"), "{").expect("written");
+    let (config, bad, none, directory) = (
+        config.to_string_lossy(),
+        path("bad"),
+        path("none"),
+        path(""),
+    );
+    for (arguments, code, words) in [
+        (
+            &["status", "--socket", &*bad][..],
+            1,
+            "it is a file and no socket",
+        ),
+        (
+            &["pause", "--socket", &*directory],
+            1,
+            "it is a directory and no socket",
+        ),
+        (&["plan", "--socket", &*none], 1, "No such file"),
+        (
+            &["--config", &*config, "plan", "--snapshot", &*bad],
+            1,
+            "no whole JSON",
+        ),
+        (
+            &[
+                "--config",
+                &*config,
+                "explain",
+                "pod",
+                "a",
+                "--snapshot",
+                &*directory,
+            ],
+            1,
+            "Is a directory",
+        ),
+        (
+            &[
+                "--config",
+                &*config,
+                "explain",
+                "node",
+                "a",
+                "--snapshot",
+                &*none,
+            ],
+            1,
+            "No such file",
+        ),
+        (&["--config", &*directory, "check"], 2, "Is a directory"),
+        (&["history", "--record", &*bad], 1, "is no record"),
+        (&["history", "--record", &*none], 1, "there is no record in"),
+        (&["replay", &*directory], 1, "there is no record in"),
+        (
+            &["kubeconfig", "--kubeconfig", &*none],
+            1,
+            "of an administrator's such as",
+        ),
+        (&["conformance", &*none], 1, "No such file"),
+    ] {
+        let said = refused(arguments, code);
+        assert!(
+            said.contains(words),
+            "{arguments:?}: {words:?} is not in {said}"
+        );
+        assert_eq!(
+            said.matches("os error").count().max(1),
+            1,
+            "told twice: {said}"
+        );
+    }
+    let bundle = path("bundle.tar.gz");
+    let output = typed(&[
+        "--config",
+        &none,
+        "support-bundle",
+        "--socket",
+        &none,
+        "--file",
+        &bundle,
+    ]);
+    for line in text(&output.stdout).lines() {
+        assert!(line.matches("os error").count() < 2, "told twice: {line}");
+    }
+}
+
+#[test]
+fn nobody_who_reads_is_no_crash() {
+    let (folder, config) = file(POOL);
+    let view = folder.path().join("view.json");
+    std::fs::write(&view, VIEW).expect("written");
+    let (config, view) = (config.to_string_lossy(), view.to_string_lossy());
+    let seen = ["--config", &*config, "--snapshot", &*view];
+    for asked in [
+        [&["plan"][..], &seen].concat(),
+        [&["explain", "pod", "shop/db-0"][..], &seen].concat(),
+        [&["explain", "node", "cp-1", "-o", "yaml"][..], &seen].concat(),
+        vec!["schema"],
+        vec!["help"],
+        vec!["conformance", "--fixtures"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = program()
+            .args(&asked)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{asked:?}");
+        assert_eq!(text(&output.stderr), "", "{asked:?}");
+        // `>&-`, as a shell has it.
+        let line = format!("exec \"$0\" \"$@\" >&-");
+        let shell = std::process::Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_pve-autoscaler")])
+            .args(&asked)
+            .output()
+            .expect("sh runs");
+        assert!(
+            !text(&shell.stderr).contains("panicked"),
+            "{asked:?}: {}",
+            text(&shell.stderr)
+        );
+    }
+    let full = OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("there is one");
+    let output = program()
+        .arg("schema")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output();
+    let output = output.expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("cannot write to standard output: No space left"),
+        "{said}"
+    );
+}
+
+/// A terminal of twenty columns folds by itself; nothing is lost, and nothing crashes.
+#[test]
+fn a_terminal_without_room_gets_everything() {
+    let (folder, config) = file(POOL);
+    let view = folder.path().join("view.json");
+    std::fs::write(&view, VIEW).expect("written");
+    let (config, view) = (config.to_string_lossy(), view.to_string_lossy());
+    for asked in [
+        &["plan"][..],
+        &["explain", "pod", "shop/db-0"],
+        &["explain", "node", "cp-1"],
+    ] {
+        let asked = [asked, &["--config", &*config, "--snapshot", &*view]].concat();
+        let piped = text(&typed(&asked).stdout);
+        for columns in [1, 20] {
+            assert_eq!(on_terminal(columns, &asked), piped, "{columns}: {asked:?}");
+        }
+    }
+    assert!(on_terminal(20, &["help"]).contains("explain"));
+}
