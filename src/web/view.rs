@@ -44,6 +44,8 @@ pub(super) struct View<'a> {
     /// By region and host.
     hosts: BTreeMap<&'a str, BTreeMap<&'a str, HostNow<'a>>>,
     nodes: Vec<NodeNow<'a>>,
+    /// The NUMA nodes of their hosts from which machines have CPUs of their own, by machine.
+    numa: BTreeMap<&'a str, Vec<usize>>,
     pending: Pending<'a>,
     /// What each step usually takes, as measured since the start.
     usual: BTreeMap<Step, UsualTime>,
@@ -152,6 +154,7 @@ impl<'a> View<'a> {
             wake: None,
             hosts: BTreeMap::new(),
             nodes: Vec::new(),
+            numa: BTreeMap::new(),
             pending: Pending::default(),
             usual: frame.usual,
             deadlines: BTreeMap::new(),
@@ -165,6 +168,7 @@ impl<'a> View<'a> {
         view.wake = decision.wake;
         view.hosts = hosts(turn);
         view.nodes = nodes(turn, now);
+        view.numa = numa(turn);
         view.pending = pending(turn, now);
         view.deadlines = deadlines(&turn.settings.deadlines);
         view
@@ -214,6 +218,21 @@ fn hosts_of<'a>(
         }
     }
     hosts
+}
+
+/// Where a host's topology is not told there is nothing to say; its machines have CPUs of their own no more then.
+fn numa(turn: &Turn) -> BTreeMap<&str, Vec<usize>> {
+    let regions = &turn.settings.policy.regions;
+    let machines = turn.snapshot.machines.iter();
+    let pinned = machines.filter(|(_, machine)| !machine.mark.cpus.is_empty());
+    let nodes = pinned.filter_map(|(name, machine)| {
+        let region = regions.get(&machine.region)?;
+        let host = region.topologies.get(&machine.host)?;
+        let numbers = host.numa.iter().enumerate();
+        let of = numbers.filter(|(_, node)| !node.cpus.both(&machine.mark.cpus).is_empty());
+        Some((&**name, of.map(|(number, _)| number).collect()))
+    });
+    nodes.collect()
 }
 
 fn host_now(host: &Host) -> HostNow<'_> {

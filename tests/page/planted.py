@@ -132,6 +132,11 @@ OF_DEMO = [
     Bug("a table without its name", "/page/table.js", [('h("caption", { class: "hidden" }, caption)', 'h("caption", { class: "hidden" })')], readable),
     Bug("a style from elsewhere", "/", [("</head>", '<link rel="stylesheet" href="https://fonts.example/x.css"></head>')], quiet_origin),
     Bug("a legend that lacks a sign", "/page/legend.js", [('[mark("bad", "")', '[mark("good", "")')], on_demo(stories.legends)),
+    Bug("a node's drift is told without its parts", "/page/format.js",
+        [("const words = { cloud_init: \"cloud-init\" };", "return 'drifted';\n  const words = {};")], on_demo(stories.drift_is_shown)),
+    Bug("every node has drifted", "/page/now.js", [("machine.drifted?.length ? drift", "machine.drifted ? drift")], on_demo(stories.drift_is_shown)),
+    Bug("a machine's CPUs have no NUMA nodes", "/page/now.js",
+        [("view.numa[name]", "view.numa[name + '-other']")], on_demo(stories.pins_are_shown)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
 ]
 # Of a daemon that can be ended.

@@ -54,6 +54,8 @@ def of_small_cluster(browser, demo, pictures):
     what_people_do(browser, pictures)
     stories.reasons_are_there(browser)
     stories.times_go_on(browser)
+    stories.drift_is_shown(browser)
+    stories.pins_are_shown(browser)
     kept(browser)
     why(browser, pictures)
     keyboard(browser)

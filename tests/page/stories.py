@@ -4,7 +4,7 @@ the page with a bug in it."""
 import time
 
 from browser import SECONDS
-from checks import expect
+from checks import expect, look_over
 
 EVIL = "<img src=x onerror=document.title='broken'><b>bold</b>"
 
@@ -38,6 +38,67 @@ return (async () => {
   return missing;
 })();
 """
+
+# From now on the views that come say these things of one machine with a node, and the opposite of the others: no daemon
+# has both at once. What the daemon itself says is looked at by the tests of the server.
+TELL = """
+const parse = window.parsed = window.parsed ?? JSON.parse;
+JSON.parse = (text, ...more) => {
+  const view = parse(text, ...more);
+  if (!view?.status?.machines) return view;
+  const names = view.nodes.map((node) => node.machine).filter(Boolean);
+  for (const name of names) Object.assign(view.status.machines[name], { drifted: [] });
+  if (names[0]) Object.assign(view.status.machines[names[0]], { drifted: ['instance_type', 'labels', 'cloud_init'], cpus: '2-5,8' });
+  if (names[0]) view.numa[names[0]] = [0, 1];
+  return view;
+};
+"""
+UNTELL = "JSON.parse = window.parsed ?? JSON.parse"
+# What stands in the rows of nodes that are machines of pools: state, host, and whether a reader of screens hears both.
+ROWS = """
+const rows = [...document.querySelectorAll('[aria-labelledby=nodes] tbody tr')].filter((row) => row.querySelector('[data-name=State]'));
+const of = (row, name) => row.querySelector(`[data-name="${name}"]`).innerText;
+return rows.filter((row) => of(row, 'Pool') !== 'none of ours').map((row) => [of(row, 'State'), of(row, 'Host')]);
+"""
+
+
+def machines_told(browser, sign):
+    """The rows of machines once the page was told of them; the first shows `sign`."""
+    browser.go("#/")
+    browser.shows("Pending pods")
+    browser.run(TELL)
+    shows = f"return document.querySelector('[aria-labelledby=nodes]').innerText.includes({sign!r})"
+    browser.wait(f"{sign!r} among the nodes", shows, seconds=60)
+    look_over(browser, "Now, with a machine that drifted")
+    return browser.run(ROWS)
+
+
+def drift_is_shown(browser):
+    """A node whose machine differs from the file says by what, it alone, and is found by it."""
+    try:
+        rows = machines_told(browser, "drifted: instance type, labels and cloud-init")
+        drifted = [state for state, _ in rows if "drifted" in state]
+        expect(len(drifted) == 1, f"{len(drifted)} of {len(rows)} nodes have drifted, and not one: {rows[:4]}")
+        filtered(browser, "drifted")
+        browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
+    finally:
+        filtered(browser, "")
+        browser.run(UNTELL)
+
+
+def pins_are_shown(browser):
+    """A machine with CPUs of its own says which, and of which NUMA nodes; it alone."""
+    try:
+        rows = machines_told(browser, "CPUs 2-5,8 for itself, NUMA nodes 0 and 1")
+        pinned = [host for _, host in rows if "CPUs" in host]
+        expect(len(pinned) == 1, f"{len(pinned)} of {len(rows)} machines have CPUs of their own, and not one: {rows[:4]}")
+    finally:
+        browser.run(UNTELL)
+
+
+def filtered(browser, words):
+    browser.run(f"""const it = document.querySelector('[aria-labelledby=nodes] input');
+                    it.value = {words!r}; it.dispatchEvent(new Event('input'))""")
 
 
 def strangers_words(browser, world):

@@ -58,3 +58,21 @@ export function step(name) {
 }
 export const UP = ["clone", "configure", "resize", "start", "agent", "os", "join", "register", "initialize"];
 export const DOWN = ["drain", "detach", "shutdown", "delete_node", "destroy"];
+
+/// Names as people list them: `a`, `a and b`, `a, b and c`.
+export function listed(names) {
+  const last = names.length - 1;
+  return last < 1 ? names.join("") : `${names.slice(0, last).join(", ")} and ${names[last]}`;
+}
+
+/// What a machine was made with that the file says otherwise now.
+export function drift(parts) {
+  const words = { cloud_init: "cloud-init" };
+  return `drifted: ${listed(parts.map((part) => words[part] ?? part.replaceAll("_", " ")))}`;
+}
+
+/// The CPUs that a machine has for itself, and the NUMA nodes of its host that they are of; empty where it runs on any.
+export function pinned(cpus, numa) {
+  if (!cpus) return "";
+  return `CPUs ${cpus} for itself${numa?.length ? `, NUMA node${numa.length > 1 ? "s" : ""} ${listed(numa.map(String))}` : ""}`;
+}

@@ -18,7 +18,7 @@ export function legendOfNow() {
     [mark("busy", ""), "On its way: a machine is planned or comes."],
     [mark("warn", ""), "Look at it: it waits, is on hold, or takes longer than usual."],
     [mark("bad", ""), "Wrong: failed, offline, not Ready, or no pool can run it."],
-    [mark("idle", ""), "Nothing is being done about it: not judged yet, or left alone."],
+    [mark("idle", ""), "Nothing is being done about it: not judged yet, left alone, or drifted (made with what the file says otherwise now)."],
     [bar(0.6), "How much of what there is: nodes of a pool's most, what pods ask of a node, what is promised of a host."],
     [bar(0.95, "warn"), "A host is over 90 % promised; a step of a machine takes longer than usual."],
     [bar(1, "bad"), "More is promised or asked than there is."],

@@ -1,7 +1,7 @@
 // The first view: how things stand.
 
 import { h, say, fill, keyed, since, bar, mark } from "./dom.js";
-import { cores, bytes, span, count, millis, step, UP, DOWN } from "./format.js";
+import { cores, bytes, span, count, millis, step, drift, pinned, UP, DOWN } from "./format.js";
 import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
@@ -71,7 +71,7 @@ export class Now {
     this.plan.update(view.plan.map((action, place) => ({ ...action, place })));
     this.pools.update(Object.entries(status.pools).map(([name, pool]) => ({ name, ...pool })));
     this.showHosts(view);
-    this.nodes.update(view.nodes);
+    this.nodes.update(view.nodes.map((node) => ({ ...node, behind: behind(node.machine, view) })));
   }
 
   showTiles({ status, nodes, pending }) {
@@ -134,6 +134,18 @@ export class Now {
   tick(time) {
     for (const card of this.work.children) card.goOn?.(time);
   }
+}
+
+/// What is told of the machine behind a node: its place, the CPUs that it has for itself, and how it differs from the file.
+function behind(name, view) {
+  const machine = view.status.machines[name];
+  if (!machine) return { place: "", cpus: "", drifted: "" };
+  return { place: placeOf(machine, view), cpus: pinned(machine.cpus, view.numa[name]), drifted: machine.drifted?.length ? drift(machine.drifted) : "" };
+}
+
+/// A machine's host, and its region where there are several.
+function placeOf(machine, view) {
+  return machine.host + (machine.region && Object.keys(view.status.hosts).length > 1 ? ` in ${machine.region}` : "");
 }
 
 function headline(view) {
@@ -227,14 +239,26 @@ function nodeTable() {
     caption: "Nodes",
     empty: "No node was read yet.",
     key: (row) => row.name,
-    text: (row) => `${row.name} ${row.pool ?? ""} ${row.host ?? ""} ${(row.verdict ?? []).join(" ")}`,
+    text: (row) => `${row.name} ${row.pool ?? ""} ${Object.values(row.behind).join(" ")} ${(row.verdict ?? []).join(" ")}`,
     detailName: "pods",
     detail: showPods,
     columns: [
       { name: "Node", sort: (row) => row.name, cell: (row) => linked("node", row.name) },
-      { name: "State", sort: (row) => nodeState(row).join(), cell: (row) => ({ sign: nodeState(row).join(), make: () => mark(...nodeState(row)) }) },
+      {
+        name: "State", sort: (row) => nodeState(row).join() + row.behind.drifted,
+        cell: (row) => ({
+          sign: nodeState(row).join() + row.behind.drifted,
+          make: () => [mark(...nodeState(row)), row.behind.drifted ? h("p", { class: "why" }, mark("idle", row.behind.drifted)) : null],
+        }),
+      },
       { name: "Pool", sort: (row) => row.pool ?? "", cell: (row) => row.pool ?? "none of ours" },
-      { name: "Host", sort: (row) => row.host ?? "", cell: (row) => row.host ?? "" },
+      {
+        name: "Host", sort: (row) => row.behind.place,
+        cell: (row) => ({
+          sign: `${row.behind.place}\n${row.behind.cpus}`,
+          make: () => [row.behind.place, row.behind.cpus ? h("p", { class: "why" }, row.behind.cpus) : null],
+        }),
+      },
       asked("CPU asked", "asked_cpu_milli", "cpu_milli", cores),
       asked("Memory asked", "asked_memory", "memory", bytes),
       { name: "Pods", num: true, sort: (row) => row.pods, cell: (row) => `${row.pods} of ${row.max_pods}` },
@@ -300,13 +324,15 @@ function podState(pod) {
 function machineCard(machine) {
   const card = h("li", {},
     h("h3", {}, linkTo("machine", machine.name)), h("p", { class: "sub" }),
-    h("ol", { class: "steps" }), h("p", { class: "time" }), h("p", { class: "waits" }), h("p", { class: "failed" }));
+    h("ol", { class: "steps" }), h("p", { class: "time" }), h("p", { class: "waits" }), h("p", { class: "failed" }), h("p", { class: "drift" }));
   return card;
 }
 
 function updateMachine(card, machine, view) {
-  const [, place, steps, time, waits, failed] = card.children;
-  say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${machine.region && machine.region !== "default" ? ` in ${machine.region}` : ""}`);
+  const [, place, steps, time, waits, failed, differs] = card.children;
+  const { place: host, cpus, drifted } = behind(machine.name, view);
+  say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${host}${cpus ? ` · ${cpus}` : ""}`);
+  fill(differs, drifted, () => drifted ? mark("idle", drifted) : null);
   const current = machine.step?.[0];
   const down = machine.busy === "down" || DOWN.includes(current);
   const path = down ? DOWN : UP;

@@ -136,7 +136,8 @@ export class Explained {
     this.head.replaceChildren(
       h("p", { class: "line" }, mark(tone, sentence ? (sentence[1] ? `${sentence[0]}: ${sentence[1]}` : sentence[0]) : machine?.standing ?? "nothing is decided of it")),
       facts([
-        machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}`] : ["Machine", "none of ours: it is never removed"],
+        machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${story.regions > 1 ? ` in ${machine.region}` : ""}`] : ["Machine", "none of ours: it is never removed"],
+        machine?.cpus ? ["CPUs for itself", machine.cpus] : null,
         machine ? ["Stands", machine.standing] : null,
         story.unneeded_since ? ["Unneeded since", since(millis(story.unneeded_since))] : null,
         ...Object.entries(story.requested_permille).map(([name, permille]) => [`${name} asked`, [bar(permille / 1000), ` ${percent(permille / 1000)}`]]),

@@ -217,6 +217,36 @@ async fn a_host_names_its_guests_and_whose_they_are() {
     assert_eq!(guests[1]["machine"], "small-a");
 }
 
+/// How a machine differs from the file, its CPUs, and the NUMA nodes that these are of.
+#[tokio::test]
+async fn a_machine_that_drifted_and_has_cpus_of_its_own_is_told_with_both() {
+    let server = start().await;
+    let mut turn = turn();
+    let cores: Vec<String> = (0..12).map(|core| format!("\"{core}\"")).collect();
+    let file = format!(
+        "version = 1\n[proxmox]\nvmids = \"9000-9010\"\n[proxmox.topology.pve1]\n\
+         numa = [\"0-3\", \"4-7\", \"8-11\"]\ncores = [{}]\n",
+        cores.join(", ")
+    );
+    turn.settings = Arc::new(crate::config::parse(&file, "t.toml").expect("settings"));
+    let mut snapshot = serde_json::to_value(&*turn.snapshot).expect("plain data");
+    let machine = &mut snapshot["machines"]["small-a"];
+    machine["host"] = "pve1".into();
+    machine["mark"]["cpus"] = "2-5".into();
+    machine["vm"]["drifted"] = json!(["labels", "cloud_init"]);
+    turn.snapshot = Arc::new(serde_json::from_value(snapshot).expect("a snapshot"));
+    server.turns.send_replace(Some(Arc::new(turn)));
+    let view = Events::open(&server).await.view().await;
+    let machine = &view["status"]["machines"]["small-a"];
+    assert_eq!(
+        machine["drifted"],
+        json!(["labels", "cloud_init"]),
+        "{view}"
+    );
+    assert_eq!(machine["cpus"], "2-5");
+    assert_eq!(view["numa"], json!({"small-a": [0, 1]}));
+}
+
 /// Two who look share one view; when both are gone nothing of it is kept; a turn that nobody sees costs nothing.
 #[tokio::test]
 async fn one_view_for_all_and_none_for_nobody() {
