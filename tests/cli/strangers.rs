@@ -213,9 +213,9 @@ fn nobody_who_reads_is_no_crash() {
         assert_eq!(output.status.code(), Some(0), "{asked:?}");
         assert_eq!(text(&output.stderr), "", "{asked:?}");
         // `>&-`, as a shell has it.
-        let line = format!("exec \"$0\" \"$@\" >&-");
+        let line = "exec \"$0\" \"$@\" >&-";
         let shell = std::process::Command::new("sh")
-            .args(["-c", &line, env!("CARGO_BIN_EXE_pve-autoscaler")])
+            .args(["-c", line, env!("CARGO_BIN_EXE_pve-autoscaler")])
             .args(&asked)
             .output()
             .expect("sh runs");

@@ -1,5 +1,6 @@
 //! On a terminal: nothing is wider than it, nothing is lost for that, and a pipe gets everything unfolded.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -86,7 +87,8 @@ fn crowd() -> (tempfile::TempDir, String, String) {
         pod["shape"]["requests"]["cpu_milli"] = json!(1900);
         pod["shape"]["owner"] = json!({"kind": "ReplicaSet", "name": "shop", "uid": "shop"});
         view["cluster"]["pods"][format!("shop/storefront-of-many-words-{number}")] = pod;
-        pool += &format!(
+        let _ = write!(
+            pool,
             "[pool.further-{number}]\ntemplate = \"debian\"\ninstance_types = [\"small\", \"big\"]\nmax = {}\ntaints = [\"example.com/only-for-{number}:NoSchedule\"]\n\
              [pool.further-{number}.labels]\nof = \"{number}\"\n\
 ",

@@ -96,7 +96,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             &pool,
         );
         if write.is_empty() {
-            return record_configured(work, &pool);
+            return settled(work, vm_config::tags(&pool));
         }
         let keys: Vec<&String> = write.set.keys().chain(&write.delete).collect();
         let keys = format!("{keys:?}");
@@ -126,11 +126,11 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     }
 }
 
-/// Records that the VM has its settings, and which tags of it are ours.
-fn record_configured(work: &Work, pool: &PoolMachines) -> Result<(), Stop> {
+/// Writes down that the VM has what it was to get, and what it is made of by that.
+fn settled(work: &Work, tags: Vec<String>) -> Result<(), Stop> {
     work.record(|entry| {
         entry.configured = true;
-        entry.written.tags = vm_config::tags(pool);
+        entry.written.tags = tags;
         // After a reload the VM has other settings than it was planned with; what it was cloned from stays.
         if let Some(source) = entry.made_of.remove(&Drift::Template) {
             entry.made_of = drift::made_of(&work.tools.settings, &work.mark);
