@@ -103,6 +103,24 @@ fn crowd() -> (tempfile::TempDir, String, String) {
     (folder, names.0, names.1)
 }
 
+/// What would run the pod stands below its heading, or has the heading beside it where there is no room for columns.
+fn in_their_columns(shown: &str) {
+    let table = shown.split("New machines\n").nth(1).unwrap_or_default();
+    let table = table.split("\n\n").next().unwrap_or_default();
+    let heading = table.lines().next().unwrap_or_default();
+    let place = |line: &str, words: &str| line.find(words).map(|at| line[..at].chars().count());
+    let column = place(heading, "  POD").map(|at| at + 2);
+    let mut answers = 0;
+    for line in table.lines() {
+        if let Some(at) = place(line, "would not run") {
+            answers += 1;
+            let listed = line.starts_with("    POD: would");
+            assert!(listed || Some(at) == column, "{line:?} in\n{shown}");
+        }
+    }
+    assert!(answers > 5, "{shown}");
+}
+
 #[test]
 fn what_explains_a_crowd_fits_into_the_terminal_and_tells_each_cause_once() {
     let (_folder, config, view) = crowd();
@@ -126,6 +144,9 @@ fn what_explains_a_crowd_fits_into_the_terminal_and_tells_each_cause_once() {
         "{wide}"
     );
     assert_eq!(on_terminal(60, &[&pod[..], &["-o", "wide"]].concat()), wide);
+    for columns in [120, 100, 80, 60, 40] {
+        in_their_columns(&on_terminal(columns, &pod));
+    }
 }
 
 #[test]
