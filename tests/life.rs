@@ -8,6 +8,8 @@ mod clocks;
 #[path = "life/cloud_init.rs"]
 mod cloud_init;
 mod common;
+#[path = "life/damaged.rs"]
+mod damaged;
 #[path = "life/devices.rs"]
 mod devices;
 #[path = "life/drift.rs"]

@@ -58,7 +58,7 @@ impl HostClocks {
 /// the question's way and half a second.
 pub fn ahead(sent: Time, theirs: Time, came: Time) -> Span {
     let ours = i64::midpoint(sent.0, came.0);
-    Span((theirs + HALF_SECOND).0 - ours)
+    Span((theirs + HALF_SECOND).0.saturating_sub(ours))
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::model::mark::Mark;
-use crate::pve::VmConfig;
 use crate::pve::perl::Fields;
+use crate::pve::{VmConfig, sound};
 
 use super::allow::Call;
 use super::intents::Intent;
@@ -197,16 +197,11 @@ impl Count {
 }
 
 impl Service {
-    /// All guests of the region. An answer that is no list is an error: it must not be taken for a region without any.
+    /// All guests of the region. An answer that cannot be read right is an error: it must not be taken for a region
+    /// without some.
     pub(super) async fn resources(&self, end: Instant) -> Result<Value, Ends> {
-        let resources = self.read(&["cluster", "resources"], &[], end).await?;
-        if resources.is_array() {
-            return Ok(resources);
-        }
-        Err(Reply::not_sent(
-            "cannot count the machines before the call: PVE's answer to GET /cluster/resources is no list; try again, and \
-             look at pveproxy's log if it stays so",
-        ))
+        let path = ["cluster", "resources"];
+        self.read_sound(&path, &[], end, sound::resources).await
     }
 
     /// One machine more with this mark stays within all limits.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::time::Span;
 use crate::pve::perl::Fields;
-use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig};
+use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig, sound};
 
 use super::allow::Call;
 use super::forward::Sent;
@@ -208,7 +208,8 @@ impl Service {
             ("since", &since),
             ("limit", &limit),
         ];
-        let tasks = self.read(&["nodes", host, "tasks"], &params, end).await?;
+        let path = ["nodes", host, "tasks"];
+        let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
         let tasks = owned::clone_tasks(&tasks);
         if let Some(task) = owned::others_clone(&tasks, &intent, &self.claimed(vmid)) {
             return Err(refuse(format!(
@@ -259,7 +260,9 @@ impl Service {
         }
         let (id, limit) = (vmid.to_string(), TASKS.to_string());
         let params = [("source", "active"), ("vmid", &*id), ("limit", &*limit)];
-        let tasks = Task::read_all(&self.read(&["nodes", host, "tasks"], &params, end).await?);
+        let path = ["nodes", host, "tasks"];
+        let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
+        let tasks = Task::read_all(&tasks);
         let under_way = tasks.iter().find(|task| {
             task.running && (task.upid.id() == id || Some(&task.upid) == removal.task.as_ref())
         });
@@ -305,7 +308,8 @@ impl Service {
             ("typefilter", "qmclone"),
             ("limit", &limit),
         ];
-        let tasks = self.read(&["nodes", host, "tasks"], &params, end).await?;
+        let path = ["nodes", host, "tasks"];
+        let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
         let tasks = owned::clone_tasks(&tasks);
         if let Some(task) = owned::clone_under_way(&tasks, intent, &self.claimed(vmid)) {
             return refuse(format!("VM {vmid}: clone task {task} is still under way"));

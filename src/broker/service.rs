@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::model::mark::Mark;
+use crate::pve::sound::{self, Unsound};
 use crate::pve::{Method, Outcome, Request, Upid, VmConfig};
 
 use super::allow::{self, Call, Needs, Raw};
@@ -313,7 +314,7 @@ impl Service {
             return;
         };
         if let Ok(body) = serde_json::from_slice::<Value>(body)
-            && body["data"].is_object()
+            && sound::config(&body["data"]).is_ok()
         {
             self.noticed(policy, vmid, &VmConfig::read(&body["data"]));
         }
@@ -362,7 +363,28 @@ impl Service {
     ) -> Result<VmConfig, Ends> {
         let id = vmid.to_string();
         let path = ["nodes", host, "qemu", &id, "config"];
-        Ok(VmConfig::read(&self.read(&path, &[], end).await?))
+        let data = self.read_sound(&path, &[], end, sound::config).await?;
+        Ok(VmConfig::read(&data))
+    }
+
+    /// The same for an answer by which it is decided whose a VM is or what is under way: one that cannot be read right
+    /// ends the call.
+    pub(super) async fn read_sound(
+        &self,
+        path: &[&str],
+        params: &[(&str, &str)],
+        end: Instant,
+        sound: fn(&Value) -> Result<(), Unsound>,
+    ) -> Result<Value, Ends> {
+        let data = self.read(path, params, end).await?;
+        sound(&data).map_err(|why| {
+            let path = crate::pve::path(path);
+            Reply::not_sent(&format!(
+                "cannot look before the call: PVE's answer to GET {path} cannot be used: {why}; try again, and look at \
+                 pveproxy's log if it stays so"
+            ))
+        })?;
+        Ok(data)
     }
 
     /// The VM in the path with its mark, read now, which is ours, and what is recorded of it.

@@ -59,6 +59,8 @@ mod on {
         AddressNotLookedUp,
         /// A machine is looked at as it was before its action ended.
         NoSettling,
+        /// What PVE answers is read however damaged it is, and a VM that its list leaves out is gone.
+        AnswersNotChecked,
     }
 
     /// Takes the bug away again when it is dropped.

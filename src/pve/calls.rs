@@ -10,6 +10,7 @@ use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
 use super::resources::{GuestPromise, Resources};
+use super::sound::{self, Unsound};
 use super::texts::Cause;
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
@@ -24,6 +25,8 @@ use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
 const LOG_PAGE: usize = 500;
+/// The end of the year 9999, in seconds: no clock shows more.
+const LAST_SECOND: i64 = 253_402_300_799;
 /// Pages of a task's log read at most: a full clone's progress is some hundred lines.
 const LOG_PAGES: usize = 8;
 /// Largest input for a guest command in bytes (qemu-server PVE/API2/Qemu/Agent.pm, `input-data`).
@@ -52,10 +55,15 @@ pub(super) fn request(
     }
 }
 
+/// Whether a host of PVE may be called so.
+pub(super) fn is_host(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !name.is_empty() && name.len() <= 63 && name.bytes().all(fine)
+}
+
 /// Host names come from PVE and go into paths: what is no host name is not sent.
 pub(super) fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if host.is_empty() || host.len() > 63 || !host.bytes().all(fine) {
+    if !is_host(host) {
         let message = format!("{host:?} is no name of a PVE host");
         return Err(CallError::new(Outcome::NotSent, message));
     }
@@ -69,6 +77,14 @@ pub(super) fn vm_path(host: &str, vmid: u32, rest: &[&str]) -> Result<String, Ca
     let mut segments = vec!["qemu", id.as_str()];
     segments.extend_from_slice(rest);
     host_path(host, &segments)
+}
+
+/// An answer that cannot be used is none.
+fn unsound(why: &str) -> CallError {
+    CallError::new(
+        Outcome::Unknown,
+        format!("PVE's answer cannot be used: {why}"),
+    )
 }
 
 /// A task's id where one must be: without it the call's outcome cannot be followed.
@@ -125,6 +141,25 @@ impl Client {
             .await
     }
 
+    /// The same for an answer that decides whose a VM is or what is done to it: one that cannot be read right is none, and
+    /// what it was asked for may be asked again.
+    async fn get_sound(
+        &self,
+        (call, path): (&'static str, String),
+        params: Params,
+        timeout: Duration,
+        sound: impl Fn(&Value) -> Result<(), Unsound>,
+    ) -> Result<Value, CallError> {
+        let request = request(call, Method::Get, path, params, timeout);
+        let named = request.clone();
+        let data = self.send(request).await?;
+        match sound(&data) {
+            Ok(()) => Ok(data),
+            Err(_) if planted!(AnswersNotChecked) => Ok(data),
+            Err(why) => Err(unsound(&why).about(&named)),
+        }
+    }
+
     pub(super) async fn task(
         &self,
         call: &'static str,
@@ -156,8 +191,9 @@ impl Client {
     /// `GET /cluster/status`: quorum and members.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, CallError> {
         let at = path(&["cluster", "status"]);
+        let asked = ("cluster_status", at);
         let data = self
-            .get("cluster_status", at, vec![], deadline::READ)
+            .get_sound(asked, vec![], deadline::READ, sound::cluster)
             .await?;
         Ok(ClusterStatus::read(&data))
     }
@@ -165,7 +201,10 @@ impl Client {
     /// `GET /cluster/resources`: hosts, guests and storages in one call.
     pub async fn resources(&self) -> Result<Resources, CallError> {
         let at = path(&["cluster", "resources"]);
-        let data = self.get("resources", at, vec![], deadline::READ).await?;
+        let asked = ("resources", at);
+        let data = self
+            .get_sound(asked, vec![], deadline::READ, sound::resources)
+            .await?;
         Ok(Resources::read(&data))
     }
 
@@ -185,6 +224,7 @@ impl Client {
             .get("host_time", at, vec![], deadline::READ_HOST)
             .await?;
         let seconds = Fields::of(&data).integer("time");
+        let seconds = seconds.filter(|seconds| (0..=LAST_SECOND).contains(seconds));
         Ok(seconds.map(|seconds| Time(seconds.saturating_mul(1_000))))
     }
 
@@ -315,8 +355,9 @@ impl Client {
         params: Vec<(String, String)>,
     ) -> Result<VmConfig, CallError> {
         let at = vm_path(host, vmid, &["config"])?;
+        let asked = ("vm_config", at);
         let data = self
-            .get("vm_config", at, params, deadline::READ_HOST)
+            .get_sound(asked, params, deadline::READ_HOST, sound::config)
             .await?;
         Ok(VmConfig::read(&data))
     }
@@ -324,8 +365,10 @@ impl Client {
     /// `GET …/qemu/{vmid}/status/current`.
     pub async fn vm_status(&self, host: &str, vmid: u32) -> Result<VmStatus, CallError> {
         let at = vm_path(host, vmid, &["status", "current"])?;
+        let asked = ("vm_status", at);
+        let sound = |data: &Value| sound::status(data, vmid);
         let data = self
-            .get("vm_status", at, vec![], deadline::READ_HOST)
+            .get_sound(asked, vec![], deadline::READ_HOST, sound)
             .await?;
         Ok(VmStatus::read(&data))
     }
@@ -471,8 +514,9 @@ impl Client {
             pair("vmid", vmid.to_string()),
             pair("limit", LOG_PAGE.to_string()),
         ];
+        let asked = ("active_tasks", at);
         let data = self
-            .get("active_tasks", at, params, deadline::READ_HOST)
+            .get_sound(asked, params, deadline::READ_HOST, sound::tasks)
             .await?;
         let mut tasks = Task::read_all(&data);
         tasks.retain(|task| task.running);

@@ -14,6 +14,7 @@ mod isos;
 mod pem;
 pub mod perl;
 mod resources;
+pub(crate) mod sound;
 mod tasks;
 pub mod texts;
 pub mod transport;

@@ -251,7 +251,7 @@ impl From<&HostResource> for region::Host {
             memory_used: host.memory_used,
             cpu_used_milli: host.cpu_used_milli(),
             maintenance: host.maintenance,
-            uptime: Span::seconds(host.uptime.max(0)),
+            uptime: Span(host.uptime.max(0).saturating_mul(1_000)),
             clock_ahead: None,
         }
     }

@@ -63,6 +63,11 @@ pub(crate) async fn all_calls() -> Vec<Request> {
             call if ["clone", "resize", "start", "shutdown", "stop", "destroy"].contains(&call) => {
                 json!(UPID)
             }
+            "cluster_status" => json!([{"type": "node", "name": "pve1"}]),
+            "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
+            "vm_config" => json!({"digest": "abc"}),
+            "vm_status" => json!({"status": "stopped"}),
+            "active_tasks" => json!([]),
             _ => Value::Null,
         })
     });
@@ -269,10 +274,9 @@ async fn resources_are_sorted_out_however_perl_spells_them() {
              "template": "0", "tags": "b;a", "maxcpu": 2, "maxmem": 5, "lock": "backup", "pool": "p"},
             {"type": "qemu", "node": "pve1", "vmid": 102, "status": "unknown"},
             {"type": "lxc", "node": "pve1", "vmid": 103, "status": "stopped"},
-            {"type": "qemu", "node": "pve1", "vmid": "x"},
             {"type": "storage", "node": "pve1", "storage": "ceph", "shared": 1,
              "status": "available", "maxdisk": 10, "disk": 4, "content": "images,rootdir"},
-            {"type": "sdn", "node": "pve1", "sdn": "z"}, null, 7
+            {"type": "sdn", "node": "pve1", "sdn": "z"}
         ]))
     });
     let resources = client.resources().await.expect("resources");
@@ -302,12 +306,16 @@ async fn quorum_is_read_and_a_single_host_has_it() {
             json!([{"type": "cluster", "name": "c", "quorate": "1"}, {"type": "node", "name": "pve1", "online": 1}]),
             true,
         ),
-        (json!([]), false),
-        (Value::Null, false),
     ] {
         let (client, _) = recorded(move |_| Ok(data.clone()));
         let status = client.cluster_status().await.expect("status");
         assert_eq!(status.quorate, quorate, "{status:?}");
+    }
+    for none in [json!([]), Value::Null] {
+        let (client, _) = recorded(move |_| Ok(none.clone()));
+        let error = client.cluster_status().await.expect_err("no answer");
+        assert_eq!(error.outcome, Outcome::Unknown);
+        assert!(error.to_string().contains("cannot be used"), "{error}");
     }
 }
 

@@ -125,8 +125,9 @@ impl ClusterStatus {
                 _ => {}
             }
         }
-        // An answer that names no host is no answer about quorum.
-        status.quorate &= !status.members.is_empty();
+        // An answer that names no host is no answer about quorum, nor is one that names hosts of no cluster.
+        let known = status.members.len() == 1 || status.name.is_some();
+        status.quorate &= known && !status.members.is_empty();
         status
     }
 }

@@ -42,6 +42,8 @@ struct Kept {
     /// Clones that it passed on, by VMID.
     intents: BTreeMap<u32, Intent>,
     refusals: Vec<Refusal>,
+    /// Changes of VMs that are not ours.
+    turned_away: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +94,11 @@ impl Broker {
     /// The clones that were refused for their pool's max, oldest first.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.kept().refusals.clone()
+    }
+
+    /// The changes that were refused for the VM is not ours, oldest first.
+    pub fn turned_away(&self) -> Vec<String> {
+        self.kept().turned_away.clone()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -249,6 +256,8 @@ async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> 
     let locked = vm.lock.as_deref() == Some("clone") || remains;
     let ours = own_mark(vm).is_some();
     if !locked && !ours && !planted!(MarkNotReRead) {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        broker.kept().turned_away.push(what);
         return refuse("VM carries no mark");
     }
     if removal && !ours && !remains && !planted!(MarkNotReRead) {

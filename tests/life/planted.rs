@@ -688,3 +688,11 @@ fn a_failed_machine_that_is_not_kept_is_found() {
         crate::keep_failed::after_a_failure,
     );
 }
+
+/// Whoever reads every answer takes a machine for gone that a damaged list has no row of.
+#[test]
+fn answers_that_nobody_checks_are_found() {
+    finds(Bug::AnswersNotChecked, "is not seen", async || {
+        crate::damaged::damaged_day(42, 200).await
+    });
+}

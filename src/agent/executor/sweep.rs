@@ -135,7 +135,13 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
             "a running clone may belong to this machine".to_owned(),
         ));
     }
-    match work.look().await? {
+    let mut look = work.look().await?;
+    if work.entry()?.was_ours() && matches!(look, Look::Foreign(_)) {
+        // Its mark is gone: one reading may have lost it on the way.
+        sleep(PAUSE).await;
+        look = work.look().await?;
+    }
+    match look {
         Look::Absent | Look::Foreign(_) => Ok(()),
         Look::Ours(_) | Look::Placeholder | Look::Going | Look::Changed(_) => {
             // The plan is from before that.
@@ -256,6 +262,16 @@ async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
                 || guest.name == target.machine
                 || range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid)))
     };
+    if !resources.guests.contains_key(&target.vmid) && !target.host.is_empty() {
+        // PVE leaves out of its list what the caller may not see any more.
+        let unlisted = client.vm_config(&target.host, target.vmid).await;
+        if unlisted.is_ok_and(|config| config.uuid.as_deref() == Some(&*node.system_uuid)) {
+            let vmid = target.vmid;
+            return Err(sweep.failure(format!(
+                "VM {vmid} has the node's UUID, though PVE does not list it; it is not gone"
+            )));
+        }
+    }
     for (vmid, guest) in resources
         .guests
         .iter()

@@ -25,6 +25,7 @@ use crate::pve::transport::{Transport, memory::Memory};
 use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::world::{World, WorldSpec};
 use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Pods, workload::Workload};
+mod damaged;
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

@@ -299,6 +299,14 @@ impl Work {
                 .patiently("reading the resources", || self.pve.resources())
                 .await?;
             let Some(guest) = resources.guests.get(&vmid) else {
+                if self.still_there().await? && !planted!(AnswersNotChecked) {
+                    let why = format!(
+                        "PVE's list has no row for VM {vmid}, and its host shows it with our mark"
+                    );
+                    self.note_outage(why);
+                    sleep(LONGEST_PAUSE).await;
+                    continue;
+                }
                 return Ok(Look::Absent);
             };
             if guest.kind != GuestKind::Qemu {
@@ -325,6 +333,19 @@ impl Work {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Whether the last host of a VM that was ours still shows it with our mark, though the list has no row for it: PVE leaves
+    /// out what the caller may not see any more.
+    async fn still_there(&self) -> Result<bool, Stop> {
+        let entry = self.entry()?;
+        if !entry.was_ours() {
+            return Ok(false);
+        }
+        let config = self.pve.vm_config(&entry.target.host, self.mark.vmid).await;
+        // Who does not answer shows nothing.
+        let seen = config.map(|config| mark::read(&config.description));
+        Ok(matches!(seen, Ok(Ownership::Marked(mark)) if *mark == self.mark))
     }
 
     /// What the region's watcher has read of the VM may not hold any more: it is read again with the next poll.

@@ -69,7 +69,8 @@ async fn answer(mut stream: UnixStream) -> String {
 #[tokio::test]
 async fn answers_that_nobody_reads_stop_who_asks_for_them() {
     let host = Host::new().await;
-    let large = json!([{"type": "node", "node": "pve1", "x": "x".repeat(12 << 20)}]);
+    let large =
+        json!([{"type": "node", "node": "pve1", "status": "online", "x": "x".repeat(12 << 20)}]);
     let resources = "GET /api2/json/cluster/resources ";
     host.on(resources, &[say(&large)]);
     let broker = host.broker();

@@ -88,7 +88,7 @@ async fn an_answer_without_a_list_is_no_empty_region() {
         let answer = json!({ "data": data });
         rig.world.answer("/cluster/resources", 200, &answer);
         let said = clones(&rig, 9020..9021).await;
-        assert!(said[0].contains("is no list"), "{data}: {said:?}");
+        assert!(said[0].contains("cannot be used"), "{data}: {said:?}");
         assert_eq!(rig.world.changes().len(), 0);
     }
 }

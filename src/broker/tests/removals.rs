@@ -88,7 +88,7 @@ async fn what_others_left_or_what_holds_more_than_the_lock_stays() {
         rig.refused(&destroy(&rig).await, key);
     }
     // Another lock, or none: a mark is asked for as ever.
-    for lock in [json!("backup"), json!("clone"), json!("")] {
+    for lock in [json!("backup"), json!("clone"), json!(null)] {
         let rig = interrupted().await;
         rig.world.set(9001, "lock", lock.clone());
         rig.refused(&destroy(&rig).await, &lock.to_string());

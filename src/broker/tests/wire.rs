@@ -196,13 +196,14 @@ impl Host {
             "GET /api2/json/version ",
             &[say(&json!({"version": "9.2.11"}))],
         );
-        host.on("GET /api2/json/cluster/resources ", &[say(&json!([]))]);
+        let bare = json!([{"type": "node", "node": "pve1", "status": "online"}]);
+        host.on("GET /api2/json/cluster/resources ", &[say(&bare)]);
         let hosts =
             ["pve1", "elsewhere", &here()].map(|name| json!({"type": "node", "name": name}));
         host.on("GET /api2/json/cluster/status ", &[say(&json!(hosts))]);
         let ours = json!({"description": mark(9001).line(), "digest": "d1", "name": "small-09001"});
         host.on("GET /api2/json/nodes/pve1/qemu/9001/config ", &[say(&ours)]);
-        let template = json!({"name": "debian-13", "template": 1});
+        let template = json!({"name": "debian-13", "template": 1, "digest": "d1"});
         host.on(
             "GET /api2/json/nodes/pve1/qemu/9000/config ",
             &[say(&template)],
@@ -468,7 +469,7 @@ sub handle { my ($class, $info, $params) = @_;
     die "VM is locked (backup)\n" if $info->{path} =~ m!/status/start$!;
     return [map { { type => 'node', name => $_ } } @ARGV, 'elsewhere', split(/\s/, `hostname -s`)] if $info->{path} eq '/cluster/status';
     return { version => '9.2.11' } if $info->{path} eq '/version';
-    return { %$params, description => $ENV{TEST_MARK} // '', ran => $info->{method} }; }
+    return { %$params, description => $ENV{TEST_MARK} // '', digest => 'd1', ran => $info->{method} }; }
 package PVE::Exception;
 sub new { return bless { code => 400, msg => "Parameter verification failed.\n", errors => { newid => 'taken' } }, shift; }
 1;
@@ -499,7 +500,7 @@ async fn reads_that_pveproxy_answers_do_not_hide_a_pvedaemon_that_is_down() {
     host.paths.fallback_after = Duration::from_millis(1);
     api_code(&host);
     let here = here();
-    let ours = json!({"description": mark(9001).line(), "name": "small-09001"});
+    let ours = json!({"description": mark(9001).line(), "digest": "d1", "name": "small-09001"});
     let at = format!("/api2/json/nodes/{here}/qemu/9001");
     host.on(&format!("GET {at}/config "), &[say(&ours)]);
     let down = [Act::Say("595 Connection refused", Value::Null)];

@@ -233,9 +233,11 @@ impl World {
     fn read(&self, path: &str) -> (u16, Value) {
         let vms = self.vms.lock().expect("held");
         if path == "/cluster/resources" {
+            let host = json!({"type": "node", "node": HOST, "status": "online"});
             let all: Vec<Value> = vms
                 .keys()
                 .map(|vmid| json!({"type": "qemu", "node": HOST, "vmid": vmid, "name": format!("small-{vmid:05}"), "maxcpu": 2, "maxmem": 2i64 << 30}))
+                .chain([host])
                 .collect();
             return (200, json!({ "data": all }));
         }

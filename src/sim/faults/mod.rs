@@ -6,6 +6,7 @@
 //! around all routers of one life of a client and stops the world at one call, so that a test can
 //! kill the client at every call there is.
 
+pub mod damage;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+
+use damage::Damager;
 
 /// Marks a call that is carried out after whoever made it has given up.
 pub const LATE: &str = "x-simulator-late";
@@ -76,6 +79,8 @@ pub struct FaultPlan {
     pub late: u16,
     /// How much later: least and most milliseconds.
     pub late_ms: [u64; 2],
+    /// Answers of PVE's that come damaged: texts for numbers, rows twice, values that cannot be ([`damage`]).
+    pub damaged: u16,
 }
 
 impl FaultPlan {
@@ -98,6 +103,7 @@ impl FaultPlan {
             eviction_busy_s: None,
             late: 5,
             late_ms: [60_000, 180_000],
+            damaged: 0,
         }
     }
 
@@ -126,6 +132,7 @@ impl FaultPlan {
             eviction_busy_s: None,
             late: 0,
             late_ms: [0, 0],
+            damaged: 0,
         }
     }
 }
@@ -143,6 +150,7 @@ enum Fate {
     Cut(Duration),
     Stalled(Duration),
     Late(Duration),
+    Damaged,
 }
 
 /// Bad luck for some calls alone, whatever the dice say.
@@ -170,6 +178,8 @@ struct Dice {
     rng: StdRng,
     dealt: u64,
     aim: Option<Aim>,
+    /// Damages answers; with dice of its own, so that it does not shift the luck of later calls.
+    damager: Damager,
 }
 
 impl Faults {
@@ -180,6 +190,7 @@ impl Faults {
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
             aim: None,
+            damager: Damager::new(seed ^ 0xda),
         };
         Faults {
             state: Arc::new(Mutex::new(dice)),
@@ -290,6 +301,7 @@ impl Dice {
             (plan.stalled, Fate::Stalled(life)),
             (plan.forbidden, Fate::Forbidden),
             (plan.late, Fate::Late(late)),
+            (plan.damaged, Fate::Damaged),
         ];
         let mut fate = Fate::Fine;
         for (rate, one) in fates {
@@ -330,6 +342,11 @@ async fn disturb(
         Fate::Broken => broken(),
         Fate::Error => error(style),
         Fate::Forbidden if style == Style::Pve => next.run(request).await,
+        Fate::Damaged if style == Style::Pve => {
+            let answer = next.run(request).await;
+            damage::of(answer, |data| faults.dice(|dice| dice.damager.damage(data))).await
+        }
+        Fate::Damaged => next.run(request).await,
         Fate::Forbidden => forbidden(),
         Fate::Late(after) => {
             let mut request = request;
