@@ -3,8 +3,26 @@
 //! A clone inherits its template's configuration but for what the first write sets anew
 //! ([`crate::agent::vm_config`]): what is wrong in the template is wrong in every machine.
 
+use std::sync::Arc;
+
 use crate::config::settings::Template;
 use crate::pve::VmConfig;
+
+/// Types of storages without linked clones, whatever the format of a volume (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`:
+/// `volume_has_feature`). Those of files clone any format: the clone is a qcow2 file on top of it.
+pub const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
+/// Types of storages that clone linked what `qm template` made a base image, and nothing else. btrfs takes other raw files
+/// as well; what plugins of others take nobody knows here.
+const OF_BASES: [&str; 8] = [
+    "dir",
+    "nfs",
+    "cifs",
+    "glusterfs",
+    "cephfs",
+    "lvmthin",
+    "zfspool",
+    "rbd",
+];
 
 /// What is wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +56,39 @@ pub fn obstacle(vmid: u32, config: &VmConfig, template: &Template) -> Option<Str
         .filter(|fault| fault.fatal)
         .map(|fault| fault.text)
         .next()
+}
+
+/// Why PVE makes no linked clone of the template `vmid`, and what helps: a disk of it is where none can be. `plugin` tells
+/// the type of a storage on the template's host; where it does not, nothing is said. Cloud-init drives and TPM states
+/// are copied in any case, images in CD drives only named (qemu-server `API2/Qemu.pm`, `clone_vm`).
+pub fn unlinkable(
+    vmid: u32,
+    config: &VmConfig,
+    plugin: impl Fn(&str) -> Option<Arc<str>>,
+) -> Option<String> {
+    if !config.template {
+        return None;
+    }
+    let disks = config.disks.iter();
+    let mut linked = disks.filter(|(key, disk)| !disk.cdrom && !key.starts_with("tpmstate"));
+    let copied = "clone = \"full\" in the template's table copies it";
+    let why = linked.find_map(|(key, disk)| {
+        let (storage, volume) = (&disk.storage, &disk.volume);
+        let kind = plugin(storage)?;
+        if WHOLE.contains(&&*kind) {
+            return Some(format!(
+                "its {key} is on {storage} ({kind}), which has no linked clones; {copied}"
+            ));
+        }
+        let base = volume.rsplit(['/', ':']).next()?.starts_with("base-");
+        let wrong = OF_BASES.contains(&&*kind) && !base;
+        wrong.then(|| {
+            format!(
+                "its {key} is {volume}, which is no base image, and PVE links no clone to it; qm template {vmid} --disk {key} makes it one, or {copied}"
+            )
+        })
+    });
+    why.map(|why| format!("VM {vmid}: {why}"))
 }
 
 /// Whether it can be cloned and its machines can be reached.
@@ -376,5 +427,46 @@ mod tests {
             ..Template::default()
         };
         assert_eq!((bare(&Template::default()), bare(&first)), (2, 0));
+    }
+
+    /// By `volume_has_feature` of PVE's storage plugins, which looks at the storage's type and the volume's name.
+    #[test]
+    fn where_pve_links_no_clone_is_known_by_storage_and_volume() {
+        let why = |kind: &str, volume: &str| {
+            let raw = json!({"template": 1, "digest": "d", "scsi0": format!("s:{volume},size=8G"),
+                "ide2": "s:vm-8000-cloudinit,media=cdrom", "tpmstate0": "s:vm-8000-disk-1,size=4M"});
+            unlinkable(8000, &VmConfig::read(&raw), |_| Some(kind.into()))
+        };
+        for (kind, volume) in [
+            ("lvmthin", "base-8000-disk-0"),
+            ("dir", "8000/base-8000-disk-0.raw"),
+            ("nfs", "8000/base-8000-disk-0.qcow2"),
+            ("rbd", "base-7000-disk-0/base-8000-disk-0"),
+            ("btrfs", "8000/vm-8000-disk-0.raw"),
+            ("somebodys", "thing"),
+        ] {
+            assert_eq!(why(kind, volume), None, "{kind} {volume}");
+        }
+        for (kind, volume, words) in [
+            (
+                "lvm",
+                "base-8000-disk-0",
+                "(lvm), which has no linked clones",
+            ),
+            (
+                "lvm",
+                "base-8000-disk-0.qcow2",
+                "(lvm), which has no linked clones",
+            ),
+            (
+                "iscsidirect",
+                "lun0",
+                "has no linked clones; clone = \"full\"",
+            ),
+            ("zfspool", "vm-8000-disk-0", "which is no base image"),
+        ] {
+            let said = why(kind, volume).unwrap_or_default();
+            assert!(said.contains(words), "{kind} {volume}: {said}");
+        }
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Templates<'a> {
                 let config = config(*vmid).filter(|config| config.template)?;
                 Some(TemplateCopy {
                     vmid: *vmid,
-                    fault: inspection::obstacle(*vmid, config, template).map(Into::into),
+                    fault: fault((*vmid, config), template, &guest.host, resources).map(Into::into),
                     host: guest.host.clone(),
                     shared: all_shared(config, &guest.host, resources)
                         && target_shared(template, &guest.host, resources),
@@ -57,6 +57,22 @@ impl<'a> Templates<'a> {
         }
         found
     }
+}
+
+/// Why no machine is made of a copy of a template: it, or PVE, would make none that works.
+fn fault(
+    (vmid, config): (u32, &VmConfig),
+    template: &Template,
+    host: &str,
+    resources: &Resources,
+) -> Option<String> {
+    let plugin = |storage: &str| {
+        let storage = resources.storages.get(host)?.get(storage)?;
+        Some(storage.plugin.clone())
+    };
+    let unlinkable = || inspection::unlinkable(vmid, config, plugin);
+    inspection::obstacle(vmid, config, template)
+        .or_else(|| unlinkable().filter(|_| !template.full_clone))
 }
 
 fn is(vmid: u32, guest: &GuestResource, template: &Template) -> bool {

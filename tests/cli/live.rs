@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid};
-use pve_autoscaler::sim::pve::{AclSpec, PveSpec};
+use pve_autoscaler::sim::pve::{AclSpec, PveSpec, StorageKind};
 use serde_json::Value;
 
 use super::simulators::{Process, Simulators};
@@ -119,6 +119,22 @@ fn check_live_says_what_is_wrong_with_templates() {
     assert_eq!(code, Some(1), "{said}");
     let mute = "WRONG: template debian: VM 9000 has no guest agent enabled, and its machines are joined through it; qm set 9000 --agent";
     assert!(said.contains(mute), "{said}");
+}
+
+/// Where a linked clone is not possible PVE says so only when it is asked for one.
+#[test]
+fn check_live_says_that_a_storage_has_no_linked_clones() {
+    let mut spec = PveSpec::default();
+    let storage = spec.storages.iter_mut().find(|one| one.name == "shared");
+    storage.expect("the template's storage").kind = StorageKind::Lvm;
+    let (code, said) = check(&spec, TEMPLATE, "9100-9120");
+    assert_eq!(code, Some(1), "{said}");
+    let whole = "WRONG: template debian: VM 9000: its scsi0 is on shared (lvm), which has no linked clones; \
+                 clone = \"full\" in the template's table copies it";
+    assert!(said.contains(whole), "{said}");
+    let full = "[template.debian]\nclone = \"full\"";
+    let (_, said) = check_changed(&spec, TEMPLATE, "9100-9120", &[("[template.debian]", full)]);
+    assert!(!said.contains("linked"), "{said}");
 }
 
 #[test]

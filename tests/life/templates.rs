@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::pve::AdminAct;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec, StorageKind};
 use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -61,4 +63,33 @@ fn no_machine_is_made_of_a_template_without_an_agent_until_it_has_one() {
         tokio::join!(scene.live(None, 0, fill(1), time), person);
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
+}
+
+/// PVE links no clone to a disk on thick LVM: it is not asked for one, and it is said why; a full one it makes.
+#[test]
+fn no_linked_clone_is_asked_for_where_there_can_be_none() {
+    let full = HASTY.replace("vmid = 9000", "vmid = 9000\nclone = \"full\"");
+    assert_ne!(full, HASTY);
+    for (config, machines) in [(HASTY, 0), (&*full, 1)] {
+        simulate(async {
+            let mut pve = PveSpec::default();
+            let storage = pve.storages.iter_mut().find(|one| one.name == "shared");
+            storage.expect("the template's storage").kind = StorageKind::Lvm;
+            let scene = Scene::of(WorldSpec {
+                seed: 5,
+                pve,
+                kube: KubeSpec::default(),
+                guests: GuestSpec::default(),
+                config: config.to_owned(),
+            });
+            let time = Duration::from_mins(4);
+            scene.live(None, 0, fill(1), time).await;
+            let asked = scene.world.pve.requests().into_iter();
+            let asked = asked.filter(|seen| seen.path.ends_with("/clone")).count();
+            assert_eq!((asked, made(&scene).len()), (machines, machines));
+            let said = said(&scene);
+            let why = "no machine is made of the template: VM 9000: its scsi0 is on shared (lvm), which has no linked clones";
+            assert_eq!(said.contains(why), machines == 0, "{said}");
+        });
+    }
 }

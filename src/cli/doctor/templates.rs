@@ -10,9 +10,6 @@ use crate::config::settings::Template;
 use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 
-/// Storages without linked clones (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`: `volume_has_feature`).
-pub(in crate::cli) const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
-
 /// The templates of a region.
 pub(super) fn of<'a>(
     region: &'a str,
@@ -164,16 +161,15 @@ fn judge_cloning(
                 ))
                 .mend(format!("qm set {vmid} --{key} none,media=cdrom takes it out"));
         }
-        let whole =
-            WHOLE.contains(&&*storage.plugin) && disk.volume.rsplit('.').next() != Some("qcow2");
-        if !template.full_clone && config.template && whole && !disk.cdrom {
-            findings
-                .wrong(format!(
-                    "{about}: its {key} is on {} ({}), which has no linked clones",
-                    disk.storage, storage.plugin
-                ))
-                .mend("clone = \"full\" in the template's table copies it");
-        }
+    }
+    let plugin = |storage: &str| Some(storages?.get(storage)?.plugin.clone());
+    let unlinkable = inspection::unlinkable(vmid, config, plugin);
+    if let Some(why) = unlinkable.filter(|_| !template.full_clone) {
+        // What to do stands behind it.
+        let (what, mend) = why.split_once("; ").unwrap_or((&why, ""));
+        findings
+            .wrong(format!("template {name}: {what}"))
+            .mend(mend);
     }
 }
 

@@ -183,7 +183,12 @@ impl World {
                     .rsplit(['/', ':'])
                     .next()
                     .is_some_and(|name| name.starts_with("base-"));
-                if !base {
+                let storage = drive.file.split(':').next().unwrap_or_default();
+                let mut storages = self.spec.storages.iter();
+                // LVMPlugin.pm has no feature `clone`, whatever the format.
+                let thick =
+                    storages.any(|spec| spec.name == storage && spec.kind == StorageKind::Lvm);
+                if !base || thick {
                     return Err(format!(
                         "Linked clone feature is not supported for '{}' ({key})",
                         drive.file
@@ -454,7 +459,7 @@ async fn copy_bytes(worker: &Worker, plan: &Plan, storage: &str, id: &str, bytes
     pve.world(|world, _| {
         let kind = world.storages.get(storage).map_or(StorageKind::Dir, |storage| storage.kind);
         if available < bytes {
-            let format = if kind == StorageKind::LvmThin { "raw" } else { "qcow2" };
+            let format = if kind.is_block() { "raw" } else { "qcow2" };
             return Err(format!(
                 "copy failed: command '/usr/bin/qemu-img convert -p -n -O {format} {id}' failed: exit code 1"
             ));

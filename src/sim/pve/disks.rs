@@ -296,16 +296,9 @@ impl World {
             vmid: new.vmid,
             size: new.size,
             used: new.used,
-            format: if kind == StorageKind::LvmThin {
-                "raw"
-            } else {
-                "qcow2"
-            },
+            format: if kind.is_block() { "raw" } else { "qcow2" },
             // Thin volumes do not show whose snapshot they are.
-            parent: new
-                .parent
-                .filter(|_| kind != StorageKind::LvmThin)
-                .map(str::to_owned),
+            parent: new.parent.filter(|_| !kind.is_block()).map(str::to_owned),
             ctime: new.ctime,
         };
         self.volumes.insert((place, id.clone()), volume);
@@ -321,7 +314,7 @@ impl World {
         let NewVolume { storage, vmid, .. } = *new;
         let stem = if new.base { "base" } else { "vm" };
         let file = |name: &str| match (kind, new.parent) {
-            (StorageKind::LvmThin, _) => format!("{storage}:{name}"),
+            (StorageKind::LvmThin | StorageKind::Lvm, _) => format!("{storage}:{name}"),
             (_, Some(parent)) => {
                 let base = parent.split_once(':').map_or(parent, |(_, base)| base);
                 format!("{storage}:{base}/{vmid}/{name}.qcow2")

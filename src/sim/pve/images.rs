@@ -34,7 +34,7 @@ impl Pve {
             world.usable(&storage, &asked.node)?;
             let spec = world.storages.get(&storage);
             let kind = spec.map_or(StorageKind::Dir, |spec| spec.kind);
-            if kind == StorageKind::LvmThin {
+            if kind.is_block() {
                 return Err(format!(
                     "can't upload to storage type '{}', not a file based storage!",
                     kind.as_str()
@@ -146,7 +146,7 @@ impl World {
         match kind {
             StorageKind::Dir => Some("/var/lib/vz".to_owned()),
             StorageKind::Nfs => Some(format!("/mnt/pve/{name}")),
-            StorageKind::LvmThin => None,
+            StorageKind::LvmThin | StorageKind::Lvm => None,
         }
     }
 }

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::disks::Drive;
 use super::facts::IsoFacts;
-use super::spec::StorageKind;
 use super::tasks::{Outcome, Worker};
 use super::wire::{Fault, Given, Params};
 use super::world::{Vm, World};
@@ -93,7 +92,7 @@ impl Pve {
         self.world(|world, _| {
             world.usable(&storage, &asked.node)?;
             let spec = world.storages.get(&storage);
-            if spec.is_none_or(|spec| spec.kind == StorageKind::LvmThin) {
+            if spec.is_none_or(|spec| spec.kind.is_block()) {
                 return Err(
                     "can't upload to storage type 'lvmthin', not a file based storage!".to_owned(),
                 );

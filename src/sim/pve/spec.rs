@@ -86,15 +86,23 @@ pub enum StorageKind {
     Nfs,
     /// Thin logical volumes (raw).
     LvmThin,
+    /// Logical volumes (raw), which no clone is linked to.
+    Lvm,
 }
 
 impl StorageKind {
+    /// Whether its volumes are block devices, without files or formats.
+    pub fn is_block(self) -> bool {
+        matches!(self, StorageKind::LvmThin | StorageKind::Lvm)
+    }
+
     /// PVE's name of the type.
     pub fn as_str(self) -> &'static str {
         match self {
             StorageKind::Dir => "dir",
             StorageKind::Nfs => "nfs",
             StorageKind::LvmThin => "lvmthin",
+            StorageKind::Lvm => "lvm",
         }
     }
 }
