@@ -311,6 +311,52 @@ async fn what_only_root_in_person_may() {
     );
 }
 
+/// Without separated privileges root's token passes every check of rights, and is not root all the same.
+#[tokio::test(start_paused = true)]
+async fn roots_token_has_roots_rights_and_is_not_root() {
+    let mut spec = PveSpec::default();
+    for (name, privsep) in [("root@pam!whole", false), ("root@pam!none", true)] {
+        spec.tokens.push(TokenSpec {
+            id: name.to_owned(),
+            secret: "secret".to_owned(),
+            privsep,
+            acl: Vec::new(),
+        });
+    }
+    let bench = Bench::with(spec);
+    let outside = bench.pve.router();
+    let whole = [("authorization", "PVEAPIToken=root@pam!whole=secret")];
+    let none = [("authorization", "PVEAPIToken=root@pam!none=secret")];
+    let status = async |method: Method, path: &str, form: &str, token: &[(&str, &str)]| {
+        send(&outside, method, path, form, token).await.status
+    };
+    for (token, wanted) in [(&whole, 200), (&none, 403)] {
+        let read = status(Method::GET, CONFIG, "", token).await;
+        let changed = status(Method::PUT, CONFIG, "cores=2", token).await;
+        assert_eq!((read, changed), (wanted, wanted), "{token:?}");
+    }
+    let held = |permissions: &serde_json::Value| {
+        let held = permissions["data"]["/"]
+            .as_object()
+            .map(serde_json::Map::len);
+        held.unwrap_or_default()
+    };
+    let of_root = bench
+        .call(Method::GET, "/access/permissions", "")
+        .await
+        .body;
+    let of_whole = send(&outside, Method::GET, "/access/permissions", "", &whole).await;
+    assert!(held(&of_root) > 20, "{of_root}");
+    assert_eq!(held(&of_whole.body), held(&of_root));
+    send(&outside, Method::PUT, CONFIG, "affinity=0-1", &whole)
+        .await
+        .refused(500, "only root can set 'affinity' config");
+    let path = "/nodes/pve1/qemu/100/status/stop";
+    let skip = send(&outside, Method::POST, path, "skiplock=1", &whole).await;
+    let words = &skip.body["errors"]["skiplock"];
+    assert_eq!(*words, json!("Only root may use this option."));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pools_token_sees_its_pool_and_nothing_else() {
     let pool = |path: &str, privileges: &[&str]| AclSpec {
