@@ -4,7 +4,7 @@
 //! edited. So the journal keeps what we wrote last ([`Written`]). A key that the file does not name is left as it is.
 //! Source: `qemu-server` `PVE/QemuServer.pm`, `vmconfig_hotplug_pending` (`$fast_plug_option`, `cpuunits`, `cpulimit`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,9 +38,16 @@ pub struct Written {
     /// By key the value that PVE takes for wrong or makes another of, and how that was seen: it is not written again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<String, (String, FailedWrite)>,
+    /// What the VM had for these when that was seen: somebody who changes it since may have mended what was wrong. Absent
+    /// where an older program wrote this.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given_up_at: BTreeMap<String, BTreeSet<String>>,
     /// Why the last try failed for another reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedWrite>,
+    /// By key the values that were to be written then; empty where that was not known yet.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_for: BTreeMap<String, String>,
 }
 
 impl Written {
@@ -59,11 +66,38 @@ impl Written {
         }
     }
 
-    /// What came of writing just this value before, if it is not written again.
+    /// What came of writing just this value before, if it is not written again: while the file says it, and the VM has
+    /// what it had then.
     pub fn given_up(&self, change: &Change) -> Option<&FailedWrite> {
         let given_up = self.given_up.get(change.key);
         let same = given_up.filter(|(wanted, _)| *wanted == change.wanted);
-        same.map(|(_, failed)| failed)
+        let at = self.given_up_at.get(change.key);
+        let unchanged = at.is_none_or(|at| at.contains(&change.is));
+        same.filter(|_| unchanged).map(|(_, failed)| failed)
+    }
+
+    /// This value is not written again while the VM has what it has now.
+    pub fn give_up(&mut self, change: &Change, failed: FailedWrite) {
+        let new = (change.wanted.clone(), failed);
+        let old = self.given_up.insert(change.key.to_owned(), new);
+        let at = self.given_up_at.entry(change.key.to_owned()).or_default();
+        if old.is_none_or(|(wanted, _)| wanted != change.wanted) {
+            at.clear();
+        }
+        at.insert(change.is.clone());
+    }
+
+    /// It was written.
+    pub fn done(&mut self, key: &str) {
+        self.given_up.remove(key);
+        self.given_up_at.remove(key);
+    }
+
+    /// Why writing this value failed last, if it was to be written then.
+    fn failed(&self, change: &Change) -> Option<&FailedWrite> {
+        let meant = |key: &str| self.failed_for.get(key) == Some(&change.wanted);
+        let all = self.failed_for.is_empty();
+        self.failed.as_ref().filter(|_| all || meant(change.key))
     }
 }
 
@@ -185,7 +219,8 @@ pub fn compare(
 }
 
 fn difference(change: Change, written: &Written) -> Difference {
-    let failed = written.given_up(&change).or(written.failed.as_ref());
+    let failed = written.given_up(&change);
+    let failed = failed.or_else(|| written.failed(&change));
     Difference {
         failed: failed.cloned(),
         key: change.key.into(),

@@ -27,9 +27,8 @@ pub struct Difference {
     pub failed: Option<FailedWrite>,
 }
 
-/// A value that could not be written.
+/// A value that could not be written. It stands in the journal: what a newer version knows of it besides is passed over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct FailedWrite {
     /// What came back.
     pub why: ForeignText,

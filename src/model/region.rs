@@ -339,9 +339,8 @@ impl Step {
     ];
 }
 
-/// Why a machine failed.
+/// Why a machine failed. It stands in the journal: what a newer version knows of it besides is passed over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Failure {
     /// In which step.
     pub step: Step,

@@ -29,7 +29,9 @@ const MOST_WRITES: u32 = 12;
 pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
     let work = up::open(tools, entry, Step::Done)?;
     let limit = work.tools.settings.deadlines.configure;
-    let done = match timeout(limit.to_std(), Box::pin(changed(&work))).await {
+    let mut meant = BTreeMap::new();
+    let changed = Box::pin(changed(&work, &mut meant));
+    let done = match timeout(limit.to_std(), changed).await {
         Ok(done) => done,
         Err(_) => Err(Stop::Transient(format!("not done within {limit}"))),
     };
@@ -41,12 +43,17 @@ pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
         at: failure.at,
         for_good: false,
     });
-    work.record(|entry| entry.written.failed = failed)
-        .map_err(|stop| work.failure(Step::Done, stop))?;
+    let meant = failed.as_ref().map(|_| meant).unwrap_or_default();
+    work.record(|entry| {
+        entry.written.failed = failed;
+        entry.written.failed_for = meant;
+    })
+    .map_err(|stop| work.failure(Step::Done, stop))?;
     failure
 }
 
-async fn changed(work: &Work) -> Result<(), Stop> {
+/// `meant`: the values that are to be written, by key, as far as that is known yet.
+async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<(), Stop> {
     let settings = &work.tools.settings;
     let mut asked: Vec<Change> = Vec::new();
     // Values that PVE refuses without naming one: each is tried alone then, so that one keeps no other back.
@@ -59,6 +66,9 @@ async fn changed(work: &Work) -> Result<(), Stop> {
         ended(work, &std::mem::take(&mut asked), &changes)?;
         let written = work.entry()?.written;
         let open = changes.iter().filter(|one| written.given_up(one).is_none());
+        let values = open.clone();
+        let values = values.map(|one| (one.key.to_owned(), one.wanted.clone()));
+        *meant = values.collect();
         let open = open.filter(|one| !refused.contains_key(one.key)).cloned();
         let open: Vec<Change> = open.take(if apart { 1 } else { usize::MAX }).collect();
         if open.is_empty() {
@@ -164,20 +174,28 @@ fn give_up(work: &Work, change: &Change, why: String) -> Result<(), Stop> {
         at: work.tools.clock.now(),
         for_good: true,
     };
-    let failed = (change.wanted.clone(), failed);
-    work.record(|entry| {
-        entry.written.given_up.insert(change.key.to_owned(), failed);
-    })
+    work.record(|entry| entry.written.give_up(change, failed))
 }
 
 /// What is written and not in force needs no other write.
 fn pending(work: &Work, in_force: Vec<Change>, left: &[Change]) -> Result<(), Stop> {
     let written = work.entry()?.written;
     for change in in_force {
-        let known = left.iter().any(|other| other.key == change.key);
-        if !known && written.given_up(&change).is_none() {
-            let why = "it is written, and waits for the VM's next start";
-            give_up(work, &change, why.to_owned())?;
+        if written.given_up(&change).is_some() {
+            continue;
+        }
+        let mut left = left.iter().filter(|other| other.key == change.key);
+        match left.next() {
+            None => {
+                let why = "it is written, and waits for the VM's next start";
+                give_up(work, &change, why.to_owned())?;
+            }
+            // What the VM has from its next start on is not what it has: neither is reason for another try.
+            Some(other) => {
+                if let Some(failed) = written.given_up(other).cloned() {
+                    work.record(|entry| entry.written.give_up(&change, failed))?;
+                }
+            }
         }
     }
     Ok(())
@@ -192,14 +210,14 @@ fn ended(work: &Work, asked: &[Change], left: &[Change]) -> Result<(), Stop> {
         let still = left.find(|one| one.key == change.key && one.wanted == change.wanted);
         if let Some(still) = still {
             let why = format!("PVE made {:?} of it", still.is);
-            give_up(work, change, why)?;
+            give_up(work, still, why)?;
             continue;
         }
         tracing::info!(machine = %work.machine, key = change.key, was = %change.is, is = %change.wanted,
             "updated in place");
         work.record(|entry| {
             let written: &mut Written = &mut entry.written;
-            written.given_up.remove(change.key);
+            written.done(change.key);
             match (change.key, pool) {
                 ("tags", Some(pool)) => written.tags = vm_config::tags(pool),
                 (in_place::DESCRIPTION, _) => {

@@ -180,6 +180,76 @@ fn the_mark_stays_below_the_notes() {
     assert_eq!(value, mark().describe("of the bank"));
 }
 
+/// A person who changes the value in PVE may have mended what was wrong: it is tried again, once.
+#[test]
+fn a_value_that_was_given_up_is_tried_again_when_somebody_changed_it_in_pve() {
+    let failed = FailedWrite {
+        why: "400 Parameter verification failed".into(),
+        at: Time(0),
+        for_good: true,
+    };
+    let change = |is: &str, wanted: &str| Change {
+        key: "cpuunits",
+        is: is.into(),
+        wanted: wanted.into(),
+    };
+    let mut written = written();
+    written.give_up(&change("150", "300"), failed.clone());
+    assert_eq!(written.given_up(&change("150", "300")), Some(&failed));
+    assert_eq!(written.given_up(&change("100", "300")), None);
+    written.give_up(&change("100", "300"), failed.clone());
+    for is in ["100", "150"] {
+        let known = written.given_up(&change(is, "300"));
+        assert!(known.is_some(), "{is}: never in a loop");
+    }
+    written.give_up(&change("100", "400"), failed.clone());
+    assert_eq!(written.given_up(&change("150", "400")), None);
+    // An older program kept no more than the file's value.
+    written.given_up_at.clear();
+    assert!(written.given_up(&change("7", "400")).is_some());
+    written.done("cpuunits");
+    assert_eq!(written.given_up(&change("100", "400")), None);
+}
+
+/// What failed was the try to write some values: others that differ since were not tried.
+#[test]
+fn a_failure_is_told_of_the_values_that_were_to_be_written() {
+    let failed = FailedWrite {
+        why: "got timeout".into(),
+        at: Time(0),
+        for_good: false,
+    };
+    let change = |key: &'static str, wanted: &str| Change {
+        key,
+        is: "1".into(),
+        wanted: wanted.into(),
+    };
+    let mut written = Written {
+        failed: Some(failed.clone()),
+        failed_for: [("cpuunits".to_owned(), "300".to_owned())].into(),
+        ..written()
+    };
+    let told = |written: &Written, key, wanted| difference(change(key, wanted), written).failed;
+    assert_eq!(told(&written, "cpuunits", "300"), Some(failed.clone()));
+    assert_eq!(told(&written, "cpuunits", "400"), None);
+    assert_eq!(told(&written, "cpulimit", "300"), None);
+    // Before it was known which.
+    written.failed_for.clear();
+    assert_eq!(told(&written, "cpulimit", "300"), Some(failed));
+}
+
+/// After a step back to this version its journal is read, whatever a newer one wrote besides.
+#[test]
+fn records_of_a_newer_version_are_read() {
+    let failed = json!({"why": "x", "at": Time(0), "for_good": true, "newer": 1});
+    let written = json!({"failed": failed, "given_up": {"tags": ["a", failed]}, "newer": []});
+    let read: Written = serde_json::from_value(written).expect("it is read");
+    assert!(read.failed.is_some_and(|failed| failed.for_good));
+    let failure = json!({"step": "clone", "message": "x", "at": Time(0), "newer": {}});
+    let read: Result<crate::model::region::Failure, _> = serde_json::from_value(failure);
+    assert!(read.is_ok(), "{read:?}");
+}
+
 #[test]
 fn a_value_that_was_given_up_is_told_until_the_file_has_another() {
     let failed = |for_good| FailedWrite {
