@@ -139,8 +139,13 @@ fn add_tenant(report: &mut Report) {
         let world = tenant::hostile(pods, terms);
         let measured = measure(|| world.decide());
         let without = tenant::others_without(&measured.value);
-        let row = row_of("tenant", format!("{pods} pods of {terms} terms"), &world, &measured)
-            .field("others_unplaced", without);
+        let row = row_of(
+            "tenant",
+            format!("{pods} pods of {terms} terms"),
+            &world,
+            &measured,
+        )
+        .field("others_unplaced", without);
         report.add(row.exactly("others_unplaced", 0).at_most("seconds", 1.0));
     }
 }

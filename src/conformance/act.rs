@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::brain::check;
 use crate::brain::LowerBound;
+use crate::brain::check;
 use crate::brain::inspect::{self, Drain, Share};
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;

@@ -77,7 +77,11 @@ impl fmt::Display for Growth {
             1 => "one machine".to_owned(),
             many => format!("{many} machines"),
         };
-        write!(f, "New: {machines} at {} an hour.", words::price(self.price))
+        write!(
+            f,
+            "New: {machines} at {} an hour.",
+            words::price(self.price)
+        )
     }
 }
 

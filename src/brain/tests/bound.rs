@@ -343,13 +343,7 @@ fn machines_for_the_min_count_too() {
     let (growth, least) = growth(&lab).expect("machines");
     assert_eq!((growth.nodes, least.nodes), (5, 5));
     let fewer = lab.edit_pool("q", |pool| pool.min = 8);
-    assert_eq!(
-        super::bound::growth(&fewer)
-            .expect("machines")
-            .1
-            .nodes,
-        8
-    );
+    assert_eq!(super::bound::growth(&fewer).expect("machines").1.nodes, 8);
 }
 
 #[test]

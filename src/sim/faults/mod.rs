@@ -346,7 +346,6 @@ async fn disturb(
             let answer = next.run(request).await;
             damage::of(answer, |data| faults.dice(|dice| dice.damager.damage(data))).await
         }
-        Fate::Damaged => next.run(request).await,
         Fate::Forbidden => forbidden(),
         Fate::Late(after) => {
             let mut request = request;
@@ -360,7 +359,8 @@ async fn disturb(
             });
             std::future::pending().await
         }
-        Fate::Fine => next.run(request).await,
+        // Kubernetes' answers are never damaged.
+        Fate::Fine | Fate::Damaged => next.run(request).await,
         Fate::Lost => {
             let _ = next.run(request).await;
             broken()
