@@ -74,7 +74,7 @@ impl World {
         decide(&self.snapshot, &self.policy, &self.memory, NOW)
     }
 
-    /// What no plan can do without that serves the pods that `decision` serves.
+    /// The lower bound of a decision on this world: machines and price that any plan for the same pods needs.
     pub(crate) fn lower_bound(&self, decision: &Decision) -> LowerBound {
         lower_bound(Asked {
             snapshot: &self.snapshot,

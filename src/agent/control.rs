@@ -181,7 +181,8 @@ pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError
     told(socket, command).await.map(|told| told.value)
 }
 
-/// What stands in the place of a socket; to connect to that says that nobody listens, and no more.
+/// Why a path can be no control socket: a directory or a file is there. Connecting to one fails with `Connection refused`,
+/// which tells nobody what is wrong.
 fn no_socket(path: &Path) -> Option<&'static str> {
     use std::os::unix::fs::FileTypeExt as _;
     let kind = std::fs::metadata(path).ok()?.file_type();

@@ -65,7 +65,7 @@ fn set(value: &Value) -> Value {
     }
 }
 
-/// What the file says of a build, without what it would be anyway.
+/// The settings of a template's build that differ from the defaults: a key that a newer program brings changes no hash.
 fn build(build: &Build) -> Value {
     let [mut said, usual] = [build.contents(), Build::default()]
         .map(|build| serde_json::to_value(build).unwrap_or_default());

@@ -88,7 +88,7 @@ pub(super) struct Outcome {
     pub(super) actions: Vec<Action>,
     /// Actions that the checker refuses, and why.
     pub(super) refused: Vec<String>,
-    /// What no plan can do without that serves the pods of the last decision.
+    /// The lower bound of the last decision.
     pub(super) lower_bound: LowerBound,
     pub(super) drain: Option<Drain>,
     pub(super) utilization: Option<Result<Share, String>>,

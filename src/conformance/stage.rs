@@ -337,7 +337,7 @@ impl Stage {
         })
     }
 
-    /// Decides, and remembers what the decision remembers. Says too what no plan for the same pods can do without.
+    /// Decides, and remembers what the decision remembers. Gives the lower bound of the decision too.
     pub(super) fn decide(&mut self) -> (Decision, LowerBound) {
         let decision = crate::brain::decide(&self.snapshot, &self.policy, &self.memory, self.now);
         let bound = crate::brain::lower_bound(Asked {

@@ -147,6 +147,11 @@ pub struct StorageResource {
 }
 
 impl Resources {
+    /// Whether PVE shows this host online.
+    pub fn is_online(&self, host: &str) -> bool {
+        self.hosts.get(host).is_some_and(|host| host.online)
+    }
+
     pub(super) fn read(data: &Value) -> Resources {
         let mut resources = Resources::default();
         for entry in data.as_array().into_iter().flatten() {

@@ -125,15 +125,13 @@ pub(crate) fn tasks(data: &Value) -> Result<(), Unsound> {
         if upid.is_none_or(|upid| upid.parse::<Upid>().is_err()) {
             return Err(odd(row, "upid"));
         }
-        if row
-            .get("endtime")
-            .is_some_and(|end| !end.is_null() && !is_time(end))
-        {
+        let end = row.get("endtime").filter(|end| !end.is_null());
+        if end.is_some_and(|end| !is_time(end)) {
             return Err(odd(row, "endtime"));
         }
         let text = row.get("status").filter(|status| !status.is_null());
-        // The last word of a task that failed is any text.
-        let steers = |text: &str| text.chars().any(char::is_control);
+        // The last word of a task that has ended is any text. Of one that may run it decides whether it does.
+        let steers = |text: &str| end.is_none() && text.chars().any(char::is_control);
         if text.is_some_and(|status| status.as_str().is_none_or(steers)) {
             return Err(odd(row, "status"));
         }
@@ -330,6 +328,9 @@ mod tests {
         let good = json!([{"upid": upid, "status": "RUNNING"}, {"upid": upid, "endtime": 5, "status": "OK"}]);
         assert_eq!(tasks(&good), Ok(()));
         assert_eq!(tasks(&json!([])), Ok(()));
+        let failed =
+            json!([{"upid": upid, "endtime": 5, "status": "copy failed:\t\u{1b}[31mno space"}]);
+        assert_eq!(tasks(&failed), Ok(()));
         for (key, value) in [
             ("upid", Value::Null),
             ("upid", json!("x")),

@@ -3,6 +3,8 @@
 use std::fs::OpenOptions;
 use std::process::{Output, Stdio};
 
+use tempfile::TempDir;
+
 use super::terminal::on_terminal;
 use super::{POOL, VIEW, file, program, text};
 
@@ -187,13 +189,19 @@ fn files_that_are_none_are_told_by_what_they_are() {
     }
 }
 
-#[test]
-fn nobody_who_reads_is_no_crash() {
+/// A configuration file and a snapshot in a folder that lives as long as the first value.
+fn config_and_view() -> (TempDir, String, String) {
     let (folder, config) = file(POOL);
     let view = folder.path().join("view.json");
     std::fs::write(&view, VIEW).expect("written");
-    let (config, view) = (config.to_string_lossy(), view.to_string_lossy());
-    let seen = ["--config", &*config, "--snapshot", &*view];
+    let [config, view] = [config, view].map(|path| path.to_string_lossy().into_owned());
+    (folder, config, view)
+}
+
+#[test]
+fn nobody_who_reads_is_no_crash() {
+    let (_folder, config, view) = config_and_view();
+    let seen = ["--config", &config, "--snapshot", &view];
     for asked in [
         [&["plan"][..], &seen].concat(),
         [&["explain", "pod", "shop/db-0"][..], &seen].concat(),
@@ -246,16 +254,13 @@ fn nobody_who_reads_is_no_crash() {
 /// A terminal of twenty columns folds by itself; nothing is lost, and nothing crashes.
 #[test]
 fn a_terminal_without_room_gets_everything() {
-    let (folder, config) = file(POOL);
-    let view = folder.path().join("view.json");
-    std::fs::write(&view, VIEW).expect("written");
-    let (config, view) = (config.to_string_lossy(), view.to_string_lossy());
+    let (_folder, config, view) = config_and_view();
     for asked in [
         &["plan"][..],
         &["explain", "pod", "shop/db-0"],
         &["explain", "node", "cp-1"],
     ] {
-        let asked = [asked, &["--config", &*config, "--snapshot", &*view]].concat();
+        let asked = [asked, &["--config", &config, "--snapshot", &view]].concat();
         let piped = text(&typed(&asked).stdout);
         for columns in [1, 20] {
             assert_eq!(on_terminal(columns, &asked), piped, "{columns}: {asked:?}");

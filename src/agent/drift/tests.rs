@@ -124,7 +124,7 @@ fn a_setting_that_is_not_there_counts_for_nothing() {
         json!({"cards": [{"a": 1, "new": null}]}),
     );
     assert_eq!(hash(&before), hash(&now), "at any depth");
-    // Of a build what it would be anyway, and where it is done.
+    // A build's defaults, and the host and storage where it runs, change no hash.
     let said = Build {
         image: Some("https://example.org/a.img".into()),
         hosts: vec!["pve1".into()],

@@ -22,7 +22,8 @@ use super::work::{Stop, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
-/// So many writes that PVE took are enough for all values; who needs more writes against somebody.
+/// Writes to one VM in one update at most. There are fewer keys than that: an update that needs more works against somebody
+/// who writes the same keys.
 const MOST_WRITES: u32 = 12;
 
 /// Writes what differs, each value once: what PVE then shows is what it makes of it.
@@ -118,7 +119,7 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
     }
 }
 
-/// What was refused, each value for itself.
+/// The failure of an update: by key why PVE refused its value.
 fn summed_up(refused: &BTreeMap<&'static str, String>) -> Result<(), Stop> {
     if refused.is_empty() {
         return Ok(());

@@ -264,12 +264,19 @@ async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
     };
     if !resources.guests.contains_key(&target.vmid) && !target.host.is_empty() {
         // PVE leaves out of its list what the caller may not see any more.
-        let unlisted = client.vm_config(&target.host, target.vmid).await;
-        if unlisted.is_ok_and(|config| config.uuid.as_deref() == Some(&*node.system_uuid)) {
-            let vmid = target.vmid;
-            return Err(sweep.failure(format!(
-                "VM {vmid} has the node's UUID, though PVE does not list it; it is not gone"
-            )));
+        let vmid = target.vmid;
+        match client.vm_config(&target.host, vmid).await {
+            Ok(config) if config.uuid.as_deref() == Some(&*node.system_uuid) => {
+                return Err(sweep.failure(format!(
+                    "VM {vmid} has the node's UUID, though PVE does not list it; it is not gone"
+                )));
+            }
+            Err(error) if passing(&error) && resources.is_online(&target.host) => {
+                return Err(sweep.failure(format!(
+                    "PVE does not list VM {vmid}, and its host does not say whether it is there: {error}"
+                )));
+            }
+            Ok(_) | Err(_) => {}
         }
     }
     for (vmid, guest) in resources

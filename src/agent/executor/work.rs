@@ -10,11 +10,10 @@ use tokio::time::{Instant, sleep};
 use crate::agent::journal::{Entry, JournalError};
 use crate::model::cluster::PodKey;
 use crate::model::mark::{self, Mark, Ownership};
-use crate::model::region::GuestKind;
-use crate::model::region::{Failure, Step};
+use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
 use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, Task, VmConfig};
+use crate::pve::{Cause, Resources, Task, VmConfig};
 
 use super::Tools;
 use super::spent::span;
@@ -299,11 +298,10 @@ impl Work {
                 .patiently("reading the resources", || self.pve.resources())
                 .await?;
             let Some(guest) = resources.guests.get(&vmid) else {
-                if self.still_there().await? && !planted!(AnswersNotChecked) {
-                    let why = format!(
-                        "PVE's list has no row for VM {vmid}, and its host shows it with our mark"
-                    );
-                    self.note_outage(why);
+                if let Some(why) = self.may_be_there(&resources).await?
+                    && !planted!(AnswersNotChecked)
+                {
+                    self.note_outage(format!("PVE's list has no row for VM {vmid}, and {why}"));
                     sleep(LONGEST_PAUSE).await;
                     continue;
                 }
@@ -335,17 +333,25 @@ impl Work {
         }
     }
 
-    /// Whether the last host of a VM that was ours still shows it with our mark, though the list has no row for it: PVE leaves
-    /// out what the caller may not see any more.
-    async fn still_there(&self) -> Result<bool, Stop> {
+    /// Why a VM that was ours may be there, though the list has no row for it: its last host shows it with our mark, or is
+    /// online and does not answer. PVE leaves out of the list what the caller may not see any more.
+    async fn may_be_there(&self, resources: &Resources) -> Result<Option<String>, Stop> {
         let entry = self.entry()?;
         if !entry.was_ours() {
-            return Ok(false);
+            return Ok(None);
         }
-        let config = self.pve.vm_config(&entry.target.host, self.mark.vmid).await;
-        // Who does not answer shows nothing.
-        let seen = config.map(|config| mark::read(&config.description));
-        Ok(matches!(seen, Ok(Ownership::Marked(mark)) if *mark == self.mark))
+        let host = &entry.target.host;
+        Ok(match self.pve.vm_config(host, self.mark.vmid).await {
+            Ok(config) => {
+                let marked = mark::read(&config.description);
+                let ours = matches!(marked, Ownership::Marked(mark) if *mark == self.mark);
+                ours.then(|| format!("host {host} shows it with our mark"))
+            }
+            Err(error) if passing(&error) && resources.is_online(host) => {
+                Some(format!("host {host} does not say: {error}"))
+            }
+            Err(_) => None,
+        })
     }
 
     /// What the region's watcher has read of the VM may not hold any more: it is read again with the next poll.

@@ -17,7 +17,7 @@ impl Lab {
         self.try_decide().unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// What no plan can do without that serves the pods that `decision` serves, which this lab made.
+    /// The lower bound of a decision of this lab: machines and price that any plan for the same pods needs.
     pub(crate) fn lower_bound(&self, decision: &Decision) -> crate::LowerBound {
         crate::lower_bound(crate::explain::Asked {
             snapshot: &self.snapshot,

@@ -49,7 +49,7 @@ use crate::simulation::places;
 use crate::simulation::world::{Bin, World};
 use problem::Problem;
 
-/// What no plan for the same pods can do without; each number for itself.
+/// Machines and price that any plan for the same pods needs; each number for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LowerBound {
     /// Machines.
@@ -58,8 +58,8 @@ pub struct LowerBound {
     pub price: i64,
 }
 
-/// What no plan can do without that serves the pods that the decision serves, and the same `min` of pools. Zero
-/// where the decision makes no machine.
+/// The lower bound of a decision: machines and price that any plan needs that finds a place for the same pods and keeps the
+/// same `min` of pools. Zero where the decision makes no machine.
 ///
 /// No decision asks for it: it judges plans, in benchmarks, conformance cases and tests.
 pub fn lower_bound(asked: Asked<'_>) -> LowerBound {

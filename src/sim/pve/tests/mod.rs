@@ -1,5 +1,6 @@
 //! The fake PVE over its wire, in memory, on virtual time.
 
+mod access;
 mod admin;
 mod agent;
 mod cloning;

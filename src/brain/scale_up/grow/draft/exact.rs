@@ -33,8 +33,26 @@ struct Search<'p, 'r> {
     best: Rank,
     found: Option<Draft<'p>>,
     steps: usize,
-    /// Only a plan with fewer pods without a place is looked for, whatever it costs.
-    places: bool,
+    goal: Goal,
+}
+
+/// What a search is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// A better plan.
+    Rank,
+    /// A plan that leaves fewer pods without a place, whatever it costs.
+    Places,
+}
+
+impl Goal {
+    /// How many steps one search may make.
+    fn steps(self) -> usize {
+        match self {
+            Goal::Rank => STEPS,
+            Goal::Places => LAST_STEPS,
+        }
+    }
 }
 
 /// Orders in which units are placed; others than the first where somebody has no place yet.
@@ -50,17 +68,9 @@ enum Order {
 
 /// A plan better than `best`, if one is found.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.models.len() > MODELS {
-        return None;
-    }
-    let mut found = by(problem, rates, best, (Order::Worth, STEPS));
-    for order in [Order::Breadth, Order::Resource(0), Order::Resource(1)] {
-        let rank = found.as_ref().map_or(best, Draft::rank);
-        if rank.lost > 0 {
-            found = by(problem, rates, rank, (order, STEPS)).or(found);
-        }
-    }
-    found
+    let others = [Order::Breadth, Order::Resource(0), Order::Resource(1)];
+    let found = by(problem, rates, best, (Order::Worth, Goal::Rank));
+    in_turn(problem, rates, (best, found), (&others, Goal::Rank))
 }
 
 /// A plan that leaves fewer pods without a place than `best`, if one is found: the last resort.
@@ -69,32 +79,41 @@ pub(super) fn search_places<'p>(
     rates: &Rates,
     best: Rank,
 ) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.models.len() > MODELS {
-        return None;
-    }
-    let mut found: Option<Draft<'p>> = None;
-    for order in [
+    let orders = [
         Order::Worth,
         Order::Resource(0),
         Order::Resource(1),
         Order::Breadth,
-    ] {
+    ];
+    in_turn(problem, rates, (best, None), (&orders, Goal::Places))
+}
+
+/// Searches in each order in turn, as long as somebody has no place.
+fn in_turn<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    (best, mut found): (Rank, Option<Draft<'p>>),
+    (orders, goal): (&[Order], Goal),
+) -> Option<Draft<'p>> {
+    for order in orders {
         let rank = found.as_ref().map_or(best, Draft::rank);
-        if rank.lost == 0 {
-            break;
+        if rank.lost > 0 {
+            found = by(problem, rates, rank, (*order, goal)).or(found);
         }
-        found = by(problem, rates, rank, (order, LAST_STEPS)).or(found);
     }
     found
 }
 
-/// Searches in one order, within so many steps; those of the last resort look for places alone.
+/// Searches in one order; nothing, where the question is too large for that.
 fn by<'p>(
     problem: &'p Problem,
     rates: &Rates,
     best: Rank,
-    (order, steps): (Order, usize),
+    (order, goal): (Order, Goal),
 ) -> Option<Draft<'p>> {
+    if problem.pods() > PODS || problem.models.len() > MODELS {
+        return None;
+    }
     let units = sorted(problem, rates, order);
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
@@ -116,8 +135,8 @@ fn by<'p>(
         draft: Draft::new(problem),
         best,
         found: None,
-        steps,
-        places: steps == LAST_STEPS,
+        steps: goal.steps(),
+        goal,
     };
     search.place(0, None, 0);
     search.found
@@ -203,7 +222,7 @@ impl Search<'_, '_> {
         let alike = loose && self.units.get(next + 1) == Some(&unit);
         let way = Way {
             menu: &self.menu,
-            cheapest: !self.places,
+            cheapest: self.goal == Goal::Rank,
             spin: 0,
             among: None,
         };
@@ -264,7 +283,7 @@ impl Search<'_, '_> {
         if lost != self.best.lost {
             return lost > self.best.lost;
         }
-        if self.places {
+        if self.goal == Goal::Places {
             return true;
         }
         let models = &self.problem.models;
