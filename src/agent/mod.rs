@@ -27,6 +27,7 @@ mod opening;
 mod panics;
 mod recording;
 pub mod region;
+mod requeue;
 mod retries;
 pub mod secret_file;
 mod spacing;

@@ -15,9 +15,11 @@ use futures::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use crate::agent::requeue::{Back, Requeue};
 use crate::kube::{Client, ClusterStore, Error, Nomination};
 use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
 use crate::model::policy::LEAVING_TAINT;
+use crate::model::report::PodVerdict;
 use crate::model::scheduling::DEFAULT_SCHEDULER;
 
 /// Pods of a node that are nominated at a time: the API server is not flooded.
@@ -29,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LIFE: Duration = Duration::from_mins(1);
 /// A nomination that is to be taken back waits no longer for its turn: an API server that hangs holds each call.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(10);
+/// The node waits no longer than this for the watched view to show its nominations: what is shown to us is shown to
+/// kube-scheduler, which must not see the node take pods before.
+const SHOWN_WITHIN: Duration = Duration::from_millis(500);
 /// The watched view shows what we wrote within this time.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -36,8 +41,8 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct Nominations {
     state: Arc<Mutex<State>>,
-    /// Where those go that are to be taken back.
-    ended: Option<mpsc::UnboundedSender<Ended>>,
+    /// Where those go that are to be taken back, and pods that are to be brought back into kube-scheduler's queue.
+    calls: Option<mpsc::UnboundedSender<Call>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +53,11 @@ struct State {
     given: BTreeMap<Arc<str>, Given>,
     /// That we may not nominate was said.
     told: bool,
+    requeue: Requeue,
 }
+
+/// Pods that wait, with their UIDs.
+type Waiting = Vec<(PodKey, Arc<str>)>;
 
 /// A nomination of ours.
 #[derive(Clone, Debug)]
@@ -59,12 +68,18 @@ struct Given {
     at: Instant,
 }
 
-/// A nomination to be taken back, and since when it is.
-type Ended = (Instant, Given);
+/// What is done beside the loop.
+#[derive(Debug)]
+enum Call {
+    /// A nomination is to be taken back, since this time.
+    TakeBack(Instant, Given),
+    /// A pod is to be brought back into kube-scheduler's queue.
+    Requeue(Instant, Back),
+}
 
 impl Nominations {
-    /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that takes
-    /// nominations back beside the loop.
+    /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that is done
+    /// beside the loop.
     pub fn new(
         kube: &Client,
         bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
@@ -72,11 +87,11 @@ impl Nominations {
         let (sender, receiver) = mpsc::unbounded_channel();
         let nominations = Nominations {
             state: Arc::default(),
-            ended: Some(sender),
+            calls: Some(sender),
         };
         nominations.plan(bookings);
-        let withdrawing = withdraw(kube.clone(), nominations.state.clone(), receiver);
-        (nominations, withdrawing)
+        let calling = call(kube.clone(), nominations.state.clone(), receiver);
+        (nominations, calling)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,13 +121,12 @@ impl Nominations {
             return;
         }
         let waiting = store.with(|cluster| waiting(cluster, &planned));
-        let calls = waiting.into_iter().map(|(pod, uid)| async move {
-            self.begin(&pod, &uid, node);
-            let result = kube.nominate(&pod, &uid, None, Some(node)).await;
-            self.note(&pod, &uid, &result)
-        });
-        let calls = futures::stream::iter(calls).buffer_unordered(SIDE_BY_SIDE);
-        let nominating = calls.filter(|written| std::future::ready(*written)).count();
+        let nominating = async {
+            let written = self.write(kube, waiting, node).await;
+            let lost = lost(store, &written, node).await;
+            self.write(kube, lost, node).await;
+            written.len()
+        };
         match timeout(PATIENCE, nominating).await {
             Ok(0) => {}
             Ok(pods) => tracing::info!(%node, pods, "pods are nominated for the node"),
@@ -120,6 +134,17 @@ impl Nominations {
                 tracing::info!(%node, seconds = PATIENCE.as_secs(), "not all pods of the node could be nominated in time");
             }
         }
+    }
+
+    /// Nominates pods for a node; gives those whose nomination was written.
+    async fn write(&self, kube: &Client, pods: Waiting, node: &Arc<str>) -> Waiting {
+        let calls = pods.into_iter().map(|(pod, uid)| async move {
+            self.begin(&pod, &uid, node);
+            let result = kube.nominate(&pod, &uid, None, Some(node)).await;
+            self.note(&pod, &uid, &result).then_some((pod, uid))
+        });
+        let calls = futures::stream::iter(calls).buffer_unordered(SIDE_BY_SIDE);
+        calls.filter_map(std::future::ready).collect().await
     }
 
     /// A nomination is about to be written; whether its answer comes or not, it may stand from here on.
@@ -165,10 +190,24 @@ impl Nominations {
     /// Takes back the nominations that come to nothing, as this view of the cluster shows; they are not given again.
     pub fn take_back(&self, cluster: &Cluster, leader: bool) {
         for given in self.end(cluster, leader) {
-            if let Some(ended) = &self.ended {
-                // The task that receives them is supervised: when it ends, so does the daemon.
-                let _ = ended.send((Instant::now(), given));
-            }
+            self.send(Call::TakeBack(Instant::now(), given));
+        }
+    }
+
+    /// Brings pods back into kube-scheduler's queue that have room on a node, as this view and what was decided on it
+    /// show, and still wait.
+    pub fn requeue(&self, cluster: &Cluster, verdicts: &BTreeMap<PodKey, PodVerdict>) {
+        let now = Instant::now();
+        let due = self.state().requeue.due(cluster, verdicts, now);
+        if let Some(back) = due {
+            self.send(Call::Requeue(now, back));
+        }
+    }
+
+    fn send(&self, call: Call) {
+        if let Some(calls) = &self.calls {
+            // The task that receives them is supervised: when it ends, so does the daemon.
+            let _ = calls.send(call);
         }
     }
 
@@ -203,6 +242,33 @@ impl Nominations {
     }
 }
 
+/// The pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
+/// kube-scheduler tried them in the meantime, and cleared it. It lets them rest for a second now.
+async fn lost(store: &ClusterStore, nominated: &Waiting, node: &Arc<str>) -> Waiting {
+    let mut changes = store.changes();
+    let end = Instant::now() + SHOWN_WITHIN;
+    loop {
+        let lost: Waiting = store.with(|cluster| {
+            let stands = |(key, uid): &&(PodKey, Arc<str>)| {
+                let pod = cluster.pods.get(key).filter(|pod| pod.uid == *uid);
+                pod.is_none_or(|pod| pod.node.is_some() || pod.nominated.as_ref() == Some(node))
+            };
+            nominated
+                .iter()
+                .filter(|pod| !stands(pod))
+                .cloned()
+                .collect()
+        });
+        if lost.is_empty()
+            || tokio::time::timeout_at(end, changes.changed())
+                .await
+                .is_err()
+        {
+            return lost;
+        }
+    }
+}
+
 /// Whether a node is there and is not leaving.
 fn takes_pods(cluster: &Cluster, node: &Arc<str>) -> bool {
     let node = cluster.nodes.get(node);
@@ -213,7 +279,7 @@ fn takes_pods(cluster: &Cluster, node: &Arc<str>) -> bool {
 }
 
 /// The pods with one of these UIDs that may be nominated now.
-fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Vec<(PodKey, Arc<str>)> {
+fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Waiting {
     let pods = cluster.pods.iter();
     pods.filter(|(_, pod)| planned.contains(&pod.uid) && may_be_nominated(pod))
         .map(|(key, pod)| (key.clone(), pod.uid.clone()))
@@ -222,7 +288,7 @@ fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Vec<(PodKey, Arc<
 
 /// Whether a pod waits for kube-scheduler and nobody nominated it. One that never preempts is left alone:
 /// kube-scheduler does not clear its nomination when it does not fit, and ours are forgotten in a restart.
-fn may_be_nominated(pod: &Pod) -> bool {
+pub(super) fn may_be_nominated(pod: &Pod) -> bool {
     let scheduler = &*pod.shape.scheduler;
     pod.node.is_none()
         && pod.nominated.is_none()
@@ -233,28 +299,66 @@ fn may_be_nominated(pod: &Pod) -> bool {
         && (scheduler.is_empty() || scheduler == DEFAULT_SCHEDULER)
 }
 
-/// Takes nominations back, one after the other. One that could not be within [`WITHDRAWN_WITHIN`] waits for the next turn
+/// Makes the calls, one after the other. What could not be done within [`WITHDRAWN_WITHIN`] waits for the next turn
 /// that leads: the lease may be somebody else's by then.
-async fn withdraw(
-    kube: Client,
-    state: Arc<Mutex<State>>,
-    mut ended: mpsc::UnboundedReceiver<Ended>,
-) {
-    while let Some((since, given)) = ended.recv().await {
-        if since.elapsed() > WITHDRAWN_WITHIN {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that was given since is the newer.
-            state.given.entry(given.uid.clone()).or_insert(given);
-            continue;
+async fn call(kube: Client, state: Arc<Mutex<State>>, mut calls: mpsc::UnboundedReceiver<Call>) {
+    let keep = |given: Given| {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was given since is the newer.
+        state.given.entry(given.uid.clone()).or_insert(given);
+    };
+    while let Some(call) = calls.recv().await {
+        match call {
+            Call::TakeBack(since, given) if since.elapsed() > WITHDRAWN_WITHIN => keep(given),
+            Call::TakeBack(_, given) => take_back(&kube, &given).await,
+            Call::Requeue(since, _) if since.elapsed() > WITHDRAWN_WITHIN => {}
+            Call::Requeue(_, back) => requeue(&kube, back, keep).await,
         }
-        let Given { pod, uid, node, .. } = given;
-        match kube.nominate(&pod, &uid, Some(&node), None).await {
-            Ok(Nomination::Written) => {
-                tracing::info!(%pod, %node, "the pod's nomination for the node is taken back");
-            }
-            Ok(Nomination::Void) => {}
-            // kube-scheduler clears it when it tries the pod again.
-            Err(error) => tracing::debug!(%error, "a nomination could not be taken back"),
+    }
+}
+
+async fn take_back(kube: &Client, given: &Given) {
+    let Given { pod, uid, node, .. } = given;
+    match kube.nominate(pod, uid, Some(node), None).await {
+        Ok(Nomination::Written) => {
+            tracing::info!(%pod, %node, "the pod's nomination for the node is taken back");
+        }
+        Ok(Nomination::Void) => {}
+        // kube-scheduler clears it when it tries the pod again.
+        Err(error) => tracing::debug!(%error, "a nomination could not be taken back"),
+    }
+}
+
+/// Nominates a pod and takes that back; `keep` gets what may still stand.
+async fn requeue(kube: &Client, back: Back, keep: impl Fn(Given)) {
+    let Back {
+        pod,
+        uid,
+        node,
+        waited,
+    } = back;
+    let given = Given {
+        pod,
+        uid,
+        node,
+        at: Instant::now(),
+    };
+    let Given { pod, uid, node, .. } = &given;
+    let written = kube.nominate(pod, uid, None, Some(node)).await;
+    let taken = match written {
+        Ok(Nomination::Written) => kube.nominate(pod, uid, Some(node), None).await,
+        other => other,
+    };
+    match taken {
+        Ok(Nomination::Written) => {
+            tracing::info!(%pod, %node, seconds = waited.as_secs(),
+                "the node has had room for the pod for some time; kube-scheduler is asked to try it again");
+        }
+        Ok(Nomination::Void) => {}
+        Err(error) => {
+            tracing::debug!(%pod, %error, "kube-scheduler could not be asked to try the pod again");
+            // The nomination may stand.
+            keep(given);
         }
     }
 }

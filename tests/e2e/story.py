@@ -99,15 +99,13 @@ class Story(Scene):
 
     def tell(self):
         """All of it."""
-        try:
+        with self.told():
             self.set(CONFIG, faults="big-* dirty-template\n", answers=ANSWERS)
             self.workload_arrives()
             self.join_fails_and_is_cleaned_up()
             self.nodes_are_what_they_should_be()
             self.budget_holds_a_node()
             self.everything_goes()
-        finally:
-            self.processes.stop_all()
 
     def workload_arrives(self):
         """Pods for two small nodes and a big one."""

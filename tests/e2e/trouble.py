@@ -92,7 +92,7 @@ class Trouble(Scene):
 
     def tell(self):
         """All of it."""
-        try:
+        with self.told():
             self.set(CONFIG, faults="mute-* no-agent\nsteady-* degraded\n")
             self.minimum_comes_up()
             self.agent_stays_mute_and_node_is_too_narrow()
@@ -102,8 +102,6 @@ class Trouble(Scene):
             self.configuration_breaks_and_mends()
             self.end()
             say("it came through")
-        finally:
-            self.processes.stop_all()
 
     def pods_for(self, pool, cpu, memory="64Mi"):
         """A pod's spec that only a node of one pool can run."""

@@ -1,5 +1,6 @@
 """What every story of the product begins and ends with."""
 
+import contextlib
 import os
 
 from . import workloads
@@ -9,6 +10,8 @@ from .product import Product
 from .until import NotYet, expect, say
 
 APPS = "/apis/apps/v1/namespaces/default"
+# How much of the daemon's log is shown when a story fails.
+LOG_LINES = 60
 
 
 class Scene:
@@ -19,6 +22,38 @@ class Scene:
         self.plane = ControlPlane(components, os.path.join(directory, "control-plane"), self.processes)
         self.product = Product(binary, directory, components, self.plane, self.processes)
         self.kube, self.pve, self.foreign = None, None, None
+
+    @contextlib.contextmanager
+    def told(self):
+        """Around a story: when it fails, what can be seen then is said; all processes end in any case."""
+        try:
+            yield
+        except Exception:
+            try:
+                self.say_what_is_seen()
+            except Exception as error:  # pylint: disable=broad-except
+                say(f"what is there cannot be seen: {error}")
+            raise
+        finally:
+            self.processes.stop_all()
+
+    def say_what_is_seen(self):
+        """Nodes, pods that do not run, machines, and the end of the daemon's log."""
+        for name, node in self.kube.nodes().items():
+            ready = [c["status"] for c in node["status"].get("conditions", []) if c["type"] == "Ready"]
+            taints = [taint["key"] for taint in node["spec"].get("taints", [])]
+            say(f"node {name}: Ready {ready}, taints {taints}, allocatable {node['status'].get('allocatable')}")
+        for pod in self.kube.pods():
+            status = pod["status"]
+            if status["phase"] == "Running":
+                say(f"pod {pod['metadata']['name']}: runs on {pod['spec'].get('nodeName')}")
+                continue
+            why = [c.get("message", "") for c in status.get("conditions", []) if c["type"] == "PodScheduled"]
+            nominated = status.get("nominatedNodeName")
+            say(f"pod {pod['metadata']['name']}: {status['phase']} on {pod['spec'].get('nodeName')}, nominated {nominated}, {why}")
+        for vmid, machine in self.pve.machines().items():
+            say(f"machine {vmid}: {machine['name']} on {machine['host']}")
+        say("the daemon's log ends with:\n" + "\n".join(self.product.daemon.log().splitlines()[-LOG_LINES:]))
 
     def set(self, config, faults, answers=None):
         """Everything up, the daemon ready; `faults` as in guest.d/init. With answers, `setup` is the way there."""

@@ -1,5 +1,7 @@
 //! What each planned machine would be made of, within all limits of pools, hosts and the cluster together.
 
+use smallvec::SmallVec;
+
 use super::state::Draft;
 use super::{Bits, Model, Problem};
 use crate::scale_up::hosts::{HostCapacity, Size};
@@ -9,6 +11,8 @@ use crate::scale_up::stores::Stores;
 /// Planned machines that are asked to take another model or another host, at most, where limits leave no model for
 /// the next machine.
 const OTHERS: usize = 48;
+/// Models of the next machine for which each of them is asked, at most.
+const FOR: usize = 8;
 
 /// What limits leave.
 #[derive(Clone, Debug)]
@@ -134,7 +138,7 @@ impl Draft<'_> {
         self.machines[at].bound = Some((model, site));
     }
 
-    /// Binds a machine to a model that another gives up for its next best.
+    /// Binds a machine to a model that another makes way for, by becoming one of another model or going to another host.
     fn make_way(&mut self, at: usize) -> bool {
         let mut asked = 0;
         for other in 0..self.machines.len() {
@@ -146,8 +150,11 @@ impl Draft<'_> {
                 return false;
             }
             self.books.give(self.problem, model, site);
-            let wanted = self.books.first(self.problem, &self.machines[at].models);
-            if let Some((mine, mine_site)) = wanted {
+            let wanted = self.machines[at].models.iter();
+            let wanted =
+                wanted.filter_map(|mine| Some((mine, self.books.site(self.problem, mine)?)));
+            let wanted: SmallVec<[_; FOR]> = wanted.take(FOR).collect();
+            for (mine, mine_site) in wanted {
                 self.books.take(self.problem, mine, mine_site);
                 let instead = self.books.first(self.problem, &self.machines[other].models);
                 self.books.give(self.problem, mine, mine_site);

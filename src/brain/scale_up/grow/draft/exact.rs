@@ -16,10 +16,6 @@ const PODS: u64 = 32;
 const MODELS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
-/// Steps of one search at most where nothing else found a place for somebody. A question that was asked is not asked
-/// again until something changes.
-const LAST_STEPS: usize = 60_000;
-
 struct Search<'p, 'r> {
     problem: &'p Problem,
     rates: &'r Rates,
@@ -33,26 +29,6 @@ struct Search<'p, 'r> {
     best: Rank,
     found: Option<Draft<'p>>,
     steps: usize,
-    goal: Goal,
-}
-
-/// What a search is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goal {
-    /// A better plan.
-    Rank,
-    /// A plan that leaves fewer pods without a place, whatever it costs.
-    Places,
-}
-
-impl Goal {
-    /// How many steps one search may make.
-    fn steps(self) -> usize {
-        match self {
-            Goal::Rank => STEPS,
-            Goal::Places => LAST_STEPS,
-        }
-    }
 }
 
 /// Orders in which units are placed; others than the first where somebody has no place yet.
@@ -68,49 +44,18 @@ enum Order {
 
 /// A plan better than `best`, if one is found.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    let others = [Order::Breadth, Order::Resource(0), Order::Resource(1)];
-    let found = by(problem, rates, best, (Order::Worth, Goal::Rank));
-    in_turn(problem, rates, (best, found), (&others, Goal::Rank))
-}
-
-/// A plan that leaves fewer pods without a place than `best`, if one is found: the last resort.
-pub(super) fn search_places<'p>(
-    problem: &'p Problem,
-    rates: &Rates,
-    best: Rank,
-) -> Option<Draft<'p>> {
-    let orders = [
-        Order::Worth,
-        Order::Resource(0),
-        Order::Resource(1),
-        Order::Breadth,
-    ];
-    in_turn(problem, rates, (best, None), (&orders, Goal::Places))
-}
-
-/// Searches in each order in turn, as long as somebody has no place.
-fn in_turn<'p>(
-    problem: &'p Problem,
-    rates: &Rates,
-    (best, mut found): (Rank, Option<Draft<'p>>),
-    (orders, goal): (&[Order], Goal),
-) -> Option<Draft<'p>> {
-    for order in orders {
+    let mut found = by(problem, rates, best, Order::Worth);
+    for order in [Order::Breadth, Order::Resource(0), Order::Resource(1)] {
         let rank = found.as_ref().map_or(best, Draft::rank);
         if rank.lost > 0 {
-            found = by(problem, rates, rank, (*order, goal)).or(found);
+            found = by(problem, rates, rank, order).or(found);
         }
     }
     found
 }
 
 /// Searches in one order; nothing, where the question is too large for that.
-fn by<'p>(
-    problem: &'p Problem,
-    rates: &Rates,
-    best: Rank,
-    (order, goal): (Order, Goal),
-) -> Option<Draft<'p>> {
+fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Option<Draft<'p>> {
     if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
@@ -135,8 +80,7 @@ fn by<'p>(
         draft: Draft::new(problem),
         best,
         found: None,
-        steps: goal.steps(),
-        goal,
+        steps: STEPS,
     };
     search.place(0, None, 0);
     search.found
@@ -222,7 +166,7 @@ impl Search<'_, '_> {
         let alike = loose && self.units.get(next + 1) == Some(&unit);
         let way = Way {
             menu: &self.menu,
-            cheapest: self.goal == Goal::Rank,
+            cheapest: true,
             spin: 0,
             among: None,
         };
@@ -282,9 +226,6 @@ impl Search<'_, '_> {
     fn cannot_improve(&self, next: usize, lost: u128) -> bool {
         if lost != self.best.lost {
             return lost > self.best.lost;
-        }
-        if self.goal == Goal::Places {
-            return true;
         }
         let models = &self.problem.models;
         let machines = self.draft.machines.iter();

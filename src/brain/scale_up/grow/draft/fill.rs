@@ -99,7 +99,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
 }
 
 /// The sum and the most of some amounts, in parts of the largest machine.
-fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
+pub(super) fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     let (mut sum, mut most) = (0, 0);
     for (resource, amount) in amounts.iter().enumerate() {
         let largest = problem.models.iter().map(|model| model.free[resource]);
@@ -215,7 +215,8 @@ pub(super) fn size(problem: &Problem, unit: &Unit) -> i128 {
     sizes(problem, &amounts(problem, unit)).0
 }
 
-fn amounts(problem: &Problem, unit: &Unit) -> Amounts {
+/// What a unit asks, by resource.
+pub(super) fn amounts(problem: &Problem, unit: &Unit) -> Amounts {
     let mut sum = Load::empty(problem).sum;
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);

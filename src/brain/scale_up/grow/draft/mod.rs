@@ -13,6 +13,7 @@
 mod bind;
 mod bits;
 mod cheapen;
+mod everyone;
 mod exact;
 mod fill;
 mod rates;
@@ -264,7 +265,7 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
         }
         if draft.rank().lost > 0 && !rebuild::is_short(problem) {
             let least_lost = problem.rank.min(draft.rank());
-            if let Some(mut found) = exact::search_places(problem, &least, least_lost) {
+            if let Some(mut found) = everyone::search(problem, least_lost) {
                 cheapen::improve(&mut found, &filler);
                 *draft = found;
             }

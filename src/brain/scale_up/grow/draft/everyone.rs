@@ -1,0 +1,282 @@
+//! The last resort where somebody has no place: a search through the plans in which everybody has one.
+//!
+//! Pods are placed one by one, those that others count or insist on first, on a place that stays, on a planned
+//! machine or on a new one; where one has no place, the one before it goes elsewhere. Plans that leave more room
+//! unused than there is to spare are given up early, and what came to nothing once is not tried again in another order.
+//! A question of too many pods, or of more steps than are allowed, has no answer here.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::fill::{self, Way};
+use super::state::{Amounts, Draft, Load, Machine};
+use super::units::{self, Deal, Unit};
+use super::{Bits, Problem, Rank};
+
+/// Plans of more pods are not searched through: hardly one would be found.
+const PODS: u64 = 128;
+/// Steps of one search at most, each of which places one unit: for a question of so many pods or fewer, in which a step
+/// takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
+const STEPS: u64 = 60_000;
+const STEPS_PODS: u64 = 32;
+
+/// By what pods that hang on no others are sorted, the largest first.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// What they ask of all resources, in parts of the largest machine.
+    Size,
+    /// What they ask of one resource.
+    Resource(usize),
+}
+
+/// A plan better than `best` in which everybody has a place who can have one at all, if one is found.
+pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
+    let pods = problem.pods();
+    if pods > PODS {
+        return None;
+    }
+    let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
+    for order in [Order::Size, Order::Resource(0), Order::Resource(1)] {
+        problem.allow(u64::MAX, steps.saturating_mul(pods));
+        let mut search = Search::new(Draft::new(problem), order, steps);
+        if search.place(0) {
+            let mut found = search.draft;
+            found.rebind();
+            found.commit();
+            return (found.rank() < best && found.is_fair()).then_some(found);
+        }
+        if search.steps > 0 {
+            // All plans were seen, and another order sees the same.
+            return None;
+        }
+    }
+    None
+}
+
+/// Gives a place to everybody who has none in this plan, beside those who have one, if that is found within so many
+/// steps; else leaves the plan as it is. Says whether it was. What was done before is taken back no more.
+pub(super) fn finish(draft: &mut Draft<'_>, steps: u64) -> bool {
+    let mut search = Search::new(draft.clone(), Order::Size, steps);
+    let found = search.place(0);
+    if found {
+        *draft = search.draft;
+        draft.commit();
+    }
+    found
+}
+
+struct Search<'p> {
+    problem: &'p Problem,
+    units: Vec<Unit>,
+    /// By unit: what it and those after it ask.
+    rest: Vec<Amounts>,
+    /// By unit: the least that it or one after it asks of each resource.
+    least: Vec<Amounts>,
+    /// How many machines can be made at most.
+    most: usize,
+    /// The most that a new machine has free of each resource.
+    largest: Amounts,
+    menu: Bits,
+    draft: Draft<'p>,
+    /// What came to nothing.
+    vain: BTreeSet<u64>,
+    steps: u64,
+}
+
+impl<'p> Search<'p> {
+    /// A search for places of those who have none in a plan.
+    fn new(draft: Draft<'p>, order: Order, steps: u64) -> Search<'p> {
+        let problem = draft.problem;
+        let units = sorted(problem, &draft.left, order);
+        let none = Load::empty(problem).sum;
+        let (mut rest, mut least) = (vec![none.clone()], vec![none.clone()]);
+        for unit in units.iter().rev() {
+            let asked = fill::amounts(problem, unit);
+            let (mut sum, mut low) = (none.clone(), none.clone());
+            let after = rest.last().into_iter().flatten();
+            let after = after.zip(least.last().into_iter().flatten());
+            let last = least.len() == 1;
+            for (resource, (asked, (after, lowest))) in asked.iter().zip(after).enumerate() {
+                sum[resource] = after.saturating_add(*asked);
+                low[resource] = if last { *asked } else { *asked.min(lowest) };
+            }
+            rest.push(sum);
+            least.push(low);
+        }
+        rest.reverse();
+        least.reverse();
+        let mut largest = none;
+        for model in &problem.models {
+            for (largest, free) in largest.iter_mut().zip(&model.free) {
+                *largest = (*free).max(*largest);
+            }
+        }
+        Search {
+            most: most(&draft, units.len()),
+            problem,
+            units,
+            rest,
+            least,
+            largest,
+            menu: Bits::all(problem.models.len()),
+            draft,
+            vain: BTreeSet::new(),
+            steps,
+        }
+    }
+
+    /// Places the units from `next` on; says whether all of them have a place.
+    fn place(&mut self, next: usize) -> bool {
+        if next == self.units.len() {
+            return true;
+        }
+        if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(self.state(next)) {
+            return false;
+        }
+        self.steps -= 1;
+        let unit = self.units[next].clone();
+        let menu = std::mem::take(&mut self.menu);
+        let way = Way {
+            menu: &menu,
+            cheapest: false,
+            spin: 0,
+            among: None,
+        };
+        let spots = fill::spots(&self.draft, &unit, way);
+        self.menu = menu;
+        for spot in spots {
+            let mark = self.draft.mark();
+            if fill::put_all(&mut self.draft, &unit, spot, &self.menu) {
+                if self.place(next + 1) {
+                    return true;
+                }
+                self.draft.rollback(mark);
+            }
+        }
+        false
+    }
+
+    /// Whether the units from `next` on ask more than there is room for: on a machine where none of them fits, what is
+    /// free is lost.
+    fn is_wasteful(&self, next: usize) -> bool {
+        let mut room: Amounts = self.largest.clone();
+        let more = self.most.saturating_sub(self.draft.machines.len());
+        let more = i64::try_from(more).unwrap_or(i64::MAX);
+        for room in &mut room {
+            *room = room.saturating_mul(more);
+        }
+        for machine in &self.draft.machines {
+            self.add_room(next, &self.largest_of(machine), &machine.load, &mut room);
+        }
+        for (fixed, load) in self.problem.fixed.iter().zip(&self.draft.fixed) {
+            self.add_room(next, &fixed.free, load, &mut room);
+        }
+        let mut rest = self.rest[next].iter().zip(&room);
+        rest.any(|(rest, room)| rest > room)
+    }
+
+    /// The most that one of the models that a machine may be of has free of each resource.
+    fn largest_of(&self, machine: &Machine) -> Amounts {
+        let mut largest = Load::empty(self.problem).sum;
+        for model in machine.models.iter() {
+            let free = &self.problem.models[model].free;
+            for (largest, free) in largest.iter_mut().zip(free) {
+                *largest = (*free).max(*largest);
+            }
+        }
+        largest
+    }
+
+    /// Adds what a place has free for the units from `next` on.
+    fn add_room(&self, next: usize, free: &[i64], load: &Load, room: &mut Amounts) {
+        let left = free.iter().zip(&load.sum);
+        let left = left.map(|(free, taken)| free.saturating_sub(*taken).max(0));
+        let mut each = left.clone().zip(&self.least[next]);
+        if each.all(|(left, least)| left >= *least) {
+            for (room, left) in room.iter_mut().zip(left) {
+                *room = room.saturating_add(left);
+            }
+        }
+    }
+
+    /// A number that stands for what is placed: two plans with the same number take the same units from `next` on.
+    fn state(&self, next: usize) -> u64 {
+        let machines = self.draft.machines.iter();
+        let machines = machines.map(|machine| {
+            let mut hasher = DefaultHasher::new();
+            machine.class.hash(&mut hasher);
+            machine.models.hash(&mut hasher);
+            self.hash_load(&machine.load, &mut hasher);
+            hasher.finish()
+        });
+        let mut machines: Vec<u64> = machines.collect();
+        machines.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        (next, machines).hash(&mut hasher);
+        for load in &self.draft.fixed {
+            self.hash_load(load, &mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// What a place carries: of pods that nothing hangs on only what they ask.
+    fn hash_load(&self, load: &Load, hasher: &mut DefaultHasher) {
+        load.sum.hash(hasher);
+        let counted = |lot: usize| {
+            let of = &self.problem.lots[lot];
+            of.tied || of.apart.iter().any(|apart| *apart)
+        };
+        let counts = load.counts.iter().filter(|(lot, _)| counted(*lot));
+        let mut counts: Vec<_> = counts.collect();
+        counts.sort_unstable();
+        counts.hash(hasher);
+    }
+}
+
+/// How many machines a plan has at most when so many units more are placed, as far as models can be told apart.
+fn most(draft: &Draft<'_>, units: usize) -> usize {
+    let mut draft = draft.clone();
+    let before = draft.machines.len();
+    for made in 0..units {
+        let at = draft.make();
+        if !draft.bind(at) {
+            return before + made;
+        }
+    }
+    before + units
+}
+
+/// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others hang on, then those that hang
+/// on them, then all others; what may be in fewer places first, then the largest.
+fn sorted(problem: &Problem, left: &[usize], order: Order) -> Vec<Unit> {
+    let placeable = |unit: &Unit| {
+        let lots = unit.parts.iter().map(|(lot, _)| *lot);
+        let mut places = lots.map(|lot| {
+            let fixed = problem.fixed.iter().any(|fixed| fixed.may[lot]);
+            fixed || problem.lots[lot].may.first().is_some()
+        });
+        places.all(|place| place)
+    };
+    let (units, _) = units::waiting(problem, left.to_vec(), Deal::Apart);
+    let units = units.into_iter();
+    let units = units.filter(|unit| unit.times > 0 && placeable(unit));
+    let mut units: Vec<Unit> = units
+        .flat_map(|unit| {
+            let times = unit.times;
+            std::iter::repeat_n(Unit { times: 1, ..unit }, times)
+        })
+        .collect();
+    units.sort_by_cached_key(|unit| {
+        let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
+        let loose = lots.clone().all(|lot| !lot.tied);
+        let follows = lots.clone().any(|lot| !lot.asks.wanted.is_empty());
+        let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
+        let size = match order {
+            Order::Size => fill::size(problem, unit),
+            Order::Resource(resource) => i128::from(fill::amounts(problem, unit)[resource]),
+        };
+        (loose, follows, breadth, Reverse(size), unit.parts.clone())
+    });
+    units
+}
