@@ -1,7 +1,8 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{Search, WHOLE, cheaper};
-use super::{Grower, Pick};
+use super::choose::{Pick, Search, WHOLE, cheaper};
+use super::retype::Retype;
+use super::room::Room;
 use crate::constraints::fit;
 use crate::simulation::offer;
 
@@ -13,51 +14,52 @@ const REFUSALS: usize = 256;
 /// Dearer types of its pool that are asked, the cheapest first, for one that a planned machine could become.
 const STEPS: usize = 16;
 
-impl Grower<'_, '_, '_, '_> {
+impl Search<'_, '_, '_> {
     /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
     /// one machine less.
-    pub(super) fn larger(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+    pub(super) fn larger(&self, best: &Pick) -> Option<Pick> {
         // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.
-        let wanted = &self.choices[best.choice];
+        let view = self.view;
+        let wanted = view.choice(best.choice);
         let smaller = |choice: usize| {
-            let now = &self.choices[choice];
+            let now = view.choice(choice);
             now.pool_slot == wanted.pool_slot && now.price < wanted.price
         };
-        let machines = self.planned.machines.iter().enumerate();
+        let machines = view.planned.machines.iter().enumerate();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
-        machines.find_map(|(machine, _)| self.enlarged(search, machine, best.choice))
+        machines.find_map(|(machine, _)| self.enlarged(machine, best.choice))
     }
 
     /// Finds a planned machine to make one size larger. Candidates are those with most free of what the leading
     /// group asks; each would become the next size that holds one more of the group's pods. The one that then
     /// carries most for the added price wins: what it has free of one resource is of use once it has more of the
     /// other.
-    pub(super) fn roomier(&self, search: &Search<'_>, best: &Pick) -> Option<Pick> {
+    pub(super) fn roomier(&self, best: &Pick) -> Option<Pick> {
         // Where each pod needs a node of its own there are as many in the end.
-        search.others?;
-        let roomy = self.roomy(search, best).into_iter();
+        self.others?;
+        let roomy = self.roomy(best).into_iter();
         let picks = roomy.filter_map(|machine| {
-            let choice = self.next_size(search.lead, machine)?;
-            self.enlarged(search, machine, choice)
+            let choice = self.next_size(machine)?;
+            self.enlarged(machine, choice)
         });
         picks.reduce(|best, pick| if cheaper(&pick, &best) { pick } else { best })
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, search: &Search<'_>, machine: usize, choice: usize) -> Option<Pick> {
-        let lead = search.lead;
-        let offer = self.may_become(machine, choice)?;
-        let planned = &self.planned.machines[machine];
-        let slot = self.choices[choice].first + offer;
-        if !self.row(lead).fits[slot] {
+    fn enlarged(&self, machine: usize, choice: usize) -> Option<Pick> {
+        let (view, lead) = (self.view, self.lead);
+        let then = Retype::larger(view, machine, choice)?;
+        let offer = then.offer;
+        let planned = then.planned();
+        if !view.row(lead).fits[view.choice(choice).first + offer] {
             return None;
         }
-        let at = self.world.company.at(planned.bin);
-        let may = search.rules;
-        let may = may.map_or(u64::MAX, |rules| self.world.company.most(rules, at));
-        let more =
-            i128::from(self.choices[choice].price) - i128::from(self.choices[planned.choice].price);
-        let unmet = i128::from(self.unmet(lead, choice, offer));
+        let company = &view.world.company;
+        let at = company.at(planned.bin);
+        let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
+        let price = |choice: usize| i128::from(view.choice(choice).price);
+        let more = price(choice) - price(planned.choice);
+        let unmet = i128::from(view.unmet(lead, choice, offer));
         let mut pick = Pick {
             choice,
             offer,
@@ -66,36 +68,31 @@ impl Grower<'_, '_, '_, '_> {
             cost: more * (WHOLE + unmet),
             instead: Some(machine),
         };
-        let room = self.room_as(machine, &pick);
         let may = usize::try_from(may).unwrap_or(usize::MAX);
-        self.weigh(&mut pick, (lead, may), search.others, room);
+        Room::of_machine(&then).weigh(&mut pick, (lead, may), self.others);
         (pick.lead > 0).then_some(pick)
     }
 
     /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
     /// asks, and that other pods let it onto.
-    fn roomy(&self, search: &Search<'_>, best: &Pick) -> Vec<usize> {
-        let pool = self.choices[best.choice].pool_slot;
-        let asked = &self.world.shapes[self.groups[search.lead].shape]
-            .shape
-            .requests;
+    fn roomy(&self, best: &Pick) -> Vec<usize> {
+        let view = self.view;
+        let pool = view.choice(best.choice).pool_slot;
+        let asked = &view.shape(self.lead).shape.requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
         let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
-        for (machine, planned) in self.planned.machines.iter().enumerate() {
-            let free = &self.world.bins[planned.bin].free;
+        for (machine, planned) in view.planned.machines.iter().enumerate() {
+            let free = &view.world.bins[planned.bin].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
-            if less || self.choices[planned.choice].pool_slot != pool {
+            if less || view.choice(planned.choice).pool_slot != pool {
                 continue;
             }
-            let at = self.world.company.at(planned.bin);
-            let company = &self.world.company;
-            if search
-                .rules
-                .is_some_and(|rules| company.most(rules, at) == 0)
-            {
+            let company = &view.world.company;
+            let at = company.at(planned.bin);
+            if self.rules.is_some_and(|rules| company.most(rules, at) == 0) {
                 refusals += 1;
             } else {
                 let position = most.partition_point(|(other, _)| *other >= spare);
@@ -109,20 +106,19 @@ impl Grower<'_, '_, '_, '_> {
         most.into_iter().map(|(_, machine)| machine).collect()
     }
 
-    /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of a
-    /// group.
-    fn next_size(&self, group: usize, machine: usize) -> Option<usize> {
-        let planned = &self.planned.machines[machine];
-        let now = &self.choices[planned.choice];
-        let shape = self.world.shapes[self.groups[group].shape].shape;
-        let ports = &self.world.bins[planned.bin].ports;
-        let sizes = self.market.sizes(now.pool_slot);
-        let above = sizes.partition_point(|choice| self.choices[*choice].price <= now.price);
+    /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
+    fn next_size(&self, machine: usize) -> Option<usize> {
+        let view = self.view;
+        let planned = &view.planned.machines[machine];
+        let now = view.choice(planned.choice);
+        let shape = view.shape(self.lead).shape;
+        let ports = &view.world.bins[planned.bin].ports;
+        let sizes = view.catalog.market.sizes(now.pool_slot);
+        let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();
         above.find(|choice| {
-            let offer = self.same_host(machine, *choice);
-            let free = offer.map(|offer| self.free_as(machine, *choice, offer));
-            free.is_some_and(|free| fit::room(shape, &free, ports) > 0)
+            let then = Retype::on_same_host(view, machine, *choice);
+            then.is_some_and(|then| fit::room(shape, &then.free(), ports) > 0)
         })
     }
 }

@@ -75,6 +75,15 @@ impl Market {
         }
     }
 
+    /// Which tier has the choices of this weight.
+    pub(super) fn tier(&self, choices: &[Choice<'_>], weight: i32) -> usize {
+        let of = |tier: &Tier| {
+            let first = tier.choices.first();
+            first.is_some_and(|choice| choices[*choice].policy.weight == weight)
+        };
+        self.tiers.iter().position(of).unwrap_or(0)
+    }
+
     /// The choices of a pool, the cheapest first.
     pub(super) fn sizes(&self, pool: usize) -> &[usize] {
         self.pools.get(pool).map_or(&[], |sizes| sizes)

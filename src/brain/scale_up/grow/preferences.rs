@@ -5,15 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Grower;
+use super::catalog::Catalog;
+use super::pending::Pending;
+use super::planner::Planner;
+use super::retype::Retype;
+use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
-use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::ShapeId;
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
 use crate::simulation::pack;
-use crate::simulation::planned::CreateReason;
+use crate::simulation::planned::{CreateReason, PlannedMachine};
 use model::hosts::HostStrategy;
 use model::policy::PoolPolicy;
 use model::report::PodVerdict;
@@ -26,8 +29,11 @@ const LOOKS: usize = 20_000;
 /// so many spread over the hosts by themselves.
 const USUAL: usize = 64;
 
-/// The preferences of groups that have pods on planned machines.
-struct PreferenceSearch {
+/// The preferences of groups that have pods on planned machines, and the plan that is changed for them.
+struct PreferenceSearch<'s, 'p, 'a> {
+    planner: &'s mut Planner<'p, 'a>,
+    catalog: &'s Catalog<'p, 'a>,
+    pending: &'s Pending<'a>,
     /// Preferences that the pods name.
     own: BTreeMap<usize, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
@@ -36,7 +42,61 @@ struct PreferenceSearch {
     looks: usize,
 }
 
-impl PreferenceSearch {
+/// Phase: meets what preferences can be met with the machines that are planned.
+pub(super) fn apply<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &Pending<'a>,
+) {
+    let (own, all) = find_preferences(planner, pending);
+    if all.is_empty() {
+        return;
+    }
+    catalog.locate(planner.world);
+    let mut search = PreferenceSearch {
+        planner,
+        catalog,
+        pending,
+        own,
+        all,
+        looks: LOOKS,
+    };
+    for _ in 0..ROUNDS {
+        let moved = search.change_machines() | search.change_hosts();
+        if !moved {
+            return;
+        }
+    }
+}
+
+/// Preferences by group: those that pods on planned machines name, and the same with the scheduler's defaults.
+fn find_preferences(
+    planner: &mut Planner<'_, '_>,
+    pending: &Pending<'_>,
+) -> (
+    BTreeMap<usize, Arc<Preferences>>,
+    BTreeMap<usize, Arc<Preferences>>,
+) {
+    let machines = planner.planned.machines.iter();
+    let groups: BTreeSet<usize> = machines.flat_map(PlannedMachine::groups).collect();
+    let own = |group: &usize| Some((*group, pending.groups[*group].preferences.clone()?));
+    let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
+    let mut all = own.clone();
+    if groups.len() <= USUAL {
+        for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
+            let shape = pending.groups[group].shape;
+            let preferences = planner.world.preferences(shape, true);
+            all.extend(preferences.map(|preferences| (group, preferences)));
+        }
+    }
+    (own, all)
+}
+
+impl PreferenceSearch<'_, '_, '_> {
+    fn view(&self) -> PlanView<'_, '_> {
+        self.planner.view(self.catalog, self.pending)
+    }
+
     /// The preferences that may move a machine of a pool to another host. Who says which hosts a pool takes first means
     /// more than kube-scheduler's defaults, which spread everything.
     fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<usize, Arc<Preferences>> {
@@ -51,57 +111,17 @@ impl PreferenceSearch {
         self.looks = self.looks.saturating_sub(1);
         self.looks > 0
     }
-}
-
-impl Grower<'_, '_, '_, '_> {
-    /// Meets what preferences can be met with the machines that are planned.
-    pub(super) fn apply_preferences(&mut self) {
-        let mut search = self.preference_search();
-        if search.all.is_empty() {
-            return;
-        }
-        self.locate();
-        for _ in 0..ROUNDS {
-            let moved = self.change_machines(&mut search) | self.change_hosts(&mut search);
-            if !moved {
-                return;
-            }
-        }
-    }
-
-    fn preference_search(&mut self) -> PreferenceSearch {
-        let assigned = self
-            .planned
-            .machines
-            .iter()
-            .flat_map(|planned| &planned.assigned);
-        let groups: BTreeSet<usize> = assigned.map(|assigned| assigned.group).collect();
-        let own = |group: &usize| Some((*group, self.groups[*group].preferences.clone()?));
-        let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
-        let mut all = own.clone();
-        if groups.len() <= USUAL {
-            for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
-                let preferences = self.world.preferences(self.groups[group].shape, true);
-                all.extend(preferences.map(|preferences| (group, preferences)));
-            }
-        }
-        PreferenceSearch {
-            own,
-            all,
-            looks: LOOKS,
-        }
-    }
 
     /// Moves pods among the planned machines; says whether any moved.
-    fn change_machines(&mut self, search: &mut PreferenceSearch) -> bool {
-        let mut groups: Vec<usize> = search.own.keys().copied().collect();
+    fn change_machines(&mut self) -> bool {
+        let mut groups: Vec<usize> = self.own.keys().copied().collect();
         groups.retain(|group| self.mobile(*group));
         let mut moved = false;
         for group in groups {
-            self.world.prepare(self.groups[group].shape);
-            for machine in 0..self.planned.machines.len() {
-                while self.planned.machines[machine].has(group)
-                    && self.change(group, machine, search)
+            self.planner.world.prepare(self.pending.groups[group].shape);
+            for machine in 0..self.planner.planned.machines.len() {
+                while self.planner.planned.machines[machine].has(group)
+                    && self.change(group, machine)
                 {
                     moved = true;
                 }
@@ -113,38 +133,45 @@ impl Grower<'_, '_, '_, '_> {
     /// Whether pods of a group are taken off a machine and put back without traces: claims and host ports
     /// are not.
     fn mobile(&self, group: usize) -> bool {
-        let group = &self.groups[group];
-        group.need.is_none() && self.world.shapes[group.shape].shape.host_ports.is_empty()
+        let group = &self.pending.groups[group];
+        group.need.is_none()
+            && self.planner.world.shapes[group.shape]
+                .shape
+                .host_ports
+                .is_empty()
     }
 
     /// What one more pod of a group counts on a place, preferences about the node included.
-    fn penalty_on(&self, group: usize, bin: usize, search: &PreferenceSearch) -> i64 {
-        let shape = self.world.shapes[self.groups[group].shape].shape;
-        let preferences = search.own.get(&group);
-        let company = &self.world.company;
+    fn penalty_on(&self, group: usize, bin: usize) -> i64 {
+        let shape = self.planner.world.shapes[self.pending.groups[group].shape].shape;
+        let preferences = self.own.get(&group);
+        let company = &self.planner.world.company;
         let others = preferences.map_or(0, |preferences| {
             company.penalty(preferences, company.at(bin))
         });
-        others.saturating_add(node_preferences::unmet(shape, self.world.bins[bin].place()))
+        others.saturating_add(node_preferences::unmet(
+            shape,
+            self.planner.world.bins[bin].place(),
+        ))
     }
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: usize, machine: usize, search: &mut PreferenceSearch) -> bool {
-        let shape = self.groups[group].shape;
-        let from = self.planned.machines[machine].bin;
+    fn change(&mut self, group: usize, machine: usize) -> bool {
+        let shape = self.pending.groups[group].shape;
+        let from = self.planner.planned.machines[machine].bin;
         // A machine that nothing is left on would be made for nothing.
-        let last = self.planned.machines[machine].count() == 1;
-        self.world.take(from, shape);
-        let here = self.penalty_on(group, from, search);
+        let last = self.planner.planned.machines[machine].count() == 1;
+        self.planner.world.take(from, shape);
+        let here = self.penalty_on(group, from);
         let mut best: Option<(i64, usize)> = None;
         let mut full = Vec::new();
-        for other in (0..self.planned.machines.len()).filter(|other| *other != machine) {
-            if here == 0 || !search.look() {
+        for other in (0..self.planner.planned.machines.len()).filter(|other| *other != machine) {
+            if here == 0 || !self.look() {
                 break;
             }
-            let to = self.planned.machines[other].bin;
-            let there = self.penalty_on(group, to, search);
+            let to = self.planner.planned.machines[other].bin;
+            let there = self.penalty_on(group, to);
             if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
                 continue;
             }
@@ -155,201 +182,184 @@ impl Grower<'_, '_, '_, '_> {
             }
         }
         if let Some((_, other)) = best {
-            let to = self.planned.machines[other].bin;
-            self.world.put(to, shape, 1, false);
+            let to = self.planner.planned.machines[other].bin;
+            self.planner.world.put(to, shape, 1, false);
             self.transfer(group, machine, other);
             return true;
         }
         let swapped = full
             .into_iter()
-            .any(|other| self.swap(group, (machine, other), here, search));
+            .any(|other| self.swap(group, (machine, other), here));
         if !swapped {
-            self.world.put(from, shape, 1, false);
+            self.planner.world.put(from, shape, 1, false);
         }
         swapped
     }
 
     /// Lets a pod that was taken off the first machine change places with one of the second, if both
     /// together are better off.
-    fn swap(
-        &mut self,
-        group: usize,
-        (machine, other): (usize, usize),
-        here: i64,
-        search: &mut PreferenceSearch,
-    ) -> bool {
+    fn swap(&mut self, group: usize, (machine, other): (usize, usize), here: i64) -> bool {
         let (from, to) = (
-            self.planned.machines[machine].bin,
-            self.planned.machines[other].bin,
+            self.planner.planned.machines[machine].bin,
+            self.planner.planned.machines[other].bin,
         );
-        let shape = self.groups[group].shape;
-        let partners: BTreeSet<usize> = self.planned.machines[other].groups().collect();
+        let shape = self.pending.groups[group].shape;
+        let partners: BTreeSet<usize> = self.planner.planned.machines[other].groups().collect();
         for partner in partners {
-            let theirs = self.groups[partner].shape;
+            let theirs = self.pending.groups[partner].shape;
             if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
                 continue;
             }
-            if !search.look() {
+            if !self.look() {
                 return false;
             }
             // Their pod is asked while this one is away, then this one while theirs is.
-            self.world.put(from, shape, 1, false);
-            self.world.take(to, theirs);
-            let before = here.saturating_add(self.penalty_on(partner, to, search));
-            self.world.take(from, shape);
-            let there = self.penalty_on(group, to, search);
+            self.planner.world.put(from, shape, 1, false);
+            self.planner.world.take(to, theirs);
+            let before = here.saturating_add(self.penalty_on(partner, to));
+            self.planner.world.take(from, shape);
+            let there = self.penalty_on(group, to);
             let fits = self.admitted(group, to);
-            self.world.put(to, shape, 1, false);
-            let after = there.saturating_add(self.penalty_on(partner, from, search));
-            self.world.prepare(theirs);
+            self.planner.world.put(to, shape, 1, false);
+            let after = there.saturating_add(self.penalty_on(partner, from));
+            self.planner.world.prepare(theirs);
             if fits && after < before && self.admitted(partner, from) {
-                self.world.put(from, theirs, 1, false);
+                self.planner.world.put(from, theirs, 1, false);
                 self.transfer(group, machine, other);
                 self.transfer(partner, other, machine);
                 return true;
             }
-            self.world.take(to, shape);
-            self.world.put(to, theirs, 1, false);
+            self.planner.world.take(to, shape);
+            self.planner.world.put(to, theirs, 1, false);
         }
         false
     }
 
     fn admitted(&mut self, group: usize, bin: usize) -> bool {
-        let shape = self.groups[group].shape;
-        let rules = self.world.rules(shape);
-        pack::admitted(self.world, shape, None, bin, rules.as_deref()).is_some()
+        let shape = self.pending.groups[group].shape;
+        let rules = self.planner.world.rules(shape);
+        pack::admitted(self.planner.world, shape, None, bin, rules.as_deref()).is_some()
     }
 
     fn pinned(&self, shape: ShapeId, here: usize, there: usize) -> bool {
-        let company = &self.world.company;
+        let company = &self.planner.world.company;
         company.pinned(shape, company.at(here), company.at(there))
     }
 
     /// Writes down that a pod of a group goes to another planned machine.
     fn transfer(&mut self, group: usize, from: usize, to: usize) {
-        let Some(pod) = self.planned.transfer(group, from, to) else {
+        let Some(pod) = self.planner.planned.transfer(group, from, to) else {
             return;
         };
-        let queue = &self.groups[group];
+        let queue = &self.pending.groups[group];
         let verdict = PodVerdict::Triggers {
-            machine: self.world.bins[self.planned.machines[to].bin].name.clone(),
+            machine: self.planner.world.bins[self.planner.planned.machines[to].bin]
+                .name
+                .clone(),
             others: queue.why.clone(),
         };
-        self.turn.say(queue.pods[pod], &verdict);
+        self.planner.turn.say(queue.pods[pod], &verdict);
     }
 
     /// Moves planned machines to other hosts; says whether any moved.
-    fn change_hosts(&mut self, search: &mut PreferenceSearch) -> bool {
+    fn change_hosts(&mut self) -> bool {
         let mut moved = false;
-        for machine in 0..self.planned.machines.len() {
-            let planned = &self.planned.machines[machine];
-            let counting = search.for_hosts(self.choices[planned.choice].policy);
+        for machine in 0..self.planner.planned.machines.len() {
+            let planned = &self.planner.planned.machines[machine];
+            let (bin, choice) = (planned.bin, &self.catalog.choices[planned.choice]);
+            let counting = self.for_hosts(choice.policy);
             let preferences = planned.groups().any(|group| counting.contains_key(&group));
             if !preferences || !matches!(planned.reason, CreateReason::Pods) {
                 continue;
             }
-            let offers: Vec<usize> = (0..self.choices[planned.choice].offers.len())
-                .filter(|offer| self.could_be_at(machine, *offer))
-                .collect();
-            if offers.is_empty() || !search.look() {
+            let view = self.view();
+            let offers = (0..choice.offers.len())
+                .filter(|offer| could_be_at(&Retype::new(view, machine, planned.choice, *offer)));
+            let offers: Vec<usize> = offers.collect();
+            if offers.is_empty() || !self.look() {
                 continue;
             }
-            let bin = planned.bin;
-            self.world.close(bin);
-            if let Some(offer) = self.better_host(machine, offers, search) {
-                self.move_to(machine, offer);
+            self.looks = self.looks.saturating_sub(offers.len());
+            self.planner.world.close(bin);
+            let counting = self.for_hosts(choice.policy);
+            if let Some(offer) = better_host(self.view(), machine, offers, counting) {
+                let to = (machine, offer);
+                self.planner.relocate(self.catalog, self.pending, to);
                 moved = true;
             }
-            self.world.reopen(bin);
+            self.planner.world.reopen(bin);
         }
         moved
     }
+}
 
-    /// Whether a planned machine could be on the host of another offer of its choice, all that other pods
-    /// matter to apart.
-    fn could_be_at(&self, machine: usize, offer: usize) -> bool {
-        let planned = &self.planned.machines[machine];
-        let choice = &self.choices[planned.choice];
-        let (now, then) = (&choice.offers[planned.offer], &choice.offers[offer]);
-        let fits = |group: usize| {
-            self.row(group).fits[choice.first + offer]
-                && self.unmet(group, planned.choice, offer)
-                    <= self.unmet(group, planned.choice, planned.offer)
-        };
-        offer != planned.offer
-            && self.ledger.host_admits(choice, then).is_ok()
-            && same_daemons(now, then)
-            && self.holds(machine, planned.choice, offer)
-            && planned.groups().all(fits)
-    }
+/// Whether a planned machine could be on the host of another offer of its choice, all that other pods
+/// matter to apart.
+fn could_be_at(then: &Retype<'_, '_>) -> bool {
+    let (view, planned) = (then.view, then.planned());
+    let choice = view.choice(planned.choice);
+    let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
+    let fits = |group: usize| {
+        view.row(group).fits[choice.first + then.offer]
+            && view.unmet(group, planned.choice, then.offer)
+                <= view.unmet(group, planned.choice, planned.offer)
+    };
+    then.offer != planned.offer
+        && view.ledger.host_admits(choice, offer).is_ok()
+        && same_daemons(now, offer)
+        && then.holds()
+        && planned.groups().all(fits)
+}
 
-    /// Of these offers the one whose host the pods of a planned machine like best, if they like it better
-    /// than where the machine is. Its place is closed.
-    fn better_host(
-        &self,
-        machine: usize,
-        offers: Vec<usize>,
-        search: &mut PreferenceSearch,
-    ) -> Option<usize> {
-        let planned = &self.planned.machines[machine];
-        let choice = &self.choices[planned.choice];
-        search.looks = search.looks.saturating_sub(offers.len());
-        let counting = search.for_hosts(choice.policy);
-        let penalty = |offer: usize| {
-            let at = self.domains_at(machine, offer);
-            let of = planned.assigned.iter().filter_map(|assigned| {
-                let preferences = counting.get(&assigned.group)?;
-                let pods = i64::try_from(assigned.pods.len()).unwrap_or(i64::MAX);
-                Some(
-                    self.world
-                        .company
-                        .penalty(preferences, at)
-                        .saturating_mul(pods),
-                )
-            });
-            of.fold(0, i64::saturating_add)
-        };
-        let here = self.domains_at(machine, planned.offer);
-        let company = &self.world.company;
-        let residents = &self.world.bins[planned.bin].residents;
-        let free_to_go = |offer: &usize| {
-            let there = self.domains_at(machine, *offer);
-            let pinned = |shape: ShapeId| company.pinned(shape, here, there);
-            company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
-        };
-        let now = penalty(planned.offer);
-        let better = offers.into_iter().filter_map(|offer| {
-            let then = penalty(offer);
-            let at = &choice.offers[offer];
-            let rank = (then, self.ledger.host_rank(choice, at));
-            (then < now && free_to_go(&offer)).then_some((rank, offer))
+/// Of these offers the one whose host the pods of a planned machine like best, if they like it better
+/// than where the machine is: the groups' preferences in `counting` count. The machine's place is closed.
+fn better_host(
+    view: PlanView<'_, '_>,
+    machine: usize,
+    offers: Vec<usize>,
+    counting: &BTreeMap<usize, Arc<Preferences>>,
+) -> Option<usize> {
+    let planned = &view.planned.machines[machine];
+    let choice = view.choice(planned.choice);
+    let company = &view.world.company;
+    let penalty = |offer: usize| {
+        let at = domains_at(view, machine, offer);
+        let of = planned.assigned.iter().filter_map(|assigned| {
+            let preferences = counting.get(&assigned.group)?;
+            let pods = i64::try_from(assigned.pods.len()).unwrap_or(i64::MAX);
+            Some(company.penalty(preferences, at).saturating_mul(pods))
         });
-        better.min().map(|(_, offer)| offer)
-    }
+        of.fold(0, i64::saturating_add)
+    };
+    let here = domains_at(view, machine, planned.offer);
+    let residents = &view.world.bins[planned.bin].residents;
+    let free_to_go = |offer: &usize| {
+        let there = domains_at(view, machine, *offer);
+        let pinned = |shape: ShapeId| company.pinned(shape, here, there);
+        company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
+    };
+    let now = penalty(planned.offer);
+    let better = offers.into_iter().filter_map(|offer| {
+        let then = penalty(offer);
+        let at = &choice.offers[offer];
+        let rank = (then, view.ledger.host_rank(choice, at));
+        (then < now && free_to_go(&offer)).then_some((rank, offer))
+    });
+    better.min().map(|(_, offer)| offer)
+}
 
-    /// The domains that a planned machine would be in on the host of an offer of its choice.
-    fn domains_at(&self, machine: usize, offer: usize) -> impl Fn(KeyId) -> DomainId + Copy {
-        let planned = &self.planned.machines[machine];
-        let slot = self.choices[planned.choice].first + offer;
-        let own = self.world.company.at(planned.bin);
-        move |key| match self.domains[slot][key] {
-            FRESH => own(key),
-            domain => domain,
-        }
-    }
-
-    /// Moves a planned machine, whose place is closed, to the host of another offer.
-    fn move_to(&mut self, machine: usize, offer: usize) {
-        let planned = &self.planned.machines[machine];
-        let choice = &self.choices[planned.choice];
-        let free = self.free_as(machine, planned.choice, offer);
-        let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
-        self.ledger.relocate(choice, from, to);
-        let bin = planned.bin;
-        let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
-        self.planned.machines[machine].offer = offer;
-        self.world.relocate(bin, labels, free);
+/// The domains that a planned machine would be in on the host of an offer of its choice.
+fn domains_at<'v>(
+    view: PlanView<'v, '_>,
+    machine: usize,
+    offer: usize,
+) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
+    let planned = &view.planned.machines[machine];
+    let domains = &view.catalog.domains[view.choice(planned.choice).first + offer];
+    let own = view.world.company.at(planned.bin);
+    move |key| match domains[key] {
+        FRESH => own(key),
+        domain => domain,
     }
 }
 

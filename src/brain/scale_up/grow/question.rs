@@ -5,14 +5,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Grower;
-use super::anew::Loose;
+use super::catalog::Catalog;
 use super::draft::{Bits, Class, Fixed, Lot, Model, Problem, Rank, Site};
+use super::pending::Pending;
+use super::planner::Planner;
+use super::repack::Loose;
+use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{Numbers, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
-use crate::simulation::pack;
 use model::resources::Resources;
 
 /// Nodes that are looked at for pods that others may open them to.
@@ -40,68 +42,149 @@ struct Seen<'c, 'a> {
     class: usize,
 }
 
-impl<'a> Grower<'_, '_, '_, 'a> {
-    /// The question, where it is not too large; and the places that stay, by their bins.
-    pub(super) fn question(
-        &mut self,
-        withdrawn: &[usize],
-        loose: &[Loose],
-        rank: Rank,
-    ) -> Option<(Problem, Vec<usize>)> {
-        for of in loose {
-            let shape = self.groups[of.group].shape;
-            self.world.rules(shape);
-            self.world.prepare(shape);
-        }
-        self.locate();
-        let shapes: Vec<usize> = loose.iter().map(|of| self.groups[of.group].shape).collect();
-        let numbers = self.world.company.numbers(&shapes);
-        let offers: usize = self.choices.iter().map(|choice| choice.offers.len()).sum();
-        if offers.saturating_mul(1 + numbers.counters.len()) > OFFERS {
-            return None;
-        }
-        let names = self.names(loose);
-        let (classes, seen) = self.classes(&numbers);
-        let (models, may) = self.models(loose, &names, seen)?;
-        let (fixed, bins) = self.fixed(withdrawn, loose, &names, &numbers);
-        let mut classes = classes;
-        for class in &mut classes {
-            class.models = Bits::none(models.len());
-        }
-        for (index, model) in models.iter().enumerate() {
-            classes[model.class].models.insert(index);
-        }
-        let lots = self.lots(loose, &names, numbers.shapes, may);
-        let spare = self.ledger.spare(self.turn, self.choices);
-        let mut problem = Problem {
-            lots,
-            models,
-            classes,
-            fixed,
-            counters: numbers.counters,
-            pools: spare.pools,
-            total: spare.total,
-            hosts: spare.hosts,
-            demands: spare.demands,
-            stores: spare.stores,
-            rank,
-            queue: self.queue(loose),
-            looks: Cell::default(),
-        };
-        tie(&mut problem);
-        Some((problem, bins))
-    }
+/// What a question is made of: pods that may be laid out anew, and all that stays as it is.
+struct Inquiry<'q, 'v, 'a> {
+    view: PlanView<'v, 'a>,
+    loose: &'q [Loose],
+    names: Names,
+}
 
+/// The second plan's question, where it is not too large; and the places that stay, by their bins.
+/// [`prepare`] comes first.
+pub(super) fn question(
+    view: PlanView<'_, '_>,
+    withdrawn: &[usize],
+    loose: &[Loose],
+    rank: Rank,
+) -> Option<(Problem, Vec<usize>)> {
+    let inquiry = Inquiry {
+        view,
+        loose,
+        names: names(view, loose),
+    };
+    let shapes: Vec<usize> = loose.iter().map(|of| view.group(of.group).shape).collect();
+    let numbers = view.world.company.numbers(&shapes);
+    let choices = view.catalog.choices;
+    let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
+    if offers.saturating_mul(1 + numbers.counters.len()) > OFFERS {
+        return None;
+    }
+    let (mut classes, seen) = inquiry.classes(&numbers);
+    let (models, may) = inquiry.models(seen)?;
+    let (fixed, bins) = inquiry.fixed(withdrawn, &numbers);
+    for class in &mut classes {
+        class.models = Bits::none(models.len());
+    }
+    for (index, model) in models.iter().enumerate() {
+        classes[model.class].models.insert(index);
+    }
+    let lots = inquiry.lots(numbers.shapes, may);
+    let spare = view.ledger.spare(view.turn, choices);
+    let mut problem = Problem {
+        lots,
+        models,
+        classes,
+        fixed,
+        counters: numbers.counters,
+        pools: spare.pools,
+        total: spare.total,
+        hosts: spare.hosts,
+        demands: spare.demands,
+        stores: spare.stores,
+        rank,
+        queue: inquiry.queue(),
+        looks: Cell::default(),
+    };
+    tie(&mut problem);
+    Some((problem, bins))
+}
+
+/// Finds the rules of all these pods, and the domains of all offers.
+pub(super) fn prepare<'a>(
+    planner: &mut Planner<'_, 'a>,
+    catalog: &mut Catalog<'_, 'a>,
+    pending: &Pending<'a>,
+    loose: &[Loose],
+) {
+    for of in loose {
+        let shape = pending.groups[of.group].shape;
+        planner.world.rules(shape);
+        planner.world.prepare(shape);
+    }
+    catalog.locate(planner.world);
+}
+
+/// By priority, what one pod without a place counts: more than all of lower priorities together.
+pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<i32, u128> {
+    let mut pods: BTreeMap<i32, usize> = BTreeMap::new();
+    for of in loose {
+        *pods.entry(view.priority(of.group)).or_default() += of.pods.len();
+    }
+    let mut below = 0u128;
+    let losses = pods.into_iter().map(|(priority, pods)| {
+        let loss = below.saturating_add(1);
+        below = below.saturating_add(loss.saturating_mul(pods as u128));
+        (priority, loss)
+    });
+    losses.collect()
+}
+
+/// How much a choice has that none of these groups asks for.
+pub(super) fn scarcity(view: PlanView<'_, '_>, choice: usize, loose: &[Loose]) -> u32 {
+    let names = names(view, loose);
+    scarce(view.choice(choice), &find_wanted(view, loose, &names))
+}
+
+/// What is counted of these pods.
+fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> Names {
+    let asked = loose.iter().map(|loose| asked(view, loose.group));
+    let resources = asked.flat_map(|asked| asked.extended.keys());
+    let resources: BTreeSet<&Arc<str>> = resources.collect();
+    let needs = loose.iter();
+    let needs = needs.filter_map(|loose| view.group(loose.group).need.as_deref());
+    let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
+    Names {
+        resources: resources.into_iter().cloned().collect(),
+        drivers: drivers.into_iter().cloned().collect(),
+    }
+}
+
+/// What one pod of a group asks.
+fn asked<'a>(view: PlanView<'_, 'a>, group: usize) -> &'a Resources {
+    &view.shape(group).shape.requests
+}
+
+/// The extended resources that some group asks for.
+fn find_wanted<'n>(
+    view: PlanView<'_, '_>,
+    loose: &[Loose],
+    names: &'n Names,
+) -> BTreeSet<&'n Arc<str>> {
+    let asks = |name: &&Arc<str>| {
+        let mut groups = loose.iter();
+        groups.any(|of| asked(view, of.group).get(name) > 0)
+    };
+    names.resources.iter().filter(asks).collect()
+}
+
+/// Whether host ports keep pods of two groups from one node.
+fn clash(view: PlanView<'_, '_>, one: usize, other: usize) -> bool {
+    let ports = |group: usize| &view.shape(group).shape.host_ports;
+    ports::taken(ports(one), ports(other)).is_some()
+}
+
+impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// Lots with how many pods, in the order in which kube-scheduler takes them; none where pods are nominated for the
     /// nodes that are made for them.
-    fn queue(&self, loose: &[Loose]) -> Option<Vec<(usize, usize)>> {
-        if self.turn.view.policy.scale_up.nominate_pods {
+    fn queue(&self) -> Option<Vec<(usize, usize)>> {
+        let view = self.view;
+        if view.turn.view.policy.scale_up.nominate_pods {
             return None;
         }
-        let pods = loose.iter().enumerate().flat_map(|(lot, of)| {
-            let priority = self.priority(of.group);
+        let pods = self.loose.iter().enumerate().flat_map(|(lot, of)| {
+            let priority = view.priority(of.group);
             of.pods.iter().map(move |pod| {
-                let asker = &self.groups[of.group].pods[*pod];
+                let asker = &view.group(of.group).pods[*pod];
                 (Reverse(priority), asker.pod.created, asker.key, lot)
             })
         });
@@ -117,28 +200,11 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         Some(queue)
     }
 
-    fn names(&self, loose: &[Loose]) -> Names {
-        let asked = loose.iter().map(|loose| self.asked(loose.group));
-        let resources = asked.flat_map(|asked| asked.extended.keys());
-        let resources: BTreeSet<&Arc<str>> = resources.collect();
-        let needs = loose.iter();
-        let needs = needs.filter_map(|loose| self.groups[loose.group].need.as_deref());
-        let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
-        Names {
-            resources: resources.into_iter().cloned().collect(),
-            drivers: drivers.into_iter().cloned().collect(),
-        }
-    }
-
-    pub(super) fn asked(&self, group: usize) -> &'a Resources {
-        &self.world.shapes[self.groups[group].shape].shape.requests
-    }
-
     /// What one pod of a group asks.
-    fn asks(&self, group: usize, names: &Names) -> Vec<i64> {
-        let mut asked = amounts(self.asked(group), names, true);
-        let need = self.groups[group].need.as_deref();
-        asked.extend(names.drivers.iter().map(|driver| {
+    fn asks(&self, group: usize) -> Vec<i64> {
+        let mut asked = amounts(asked(self.view, group), &self.names, true);
+        let need = self.view.group(group).need.as_deref();
+        asked.extend(self.names.drivers.iter().map(|driver| {
             let volumes = need.and_then(|need| need.attach.get(driver));
             let count = volumes.map_or(0, |volumes| volumes.known.len() + volumes.fresh.len());
             i64::try_from(count).unwrap_or(i64::MAX)
@@ -146,22 +212,17 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         asked
     }
 
-    fn lots(
-        &self,
-        loose: &[Loose],
-        names: &Names,
-        asks: Vec<crate::simulation::company::Asks>,
-        may: Vec<Bits>,
-    ) -> Vec<Lot> {
-        let losses = self.losses(loose);
+    fn lots(&self, asks: Vec<crate::simulation::company::Asks>, may: Vec<Bits>) -> Vec<Lot> {
+        let (view, loose) = (self.view, self.loose);
+        let losses = count_losses(view, loose);
         // Whoever waits may take the place of those of a lower priority.
         let waiting = loose.iter().filter(|of| of.pods.len() > of.placed);
-        let first = waiting.map(|of| self.priority(of.group)).max();
+        let first = waiting.map(|of| view.priority(of.group)).max();
         let both = loose.iter().zip(asks).zip(may);
         let lots = both.map(|((of, asks), may)| {
-            let priority = self.priority(of.group);
+            let priority = view.priority(of.group);
             Lot {
-                asked: self.asks(of.group, names),
+                asked: self.asks(of.group),
                 count: of.pods.len(),
                 spare: if first.is_some_and(|first| first > priority) {
                     of.pods.len()
@@ -172,7 +233,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
                 priority,
                 apart: loose
                     .iter()
-                    .map(|other| self.clash(of.group, other.group))
+                    .map(|other| clash(view, of.group, other.group))
                     .collect(),
                 may,
                 asks,
@@ -183,54 +244,29 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         lots.collect()
     }
 
-    /// By priority, what one pod without a place counts: more than all of lower priorities together.
-    pub(super) fn losses(&self, loose: &[Loose]) -> BTreeMap<i32, u128> {
-        let mut pods: BTreeMap<i32, usize> = BTreeMap::new();
-        for of in loose {
-            *pods.entry(self.priority(of.group)).or_default() += of.pods.len();
-        }
-        let mut below = 0u128;
-        let losses = pods.into_iter().map(|(priority, pods)| {
-            let loss = below.saturating_add(1);
-            below = below.saturating_add(loss.saturating_mul(pods as u128));
-            (priority, loss)
-        });
-        losses.collect()
-    }
-
-    pub(super) fn priority(&self, group: usize) -> i32 {
-        self.world.shapes[self.groups[group].shape].shape.priority
-    }
-
-    /// Whether host ports keep pods of two groups from one node.
-    fn clash(&self, one: usize, other: usize) -> bool {
-        let ports = |group: usize| &self.world.shapes[self.groups[group].shape].shape.host_ports;
-        ports::taken(ports(one), ports(other)).is_some()
-    }
-
     /// What offers are to the rules that pods have for each other's company.
-    fn classes(&self, numbers: &Numbers) -> (Vec<Class>, Vec<Seen<'_, 'a>>) {
+    fn classes(&self, numbers: &Numbers) -> (Vec<Class>, Vec<Seen<'v, 'a>>) {
+        let view = self.view;
         let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
-        let choices: &[Choice<'a>] = self.choices;
-        for (index, choice) in choices.iter().enumerate() {
+        for (index, choice) in view.catalog.choices.iter().enumerate() {
             for (at, offer) in choice.offers.iter().enumerate() {
-                if self.ledger.host_admits(choice, offer).is_err() {
+                if view.ledger.host_admits(choice, offer).is_err() {
                     continue;
                 }
-                let row = &self.domains[choice.first + at];
+                let row = &view.catalog.domains[choice.first + at];
                 let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
                 let domains = row.iter().enumerate();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
                 let domains: Vec<DomainId> = domains.collect();
                 let counts = |tally: &Tally| {
-                    let company = &self.world.company;
+                    let company = &view.world.company;
                     company.would_count(tally, &offer.labels, &choice.policy.taints, row)
                 };
                 let counts: Vec<bool> = numbers.counters.iter().map(counts).collect();
                 let daemons = |tally: &Tally| {
                     let of = offer.residents.iter().map(Daemon::pod);
-                    let of = of.filter(|pod| self.world.company.would_take(tally, *pod));
+                    let of = of.filter(|pod| view.world.company.would_take(tally, *pod));
                     i64::try_from(of.count()).unwrap_or(i64::MAX)
                 };
                 let daemons: Vec<i64> = numbers.counters.iter().map(daemons).collect();
@@ -257,20 +293,16 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     }
 
     /// The models, and by group which of them it may be on.
-    fn models(
-        &self,
-        loose: &[Loose],
-        names: &Names,
-        seen: Vec<Seen<'_, 'a>>,
-    ) -> Option<(Vec<Model>, Vec<Bits>)> {
-        let spare = self.ledger.spare(self.turn, self.choices);
-        let wanted = self.wanted(loose, names);
+    fn models(&self, seen: Vec<Seen<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
+        let (view, choices) = (self.view, self.view.catalog.choices);
+        let spare = view.ledger.spare(view.turn, choices);
+        let wanted = find_wanted(view, self.loose, &self.names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
-        let admits = |choice: &Choice<'_>| self.ledger.pool_admits(self.turn, choice).is_ok();
-        let admits: Vec<bool> = self.choices.iter().map(admits).collect();
+        let admits = |choice: &Choice<'_>| view.ledger.pool_admits(view.turn, choice).is_ok();
+        let admits: Vec<bool> = choices.iter().map(admits).collect();
         for offer in seen {
-            let choice = &self.choices[offer.choice];
+            let choice = &choices[offer.choice];
             if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
                 continue;
             }
@@ -280,7 +312,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             {
                 first = models.len();
             }
-            let Some((model, may)) = self.model(&offer, loose, names, &wanted) else {
+            let Some((model, may)) = self.model(&offer, &wanted) else {
                 continue;
             };
             let alike = models[first..].iter_mut().find(|(other, also)| {
@@ -298,7 +330,7 @@ impl<'a> Grower<'_, '_, '_, 'a> {
             }
         }
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
-        let may = (0..loose.len()).map(|lot| {
+        let may = (0..self.loose.len()).map(|lot| {
             let mut bits = Bits::none(models.len());
             for (index, (_, may)) in models.iter().enumerate() {
                 if may[lot] {
@@ -315,21 +347,20 @@ impl<'a> Grower<'_, '_, '_, 'a> {
     /// The model of an offer by itself, and by group whether it may be on it; none where no group may.
     fn model(
         &self,
-        offer: &Seen<'_, 'a>,
-        loose: &[Loose],
-        names: &Names,
+        offer: &Seen<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
     ) -> Option<(Model, Vec<bool>)> {
-        let choice = &self.choices[offer.choice];
-        let tier = self.tier(offer.choice);
-        let may = loose.iter().map(|of| {
-            self.row(of.group).fits[choice.first + offer.at]
+        let view = self.view;
+        let choice = view.choice(offer.choice);
+        let tier = view.tier(offer.choice);
+        let may = self.loose.iter().map(|of| {
+            view.row(of.group).fits[choice.first + offer.at]
                 && tier <= of.tier
-                && self.unmet(of.group, offer.choice, offer.at) <= of.unmet
+                && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
         let may: Vec<bool> = may.collect();
-        let mut free = amounts(&offer.of.free, names, false);
-        free.extend(names.drivers.iter().map(|driver| {
+        let mut free = amounts(&offer.of.free, &self.names, false);
+        free.extend(self.names.drivers.iter().map(|driver| {
             let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
             limit.map_or(i64::MAX, i64::from)
         }));
@@ -354,85 +385,61 @@ impl<'a> Grower<'_, '_, '_, 'a> {
         may.contains(&true).then_some((model, may))
     }
 
-    /// The extended resources that some group asks for.
-    fn wanted<'n>(&self, loose: &[Loose], names: &'n Names) -> BTreeSet<&'n Arc<str>> {
-        let asks = |name: &&Arc<str>| loose.iter().any(|of| self.asked(of.group).get(name) > 0);
-        names.resources.iter().filter(asks).collect()
-    }
-
-    /// How much a choice has that none of these groups asks for.
-    pub(super) fn scarcity(&self, choice: usize, loose: &[Loose]) -> u32 {
-        let names = self.names(loose);
-        scarce(&self.choices[choice], &self.wanted(loose, &names))
-    }
-
     /// The places that stay, and their bins: machines that are planned for something else, and nodes that
     /// others may open to pods.
-    fn fixed(
-        &self,
-        withdrawn: &[usize],
-        loose: &[Loose],
-        names: &Names,
-        numbers: &Numbers,
-    ) -> (Vec<Fixed>, Vec<usize>) {
+    fn fixed(&self, withdrawn: &[usize], numbers: &Numbers) -> (Vec<Fixed>, Vec<usize>) {
+        let (view, loose) = (self.view, self.loose);
         let mut fixed = Vec::new();
         let mut bins = Vec::new();
         let mut add = |bin: usize, tier: usize, may: Vec<bool>| {
             if !may.contains(&true) {
                 return;
             }
-            let at = self.world.company.at(bin);
-            let mut free = amounts(&self.world.bins[bin].free, names, false);
-            let slots = self.world.bins[bin].slots.as_ref();
-            free.extend(names.drivers.iter().map(|driver| {
+            let at = view.world.company.at(bin);
+            let mut free = amounts(&view.world.bins[bin].free, &self.names, false);
+            let slots = view.world.bins[bin].slots.as_ref();
+            free.extend(self.names.drivers.iter().map(|driver| {
                 let left = slots.and_then(|slots| slots.left(driver));
                 left.unwrap_or(i64::MAX)
             }));
             let counts = numbers.counters.iter();
-            let counts = counts.map(|tally| self.world.company.counts_on(tally, bin));
+            let counts = counts.map(|tally| view.world.company.counts_on(tally, bin));
             fixed.push(Fixed {
                 free,
                 tier,
                 may,
-                domains: (0..self.world.company.keys()).map(at).collect(),
+                domains: (0..view.world.company.keys()).map(at).collect(),
                 counts: counts.collect(),
             });
             bins.push(bin);
         };
-        for (machine, planned) in self.planned.machines.iter().enumerate() {
+        for (machine, planned) in view.planned.machines.iter().enumerate() {
             if withdrawn.contains(&machine) {
                 continue;
             }
-            let tier = self.tier(planned.choice);
+            let tier = view.tier(planned.choice);
             let may = loose.iter().map(|of| {
                 tier <= of.tier
-                    && self.unmet(of.group, planned.choice, planned.offer) <= of.unmet
-                    && self.room_beside(of.group, planned.bin) > 0
+                    && view.unmet(of.group, planned.choice, planned.offer) <= of.unmet
+                    && view.room_beside(of.group, planned.bin) > 0
             });
             add(planned.bin, tier, may.collect());
         }
-        let dependent = |of: &Loose| self.groups[of.group].dependent;
+        let dependent = |of: &Loose| view.group(of.group).dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
-        if some == 0 || some.saturating_mul(self.existing.len()) > NODES * NODES {
+        if some == 0 || some.saturating_mul(view.existing.len()) > NODES * NODES {
             return (fixed, bins);
         }
-        for position in 0..self.existing.len() {
-            let bin = self.existing.at(position);
-            if self.world.bins[bin].closed {
+        for position in 0..view.existing.len() {
+            let bin = view.existing.at(position);
+            if view.world.bins[bin].closed {
                 continue;
             }
             let may = loose.iter();
-            let may = may.map(|of| dependent(of) && self.room_beside(of.group, bin) > 0);
+            let may = may.map(|of| dependent(of) && view.room_beside(of.group, bin) > 0);
             add(bin, 0, may.collect());
         }
         (fixed, bins)
-    }
-
-    /// How many pods of a group a place takes, other pods' preferences aside.
-    fn room_beside(&self, group: usize, bin: usize) -> u64 {
-        let group = &self.groups[group];
-        let need = group.need.as_deref();
-        pack::admitted(self.world, group.shape, need, bin, None).unwrap_or(0)
     }
 }
 

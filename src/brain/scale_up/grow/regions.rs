@@ -1,14 +1,18 @@
 //! A pool in several regions: at equal weight and price its machines are spread as its strategy says, as if all its hosts
 //! were in one.
 
-use super::{Grower, Pick};
+use super::choose::Pick;
+use super::view::PlanView;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::Choice;
 
-impl Grower<'_, '_, '_, '_> {
+impl PlanView<'_, '_> {
     /// Whether a choice is that of the best so far in another region, where the pool's strategy rather takes the host.
     pub(super) fn on_a_better_host(&self, pick: &Pick, best: &Pick) -> bool {
-        let (one, other) = (&self.choices[pick.choice], &self.choices[best.choice]);
+        let (one, other) = (
+            &self.catalog.choices[pick.choice],
+            &self.catalog.choices[best.choice],
+        );
         let same = one.pool_slot == other.pool_slot && one.type_name == other.type_name;
         let rank = |choice: &Choice<'_>, pick: &Pick| {
             self.ledger.host_rank(choice, &choice.offers[pick.offer])
@@ -25,20 +29,20 @@ impl Grower<'_, '_, '_, '_> {
         offer: usize,
         lead: (usize, Option<&Rules>),
     ) -> bool {
-        let here = &self.choices[choice];
+        let here = &self.catalog.choices[choice];
         let rank = self.ledger.host_rank(here, &here.offers[offer]);
         let terms = |choice: &Choice<'_>| (choice.pool_slot, choice.policy.weight, choice.price);
         let sister = |index: &usize| {
-            let other = &self.choices[*index];
+            let other = &self.catalog.choices[*index];
             *index != choice
                 && terms(other) == terms(here)
                 && other.type_name == here.type_name
                 && self.ledger.pool_admits(self.turn, other).is_ok()
         };
-        let sisters = (0..self.choices.len()).filter(sister);
+        let sisters = (0..self.catalog.choices.len()).filter(sister);
         let mut found = sisters.filter_map(|index| {
             let (offer, _) = self.host(index, Some(lead)).ok()?;
-            let other = &self.choices[index];
+            let other = &self.catalog.choices[index];
             Some(self.ledger.host_rank(other, &other.offers[offer]))
         });
         found.any(|other| other < rank)

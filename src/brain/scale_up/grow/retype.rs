@@ -3,173 +3,194 @@
 
 use std::sync::Arc;
 
-use super::Grower;
+use super::catalog::Catalog;
+use super::pending::Pending;
+use super::planner::Planner;
+use super::view::PlanView;
 use crate::constraints::fit::attach::Slots;
-use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::simulation::offer::Offer;
+use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
+use crate::simulation::world::Bin;
 use model::resources::Resources;
 
-impl Grower<'_, '_, '_, '_> {
-    /// On which offer a planned machine could become a dearer choice of its pool, if it could: its host
-    /// has room, limits hold, and nothing that is on it depends on the type.
-    pub(super) fn may_become(&self, machine: usize, choice: usize) -> Option<usize> {
-        let wanted = &self.choices[choice];
-        let planned = &self.planned.machines[machine];
-        let now = &self.choices[planned.choice];
+/// A planned machine as it would be, were it one of another offer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retype<'v, 'a> {
+    pub(super) view: PlanView<'v, 'a>,
+    pub(super) machine: usize,
+    pub(super) choice: usize,
+    pub(super) offer: usize,
+}
+
+impl<'v, 'a> Retype<'v, 'a> {
+    pub(super) fn new(
+        view: PlanView<'v, 'a>,
+        machine: usize,
+        choice: usize,
+        offer: usize,
+    ) -> Retype<'v, 'a> {
+        Retype {
+            view,
+            machine,
+            choice,
+            offer,
+        }
+    }
+
+    /// As one of a choice on the host where it is; `None` where the choice has no offer there.
+    pub(super) fn on_same_host(
+        view: PlanView<'v, 'a>,
+        machine: usize,
+        choice: usize,
+    ) -> Option<Retype<'v, 'a>> {
+        let planned = &view.planned.machines[machine];
+        let slot = view.choice(planned.choice).offers[planned.offer].host_slot;
+        let mut offers = view.choice(choice).offers.iter();
+        let offer = offers.position(|offer| offer.host_slot == slot)?;
+        Some(Retype::new(view, machine, choice, offer))
+    }
+
+    /// As a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
+    /// depends on the type.
+    pub(super) fn larger(
+        view: PlanView<'v, 'a>,
+        machine: usize,
+        choice: usize,
+    ) -> Option<Retype<'v, 'a>> {
+        let wanted = view.choice(choice);
+        let now = view.choice(view.planned.machines[machine].choice);
         if now.pool_slot != wanted.pool_slot || wanted.price <= now.price {
             return None;
         }
-        let offer = self.same_host(machine, choice)?;
-        let admitted = self.limits_admit(machine, choice, offer);
-        (admitted && self.indifferent(machine, choice, offer)).then_some(offer)
+        let then = Retype::on_same_host(view, machine, choice)?;
+        (then.limits_admit() && then.is_indifferent()).then_some(then)
     }
 
-    /// The offer of a choice on the host of a planned machine.
-    pub(super) fn same_host(&self, machine: usize, choice: usize) -> Option<usize> {
-        let planned = &self.planned.machines[machine];
-        let slot = self.choices[planned.choice].offers[planned.offer].host_slot;
-        let offers = &self.choices[choice].offers;
-        offers.iter().position(|offer| offer.host_slot == slot)
+    pub(super) fn planned(&self) -> &'v PlannedMachine {
+        &self.view.planned.machines[self.machine]
     }
 
-    /// Whether all that is on a planned machine may be on one of this offer as well, resources aside.
-    fn indifferent(&self, machine: usize, choice: usize, offer: usize) -> bool {
-        let planned = &self.planned.machines[machine];
-        let wanted = &self.choices[choice];
-        let (old, new) = (
-            self.choices[planned.choice].first + planned.offer,
-            wanted.first + offer,
-        );
-        let slots = &self.world.bins[planned.bin].slots;
-        let alike = self.choices[planned.choice].slots == wanted.slots
-            || slots.as_ref().is_some_and(|slots| slots.unused());
-        if !alike {
-            return false;
-        }
-        if !self.supplied(planned, &wanted.offers[offer]) {
-            return false;
-        }
-        let mut groups = planned.assigned.iter().map(|assigned| assigned.group);
-        let keys = self.world.company.keys();
-        groups.all(|group| self.row(group).fits[new])
-            && self.domains[old][..] == self.domains[new][..]
-            && self.domains[new].len() == keys
-            && self
-                .world
-                .company
-                .indifferent(planned.bin, &wanted.offers[offer].labels)
+    pub(super) fn bin(&self) -> &'v Bin {
+        &self.view.world.bins[self.planned().bin]
     }
 
-    /// Whether a planned machine would have the volumes that its pods took, and those that are made for them,
-    /// if it were of this offer.
-    fn supplied(&self, planned: &PlannedMachine, offer: &Offer<'_>) -> bool {
-        let bin = &self.world.bins[planned.bin];
-        let (now, then) = (bin.at(), offer.at());
-        let needs = planned.groups();
-        let needs = needs.filter_map(|group| self.groups[group].need.as_deref());
-        let mut alike = needs.flat_map(|need| &need.waiting);
-        bin.gift.in_reach(&self.world.stock, then)
-            && alike.all(|claim| claim.provides(then) || !claim.provides(now))
+    /// What it is of now.
+    fn before(&self) -> (&'v Choice<'a>, &'v Offer<'a>) {
+        let planned = self.planned();
+        let choice = self.view.choice(planned.choice);
+        (choice, &choice.offers[planned.offer])
     }
 
-    /// What volumes a planned machine could attach if it were of this choice.
-    pub(super) fn slots_as(&self, bin: usize, choice: usize) -> Option<Arc<Slots>> {
-        let now = &self.world.bins[bin].slots;
-        let unused = now.as_ref().is_none_or(|slots| slots.unused());
-        let slots = if unused {
-            &self.choices[choice].slots
-        } else {
-            now
-        };
-        slots.clone()
+    /// What it would be of.
+    fn wanted(&self) -> (&'v Choice<'a>, &'v Offer<'a>) {
+        let choice = self.view.choice(self.choice);
+        (choice, &choice.offers[self.offer])
     }
 
-    /// What would be free on a planned machine if it were of this offer.
-    pub(super) fn free_as(&self, machine: usize, choice: usize, offer: usize) -> Resources {
-        let planned = &self.planned.machines[machine];
-        let mut free = self.choices[choice].offers[offer].free.clone();
-        let now = &self.choices[planned.choice].offers[planned.offer].free;
-        free.subtract(now);
-        free.add(&self.world.bins[planned.bin].free);
+    /// What would be free on it.
+    pub(super) fn free(&self) -> Resources {
+        let mut free = self.wanted().1.free.clone();
+        free.subtract(&self.before().1.free);
+        free.add(&self.bin().free);
         free
     }
 
-    /// Whether a planned machine would meet as many preferences of its pods if it were of this offer.
-    fn pleases(&self, machine: usize, choice: usize, offer: usize) -> bool {
-        let planned = &self.planned.machines[machine];
-        planned.assigned.iter().all(|assigned| {
-            let now = self.unmet(assigned.group, planned.choice, planned.offer);
-            self.unmet(assigned.group, choice, offer) <= now
-        })
+    /// What volumes it could attach.
+    pub(super) fn slots(&self) -> Option<Arc<Slots>> {
+        let now = &self.bin().slots;
+        let unused = now.as_ref().is_none_or(|slots| slots.unused());
+        let slots = if unused { &self.wanted().0.slots } else { now };
+        slots.clone()
     }
 
-    /// Makes a planned machine one of this offer; says its place in the world.
-    pub(super) fn enlarge(&mut self, machine: usize, choice: usize, offer: usize) -> usize {
-        let free = self.free_as(machine, choice, offer);
-        let slots = self.slots_as(self.planned.machines[machine].bin, choice);
-        let wanted = &self.choices[choice];
-        let planned = &mut self.planned.machines[machine];
-        let before = &self.choices[planned.choice];
-        let from = &before.offers[planned.offer];
-        let bin = planned.bin;
-        (planned.choice, planned.offer) = (choice, offer);
-        let to = &wanted.offers[offer];
-        self.ledger.rebook((wanted, to), (before, from));
-        let mut labels = wanted.offers[offer].labels.clone();
-        let name = self.world.bins[bin].name.clone();
-        labels.insert(HOSTNAME_LABEL.into(), name);
-        self.world.bins[bin].slots = slots;
-        self.world.become_other(bin, labels, free);
-        self.planned.lane.raise(machine, self.world);
-        bin
-    }
-
-    /// In the end every machine that was planned for pods becomes the cheapest type of its pool that
-    /// holds what was put on it.
-    pub(super) fn shrink_to_fit(&mut self) {
-        let mut order: Vec<usize> = (0..self.choices.len()).collect();
-        order.sort_by_key(|choice| (self.choices[*choice].price, *choice));
-        for machine in 0..self.planned.machines.len() {
-            let planned = &self.planned.machines[machine];
-            if !matches!(planned.reason, CreateReason::Pods) {
-                continue;
-            }
-            let now = &self.choices[planned.choice];
-            let cheaper = order.iter().copied();
-            let cheaper = cheaper.take_while(|choice| self.choices[*choice].price < now.price);
-            let found = cheaper
-                .filter(|choice| self.choices[*choice].pool_slot == now.pool_slot)
-                .find_map(|choice| {
-                    let offer = self.same_host(machine, choice)?;
-                    let fits = self.holds(machine, choice, offer)
-                        && self.limits_admit(machine, choice, offer)
-                        && self.indifferent(machine, choice, offer)
-                        && self.pleases(machine, choice, offer);
-                    fits.then_some((choice, offer))
-                });
-            if let Some((choice, offer)) = found {
-                self.enlarge(machine, choice, offer);
-            }
-        }
-    }
-
-    /// Whether limits let a planned machine become one of this choice.
-    fn limits_admit(&self, machine: usize, choice: usize, offer: usize) -> bool {
-        let planned = &self.planned.machines[machine];
-        let before = &self.choices[planned.choice];
-        let from = &before.offers[planned.offer];
-        let wanted = &self.choices[choice];
-        let to = &wanted.offers[offer];
-        let ledger = &self.ledger;
-        ledger.host_admits_instead((wanted, to), (before, from))
-            && ledger.type_admits(wanted, Some(before.kind)).is_ok()
-    }
-
-    /// Whether an offer has room for all that is on a planned machine.
-    pub(super) fn holds(&self, machine: usize, choice: usize, offer: usize) -> bool {
-        let free = self.free_as(machine, choice, offer);
+    /// Whether it would have room for all that is on it.
+    pub(super) fn holds(&self) -> bool {
+        let free = self.free();
         let fixed = [free.cpu_milli, free.memory, free.ephemeral, free.pods];
         fixed.iter().all(|amount| *amount >= 0) && free.extended.values().all(|n| *n >= 0)
     }
+
+    /// Whether limits let it.
+    fn limits_admit(&self) -> bool {
+        let (before, wanted) = (self.before(), self.wanted());
+        let ledger = self.view.ledger;
+        ledger.host_admits_instead(wanted, before)
+            && ledger.type_admits(wanted.0, Some(before.0.kind)).is_ok()
+    }
+
+    /// Whether all that is on it may be on it then as well, resources aside.
+    fn is_indifferent(&self) -> bool {
+        let (planned, view) = (self.planned(), self.view);
+        let ((before, _), (wanted, offer)) = (self.before(), self.wanted());
+        let (old, new) = (before.first + planned.offer, wanted.first + self.offer);
+        let slots = &self.bin().slots;
+        let alike =
+            before.slots == wanted.slots || slots.as_ref().is_some_and(|slots| slots.unused());
+        if !alike || !self.is_supplied() {
+            return false;
+        }
+        let domains = &view.catalog.domains;
+        planned.groups().all(|group| view.row(group).fits[new])
+            && domains[old][..] == domains[new][..]
+            && domains[new].len() == view.world.company.keys()
+            && view.world.company.indifferent(planned.bin, &offer.labels)
+    }
+
+    /// Whether it would have the volumes that its pods took, and those that are made for them.
+    fn is_supplied(&self) -> bool {
+        let bin = self.bin();
+        let (now, then) = (bin.at(), self.wanted().1.at());
+        let needs = self.planned().groups();
+        let needs = needs.filter_map(|group| self.view.group(group).need.as_deref());
+        let mut alike = needs.flat_map(|need| &need.waiting);
+        bin.gift.in_reach(&self.view.world.stock, then)
+            && alike.all(|claim| claim.provides(then) || !claim.provides(now))
+    }
+
+    /// Whether it would meet as many preferences of its pods.
+    fn pleases(&self) -> bool {
+        let planned = self.planned();
+        planned.groups().all(|group| {
+            let now = self.view.unmet(group, planned.choice, planned.offer);
+            self.view.unmet(group, self.choice, self.offer) <= now
+        })
+    }
+}
+
+/// Phase: every machine that was planned for pods becomes the cheapest type of its pool that holds what was put on it.
+pub(super) fn shrink_to_fit<'a>(
+    planner: &mut Planner<'_, 'a>,
+    catalog: &Catalog<'_, 'a>,
+    pending: &Pending<'a>,
+) {
+    let mut order: Vec<usize> = (0..catalog.choices.len()).collect();
+    order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));
+    for machine in 0..planner.planned.machines.len() {
+        let found = cheapest_that_holds(planner.view(catalog, pending), machine, &order);
+        if let Some((choice, offer)) = found {
+            planner.retype(catalog, pending, (machine, choice, offer));
+        }
+    }
+}
+
+/// The cheapest choice of its pool that holds what is on a planned machine, and its offer there; `None` where that is
+/// what it is. `order` has the choices by price.
+fn cheapest_that_holds(
+    view: PlanView<'_, '_>,
+    machine: usize,
+    order: &[usize],
+) -> Option<(usize, usize)> {
+    let planned = &view.planned.machines[machine];
+    if !matches!(planned.reason, CreateReason::Pods) {
+        return None;
+    }
+    let now = view.choice(planned.choice);
+    let cheaper = order.iter().copied();
+    let cheaper = cheaper.take_while(|choice| view.choice(*choice).price < now.price);
+    let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_slot == now.pool_slot);
+    same_pool.find_map(|choice| {
+        let then = Retype::on_same_host(view, machine, choice)?;
+        let fits = then.holds() && then.limits_admit() && then.is_indifferent() && then.pleases();
+        fits.then_some((choice, then.offer))
+    })
 }

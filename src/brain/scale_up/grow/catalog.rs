@@ -1,0 +1,48 @@
+//! What machines could be made, and which pods an empty one of each would hold.
+
+use super::market::Market;
+use super::rows::Rows;
+use crate::simulation::company::topology::DomainId;
+use crate::simulation::offer::Choice;
+use crate::simulation::world::World;
+
+/// What machines could be made. No phase changes it; answers are added as they are asked for.
+#[derive(Debug)]
+pub(super) struct Catalog<'p, 'a> {
+    /// Every pool with each of its types, in each of its regions.
+    pub(super) choices: &'p [Choice<'a>],
+    /// The same choices in the order in which they are tried.
+    pub(super) market: Market,
+    /// Which offers hold which groups.
+    pub(super) rows: Rows<'a>,
+    /// The domain of every offer, by offer and topology key.
+    pub(super) domains: Vec<Vec<DomainId>>,
+}
+
+impl<'p, 'a> Catalog<'p, 'a> {
+    /// The catalogue of these choices, before anybody asked anything.
+    pub(super) fn of(choices: &'p [Choice<'a>]) -> Catalog<'p, 'a> {
+        Catalog {
+            choices,
+            market: Market::of(choices),
+            rows: Rows::default(),
+            domains: Vec::new(),
+        }
+    }
+
+    /// Finds the domains of all offers, where topology keys came into use since.
+    pub(super) fn locate(&mut self, world: &mut World<'a>) {
+        let keys = world.company.keys();
+        if self.domains.first().is_some_and(|row| row.len() == keys) {
+            return;
+        }
+        let offers = self.choices.iter().flat_map(|choice| &choice.offers);
+        let offers: Vec<_> = offers.collect();
+        self.domains.resize_with(offers.len(), Vec::new);
+        for (offer, row) in offers.iter().zip(&mut self.domains) {
+            for key in row.len()..keys {
+                row.push(world.company.domain(key, &offer.labels));
+            }
+        }
+    }
+}

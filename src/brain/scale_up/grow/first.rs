@@ -1,0 +1,285 @@
+//! The first plan: groups are served in order, and each opens machines until all its pods have a place.
+
+use std::ops::Range;
+
+use super::catalog::Catalog;
+use super::choose::{self, Pick};
+use super::pending::{self, Pending};
+use super::planner::Planner;
+use super::refusals::Refusals;
+use super::retype::Retype;
+use super::room::Room;
+use super::view::PlanView;
+use crate::simulation::company::Rules;
+use crate::simulation::pack::{self, Seats};
+use crate::simulation::planned::CreateReason;
+use crate::simulation::work;
+use crate::simulation::world::Saved;
+use model::reasons::{Reasons, Refused, Warning};
+use model::report::PodVerdict;
+
+/// Pods that came to nodes there are, once machines were planned.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) group: usize,
+    pub(super) pods: Range<usize>,
+    /// Where they went, and how many.
+    pub(super) seats: Vec<(usize, usize)>,
+    /// What takes it back; nothing does where others were preempted.
+    pub(super) undo: Option<Vec<(usize, Saved)>>,
+}
+
+/// The first plan in the making.
+struct FirstPlan<'f, 'p, 'a> {
+    planner: &'f mut Planner<'p, 'a>,
+    catalog: &'f mut Catalog<'p, 'a>,
+    pending: &'f mut Pending<'a>,
+    visits: Vec<Visit>,
+}
+
+/// Phase: opens machines, one after the other, for the pods that are pending. Says which of them came to nodes there are
+/// in the end, because of others on planned machines.
+pub(super) fn open_machines<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut Pending<'a>,
+) -> Vec<Visit> {
+    let mut plan = FirstPlan {
+        planner,
+        catalog,
+        pending,
+        visits: Vec::new(),
+    };
+    plan.serve_all();
+    plan.visits
+}
+
+impl FirstPlan<'_, '_, '_> {
+    /// Serves every group in order. Groups that depend on other pods are tried again as long as
+    /// something was placed in between: every round but the last places a pod, so it ends.
+    fn serve_all(&mut self) {
+        let mut waiting: Vec<usize> = (0..self.pending.groups.len()).collect();
+        loop {
+            let before = self.pending.left();
+            let mut refusals = Refusals::default();
+            for lead in &waiting {
+                self.serve(*lead, &mut refusals);
+            }
+            let groups = &self.pending.groups;
+            waiting.retain(|lead| groups[*lead].dependent && groups[*lead].left() > 0);
+            if waiting.is_empty() || self.pending.left() == before {
+                return;
+            }
+            if work::used_up(self.planner.turn, self.planner.world, 0) {
+                return self.leave_out(&waiting);
+            }
+        }
+    }
+
+    /// These groups are looked at no more in this decision.
+    fn leave_out(&mut self, waiting: &[usize]) {
+        for group in waiting {
+            self.refuse(*group, work::chained(), false);
+        }
+    }
+
+    /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
+    /// opened places there are to pods that depend on others: those come before.
+    fn serve(&mut self, lead: usize, refusals: &mut Refusals) {
+        let group = &self.pending.groups[lead];
+        let rules = self.planner.world.rules(group.shape);
+        let rules = rules.as_deref();
+        let need = group.need.as_deref();
+        if let Some(asker) = group.pods.get(group.next).copied()
+            && let Some(verdict) = pending::waits_for_claim(self.planner.turn, asker.key, need)
+        {
+            return self.planner.turn.say(asker, &verdict);
+        }
+        self.catalog.locate(self.planner.world);
+        if rules.is_some() && !self.planner.planned.lane.is_empty() {
+            self.fill_existing(lead);
+        }
+        let floor = self.floor(rules);
+        self.fill(lead, rules, floor);
+        while self.pending.groups[lead].left() > 0 {
+            let floor = self.floor(rules);
+            let chosen = choose::choose(self.view(), lead, rules, refusals);
+            let Some(pick) = chosen.pick else {
+                return self.refuse(lead, chosen.why, chosen.held);
+            };
+            self.pending.groups[lead].why = chosen.why;
+            if let Err(why) = self.realise(lead, &pick, rules) {
+                return self.planner.turn.warn(Warning::NotMade {
+                    replacement: false,
+                    refused: Box::new(why),
+                });
+            }
+            self.fill(lead, rules, floor);
+        }
+    }
+
+    fn view(&self) -> PlanView<'_, '_> {
+        self.planner.view(self.catalog, self.pending)
+    }
+
+    /// First fit on what is planned, and on the places there are whenever the least domain got one more
+    /// than `floor`: then others may take one more too. Every round but the last places a pod.
+    fn fill(&mut self, lead: usize, rules: Option<&Rules>, mut floor: Option<i64>) {
+        loop {
+            if self.floor(rules) > floor {
+                self.fill_existing(lead);
+            }
+            floor = self.floor(rules);
+            self.fill_planned(lead);
+            if self.pending.groups[lead].left() == 0 || self.floor(rules) <= floor {
+                return;
+            }
+        }
+    }
+
+    /// The least that domains have of what a group's pods are spread over.
+    fn floor(&self, rules: Option<&Rules>) -> Option<i64> {
+        let rules = rules.filter(|rules| rules.loosens())?;
+        Some(self.planner.world.company.floor(rules))
+    }
+
+    /// First fit on the places there are.
+    fn fill_existing(&mut self, lead: usize) {
+        let group = &self.pending.groups[lead];
+        let (shape, left) = (group.shape, group.left());
+        let need = group.need.clone();
+        let Planner {
+            turn,
+            world,
+            existing,
+            ..
+        } = &mut *self.planner;
+        let mut undo = world.soft.is_empty().then(Vec::new);
+        let found = match &mut undo {
+            Some(undo) => pack::lay_with_undo(world, shape, need.as_deref(), left, existing, undo)
+                .into_iter()
+                .map(|(bin, count)| Seats::free(bin, count))
+                .collect(),
+            None => pack::on_existing(turn, world, shape, need.as_deref(), left, existing),
+        };
+        if !found.is_empty() {
+            let seats: Vec<_> = found.iter().map(|seats| (seats.bin, seats.count)).collect();
+            let count: usize = seats.iter().map(|(_, count)| count).sum();
+            let next = group.next;
+            self.visits.push(Visit {
+                group: lead,
+                pods: next..next + count,
+                seats,
+                undo,
+            });
+        }
+        for seats in found {
+            let bin = &mut world.bins[seats.bin];
+            bin.guests.push((shape, need.clone(), seats.count));
+            let pods = self.pending.take_next(turn, lead, seats.count);
+            let verdict = seats.verdict(world);
+            for asker in pods {
+                turn.say(asker, &verdict);
+            }
+        }
+    }
+
+    /// Tells the pods of a group that have no place why.
+    fn refuse(&mut self, lead: usize, why: Reasons, held: bool) {
+        let group = &self.pending.groups[lead];
+        let verdict = if held {
+            PodVerdict::Held { why }
+        } else {
+            PodVerdict::NoCompatiblePool { why }
+        };
+        for asker in &group.pods[group.next..] {
+            self.planner.turn.say(*asker, &verdict);
+        }
+    }
+
+    /// First fit on the nodes planned so far.
+    fn fill_planned(&mut self, lead: usize) {
+        let group = &self.pending.groups[lead];
+        let (shape, left) = (group.shape, group.left());
+        let need = group.need.clone();
+        let (world, lane) = (&mut *self.planner.world, &mut self.planner.planned.lane);
+        for (bin, count) in pack::place(world, shape, need.as_deref(), left, lane) {
+            self.planner.assign_next(self.pending, (lead, count), bin);
+        }
+    }
+
+    /// Opens what was picked, again and again as long as the same filling goes in.
+    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), Refused> {
+        let fill = self.filling(lead, pick);
+        let mut offer = pick.offer;
+        loop {
+            let bin = match pick.instead {
+                Some(machine) => {
+                    let to = (machine, pick.choice, offer);
+                    self.planner.retype(self.catalog, self.pending, to)
+                }
+                None => {
+                    let reason = CreateReason::Pods;
+                    self.planner
+                        .open(self.catalog, pick.choice, offer, reason)?
+                }
+            };
+            for (group, count) in &fill {
+                let of = &self.pending.groups[*group];
+                let world = &mut *self.planner.world;
+                world.put(bin, of.shape, *count as u64, false);
+                world.supply(bin, of.need.as_deref(), *count as u64);
+                self.planner
+                    .assign_next(self.pending, (*group, *count), bin);
+            }
+            let loosened = rules.is_some_and(Rules::loosens);
+            if loosened || pick.instead.is_some() {
+                return Ok(());
+            }
+            match next_offer(self.view(), pick, &fill, rules) {
+                Some(next) => offer = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What a pick puts on its node, as groups with how many pods.
+    fn filling(&self, lead: usize, pick: &Pick) -> Vec<(usize, usize)> {
+        let view = self.view();
+        let room = match pick.instead {
+            None => Room::of_offer(view, pick.choice, pick.offer),
+            Some(machine) => Room::of_machine(&Retype::new(view, machine, pick.choice, pick.offer)),
+        };
+        room.fill(lead, pick.lead)
+    }
+}
+
+/// On which offer the same filling goes in once more, if on any.
+fn next_offer(
+    view: PlanView<'_, '_>,
+    pick: &Pick,
+    fill: &[(usize, usize)],
+    rules: Option<&Rules>,
+) -> Option<usize> {
+    let enough = |(group, count): &(usize, usize)| view.group(*group).left() >= *count;
+    // Each takes other volumes.
+    let waits = |(group, _): &(usize, usize)| {
+        let need = view.group(*group).need.as_deref();
+        need.is_some_and(|need| !need.waiting.is_empty())
+    };
+    if !fill.iter().all(enough) || fill.iter().any(waits) {
+        return None;
+    }
+    let choice = view.choice(pick.choice);
+    view.ledger.pool_admits(view.turn, choice).ok()?;
+    view.ledger.type_admits(choice, None).ok()?;
+    let (lead, count) = *fill.first()?;
+    let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
+    let fits = |(group, _): &(usize, usize)| view.row(*group).fits[choice.first + next];
+    let may = rules.map_or(usize::MAX, |rules| view.may(rules, pick.choice, next));
+    if view.rather_elsewhere(pick.choice, next, (lead, rules)) {
+        return None;
+    }
+    let same = choice.offers[next].free == choice.offers[pick.offer].free;
+    (same && may >= count && fill.iter().all(fits)).then_some(next)
+}

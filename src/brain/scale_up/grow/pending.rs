@@ -1,0 +1,225 @@
+//! The pods that need new machines, in the order in which they are served.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use crate::constraints::fit::volumes::Need;
+use crate::constraints::shape::ShapeId;
+use crate::decision::asker::Asker;
+use crate::decision::turn::Turn;
+use crate::simulation::company::Preferences;
+use crate::simulation::demand::Group;
+use crate::simulation::offer;
+use crate::simulation::pack::Why;
+use crate::simulation::world::World;
+use model::cluster::PodKey;
+use model::reasons::{Misfit, Reasons, Refused};
+use model::report::PodVerdict;
+use model::resources::Resources;
+use model::time::Time;
+
+/// Pods of one group that still need a place.
+#[derive(Debug)]
+pub(super) struct PendingGroup<'a> {
+    pub(super) shape: ShapeId,
+    pub(super) need: Option<Arc<Need>>,
+    pub(super) pods: Vec<Asker<'a>>,
+    /// The pods before this one have a place.
+    pub(super) next: usize,
+    /// What the offers say to it: an index into the catalogue's rows.
+    pub(super) row: usize,
+    /// Which of [`Pending::runs`] it is in.
+    pub(super) run: usize,
+    /// Other pods matter to it.
+    pub(super) dependent: bool,
+    /// What it prefers of the company of others.
+    pub(super) preferences: Option<Arc<Preferences>>,
+    /// Every pod needs a node of its own.
+    pub(super) alone: bool,
+    /// Why choices were not taken, for its verdicts.
+    pub(super) why: Arc<Why>,
+}
+
+/// Groups that follow one another and ask the same of a node.
+#[derive(Debug)]
+pub(super) struct GroupRun<'a> {
+    pub(super) groups: Range<usize>,
+    /// What each of their pods asks.
+    pub(super) asked: &'a Resources,
+    /// What the offers say to them: an index into the catalogue's rows.
+    pub(super) row: usize,
+    /// Every pod needs a node of its own.
+    pub(super) alone: bool,
+    /// What one pod is worth, in the units of the default price.
+    pub(super) worth: i128,
+    /// Pods that still need a place.
+    pub(super) left: usize,
+}
+
+/// The pods that need new machines.
+#[derive(Debug)]
+pub(super) struct Pending<'a> {
+    /// In the order in which they are served: priority, then those that each need a node of their own, then size.
+    pub(super) groups: Vec<PendingGroup<'a>>,
+    pub(super) runs: Vec<GroupRun<'a>>,
+}
+
+impl PendingGroup<'_> {
+    /// How many pods still need a place.
+    pub(super) fn left(&self) -> usize {
+        self.pods.len() - self.next
+    }
+}
+
+impl<'a> Pending<'a> {
+    /// Finds out which choice could hold which group, and puts the groups in order. A group that none could hold has no
+    /// compatible pool: its pods are told so and are not pending here.
+    pub(super) fn sort_out(
+        turn: &mut Turn<'a>,
+        world: &mut World<'a>,
+        catalog: &mut Catalog<'_, 'a>,
+        groups: Vec<Group<'a>>,
+    ) -> Pending<'a> {
+        let hopeful = groups.into_iter();
+        let hopeful = hopeful.filter_map(|group| admit(turn, world, catalog, group));
+        let mut groups: Vec<PendingGroup<'a>> = hopeful.collect();
+        groups.sort_by_cached_key(|group| {
+            let shape = world.shapes[group.shape].shape;
+            let size = Reverse(offer::price(&shape.requests));
+            let rank = (Reverse(shape.priority), !group.alone, size);
+            let first = group.pods[0];
+            (rank, group.row, first.pod.created, first.key)
+        });
+        let runs = join_runs(world, &mut groups);
+        Pending { groups, runs }
+    }
+
+    /// The UIDs of all pods that are pending.
+    pub(super) fn uids(&self) -> BTreeSet<Arc<str>> {
+        let pods = self.groups.iter().flat_map(|group| &group.pods);
+        pods.map(|asker| asker.pod.uid.clone()).collect()
+    }
+
+    /// Tells all pods that their batch is open `until` then.
+    pub(super) fn wait(&self, turn: &mut Turn<'a>, until: Time) {
+        for asker in self.groups.iter().flat_map(|group| &group.pods) {
+            turn.say(*asker, &PodVerdict::Batched { until });
+        }
+    }
+
+    /// How many pods still need a place.
+    pub(super) fn left(&self) -> usize {
+        self.groups.iter().map(PendingGroup::left).sum()
+    }
+
+    /// Takes the next pods of a group off the list.
+    pub(super) fn take_next(
+        &mut self,
+        turn: &mut Turn<'a>,
+        group: usize,
+        count: usize,
+    ) -> Vec<Asker<'a>> {
+        let of = &mut self.groups[group];
+        let pods = of.pods[of.next..of.next + count].to_vec();
+        of.next += count;
+        self.runs[of.run].left -= count;
+        for asker in &pods {
+            turn.promises.give(asker.key, of.need.as_deref());
+        }
+        pods
+    }
+
+    /// `placed` pods of a group have a place in the new plan, where `before` of the same pods had one.
+    pub(super) fn replace_placed(&mut self, group: usize, before: usize, placed: usize) {
+        let of = &mut self.groups[group];
+        let run = &mut self.runs[of.run];
+        of.next = (of.next + placed).saturating_sub(before);
+        run.left = (run.left + before).saturating_sub(placed);
+    }
+}
+
+/// A group as it is pending; `None` where it is not, and its verdict is said.
+fn admit<'a>(
+    turn: &mut Turn<'a>,
+    world: &mut World<'a>,
+    catalog: &mut Catalog<'_, 'a>,
+    group: Group<'a>,
+) -> Option<PendingGroup<'a>> {
+    let index = catalog.rows.of(world, catalog.choices, &group);
+    let row = catalog.rows.get(index);
+    let why = row.why.clone();
+    if let Some(verdict) = waits_for_claim(turn, group.pods[0].key, group.need.as_deref()) {
+        turn.say(group.pods[0], &verdict);
+        return None;
+    }
+    if !row.hopeful() {
+        let verdict = if row.known {
+            PodVerdict::NoCompatiblePool { why }
+        } else {
+            PodVerdict::Held { why }
+        };
+        for asker in &group.pods {
+            turn.say(*asker, &verdict);
+        }
+        return None;
+    }
+    let rules = world.rules(group.shape);
+    let preferences = world.preferences(group.shape, false);
+    let ports = &world.shapes[group.shape].shape.host_ports;
+    Some(PendingGroup {
+        shape: group.shape,
+        need: group.need,
+        pods: group.pods,
+        next: 0,
+        row: index,
+        run: 0,
+        dependent: rules.is_some(),
+        preferences,
+        alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
+        why,
+    })
+}
+
+/// Joins groups that follow one another and ask the same of a node, and tells each which run it is in.
+fn join_runs<'a>(world: &World<'a>, groups: &mut [PendingGroup<'a>]) -> Vec<GroupRun<'a>> {
+    let mut runs: Vec<GroupRun<'a>> = Vec::new();
+    for (index, group) in groups.iter_mut().enumerate() {
+        let shape = world.shapes[group.shape].shape;
+        let (row, alone, left) = (group.row, group.alone, group.left());
+        let last = runs.last_mut();
+        let last = last.filter(|run| (run.row, run.alone) == (row, alone));
+        if let Some(run) = last {
+            run.left += left;
+            run.groups.end = index + 1;
+        } else {
+            // A pod is worth something even if it asks for nothing.
+            let worth = i128::from(offer::price(&shape.requests)).saturating_add(1);
+            runs.push(GroupRun {
+                groups: index..index + 1,
+                asked: &shape.requests,
+                row,
+                alone,
+                worth,
+                left,
+            });
+        }
+        group.run = runs.len() - 1;
+    }
+    runs
+}
+
+/// The verdict on a pod whose claim is for one pod alone and goes to another.
+pub(super) fn waits_for_claim(
+    turn: &Turn<'_>,
+    key: &PodKey,
+    need: Option<&Need>,
+) -> Option<PodVerdict> {
+    let why = turn.promises.taken(key, need)?;
+    let misfit = Box::new(Misfit::Volume { volume: why });
+    let refusals = Refused::Misfit { misfit }.into();
+    let why: Reasons = Arc::new(Why::from([("*".into(), refusals)]));
+    Some(PodVerdict::Held { why })
+}

@@ -1,0 +1,247 @@
+//! The plan in the making: the machines planned so far, the world with them in it, and what limits still leave. Whatever
+//! changes the three together is here.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::catalog::Catalog;
+use super::pending::Pending;
+use super::retype::Retype;
+use super::view::PlanView;
+use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::decision::turn::Turn;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::pack::Lane;
+use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
+use crate::simulation::world::{Site, World};
+use model::reasons::Refused;
+use model::report::PodVerdict;
+
+/// The plan in the making.
+#[derive(Debug)]
+pub(super) struct Planner<'p, 'a> {
+    pub(super) turn: &'p mut Turn<'a>,
+    pub(super) world: &'p mut World<'a>,
+    pub(super) ledger: Ledger,
+    pub(super) planned: PlannedMachines,
+    /// The places there are: pods put on planned machines may open them to others.
+    pub(super) existing: Lane,
+}
+
+impl<'p, 'a> Planner<'p, 'a> {
+    /// No machine is planned yet.
+    pub(super) fn begin(
+        turn: &'p mut Turn<'a>,
+        world: &'p mut World<'a>,
+        existing: Lane,
+    ) -> Planner<'p, 'a> {
+        let ledger = Ledger::of(turn);
+        Planner {
+            turn,
+            world,
+            ledger,
+            planned: PlannedMachines::begin(),
+            existing,
+        }
+    }
+
+    /// What questions are asked of, while nothing changes.
+    pub(super) fn view<'v>(
+        &'v self,
+        catalog: &'v Catalog<'v, 'a>,
+        pending: &'v Pending<'a>,
+    ) -> PlanView<'v, 'a> {
+        PlanView {
+            turn: self.turn,
+            world: self.world,
+            ledger: &self.ledger,
+            planned: &self.planned,
+            existing: &self.existing,
+            catalog,
+            pending,
+        }
+    }
+
+    /// Opens one machine; says which place it is in the world.
+    pub(super) fn open(
+        &mut self,
+        catalog: &Catalog<'_, 'a>,
+        choice: usize,
+        offer: usize,
+        reason: CreateReason,
+    ) -> Result<usize, Refused> {
+        let chosen = &catalog.choices[choice];
+        let vmid = self
+            .ledger
+            .vmid(self.turn, &chosen.policy.region)
+            .ok_or(Refused::NoFreeVmid)?;
+        let (planned, at) = (&mut self.planned, (choice, offer));
+        let bin = planned
+            .add(self.turn, self.world, catalog.choices, at, vmid, reason)
+            .ok_or(Refused::NoFreeName)?;
+        self.ledger.book(chosen, &chosen.offers[offer], vmid);
+        Ok(bin)
+    }
+
+    /// Makes a planned machine one of another type; says its place in the world.
+    pub(super) fn retype(
+        &mut self,
+        catalog: &Catalog<'_, 'a>,
+        pending: &Pending<'a>,
+        (machine, choice, offer): (usize, usize, usize),
+    ) -> usize {
+        let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
+        let (free, slots) = (then.free(), then.slots());
+        let wanted = &catalog.choices[choice];
+        let planned = &mut self.planned.machines[machine];
+        let before = &catalog.choices[planned.choice];
+        let from = &before.offers[planned.offer];
+        let bin = planned.bin;
+        (planned.choice, planned.offer) = (choice, offer);
+        let to = &wanted.offers[offer];
+        self.ledger.rebook((wanted, to), (before, from));
+        let mut labels = to.labels.clone();
+        labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
+        self.world.bins[bin].slots = slots;
+        self.world.become_other(bin, labels, free);
+        self.planned.lane.raise(machine, self.world);
+        bin
+    }
+
+    /// Moves a planned machine, whose place is closed, to the host of another offer of its choice.
+    pub(super) fn relocate(
+        &mut self,
+        catalog: &Catalog<'_, 'a>,
+        pending: &Pending<'a>,
+        (machine, offer): (usize, usize),
+    ) {
+        let planned = &self.planned.machines[machine];
+        let (bin, choice) = (planned.bin, &catalog.choices[planned.choice]);
+        let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
+        let then = Retype::new(self.view(catalog, pending), machine, planned.choice, offer);
+        let free = then.free();
+        self.ledger.relocate(choice, from, to);
+        let mut labels = to.labels.clone();
+        labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
+        self.planned.machines[machine].offer = offer;
+        self.world.relocate(bin, labels, free);
+    }
+
+    /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
+    pub(super) fn cancel(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+        let planned = &self.planned.machines[machine];
+        let choice = &catalog.choices[planned.choice];
+        let offer = &choice.offers[planned.offer];
+        self.ledger.unbook(choice, offer, planned.vmid);
+        let bin = planned.bin;
+        self.world.given.revoke(&self.world.bins[bin].gift);
+        self.world.close(bin);
+    }
+
+    /// Books a planned machine that was cancelled once more.
+    pub(super) fn confirm(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+        let planned = &self.planned.machines[machine];
+        let choice = &catalog.choices[planned.choice];
+        let offer = &choice.offers[planned.offer];
+        self.ledger.book(choice, offer, planned.vmid);
+        let bin = planned.bin;
+        self.world.reopen(bin);
+        self.world.given.give(&self.world.bins[bin].gift);
+    }
+
+    /// Takes these machines, which are cancelled, off the plan.
+    pub(super) fn take_off(&mut self, machines: &[usize]) -> Vec<PlannedMachine> {
+        let all = std::mem::take(&mut self.planned.machines);
+        let gone: BTreeSet<usize> = machines.iter().copied().collect();
+        let (mut off, mut kept) = (Vec::new(), Vec::new());
+        for (machine, planned) in all.into_iter().enumerate() {
+            if gone.contains(&machine) {
+                off.push(planned);
+            } else {
+                kept.push(planned);
+            }
+        }
+        self.planned.machines = kept;
+        self.number();
+        off
+    }
+
+    /// Cancels all planned machines from this one on, and puts those back at their numbers that were taken off.
+    pub(super) fn put_back(
+        &mut self,
+        catalog: &Catalog<'_, 'a>,
+        first: usize,
+        off: Vec<PlannedMachine>,
+        machines: &[usize],
+    ) {
+        for machine in (first..self.planned.machines.len()).rev() {
+            self.cancel(catalog, machine);
+        }
+        self.planned.machines.truncate(first);
+        for (planned, at) in off.into_iter().zip(machines) {
+            self.planned.machines.insert(*at, planned);
+        }
+        self.number();
+    }
+
+    /// Machines from this one on that nothing came to are not made.
+    pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: usize) {
+        for machine in (first..self.planned.machines.len()).rev() {
+            let planned = &self.planned.machines[machine];
+            let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
+            let residents = &self.world.bins[planned.bin].residents;
+            let pods: u64 = residents.iter().map(|pods| pods.count).sum();
+            if pods <= daemons.len() as u64 {
+                self.cancel(catalog, machine);
+                self.planned.machines.remove(machine);
+            }
+        }
+        self.number();
+    }
+
+    /// Numbers the planned machines anew.
+    fn number(&mut self) {
+        let bins = self.planned.machines.iter().map(|planned| planned.bin);
+        let bins: Vec<usize> = bins.collect();
+        for (machine, bin) in bins.iter().enumerate() {
+            self.world.bins[*bin].site = Site::Planned(machine);
+        }
+        self.planned.lane = Lane::over(&bins, self.world);
+    }
+
+    /// Indexes the places there are anew, after pods left them.
+    pub(super) fn renew_existing(&mut self) {
+        let bins = (0..self.existing.len()).map(|position| self.existing.at(position));
+        let bins: Vec<usize> = bins.collect();
+        self.existing = Lane::over(&bins, self.world);
+    }
+
+    /// The next pods of a group go to a planned node.
+    pub(super) fn assign_next(
+        &mut self,
+        pending: &mut Pending<'a>,
+        (group, count): (usize, usize),
+        bin: usize,
+    ) {
+        let first = pending.groups[group].next;
+        let pods = pending.take_next(self.turn, group, count);
+        let range: Range<usize> = first..first + count;
+        let verdict = PodVerdict::Triggers {
+            machine: self.world.bins[bin].name.clone(),
+            others: pending.groups[group].why.clone(),
+        };
+        for asker in &pods {
+            self.turn.say(*asker, &verdict);
+        }
+        self.planned
+            .assign(&self.world.bins[bin].site, group, range);
+    }
+
+    /// Writes the actions of the planned machines.
+    pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &Pending<'a>) {
+        self.world.company.close();
+        self.planned.finish(self.turn, catalog.choices, |assigned| {
+            &pending.groups[assigned.group].pods[assigned.pods.clone()]
+        });
+    }
+}

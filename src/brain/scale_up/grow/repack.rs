@@ -1,0 +1,512 @@
+//! The second plan: all machines for pods at once, where that places more pods, or as many for less. The first plan opens
+//! one machine after the other and settles its type at once; [`super::draft`] keeps machines open until the end.
+//!
+//! Nobody loses for a price alone: as long as every pod has a place, none comes into a lighter pool or to more unmet
+//! preferences about the node than its group had. What comes out is tried in the world, pod by pod; unless that is
+//! better the plan stays as it was.
+
+use std::collections::BTreeSet;
+
+use super::catalog::Catalog;
+use super::draft::{self, Answer, Problem, Rank, To};
+use super::first::Visit;
+use super::pending::Pending;
+use super::planner::Planner;
+use super::question;
+use super::view::PlanView;
+use crate::constraints::shape::Resident;
+use crate::decision::turn::Turn;
+use crate::simulation::pack::{self, Seats};
+use crate::simulation::planned::{CreateReason, PlannedMachine};
+use crate::simulation::world::{Saved, Site};
+use model::reasons::Refused;
+use model::report::PodVerdict;
+
+/// Plans for more pods, or more groups, stay as they are.
+const PODS: usize = 2_000;
+const GROUPS: usize = 300;
+
+/// A group whose pods may be laid out anew.
+#[derive(Debug)]
+pub(super) struct Loose {
+    pub(super) group: usize,
+    /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
+    pub(super) pods: Vec<usize>,
+    /// How many of `pods` have a place in the plan there is; they come first in it.
+    pub(super) placed: usize,
+    /// The lightest tier they may be in, and the most of their preferences that may not be met.
+    pub(super) tier: usize,
+    pub(super) unmet: i64,
+}
+
+/// What of the first plan may be laid out anew, and what it comes to as it is.
+#[derive(Debug)]
+struct Withdrawal {
+    /// Planned machines, by their numbers.
+    machines: Vec<usize>,
+    loose: Vec<Loose>,
+    /// What a second plan must be better than.
+    rank: Rank,
+}
+
+/// Where pods of a loose group went.
+#[derive(Debug)]
+struct Seat {
+    loose: usize,
+    bin: usize,
+    count: usize,
+}
+
+/// Phase: makes the second plan, and puts it in the place of the first if it is better. `visits` are the pods that came to
+/// nodes there are while the first one was made.
+pub(super) fn repack<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut Pending<'a>,
+    visits: Vec<Visit>,
+) {
+    let Some(withdrawal) = propose(planner.view(catalog, pending), &visits) else {
+        return;
+    };
+    let visits = leave(planner, pending, visits);
+    for machine in &withdrawal.machines {
+        planner.cancel(catalog, *machine);
+    }
+    question::prepare(planner, catalog, pending, &withdrawal.loose);
+    let view = planner.view(catalog, pending);
+    let question = question::question(
+        view,
+        &withdrawal.machines,
+        &withdrawal.loose,
+        withdrawal.rank,
+    );
+    let replaced = question.is_some_and(|(problem, bins)| {
+        let Some(answer) = ask(planner.turn, &problem) else {
+            return false;
+        };
+        let mut trial = Trial {
+            planner,
+            catalog,
+            pending,
+            withdrawal: &withdrawal,
+            problem: &problem,
+        };
+        trial.replace(&answer, &bins)
+    });
+    if !replaced {
+        for machine in withdrawal.machines {
+            planner.confirm(catalog, machine);
+        }
+        come_again(planner, pending, visits);
+    }
+}
+
+/// What may be laid out anew; `None` where nothing is, or too much.
+fn propose(view: PlanView<'_, '_>, visits: &[Visit]) -> Option<Withdrawal> {
+    let machines = withdrawable(view, visits)?;
+    let loose = find_loose(view, visits, &machines);
+    let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
+    if pods == 0 || pods > PODS || loose.len() > GROUPS {
+        return None;
+    }
+    let mut rank = rank_first(view, &machines, &loose);
+    if !view.turn.view.policy.scale_up.nominate_pods {
+        // What a plan costs in the end is more than its price, and is not known of this one.
+        rank.price = i128::MAX;
+    }
+    Some(Withdrawal {
+        machines,
+        loose,
+        rank,
+    })
+}
+
+/// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
+/// laid out.
+fn withdrawable(view: PlanView<'_, '_>, visits: &[Visit]) -> Option<Vec<usize>> {
+    let mut visits = visits.iter();
+    if visits.any(|visit| visit.undo.is_none() || !is_loose(view, visit.group)) {
+        return None;
+    }
+    let machines = (0..view.planned.machines.len()).filter(|machine| {
+        let planned = &view.planned.machines[*machine];
+        let for_pods = matches!(planned.reason, CreateReason::Pods);
+        for_pods && planned.groups().all(|group| is_loose(view, group))
+    });
+    let machines: Vec<usize> = machines.collect();
+    let left = (0..view.pending.groups.len())
+        .any(|group| is_loose(view, group) && view.group(group).left() > 0);
+    (left || !machines.is_empty()).then_some(machines)
+}
+
+/// Whether pods of a group may go anywhere as far as their claims are concerned.
+fn is_loose(view: PlanView<'_, '_>, group: usize) -> bool {
+    let need = view.group(group).need.as_deref();
+    need.is_none_or(|need| need.alone.is_empty())
+}
+
+/// The groups whose pods are laid out anew when these machines are withdrawn.
+fn find_loose(view: PlanView<'_, '_>, visits: &[Visit], machines: &[usize]) -> Vec<Loose> {
+    let groups = (0..view.pending.groups.len()).filter(|group| is_loose(view, *group));
+    let mut all: Vec<Loose> = groups
+        .map(|group| Loose {
+            group,
+            pods: Vec::new(),
+            placed: 0,
+            tier: 0,
+            unmet: 0,
+        })
+        .collect();
+    let at: Vec<usize> = all.iter().map(|loose| loose.group).collect();
+    for planned in machines
+        .iter()
+        .map(|machine| &view.planned.machines[*machine])
+    {
+        let tier = view.tier(planned.choice);
+        for assigned in &planned.assigned {
+            let Ok(index) = at.binary_search(&assigned.group) else {
+                continue;
+            };
+            let unmet = view.unmet(assigned.group, planned.choice, planned.offer);
+            let loose = &mut all[index];
+            loose.pods.extend(assigned.pods.clone());
+            loose.unmet = loose.unmet.max(unmet);
+            loose.tier = loose.tier.max(tier);
+        }
+    }
+    for visit in visits {
+        if let Ok(index) = at.binary_search(&visit.group) {
+            all[index].pods.extend(visit.pods.clone());
+        }
+    }
+    let left = all.iter().any(|loose| view.group(loose.group).left() > 0);
+    for loose in &mut all {
+        loose.placed = loose.pods.len();
+        // Where somebody has no place, that comes before preferences and weights.
+        if left || loose.placed == 0 {
+            (loose.tier, loose.unmet) = (usize::MAX, i64::MAX);
+        }
+        loose.pods.sort_unstable();
+        let group = view.group(loose.group);
+        loose.pods.extend(group.next..group.pods.len());
+    }
+    all.retain(|loose| !loose.pods.is_empty());
+    all
+}
+
+/// What the first plan is compared by.
+fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Rank {
+    let made = machines.iter().map(|machine| {
+        let planned = &view.planned.machines[*machine];
+        (planned, planned.count())
+    });
+    let made: Vec<_> = made.collect();
+    let left = loose.iter().map(|of| of.pods.len() - of.placed);
+    let left: Vec<usize> = left.collect();
+    rank(view, loose, &made, &left)
+}
+
+/// What a plan is compared by: machines with how many pods, and by loose group how many have no place.
+fn rank(
+    view: PlanView<'_, '_>,
+    loose: &[Loose],
+    made: &[(&PlannedMachine, usize)],
+    left: &[usize],
+) -> Rank {
+    let losses = question::count_losses(view, loose);
+    let lost = loose.iter().zip(left).map(|(of, left)| {
+        let loss = losses.get(&view.priority(of.group)).copied().unwrap_or(1);
+        loss.saturating_mul(*left as u128)
+    });
+    let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
+    let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
+    let made = || made.iter();
+    Rank {
+        lost: lost.fold(0, u128::saturating_add),
+        lighter: made()
+            .map(|(planned, pods)| pods * view.tier(planned.choice))
+            .sum(),
+        price: made().map(|(planned, _)| price(planned)).sum(),
+        machines: made().count(),
+        scarce: made().map(|(planned, _)| u64::from(scarce(planned))).sum(),
+    }
+}
+
+/// A better plan, if one is found. What found none is not asked again as long as nothing has changed: where
+/// limits leave somebody out for good, every decision would pay for it.
+fn ask(turn: &mut Turn<'_>, problem: &Problem) -> Option<Answer> {
+    let digest = problem.digest();
+    if turn.memory.no_better_plan == Some(digest) {
+        return None;
+    }
+    let answer = draft::solve(problem);
+    turn.memory.no_better_plan = answer.is_none().then_some(digest);
+    answer
+}
+
+/// Pods leave the nodes that they came to.
+fn leave<'a>(
+    planner: &mut Planner<'_, 'a>,
+    pending: &Pending<'a>,
+    mut visits: Vec<Visit>,
+) -> Vec<Visit> {
+    for visit in visits.iter_mut().rev() {
+        for (bin, saved) in visit.undo.take().into_iter().flatten().rev() {
+            planner.world.restore(bin, saved);
+        }
+        let shape = pending.groups[visit.group].shape;
+        for (bin, _) in &visit.seats {
+            let guests = &mut planner.world.bins[*bin].guests;
+            if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
+                guests.remove(last);
+            }
+        }
+    }
+    if !visits.is_empty() {
+        planner.renew_existing();
+    }
+    visits
+}
+
+/// Pods come to nodes as they did.
+fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &Pending<'a>, visits: Vec<Visit>) {
+    for visit in visits {
+        let group = &pending.groups[visit.group];
+        for (bin, count) in &visit.seats {
+            let world = &mut *planner.world;
+            world.put(*bin, group.shape, *count as u64, false);
+            world.supply(*bin, group.need.as_deref(), *count as u64);
+            let guest = (group.shape, group.need.clone(), *count);
+            world.bins[*bin].guests.push(guest);
+        }
+    }
+}
+
+/// The second plan, tried in the world.
+struct Trial<'r, 'p, 'a> {
+    planner: &'r mut Planner<'p, 'a>,
+    catalog: &'r Catalog<'p, 'a>,
+    pending: &'r mut Pending<'a>,
+    withdrawal: &'r Withdrawal,
+    problem: &'r Problem,
+}
+
+impl Trial<'_, '_, '_> {
+    fn view(&self) -> PlanView<'_, '_> {
+        self.planner.view(self.catalog, self.pending)
+    }
+
+    /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
+    /// Otherwise all is as it was, the machines withdrawn. `bins` are the places that stayed.
+    fn replace(&mut self, answer: &Answer, bins: &[usize]) -> bool {
+        let machines = &self.withdrawal.machines;
+        let old = self.planner.take_off(machines);
+        let first = self.planner.planned.machines.len();
+        let mut undo = Vec::new();
+        let seats = self.lay(answer, bins, &mut undo);
+        if let Some(seats) = seats.filter(|seats| self.is_better(first, seats)) {
+            self.planner.drop_empty(self.catalog, first);
+            self.tell(&seats);
+            self.hand_out(&seats);
+            self.planner.renew_existing();
+            return true;
+        }
+        for (bin, saved) in undo.into_iter().rev() {
+            self.planner.world.restore(bin, saved);
+        }
+        self.planner.put_back(self.catalog, first, old, machines);
+        false
+    }
+
+    /// Opens the machines of an answer and puts the pods on them, as far as the world lets them. Says how many
+    /// pods of which loose group are at which place; `None` where a machine could not be made.
+    fn lay(
+        &mut self,
+        answer: &Answer,
+        bins: &[usize],
+        undo: &mut Vec<(usize, Saved)>,
+    ) -> Option<Vec<Seat>> {
+        let mut opened = vec![None; answer.made.len()];
+        let mut seats = Vec::new();
+        let mut waiting: Vec<(usize, usize, usize)> = Vec::new();
+        for step in &answer.steps {
+            let bin = match step.to {
+                To::Fixed(at) => bins[at],
+                To::Machine(at) => match opened[at] {
+                    Some(bin) => bin,
+                    None => {
+                        let bin = self.open(answer.made[at])?;
+                        opened[at] = Some(bin);
+                        bin
+                    }
+                },
+            };
+            let count = self.put_some(step.lot, bin, step.count, &mut seats, undo);
+            if count < step.count {
+                waiting.push((step.lot, bin, step.count - count));
+            }
+        }
+        self.lay_rest(waiting, &mut seats, undo);
+        Some(seats)
+    }
+
+    /// Opens a machine of a model of the problem, on an offer; says its place.
+    fn open(&mut self, (model, offer): (usize, usize)) -> Option<usize> {
+        let choice = self.problem.models[model].choice;
+        let reason = CreateReason::Pods;
+        let opened = self.planner.open(self.catalog, choice, offer, reason);
+        opened.ok()
+    }
+
+    /// Puts pods that their places did not take at once: others may have opened them since; else any planned machine
+    /// will do.
+    fn lay_rest(
+        &mut self,
+        mut waiting: Vec<(usize, usize, usize)>,
+        seats: &mut Vec<Seat>,
+        undo: &mut Vec<(usize, Saved)>,
+    ) {
+        let planned = self.planner.planned.machines.iter();
+        let planned: Vec<usize> = planned.map(|planned| planned.bin).collect();
+        let mut before = usize::MAX;
+        while before != waiting.len() && !waiting.is_empty() {
+            before = waiting.len();
+            for (loose, bin, count) in std::mem::take(&mut waiting) {
+                let mut left = count;
+                for bin in [bin].into_iter().chain(planned.iter().copied()) {
+                    left -= self.put_some(loose, bin, left, seats, undo);
+                    if left == 0 {
+                        break;
+                    }
+                }
+                if left > 0 {
+                    waiting.push((loose, bin, left));
+                }
+            }
+        }
+    }
+
+    /// Puts up to `count` pods of a loose group on a place; says how many.
+    fn put_some(
+        &mut self,
+        loose: usize,
+        bin: usize,
+        count: usize,
+        seats: &mut Vec<Seat>,
+        undo: &mut Vec<(usize, Saved)>,
+    ) -> usize {
+        let group = &self.pending.groups[self.withdrawal.loose[loose].group];
+        let (shape, need) = (group.shape, group.need.as_deref());
+        let world = &mut *self.planner.world;
+        let mut placed = 0;
+        while placed < count {
+            let rules = world.rules(shape);
+            world.prepare(shape);
+            let room = pack::admitted(world, shape, need, bin, rules.as_deref());
+            let room = usize::try_from(room.unwrap_or(0)).unwrap_or(usize::MAX);
+            let some = room.min(count - placed);
+            if some == 0 {
+                break;
+            }
+            let mut saved = world.save(bin, Resident::of(shape, some as u64));
+            world.put(bin, shape, some as u64, false);
+            saved.with(world.supply(bin, need, some as u64));
+            undo.push((bin, saved));
+            placed += some;
+        }
+        if placed > 0 {
+            seats.push(Seat {
+                loose,
+                bin,
+                count: placed,
+            });
+        }
+        placed
+    }
+
+    /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
+    fn is_better(&self, first: usize, seats: &[Seat]) -> bool {
+        let loose = &self.withdrawal.loose;
+        let mut left = Vec::with_capacity(loose.len());
+        for (index, of) in loose.iter().enumerate() {
+            let placed = seats.iter().filter(|seat| seat.loose == index);
+            let placed: usize = placed.map(|seat| seat.count).sum();
+            left.push(of.pods.len() - placed);
+        }
+        let lots = &self.problem.lots;
+        if left.iter().zip(lots).any(|(left, lot)| *left > lot.spare) {
+            return false;
+        }
+        let made = self.planner.planned.machines[first..].iter();
+        let made = made.filter_map(|planned| {
+            let on = seats.iter().filter(|seat| seat.bin == planned.bin);
+            let pods: usize = on.map(|seat| seat.count).sum();
+            (pods > 0).then_some((planned, pods))
+        });
+        let made: Vec<_> = made.collect();
+        rank(self.view(), loose, &made, &left) < self.problem.rank
+    }
+
+    /// Says which pods go where, and of those that lost their place why.
+    fn hand_out(&mut self, seats: &[Seat]) {
+        let loose = &self.withdrawal.loose;
+        let mut next = vec![0; loose.len()];
+        for seat in seats {
+            let of = &loose[seat.loose];
+            let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
+            next[seat.loose] += seat.count;
+            let group = &self.pending.groups[of.group];
+            let Planner {
+                turn,
+                world,
+                planned,
+                ..
+            } = &mut *self.planner;
+            let site = world.bins[seat.bin].site.clone();
+            let verdict = match site {
+                Site::Planned(_) => PodVerdict::Triggers {
+                    machine: world.bins[seat.bin].name.clone(),
+                    others: group.why.clone(),
+                },
+                _ => {
+                    let guest = (group.shape, group.need.clone(), seat.count);
+                    world.bins[seat.bin].guests.push(guest);
+                    Seats::free(seat.bin, seat.count).verdict(world)
+                }
+            };
+            for pod in pods {
+                turn.say(group.pods[*pod], &verdict);
+                planned.assign(&site, of.group, *pod..pod + 1);
+            }
+        }
+        for (of, placed) in loose.iter().zip(next) {
+            if placed < of.placed {
+                let taken = |_: usize| false;
+                let why = self.view().why_not(of.group, taken, &Refused::ForOtherPods);
+                let verdict = PodVerdict::Held { why };
+                for pod in &of.pods[placed..of.placed] {
+                    let asker = self.pending.groups[of.group].pods[*pod];
+                    self.planner.turn.say(asker, &verdict);
+                }
+            }
+            self.pending.replace_placed(of.group, of.placed, placed);
+        }
+    }
+
+    /// Why the other choices were not taken, for the verdicts on the pods.
+    fn tell(&mut self, seats: &[Seat]) {
+        for (index, of) in self.withdrawal.loose.iter().enumerate() {
+            let planner = &*self.planner;
+            let mine = seats.iter().filter(|seat| seat.loose == index);
+            let sites = mine.map(|seat| &planner.world.bins[seat.bin].site);
+            let machines = sites.filter_map(|site| match site {
+                Site::Planned(machine) => Some(planner.planned.machines[*machine].choice),
+                _ => None,
+            });
+            let taken: BTreeSet<usize> = machines.collect();
+            let taken = |choice: usize| taken.contains(&choice);
+            let why = self.view().why_not(of.group, taken, &Refused::NotCheaper);
+            self.pending.groups[of.group].why = why;
+        }
+    }
+}

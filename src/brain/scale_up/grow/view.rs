@@ -1,0 +1,201 @@
+//! What the phases ask while nothing changes: of the plan in the making, of what could be made, of the pods that wait.
+
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::pending::{Pending, PendingGroup};
+use super::refusals::No;
+use super::rows::Row;
+use crate::constraints::fit::node_preferences;
+use crate::constraints::shape::Shape;
+use crate::decision::turn::Turn;
+use crate::scale_up::limits::Ledger;
+use crate::simulation::company::Rules;
+use crate::simulation::offer::{Choice, Daemon, Offer};
+use crate::simulation::pack::{self, Lane};
+use crate::simulation::planned::PlannedMachines;
+use crate::simulation::world::World;
+use model::reasons::{Misfit, Reasons, Refused, VolumeMisfit};
+
+/// Hosts whose reasons are said where none will do: `explain pod` has them all.
+const HOSTS_NAMED: usize = 3;
+
+/// All that is known of a plan in the making.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanView<'v, 'a> {
+    pub(super) turn: &'v Turn<'a>,
+    pub(super) world: &'v World<'a>,
+    pub(super) ledger: &'v Ledger,
+    pub(super) planned: &'v PlannedMachines,
+    pub(super) existing: &'v Lane,
+    pub(super) catalog: &'v Catalog<'v, 'a>,
+    pub(super) pending: &'v Pending<'a>,
+}
+
+impl<'v, 'a> PlanView<'v, 'a> {
+    pub(super) fn choice(&self, choice: usize) -> &'v Choice<'a> {
+        &self.catalog.choices[choice]
+    }
+
+    pub(super) fn group(&self, group: usize) -> &'v PendingGroup<'a> {
+        &self.pending.groups[group]
+    }
+
+    /// What a pod of a group is to placing.
+    pub(super) fn shape(&self, group: usize) -> Shape<'a> {
+        self.world.shapes[self.group(group).shape]
+    }
+
+    /// What the offers say to a group.
+    pub(super) fn row(&self, group: usize) -> &'v Row {
+        self.catalog.rows.get(self.group(group).row)
+    }
+
+    pub(super) fn priority(&self, group: usize) -> i32 {
+        self.shape(group).shape.priority
+    }
+
+    /// Which weight class a choice is in: 0 is the heaviest.
+    pub(super) fn tier(&self, choice: usize) -> usize {
+        let choices = self.catalog.choices;
+        self.catalog
+            .market
+            .tier(choices, choices[choice].policy.weight)
+    }
+
+    /// The weight of a group's preferences that a new node of an offer does not meet.
+    pub(super) fn unmet(&self, group: usize, choice: usize, offer: usize) -> i64 {
+        let choice = self.choice(choice);
+        let place = choice.place(&choice.offers[offer]);
+        node_preferences::unmet(self.shape(group).shape, place)
+    }
+
+    /// How many pods with these rules one new node of an offer may take.
+    pub(super) fn may(&self, rules: &Rules, choice: usize, offer: usize) -> usize {
+        let choice = self.choice(choice);
+        let slot = choice.first + offer;
+        let at = |key: usize| self.catalog.domains[slot][key];
+        let daemons = choice.offers[offer].residents.iter();
+        let daemons = daemons.map(Daemon::pod);
+        let may = self.world.company.most_beside(rules, at, &daemons);
+        usize::try_from(may).unwrap_or(usize::MAX)
+    }
+
+    /// Why a new node of an offer finds no volumes for a pod of a group any more.
+    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<VolumeMisfit> {
+        let need = self.group(group).need.as_deref()?;
+        let need = Some(need).filter(|need| !need.waiting.is_empty())?;
+        self.world.given.misfit(&self.world.stock, need, offer.at())
+    }
+
+    /// How many pods of a group a place takes, other pods' preferences aside.
+    pub(super) fn room_beside(&self, group: usize, bin: usize) -> u64 {
+        let group = self.group(group);
+        let need = group.need.as_deref();
+        pack::admitted(self.world, group.shape, need, bin, None).unwrap_or(0)
+    }
+
+    /// The host for one more machine of a choice: the one that meets most preferences, then the one that the
+    /// pool's strategy takes. With the weight of the preferences it does not meet.
+    pub(super) fn host(
+        &self,
+        choice: usize,
+        lead: Option<(usize, Option<&Rules>)>,
+    ) -> Result<(usize, i64), No> {
+        let chosen = self.choice(choice);
+        let row = lead.map(|(group, _)| self.row(group));
+        let rules = lead.and_then(|(_, rules)| rules);
+        let (mut held, mut refusal): (Vec<Refused>, Option<No>) = (Vec::new(), None);
+        let (mut refused, mut best) = (0, None);
+        for (index, offer) in chosen.offers.iter().enumerate() {
+            if row.is_some_and(|row| !row.fits[chosen.first + index]) {
+                continue;
+            }
+            let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
+                Some(_) => Err(No::Misfit(chosen.first + index)),
+                None => self.ledger.host_admits(chosen, offer).map_err(No::Held),
+            };
+            let verdict = verdict.and_then(|()| {
+                let why = lead.and_then(|(group, _)| self.unserved(group, offer));
+                why.map_or(Ok(()), |why| Err(No::Volume(why)))
+            });
+            if let Err(why) = verdict {
+                refused += 1;
+                match why {
+                    No::Held(why) if held.len() < HOSTS_NAMED => held.push(why),
+                    No::Held(_) => {}
+                    other => refusal = refusal.or(Some(other)),
+                }
+                continue;
+            }
+            let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
+            let rank = (unmet, self.ledger.host_rank(chosen, offer));
+            if best.as_ref().is_none_or(|(other, _)| rank < *other) {
+                best = Some((rank, index));
+            }
+        }
+        best.map(|((unmet, ..), index)| (index, unmet))
+            .ok_or_else(|| match (held.is_empty(), refusal) {
+                // What may change by itself is said before what may not.
+                (true, Some(refusal)) => refusal,
+                (true, None) => No::Held(Refused::NoHost),
+                (false, _) if refused > 1 => {
+                    let (hosts, first) = (refused, held);
+                    No::Held(Refused::NoneOfHosts { hosts, first })
+                }
+                (false, _) => No::Held(held.remove(0)),
+            })
+    }
+
+    /// Why no machine is made somewhere. Of offers in the same domains one refusal is shared.
+    pub(super) fn refused(
+        &self,
+        no: No,
+        rules: Option<&Rules>,
+        known: &mut Vec<(usize, Arc<Refused>)>,
+    ) -> Arc<Refused> {
+        let slot = match no {
+            No::Held(refused) => return Arc::new(refused),
+            No::Volume(volume) => {
+                let misfit = Box::new(Misfit::Volume { volume });
+                return Arc::new(Refused::Misfit { misfit });
+            }
+            No::Misfit(slot) => slot,
+        };
+        let domains = &self.catalog.domains;
+        let same = |(other, _): &&(usize, Arc<Refused>)| domains[*other] == domains[slot];
+        if let Some((_, refused)) = known.iter().find(same) {
+            return refused.clone();
+        }
+        let at = |key: usize| domains[slot][key];
+        let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
+        // It was refused for its rules: without one that is not met any more its machines are for others.
+        let refused = Arc::new(
+            misfit.map_or(Refused::ForOtherPods, |misfit| Refused::Misfit {
+                misfit: Box::new(misfit),
+            }),
+        );
+        known.push((slot, refused.clone()));
+        refused
+    }
+
+    /// Why a group is on none of the choices that could hold it, those that `taken` has aside: what limits say, or else
+    /// `otherwise`.
+    pub(super) fn why_not(
+        &self,
+        group: usize,
+        taken: impl Fn(usize) -> bool,
+        otherwise: &Refused,
+    ) -> Reasons {
+        let row = self.row(group);
+        let mut why = (*row.why).clone();
+        for (index, choice) in self.catalog.choices.iter().enumerate() {
+            if row.any[index] && !taken(index) {
+                let refused = self.ledger.admits(self.turn, choice).err();
+                let refused = refused.unwrap_or_else(|| otherwise.clone());
+                why.insert(choice.label.clone(), refused.into());
+            }
+        }
+        Arc::new(why)
+    }
+}
