@@ -27,7 +27,7 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// JSON makes nine (`\u003c` for one byte). Pages of a list are halved until they are below it.
 pub const MAX_BODY: usize = 16 * 1024 * 1024;
 const JSON: &str = "application/json";
-/// Of a list: the metadata of its objects alone.
+/// The media type of a list that has only the metadata of its objects.
 const NAMES: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 /// How often the kubeconfig's files are looked at.
 pub const FILE_POLL: Duration = Duration::from_secs(30);

@@ -54,7 +54,7 @@ impl Early {
         }
     }
 
-    /// The same of a pod's.
+    /// Makes a hostile pod harmless, as `tame_node` does with a node.
     pub(super) fn tame_pod(&mut self, pod: &mut Pod) {
         let uid = pod.uid.clone();
         self.tame(&uid, "created", &mut pod.created);

@@ -25,7 +25,7 @@ const REMEMBERED: usize = 1_024;
 const BURST: i64 = 25;
 /// … and then one per this span.
 const REFILL: Span = Span::minutes(5);
-/// The same event is written again at most this often; what came in between is in its count.
+/// An event that repeats is written at most this often; how often it came in between is in its count.
 const REPEAT: Span = Span::minutes(1);
 /// Longest message that the API server takes (`pkg/apis/core/validation/events.go`).
 const MAX_MESSAGE: usize = 1_024;

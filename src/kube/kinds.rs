@@ -153,7 +153,7 @@ pub(super) enum Change {
     /// Nothing.
     #[default]
     None,
-    /// Of a pod that is bound, whether it runs and is ready: no decision waits for that.
+    /// Only whether a bound pod runs and is ready: no decision waits for that.
     Quiet,
     /// Something.
     Plain,
@@ -170,9 +170,9 @@ impl From<bool> for Change {
 /// What became of one object.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
-    /// Its key; cluster-wide objects have an empty namespace. `None` when it has no name.
+    /// The object's key; cluster-wide objects have an empty namespace. `None` when the object has no name.
     pub(super) key: Option<PodKey>,
-    /// What it changed in the view.
+    /// What the object changed in the view.
     pub(super) changed: Change,
     /// What could not be understood, and was taken for the worst.
     pub(super) problems: Vec<String>,

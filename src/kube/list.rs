@@ -52,9 +52,9 @@ pub(super) struct Listing<'a> {
 /// One object of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item<'r> {
-    /// As it is.
+    /// The whole object.
     Whole(&'r RawValue),
-    /// Its metadata alone: the object is larger than what is read of any answer ([`MAX_BODY`]).
+    /// Only the object's metadata: the object is larger than what is read of any answer ([`MAX_BODY`]).
     TooLarge(&'r RawValue),
 }
 
@@ -203,6 +203,6 @@ pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T
 #[derive(Debug)]
 pub(super) struct Unreadable {
     pub(super) message: ForeignText,
-    /// Its metadata where at least that could be read.
+    /// The object's metadata, where at least that could be read.
     pub(super) meta: Box<wire::Meta>,
 }

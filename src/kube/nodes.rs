@@ -272,7 +272,7 @@ fn view(node: &wire::Node) -> Option<(Arc<str>, Node)> {
     translate::node(&mut Reader::new(&mut interner), node)
 }
 
-/// Those of `wanted` that `have` lacks or has differently.
+/// The entries of `wanted` that `have` lacks or has differently.
 fn missing<'a>(
     wanted: &'a Labels,
     have: Option<&wire::Map>,

@@ -83,7 +83,7 @@ pub(super) struct State {
     pub(super) interner: Interner,
     pub(super) priorities: BTreeMap<Arc<str>, PriorityClass>,
     pub(super) runtimes: BTreeMap<Arc<str>, RuntimeClass>,
-    /// As read: they are translated anew when a class that they may name changes.
+    /// DaemonSets as read: they are translated anew when a class that they may name changes.
     pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::DaemonSet>>,
     /// The kinds that are away because of the connection or the API server itself.
     outage: BTreeSet<Kind>,

@@ -217,23 +217,23 @@ pub enum Reason {
     Replaces {
         /// The nodes.
         nodes: Vec<Arc<str>>,
-        /// Their pods that nothing else has room for.
+        /// The nodes' pods that nothing else has room for.
         pods: Vec<PodKey>,
-        /// What it saves, in millionths per hour.
+        /// The saving of the replacement, in millionths per hour.
         saving: i64,
     },
     /// Consolidation: its pods fit elsewhere.
     Consolidated {
         /// Since when no pod came or went there.
         since: Time,
-        /// What it saves, in millionths per hour.
+        /// The saving of the removal, in millionths per hour.
         saving: i64,
     },
     /// Consolidation: the machine that was made to replace it works.
     Replaced {
         /// The machine.
         by: Arc<str>,
-        /// What it saves together with the nodes of `others`, in millionths per hour. Once some are gone, the
+        /// The saving together with the nodes of `others`, in millionths per hour. Once some are gone, the
         /// machine stays for their pods: then this is all that the rest costs.
         saving: i64,
         /// The other nodes it replaces that are to go yet.

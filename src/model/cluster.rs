@@ -257,7 +257,7 @@ pub struct DisruptionBudget {
     /// `spec.unhealthyPodEvictionPolicy: AlwaysAllow`.
     #[serde(default)]
     pub always_allow_unhealthy: bool,
-    /// As many pods are healthy as the budget wants (`status.currentHealthy`, `desiredHealthy`), and
+    /// Whether as many pods are healthy as the budget wants (`status.currentHealthy`, `desiredHealthy`), and
     /// it wants some: one that is not ready may be evicted without spending it.
     #[serde(default)]
     pub healthy: bool,
@@ -281,7 +281,7 @@ pub struct Claim {
     pub once_pod: bool,
     /// `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<Arc<str>>,
-    /// What it asks of a volume, while it names none.
+    /// The demands on a volume, while the claim names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<Arc<Asks>>,
 }
@@ -320,7 +320,7 @@ pub struct PersistentVolume {
     pub local: bool,
     /// Being deleted.
     pub deleting: bool,
-    /// What it offers to claims, while it is bound to none. Bound, released and failed volumes have none:
+    /// The offer to claims, while the volume is bound to none. Bound, released and failed volumes have none:
     /// they are most, and serve no other claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free: Option<Arc<Free>>,

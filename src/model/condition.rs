@@ -134,11 +134,11 @@ kinds! {
 
 /// What is gone comes back within this time when it only flickers.
 const CALM: Span = Span::minutes(2);
-/// The same for failures, between which another attempt lies.
+/// How long a condition that comes of failed attempts must be away before it counts as over: another attempt lies between.
 const CALM_OF_FAILURES: Span = Span::minutes(10);
 
 impl ConditionKind {
-    /// Its name, as in JSON.
+    /// The condition's name, as in JSON.
     pub fn name(self) -> &'static str {
         self.about().name
     }
@@ -184,7 +184,7 @@ impl ConditionKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// What it is.
+    /// Which condition holds.
     pub kind: ConditionKind,
     /// Whom it concerns, such as a pool; empty where there is only one.
     pub subject: ForeignText,

@@ -65,7 +65,7 @@ impl CpuSet {
         (0..end).filter(|cpu| self.contains(*cpu))
     }
 
-    /// Those that are in either.
+    /// The CPUs that are in either set.
     #[must_use]
     pub fn with(&self, other: &CpuSet) -> CpuSet {
         let words = self.0.len().max(other.0.len());
@@ -77,14 +77,14 @@ impl CpuSet {
         )
     }
 
-    /// Those that are in both.
+    /// The CPUs that are in both sets.
     #[must_use]
     pub fn both(&self, other: &CpuSet) -> CpuSet {
         let words = self.0.iter().zip(&other.0);
         CpuSet(words.map(|(one, other)| one & other).collect()).trimmed()
     }
 
-    /// Those that are not in the other.
+    /// The CPUs that are not in the other set.
     #[must_use]
     pub fn without(&self, other: &CpuSet) -> CpuSet {
         let others = other.0.iter().copied().chain(std::iter::repeat(0));

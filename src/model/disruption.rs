@@ -106,7 +106,7 @@ pub enum Cause {
 }
 
 impl Share {
-    /// How many of a pool of `nodes`.
+    /// How many nodes the share is in a pool of `nodes`.
     pub fn of(self, nodes: u32) -> u32 {
         match self {
             Share::Nodes(count) => count,

@@ -59,7 +59,7 @@ pub enum HostStrategy {
 }
 
 impl fmt::Display for HostStrategy {
-    /// As the configuration has it.
+    /// Writes the strategy's name in the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             HostStrategy::Spread => "spread",

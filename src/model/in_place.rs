@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::foreign::ForeignText;
 use super::time::Time;
 
-/// So many machines are changed in place at a time: a new value in the file must not be written to all of them at once.
+/// How many machines are changed in place at a time: a new value in the file must not be written to all of them at once.
 pub const AT_ONCE: usize = 5;
 
 /// A setting of a VM that is not what the file says.
@@ -20,7 +20,7 @@ pub struct Difference {
     pub key: Arc<str>,
     /// What the VM has, when its configuration was read last; empty where it has nothing.
     pub is: ForeignText,
-    /// What it is to have.
+    /// The value that the VM is to have.
     pub wanted: Arc<str>,
     /// What came of writing just this value, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

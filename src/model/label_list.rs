@@ -104,7 +104,7 @@ impl<const N: usize> From<[Label; N]> for LabelList {
 }
 
 impl FromIterator<Label> for LabelList {
-    /// Of a key that comes more than once the last one counts.
+    /// Collects labels; where a key comes more than once the last one counts.
     fn from_iter<I: IntoIterator<Item = Label>>(labels: I) -> LabelList {
         labels.into_iter().collect::<Labels>().into()
     }

@@ -241,13 +241,13 @@ pub struct Found {
 pub struct Replacement {
     /// The nodes, by name, with their UIDs.
     pub nodes: BTreeMap<Arc<str>, Arc<str>>,
-    /// Those of them whose removal was planned for it: they may be gone from `nodes` since. From then on the
+    /// The nodes whose removal was planned for the replacement: they may be gone from `nodes` since. From then on the
     /// machine stays for their pods.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gone: BTreeSet<Arc<str>>,
     /// When it was planned.
     pub planned: Time,
-    /// What it saves, in millionths per hour.
+    /// The saving of the replacement, in millionths per hour.
     pub saving: i64,
 }
 
@@ -261,7 +261,7 @@ pub struct Backoff {
     pub length: Span,
     /// The last failure.
     pub failed: Time,
-    /// What it said.
+    /// The message of the failure.
     pub message: ForeignText,
 }
 

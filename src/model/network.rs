@@ -27,7 +27,7 @@ impl Family {
     /// Both.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    /// That of an address.
+    /// The family of an address.
     pub fn of(address: IpAddr) -> Family {
         match address {
             IpAddr::V4(_) => Family::V4,

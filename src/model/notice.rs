@@ -83,7 +83,7 @@ pub struct Told {
     pub state: State,
     /// What tells it from others, the same in every notice about it.
     pub key: String,
-    /// What it is.
+    /// Which condition it is told of.
     pub kind: ConditionKind,
     /// How grave it is.
     pub severity: Severity,

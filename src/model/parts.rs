@@ -9,7 +9,7 @@ use super::scheduling::{
 
 /// A pod of which there is more is not read in full: it would take tens of megabytes to keep. Pods have some ten parts.
 pub const MAX_PARTS: u64 = 20_000;
-/// Of a pod whose constraints are left out, so many labels, ports, volumes, tolerations and extended resources are kept of each.
+/// How many labels, ports, volumes, tolerations and extended resources are kept, of each, of a pod whose constraints are left out.
 const FEW: usize = 64;
 
 impl PodTraits {

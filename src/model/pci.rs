@@ -26,7 +26,7 @@ pub struct PciDevice {
 }
 
 impl PciDevice {
-    /// Its options as PVE has them, in PVE's order.
+    /// The device's options as PVE writes them, in PVE's order.
     fn options(&self) -> impl Iterator<Item = &'static str> {
         let options = [
             (self.pcie, "pcie=1"),
@@ -44,7 +44,7 @@ impl PciDevice {
 }
 
 impl fmt::Display for PciDevice {
-    /// As the configuration has it: `gpu,pcie=1`.
+    /// Writes the device as the configuration has it: `gpu,pcie=1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.mapping)?;
         self.options().try_for_each(|text| write!(f, ",{text}"))

@@ -213,14 +213,14 @@ pub struct InstanceType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPolicy {
-    /// Its region; of several the first by name.
+    /// The pool's region; where it has several, the first by name.
     pub region: RegionName,
     /// The pool as it is in its further regions. Limits (`min`, `max`, ceilings, budgets) are those of the whole, and alike.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub further: BTreeMap<RegionName, PoolPolicy>,
     /// The template its machines are cloned from.
     pub template: Arc<str>,
-    /// Its instance types, in the order given.
+    /// The pool's instance types, in the order given.
     pub instance_types: Vec<Arc<str>>,
     /// Hosts it may use; empty for all of the region.
     #[serde(default)]
@@ -266,16 +266,16 @@ pub struct PoolPolicy {
     /// Nothing of this pool is removed for being underused.
     #[serde(default)]
     pub scale_down_disabled: bool,
-    /// Its own scale-down settings where they differ from the general ones.
+    /// The pool's own scale-down settings, where they differ from the general ones.
     #[serde(default)]
     pub scale_down: Option<ScaleDown>,
     /// How its nodes are consolidated; `None` removes as cluster-autoscaler does and replaces nothing.
     #[serde(default)]
     pub consolidation: Option<Consolidation>,
-    /// How many of its nodes may be disrupted at once.
+    /// Disruption budgets: how many of the pool's nodes may be disrupted at once.
     #[serde(default)]
     pub budgets: Vec<NodeBudget>,
-    /// Its nodes go all together or not at all.
+    /// The pool's nodes go all together or not at all.
     #[serde(default)]
     pub atomic: bool,
     /// `kubernetes.io/arch` of its nodes.
@@ -289,7 +289,7 @@ pub struct PoolPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeepFailed {
-    /// How many of them at most.
+    /// The most failed machines that are kept at a time.
     pub machines: u32,
     /// For how long after each failed.
     pub how_long: Span,
@@ -409,7 +409,7 @@ pub struct ScaleDown {
     pub min_node_age: Span,
     /// Nodes being removed at once.
     pub max_parallel: u32,
-    /// Of these, nodes being drained.
+    /// The most nodes that are drained at a time; they count for `max_parallel` too.
     pub max_parallel_drain: u32,
     /// Cluster health: this many unready nodes are always fine (`ok-total-unready-count`) …
     pub ok_total_unready: u32,
@@ -504,15 +504,15 @@ impl Default for ScaleDown {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Its instance type: sizes, labels, price.
+    /// The machine's instance type: sizes, labels, price.
     pub kind: InstanceType,
-    /// Its pool's labels.
+    /// The labels of the machine's pool.
     #[serde(default)]
     pub labels: Labels,
-    /// Its pool's taints.
+    /// The taints of the machine's pool.
     #[serde(default)]
     pub taints: Vec<Taint>,
-    /// Its pool's startup taints.
+    /// The startup taints of the machine's pool.
     #[serde(default)]
     pub startup_taints: Vec<Taint>,
     /// What kubelet and system keep.

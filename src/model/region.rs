@@ -273,7 +273,7 @@ pub struct MachineVm {
     /// became a node alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Difference>,
-    /// What it was made with that the file says otherwise now, where that cannot change in place; `None`: not known,
+    /// What the machine was made with that the file says otherwise now, where that cannot change in place; `None`: not known,
     /// or it has not become a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drifted: Option<Vec<Drift>>,

@@ -41,7 +41,7 @@ pub struct Report {
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
     /// What a person should look at: damaged marks, foreign VMs in our range, orphans in quarantine.
     pub warnings: Vec<String>,
-    /// The same with their codes and numbers, in the same order.
+    /// The entries of `warnings` with their codes and numbers, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings_details: Vec<Warning>,
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
@@ -67,7 +67,7 @@ impl Report {
 pub struct Growth {
     /// How many.
     pub nodes: u32,
-    /// Their price in millionths per hour, as configured or by CPU and memory.
+    /// The price of these machines in millionths per hour, as configured or by CPU and memory.
     pub price: i64,
 }
 
@@ -375,7 +375,7 @@ pub struct PoolState {
     pub kept: BTreeMap<Arc<str>, Time>,
     /// Nodes that are not Ready.
     pub unready: u32,
-    /// Of its nodes those that have drifted: made with what the file says otherwise now.
+    /// How many of the pool's nodes have drifted: they were made with what the file says otherwise now.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drifted: u32,
     /// The numbers of its nodes are not known yet: what they are counted from was not read.
@@ -414,7 +414,7 @@ pub struct HostState {
     /// Why it gets nothing, or is taken last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The same with their codes and numbers, in the same order.
+    /// The entries of `notes` with their codes and numbers, in the same order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes_details: Vec<HostNote>,
 }
@@ -427,7 +427,7 @@ pub struct NetworkState {
     pub ranges: String,
     /// How many addresses machines may get.
     pub size: u64,
-    /// How many of them nothing has, machines that are planned now included.
+    /// How many addresses of the network are free; machines that are planned now have theirs.
     pub free: u64,
     /// Why none is given now, whatever is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -42,7 +42,7 @@ pub struct PodStory {
     /// The node or machine that its preferences are weighed at: where it runs, or where the decision has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Arc<str>>,
-    /// What it prefers (soft constraints), and whether that is met there once the whole decision is carried out.
+    /// The pod's preferences (soft constraints), and whether each is met there once the whole decision is carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preferences: Vec<PreferenceAnswer>,
 }
@@ -51,7 +51,7 @@ pub struct PodStory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreferenceAnswer {
-    /// What it is about.
+    /// What the preference is about.
     pub kind: PreferenceKind,
     /// The preference in words.
     pub preference: String,

@@ -18,7 +18,7 @@ pub struct Pinning {
     /// Each has CPUs that no other machine has.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpus: bool,
-    /// Their memory is in huge pages.
+    /// The machines' memory is in huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<HugePages>,
 }
@@ -82,7 +82,7 @@ pub struct HostTopology {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNode {
-    /// Its CPUs.
+    /// The NUMA node's CPUs.
     pub cpus: CpuSet,
     /// Bytes of memory that machines may have of it; `None`: not said, so it is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl HostTopology {
         self.cores.iter().fold(all, |all, core| all.with(core))
     }
 
-    /// Those that machines may get.
+    /// The CPUs that machines may get.
     pub fn usable(&self) -> CpuSet {
         self.cpus().without(&self.reserved)
     }

@@ -213,7 +213,7 @@ impl Size {
         self.kinds
     }
 
-    /// What it costs to compare a term with all kinds.
+    /// The steps that comparing a term with all kinds costs.
     fn matching(&self, namespace: &str, term: &PodTerm) -> u64 {
         let parts = term.parts();
         self.kinds
@@ -378,7 +378,7 @@ fn fairly(kinds: &[Kind<'_>], costs: &[u64]) -> Vec<usize> {
 /// Why pods of a kind are left out.
 #[derive(Clone, Copy, Debug)]
 enum Excess {
-    /// Their constraints have so many parts.
+    /// The pods' constraints have this many parts.
     Parts(u64),
     /// There are too many kinds of pods.
     Many,

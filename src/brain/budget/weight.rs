@@ -34,7 +34,7 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// That of a shape.
+    /// The weight of a shape.
     pub(super) fn of(shape: &PodShape) -> Weight {
         let spread = shape.spread.iter().map(SpreadConstraint::parts).sum();
         let claims = shape

@@ -13,9 +13,9 @@ use model::scheduling::HostPort;
 
 /// What is left of a destination.
 struct Left {
-    /// Of what expendable pods do not hold: kube-scheduler preempts these.
+    /// What is left when expendable pods hold nothing: kube-scheduler preempts these.
     without: Room,
-    /// Of what nothing holds that runs there, for pods that preempt nobody.
+    /// What is left beside all that runs there, for pods that preempt nobody.
     beside: Room,
     attached: BTreeSet<(Arc<str>, Arc<str>)>,
 }

@@ -318,7 +318,7 @@ fn surplus(case: Case<'_>, removals: &[&Action]) -> Verdict {
     Ok(())
 }
 
-/// Of an atomic pool all working nodes go, or none.
+/// All working nodes of an atomic pool go, or none.
 pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
     let going: BTreeSet<&str> = removals.iter().map(|a| &*a.target.machine).collect();
     for action in removals.iter().filter(|action| by_choice(action)) {

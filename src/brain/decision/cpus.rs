@@ -39,7 +39,7 @@ struct NodeRoom {
     cpus: usize,
     /// Bytes, where that is counted.
     memory: Option<i64>,
-    /// Of its CPUs the wanted ones are not of whole cores.
+    /// The wanted CPUs of the node are not of whole cores.
     broken: bool,
 }
 
@@ -166,7 +166,7 @@ impl FreeCpus {
         }
     }
 
-    /// Those that are free.
+    /// The CPUs that are free.
     pub(crate) fn free(&self) -> &CpuSet {
         &self.free
     }
@@ -193,7 +193,7 @@ impl FreeCpus {
         self.free = self.free.without(cpus);
     }
 
-    /// So much memory of a NUMA node is taken.
+    /// Takes memory of a NUMA node.
     pub(crate) fn take_memory(&mut self, node: usize, bytes: i64) {
         if let Some(left) = self.memory.get_mut(&node) {
             *left = left.saturating_sub(bytes);
@@ -265,7 +265,7 @@ impl FreeCpus {
         free.len() >= wanted && self.cores(free, wanted).1 <= rest
     }
 
-    /// So many of these CPUs, whole cores first; with how many of them are not of whole cores.
+    /// Picks `wanted` of the free CPUs, whole cores first, and says how many of them are not of whole cores.
     fn cores(&self, free: &CpuSet, wanted: usize) -> (CpuSet, usize) {
         let (mut taken, mut left) = (CpuSet::new(), wanted);
         for core in &self.topology.cores {

@@ -10,7 +10,7 @@ use crate::observed::view::Known;
 /// What is held, and why. The first reason of a kind is kept for the verdicts.
 #[derive(Debug)]
 pub(crate) struct Holds {
-    /// Of all: what stops also what has begun.
+    /// What stops everything, what has begun too.
     pub(crate) everything: Option<Arc<Hindrance>>,
     /// Somebody paused it: nothing is begun, and what has begun is finished.
     pub(crate) paused: Option<Arc<Hindrance>>,

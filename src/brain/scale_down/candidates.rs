@@ -38,7 +38,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) utilization: Utilization,
     /// Why it could go.
     pub(crate) mode: Mode,
-    /// What it costs an hour, in millionths.
+    /// The price of the node, in millionths per hour.
     pub(crate) price: i64,
     /// What its evictions cost.
     pub(crate) cost: i128,

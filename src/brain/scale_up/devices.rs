@@ -27,7 +27,7 @@ impl Room {
     }
 }
 
-/// Those of all mappings on all hosts.
+/// The free devices of all mappings on all hosts.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct DeviceRooms(Vec<Room>);
 

@@ -27,7 +27,7 @@ pub(crate) struct NoCpus {
 }
 
 impl CpuRooms {
-    /// Those of a snapshot, machines under way counted.
+    /// The free CPUs that a snapshot shows, less those of machines under way.
     pub(crate) fn of(turn: &Turn<'_>) -> CpuRooms {
         let book = CpuBook::of(turn);
         let regions = turn.view.snapshot.regions.iter();

@@ -33,7 +33,7 @@ pub(crate) enum Lack {
 }
 
 impl StoreSlots {
-    /// Those that a turn's snapshot shows.
+    /// The storages, devices and CPUs that a turn's snapshot shows.
     pub(crate) fn of(turn: &Turn<'_>) -> StoreSlots {
         let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
         StoreSlots {
@@ -44,7 +44,7 @@ impl StoreSlots {
 }
 
 impl Stores {
-    /// Those of a snapshot; of storages nothing of machines is counted yet.
+    /// What is free by a turn's snapshot; nothing that machines take of storages is counted yet.
     pub(crate) fn of(turn: &Turn<'_>, slots: &StoreSlots) -> Stores {
         Stores {
             storages: Storages::of(turn, &slots.storages),

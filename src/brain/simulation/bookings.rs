@@ -125,7 +125,7 @@ impl<'a> Bookings<'a> {
         }
     }
 
-    /// Those of these groups who did not get their place again are like all the others.
+    /// Groups that did not get their place again become like all the others.
     pub(crate) fn give_up(&mut self, groups: &mut [Group<'a>], rank: &[usize]) {
         for booked in &mut self.booked {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {

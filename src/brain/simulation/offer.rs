@@ -57,7 +57,7 @@ pub(crate) struct Choice<'a> {
     pub(crate) pool_slot: usize,
     /// Place of the pool in this region among all pools in all of their regions.
     pub(crate) site_slot: usize,
-    /// How many offers there are of the choices before it.
+    /// The number of offers that the choices before this one have.
     pub(crate) first: usize,
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<Slots>>,
@@ -84,7 +84,7 @@ pub(crate) struct Offer<'a> {
     pub(crate) ports: Vec<HostPort>,
     /// The DaemonSets that will run there.
     pub(crate) residents: Vec<Daemon<'a>>,
-    /// What it takes beside CPU and memory.
+    /// What a machine of the offer takes of its host beside CPU and memory.
     pub(crate) takes: Takes,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct PlannedMachines {
     /// What names and tokens are taken, read from all there is when the first machine is planned.
     taken: Option<Taken>,
     pub(crate) machines: Vec<PlannedMachine>,
-    /// Their places, in the order they were opened.
+    /// The machines' places, in the order in which they were opened.
     pub(crate) lane: Lane,
 }
 

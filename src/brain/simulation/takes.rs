@@ -19,7 +19,7 @@ pub(crate) struct Takes {
     pub(crate) disks: Vec<Disks>,
     /// By mapping.
     pub(crate) devices: Vec<Devices>,
-    /// Of its host's CPUs for itself.
+    /// CPUs of the host that the machine has for itself.
     pub(crate) cpus: Option<Cpus>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct DeviceSlots {
 }
 
 impl DeviceSlots {
-    /// Those that a snapshot shows.
+    /// The devices that a snapshot shows.
     pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> DeviceSlots {
         let mut slots = DeviceSlots::default();
         for (name, region) in &snapshot.regions {
@@ -123,7 +123,7 @@ fn common(of: &DeviceSlot, other: &DeviceSlot) -> usize {
     shared(&of.devices, &other.devices)
 }
 
-/// How many of these devices are among others.
+/// The number of these devices that are among others.
 pub(crate) fn shared(of: &[Arc<str>], others: &[Arc<str>]) -> usize {
     let of = of.iter();
     of.filter(|one| others.iter().any(|other| share_a_device(one, other)))

@@ -86,7 +86,7 @@ pub(crate) enum Saved {
 /// All places, and the shapes of all pods.
 #[derive(Debug)]
 pub(crate) struct World<'a> {
-    /// Of each kind of pods the first that came. Of its labels those count that some selector names.
+    /// The first pod of each kind that came, for all of them. Only labels that some selector names count.
     pub(crate) shapes: Vec<Shape<'a>>,
     pub(crate) bins: Vec<Bin>,
     pub(crate) by_name: BTreeMap<Arc<str>, usize>,

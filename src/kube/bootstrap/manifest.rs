@@ -17,7 +17,7 @@ pub const POLICY: &str = include_str!("../../../contrib/kubernetes/admission-pol
 pub(super) struct Object {
     /// Plural resource.
     pub(super) kind: &'static str,
-    /// Its own path.
+    /// The object's own path in the API.
     pub(super) path: String,
     /// `Role kube-system/pve-autoscaler`.
     pub(super) said: String,

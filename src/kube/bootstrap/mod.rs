@@ -83,7 +83,7 @@ pub enum BootstrapError {
     /// A call failed.
     #[error("{what}: {source}")]
     Call {
-        /// What it was for.
+        /// What the call was for.
         what: &'static str,
         /// The call's error.
         source: Box<Error>,
@@ -93,7 +93,7 @@ pub enum BootstrapError {
     NotSigned {
         /// The request's name.
         name: String,
-        /// What it says.
+        /// The reason that the condition gives.
         why: String,
     },
     /// The key or the request could not be made.

@@ -18,9 +18,9 @@ use crate::kube::wire::Meta;
 /// Which Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Its namespace.
+    /// The namespace of the lease.
     pub namespace: String,
-    /// Its name.
+    /// The name of the lease.
     pub name: String,
 }
 
@@ -34,7 +34,7 @@ pub struct Leadership {
 /// Who holds the lease, as far as we know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// Its identity; empty when nobody does or nothing could be read yet.
+    /// The holder's identity; empty when nobody holds the lease or nothing could be read yet.
     pub identity: String,
     /// It is us.
     pub ours: bool,

@@ -65,7 +65,7 @@ pub(in crate::kube) fn node(
     Some((name, view))
 }
 
-/// Those of a node's addresses that are IP addresses, each once; host names are none.
+/// The IP addresses among a node's addresses, each once; host names are left out.
 fn addresses(told: &[wire::NodeAddress]) -> Vec<IpAddr> {
     let texts = told.iter().filter_map(|told| told.address.as_deref());
     let addresses: BTreeSet<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();

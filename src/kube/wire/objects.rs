@@ -92,7 +92,7 @@ pub(in crate::kube) struct Budget {
     pub(in crate::kube) status: BudgetStatus,
 }
 
-/// Its specification.
+/// `spec` of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct BudgetSpec {
@@ -100,7 +100,7 @@ pub(in crate::kube) struct BudgetSpec {
     pub(in crate::kube) unhealthy_pod_eviction_policy: Option<String>,
 }
 
-/// Its status.
+/// `status` of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct BudgetStatus {
@@ -119,7 +119,7 @@ pub(in crate::kube) struct Claim {
     pub(in crate::kube) status: ClaimStatus,
 }
 
-/// Its specification.
+/// `spec` of a PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct ClaimSpec {
@@ -139,7 +139,7 @@ pub(in crate::kube) struct ClaimResources {
     pub(in crate::kube) requests: Option<Amounts>,
 }
 
-/// Its status.
+/// `status` of a PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct ClaimStatus {
@@ -155,14 +155,14 @@ pub(in crate::kube) struct PersistentVolume {
     pub(in crate::kube) status: VolumeStatus,
 }
 
-/// Its status.
+/// `status` of a PersistentVolume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct VolumeStatus {
     pub(in crate::kube) phase: Option<String>,
 }
 
-/// Its specification.
+/// `spec` of a PersistentVolume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct VolumeSpec {
@@ -235,7 +235,7 @@ pub(in crate::kube) struct CsiDriver {
     pub(in crate::kube) spec: CsiDriverSpec,
 }
 
-/// Its specification.
+/// `spec` of a CSIDriver.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct CsiDriverSpec {
@@ -261,7 +261,7 @@ pub(in crate::kube) struct CsiNode {
     pub(in crate::kube) spec: CsiNodeSpec,
 }
 
-/// Its specification.
+/// `spec` of a CSINode.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct CsiNodeSpec {
@@ -276,7 +276,7 @@ pub(in crate::kube) struct NodeDriver {
     pub(in crate::kube) allocatable: Option<CsiAllocatable>,
 }
 
-/// What it can attach.
+/// How many volumes of a driver a node can attach.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct CsiAllocatable {
@@ -291,7 +291,7 @@ pub(in crate::kube) struct Attachment {
     pub(in crate::kube) spec: AttachmentSpec,
 }
 
-/// Its specification.
+/// `spec` of a VolumeAttachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct AttachmentSpec {
@@ -300,7 +300,7 @@ pub(in crate::kube) struct AttachmentSpec {
     pub(in crate::kube) source: AttachmentSource,
 }
 
-/// Its source.
+/// `spec.source` of a VolumeAttachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct AttachmentSource {

@@ -206,7 +206,7 @@ pub(in crate::kube) struct ClaimTemplate {
     pub(in crate::kube) spec: ClaimTemplateSpec,
 }
 
-/// Its specification.
+/// `spec` of a volume claim template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct ClaimTemplateSpec {

@@ -49,12 +49,12 @@ pub enum Held {
     },
     /// Sources were not read completely since the start.
     NotRead {
-        /// Their names, such as `kube/pods` or `pve/default`.
+        /// The names of the sources, such as `kube/pods` or `pve/default`.
         sources: Vec<Arc<str>>,
     },
     /// Sources were read too long ago.
     Stale {
-        /// Their names.
+        /// The names of the sources.
         sources: Vec<Arc<str>>,
         /// The age of the oldest.
         age: Span,

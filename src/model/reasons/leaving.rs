@@ -12,9 +12,9 @@ use crate::action::Reason;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Removed {
-    /// Its removal is under way.
+    /// The node's removal is under way.
     UnderWay,
-    /// Its removal is planned now.
+    /// The node's removal is planned now.
     Planned {
         /// The reason of the action.
         reason: Reason,
@@ -29,18 +29,18 @@ pub enum Replacing {
     OnItsWay {
         /// The machine.
         by: Arc<str>,
-        /// What it saves, in millionths per hour.
+        /// The saving of the replacement, in millionths per hour.
         saving: i64,
     },
     /// The machine is planned now.
     Planned {
         /// The machine.
         by: Arc<str>,
-        /// Its pool and type, as `pool/type`.
+        /// The replacement's pool and type, as `pool/type`.
         offer: Arc<str>,
         /// All nodes that it replaces.
         nodes: Vec<Arc<str>>,
-        /// What it saves, in millionths per hour.
+        /// The saving of the replacement, in millionths per hour.
         saving: i64,
     },
 }

@@ -207,7 +207,7 @@ pub enum VolumeMisfit {
     },
     /// kube-scheduler has chosen another node, and the volume is being made there.
     MadeElsewhere {
-        /// That node.
+        /// The node for which the volume is made.
         node: Arc<str>,
     },
     /// The volume is not reached from the node.
@@ -217,7 +217,7 @@ pub enum VolumeMisfit {
     },
     /// The class's driver says that it has no room for the volume there.
     NoFreeStorage {
-        /// What it says.
+        /// What the driver publishes about its free storage.
         storage: NoFreeStorage,
     },
     /// The claim waits for a consumer, and there is no volume for it.
@@ -245,7 +245,7 @@ pub enum VolumeMisfit {
         more: usize,
         /// What the node attaches at most.
         limit: usize,
-        /// What it has.
+        /// How many volumes are attached already.
         used: usize,
     },
 }
@@ -263,7 +263,7 @@ pub enum Provision {
     },
     /// The driver has no room there.
     NoFreeStorage {
-        /// What it says.
+        /// What the driver publishes about its free storage.
         storage: NoFreeStorage,
     },
 }

@@ -23,7 +23,7 @@ pub enum Ignored {
     Gated,
     /// It is a static pod.
     Static,
-    /// Its DaemonSet places it.
+    /// The pod's DaemonSet places it.
     DaemonSet,
     /// Another scheduler places it.
     OtherScheduler {
@@ -32,7 +32,7 @@ pub enum Ignored {
     },
     /// It asks for devices by ResourceClaim, which are not modelled.
     Devices,
-    /// Its priority is too low to call for nodes.
+    /// The pod's priority is too low to call for nodes.
     Expendable {
         /// The pod's priority.
         priority: i32,
@@ -41,7 +41,7 @@ pub enum Ignored {
     },
     /// kube-scheduler has not found it unschedulable yet.
     NotUnschedulable,
-    /// Its annotation asks to wait.
+    /// The pod's annotation asks to wait.
     DelayAnnotation {
         /// The annotation.
         annotation: Arc<str>,

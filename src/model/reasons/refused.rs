@@ -40,7 +40,7 @@ pub enum Refused {
         machines: u64,
         /// The pool's `max`.
         max: u32,
-        /// How many of them are planned now.
+        /// How many of these nodes are planned now.
         planned: u64,
     },
     /// `max_nodes_total`.
@@ -88,7 +88,7 @@ pub enum Refused {
     NoFreeName,
     /// A ceiling of the pool over CPU or memory of its VMs.
     PoolCeiling {
-        /// Of what.
+        /// What the limit is of: CPU or memory.
         of: Limit,
         /// Millicores or bytes that the VMs would have.
         would: i64,
@@ -97,7 +97,7 @@ pub enum Refused {
     },
     /// A ceiling over CPU or memory of all VMs.
     ClusterCeiling {
-        /// Of what.
+        /// What the limit is of: CPU or memory.
         of: Limit,
         /// Millicores or bytes that the VMs would have.
         would: i64,
@@ -149,9 +149,9 @@ pub enum Refused {
     },
     /// The pod's place hangs on others' in too long a chain.
     Chained,
-    /// As a replacement it is too dear.
+    /// A machine of this choice is too dear as a replacement.
     TooDear {
-        /// What it costs an hour, in millionths.
+        /// The price of a machine of this choice, in millionths per hour.
         price: i64,
         /// What the replacement may cost at most.
         most: i64,
@@ -328,7 +328,7 @@ pub enum HostRefused {
         mapping: Arc<str>,
         /// Devices that it has there.
         has: i64,
-        /// Those that no guest has and no machine under way will have.
+        /// The devices that no guest has and no machine under way will have.
         free: i64,
         /// Devices of the type.
         asks: i64,

@@ -30,7 +30,7 @@ pub enum Unremovable {
     NoNodeInfo,
     /// A pod of it finds no other place.
     NoPlaceToMovePods,
-    /// As many nodes as may be are leaving.
+    /// The most nodes that may leave at a time are leaving.
     NodeGroupMaxDeletionCountReached,
     /// The pool's `min`.
     NodeGroupMinSizeReached,
@@ -42,7 +42,7 @@ pub enum Unremovable {
     NotReplicated,
     /// A pod's annotation forbids its eviction.
     NotSafeToEvictAnnotation,
-    /// Its pods request more than the threshold.
+    /// The node's pods request more than the threshold.
     NotUnderutilized,
     /// Unneeded, and not for long enough.
     NotUnneededLongEnough,
@@ -83,14 +83,14 @@ pub enum Kept {
     },
     /// It is still coming up.
     ComingUp,
-    /// Its machine failed and is being removed.
+    /// The node's machine failed and is being removed.
     Failed,
-    /// Its machine failed and is kept for a while, to be looked into.
+    /// The node's machine failed and is kept for a while, to be looked into.
     FailedAndKept {
         /// Until when.
         until: Time,
     },
-    /// Its VM is gone.
+    /// The node's VM is gone.
     VmGone,
     /// Nothing is known of it.
     Unknown,
@@ -118,11 +118,11 @@ pub enum Kept {
         /// The taint's key.
         taint: Arc<str>,
     },
-    /// Its pool is never consolidated.
+    /// The node's pool is never consolidated.
     NeverConsolidated,
     /// Pods run there, and its pool consolidates only empty nodes.
     NotEmpty,
-    /// Its pods request more than the threshold.
+    /// The node's pods request more than the threshold.
     NotUnderutilized {
         /// The resource of which most is requested.
         resource: Arc<str>,
@@ -156,7 +156,7 @@ pub enum Kept {
     PodsMoveHere,
     /// Pods of a node that costs more will move to it.
     PodsOfDearerMoveHere {
-        /// That node.
+        /// The dearer node whose pods move here.
         node: Arc<str>,
     },
     /// A pod finds no other place.
@@ -172,14 +172,14 @@ pub enum Kept {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         misfit: Option<Box<Misfit>>,
     },
-    /// Its pods are spread over domains, and no other node is left in one.
+    /// The node's pods are spread over domains, and no other node is left in one of them.
     LastOfDomain {
         /// Topology key.
         key: Arc<str>,
         /// The domain.
         domain: Arc<str>,
     },
-    /// Its pods fit elsewhere only in one order, and kube-scheduler may take another.
+    /// The node's pods fit elsewhere only in one order, and kube-scheduler may take another.
     OneOrderOnly,
     /// The budget of work of one decision is used up.
     WorkUsedUp,
@@ -228,21 +228,21 @@ pub enum Kept {
     },
     /// All pools together would keep too little of something.
     LeastOfAll {
-        /// Of what.
+        /// What the limit is of: CPU or memory.
         of: Limit,
         /// Millicores or bytes that they would keep.
         keeps: i64,
         /// Millicores or bytes that they must keep.
         least: i64,
     },
-    /// As many nodes are leaving as may be.
+    /// The most nodes that may leave at a time are leaving.
     MaxParallelism {
         /// Nodes that are leaving.
         leaving: u32,
         /// `max_parallelism`.
         max: u32,
     },
-    /// As many nodes are being drained as may be.
+    /// The most nodes that may be drained at a time are being drained.
     MaxDrainParallelism {
         /// Nodes that are being drained.
         draining: u32,
@@ -271,7 +271,7 @@ pub enum Kept {
     },
     /// It has not been so for long enough.
     NotLongEnough {
-        /// What it has been.
+        /// In which way the node has been unneeded.
         state: Unneeded,
         /// Since when.
         since: Time,
@@ -340,7 +340,7 @@ pub enum Limit {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum Blocked {
-    /// Its constraints are more than one decision looks at.
+    /// The pod's constraints are more than one decision looks at.
     TooComplex {
         /// What was counted, in words.
         why: Arc<str>,
@@ -370,7 +370,7 @@ pub enum Blocked {
     Devices,
     /// No controller makes it anew.
     NoController,
-    /// Its controller is none of those known to make pods anew.
+    /// The pod's controller is none of those known to make pods anew.
     CustomController {
         /// The controller's kind.
         kind: Arc<str>,
@@ -393,37 +393,37 @@ pub enum Blocked {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "code")]
 pub enum LeftAlone {
-    /// Its mark names another cluster.
+    /// The VM's mark names another cluster.
     OtherCluster {
         /// The cluster that it names.
         cluster: Arc<str>,
     },
-    /// Its mark names another machine.
+    /// The VM's mark names another machine.
     OtherMachine {
         /// The machine that it names.
         machine: Arc<str>,
     },
     /// More than one VM carries its mark.
     SeveralVms,
-    /// Its mark is damaged.
+    /// The VM's mark is damaged.
     DamagedMark {
         /// What is wrong with it.
         damage: ForeignText,
     },
-    /// Its mark has a version that this program does not know.
+    /// The VM's mark has a version that this program does not know.
     UnknownVersion {
         /// The version.
         version: ForeignText,
     },
-    /// Its VM carries another mark than its intent.
+    /// The machine's VM carries another mark than its intent.
     OtherMark,
-    /// Its VM is there, and its configuration could not be read.
+    /// The machine's VM is there, and its configuration could not be read.
     Unreadable,
-    /// Its VM does not carry its mark.
+    /// The machine's VM does not carry the machine's mark.
     NoMark,
-    /// Its VMID is not in the range of its region: nothing may be done with VMs outside of it, and they are not read.
+    /// The machine's VMID is not in the range of its region: nothing may be done with VMs outside of it, and they are not read.
     OutsideRange {
-        /// Its VMID.
+        /// The machine's VMID.
         vmid: u32,
         /// First VMID of the range.
         first: u32,

@@ -16,9 +16,9 @@ use crate::time::Time;
 pub struct VmAt {
     /// The region.
     pub region: Arc<str>,
-    /// Its VMID.
+    /// The VM's VMID.
     pub vmid: u32,
-    /// Its name.
+    /// The VM's name.
     pub name: Arc<str>,
 }
 
@@ -28,12 +28,12 @@ pub struct VmAt {
 pub enum Warning {
     /// The journal has machines of another cluster.
     FormerCluster {
-        /// That cluster's id.
+        /// The former cluster's id.
         cluster: Arc<str>,
         /// How many machines.
         machines: usize,
     },
-    /// So many running machines have lost their Node that this is taken for a fault of the API server's.
+    /// Running machines have lost their Node, so many that this is taken for a fault of the API server's.
     NodesLost {
         /// How many have lost it.
         lost: usize,
@@ -44,7 +44,7 @@ pub enum Warning {
     Quarantined {
         /// The machine.
         machine: Arc<str>,
-        /// What it lost.
+        /// What the machine lost.
         lost: Lost,
     },
     /// A machine is left alone.
@@ -58,16 +58,16 @@ pub enum Warning {
     PoolGone {
         /// The machine.
         machine: Arc<str>,
-        /// Its pool.
+        /// The machine's pool.
         pool: Arc<str>,
     },
     /// A machine failed and is kept to be looked into (`keep_failed`).
     FailedAndKept {
         /// The machine.
         machine: Arc<str>,
-        /// Its VMID.
+        /// The machine's VMID.
         vmid: u32,
-        /// Its host.
+        /// The machine's host.
         host: Arc<str>,
         /// How it failed.
         failure: ForeignText,
@@ -94,9 +94,9 @@ pub enum Warning {
     PoweredOff {
         /// The machine.
         machine: Arc<str>,
-        /// Its VMID.
+        /// The machine's VMID.
         vmid: u32,
-        /// Its host.
+        /// The machine's host.
         host: Arc<str>,
         /// Since when it is off.
         since: Time,
@@ -145,7 +145,7 @@ pub enum Warning {
     HalfDestroyed {
         /// The VM.
         vm: VmAt,
-        /// Its host.
+        /// The VM's host.
         host: Arc<str>,
     },
     /// A VM in our range is somebody else's.
@@ -157,7 +157,7 @@ pub enum Warning {
     UnreadMachine {
         /// The VM.
         vm: VmAt,
-        /// Its host.
+        /// The machine's host.
         host: Arc<str>,
         /// The pool that it is counted to.
         pool: Arc<str>,
@@ -166,9 +166,9 @@ pub enum Warning {
     UnreadVm {
         /// The region.
         region: Arc<str>,
-        /// Its VMID.
+        /// The VM's VMID.
         vmid: u32,
-        /// Its host.
+        /// The VM's host.
         host: Arc<str>,
     },
     /// Pods of some namespaces are left out, because their constraints are too complex.
@@ -209,9 +209,9 @@ pub enum Warning {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Lost {
-    /// Its Node.
+    /// The machine lost its Node.
     Node,
-    /// Its VM.
+    /// The machine lost its VM.
     Vm,
     /// The mark of its VM.
     Mark,
@@ -223,11 +223,11 @@ pub enum Lost {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Orphan {
-    /// What it claims cannot be checked.
+    /// What the node claims cannot be checked.
     Unchecked,
     /// It is left alone.
     LeftAlone,
-    /// Its VM is gone; it is in quarantine, and deleted after it.
+    /// The node's VM is gone; the node is in quarantine, and deleted after it.
     Quarantined,
 }
 
@@ -257,7 +257,7 @@ pub enum HostNote {
         /// What failed.
         failure: ForeignText,
     },
-    /// So many of its CPUs a machine can get for itself.
+    /// How many CPUs of the host machines can get for themselves.
     OwnCpus {
         /// How many.
         free: usize,

@@ -11,7 +11,7 @@ use crate::simulation::world::World;
 pub(super) struct Catalog<'p, 'a> {
     /// Every pool with each of its types, in each of its regions.
     pub(super) choices: &'p [Choice<'a>],
-    /// The same choices in the order in which they are tried.
+    /// In which order choices are tried.
     pub(super) market: Market,
     /// Which offers hold which groups.
     pub(super) rows: Rows<'a>,

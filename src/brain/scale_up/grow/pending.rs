@@ -35,7 +35,7 @@ pub(super) struct PendingGroup<'a> {
     pub(super) run: usize,
     /// Other pods matter to it.
     pub(super) dependent: bool,
-    /// What it prefers of the company of others.
+    /// The pods' preferences about other pods beside them.
     pub(super) preferences: Option<Arc<Preferences>>,
     /// Every pod needs a node of its own.
     pub(super) alone: bool,

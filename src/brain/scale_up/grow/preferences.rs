@@ -311,7 +311,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
         && planned.groups().all(fits)
 }
 
-/// Of these offers the one whose host the pods of a planned machine like best, if they like it better
+/// The offer, of these, whose host the pods of a planned machine like best, if they like it better
 /// than where the machine is: the groups' preferences in `counting` count. The machine's place is closed.
 fn better_host(
     view: PlanView<'_, '_>,

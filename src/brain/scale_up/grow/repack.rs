@@ -32,7 +32,7 @@ pub(super) struct Loose {
     pub(super) group: usize,
     /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
     pub(super) pods: Vec<usize>,
-    /// How many of `pods` have a place in the plan there is; they come first in it.
+    /// The number of `pods` that have a place in the first plan; they come first in the list.
     pub(super) placed: usize,
     /// The lightest tier they may be in, and the most of their preferences that may not be met.
     pub(super) tier: usize,

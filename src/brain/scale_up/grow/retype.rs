@@ -37,7 +37,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         }
     }
 
-    /// As one of a choice on the host where it is; `None` where the choice has no offer there.
+    /// The machine as one of a choice on the host where it is; `None` where the choice has no offer there.
     pub(super) fn on_same_host(
         view: PlanView<'v, 'a>,
         machine: usize,
@@ -50,7 +50,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         Some(Retype::new(view, machine, choice, offer))
     }
 
-    /// As a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
+    /// The machine as a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
     /// depends on the type.
     pub(super) fn larger(
         view: PlanView<'v, 'a>,
@@ -74,14 +74,14 @@ impl<'v, 'a> Retype<'v, 'a> {
         &self.view.world.bins[self.planned().bin]
     }
 
-    /// What it is of now.
+    /// The choice and offer that the machine is of now.
     fn before(&self) -> (&'v Choice<'a>, &'v Offer<'a>) {
         let planned = self.planned();
         let choice = self.view.choice(planned.choice);
         (choice, &choice.offers[planned.offer])
     }
 
-    /// What it would be of.
+    /// The choice and offer that the machine would be of.
     fn wanted(&self) -> (&'v Choice<'a>, &'v Offer<'a>) {
         let choice = self.view.choice(self.choice);
         (choice, &choice.offers[self.offer])

@@ -26,7 +26,7 @@ pub(crate) struct Rules {
     pub(super) wants_itself: bool,
     /// Hard spread constraints.
     pub(super) spread: Vec<Spread>,
-    /// How many of all anti-affinity terms have been looked at.
+    /// The number of anti-affinity terms, of all pods, that have been looked at.
     pub(super) seen: usize,
 }
 

@@ -90,7 +90,7 @@ impl Display for Warning {
     }
 }
 
-/// Of a machine of ours.
+/// Writes a warning about a machine of ours.
 fn of_machine(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     match warning {
         Warning::Quarantined { machine, lost } => {
@@ -159,7 +159,7 @@ fn of_machine(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Of a VM that is not provably ours.
+/// Writes a warning about a VM that is not provably ours.
 fn of_vm(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     match warning {
         Warning::DamagedMark { vm, damage } => {
