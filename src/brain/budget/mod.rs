@@ -47,7 +47,7 @@ const PLAIN: u64 = 16;
 
 /// A kind of pods, and what is to be known to say what it costs.
 #[derive(Debug)]
-struct Kind<'a> {
+struct PodKind<'a> {
     /// The first that came.
     of: Shape<'a>,
     /// Pods of it that are not bound.
@@ -57,7 +57,7 @@ struct Kind<'a> {
 
 /// How large the world is.
 #[derive(Debug)]
-struct Size {
+struct WorldSize {
     /// Kinds of pods.
     kinds: u64,
     /// Nodes there are, on their way, and that could be made.
@@ -119,7 +119,7 @@ fn count(number: usize) -> u64 {
 
 /// Whether the whole is within the budget even if every term concerned every kind of pod and no two terms
 /// were the same.
-fn small(snapshot: &Snapshot, kinds: &[Kind<'_>], places: u64, steps: u64) -> bool {
+fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) -> bool {
     let mut all = Weight::default();
     let mut most = Weight::default();
     let mut waiting: u64 = 0;
@@ -151,13 +151,13 @@ fn small(snapshot: &Snapshot, kinds: &[Kind<'_>], places: u64, steps: u64) -> bo
 }
 
 /// The kinds of pods there are, by their numbers.
-fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<Kind<'s>> {
-    let mut kinds: Vec<Kind<'s>> = Vec::new();
+fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<PodKind<'s>> {
+    let mut kinds: Vec<PodKind<'s>> = Vec::new();
     let mut add = |of: Shape<'s>, waiting: u64| {
         let id = alike.kind(of);
         if id == kinds.len() {
             let weight = Weight::of(of.shape);
-            kinds.push(Kind {
+            kinds.push(PodKind {
                 of,
                 waiting: 0,
                 weight,
@@ -188,9 +188,9 @@ fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<Kind<'s>> {
     kinds
 }
 
-impl Size {
-    fn of<'k>(kinds: impl Iterator<Item = &'k Kind<'k>>, places: u64) -> Size {
-        let mut size = Size {
+impl WorldSize {
+    fn of<'k>(kinds: impl Iterator<Item = &'k PodKind<'k>>, places: u64) -> WorldSize {
+        let mut size = WorldSize {
             kinds: 0,
             places,
             in_namespace: BTreeMap::new(),
@@ -221,7 +221,7 @@ impl Size {
     }
 
     /// What a kind costs, its terms against others apart.
-    fn own(&self, kind: &Kind<'_>) -> u64 {
+    fn own(&self, kind: &PodKind<'_>) -> u64 {
         if kind.of.shape.left_out.is_some() {
             return 0;
         }
@@ -251,7 +251,13 @@ impl Size {
 
 /// What an anti-affinity term costs, which concerns others: each kind that it takes in is asked about it on
 /// every place.
-fn aversion(size: &Size, kinds: &[Kind<'_>], holder: &str, term: &PodTerm, view: &Snapshot) -> u64 {
+fn aversion(
+    size: &WorldSize,
+    kinds: &[PodKind<'_>],
+    holder: &str,
+    term: &PodTerm,
+    view: &Snapshot,
+) -> u64 {
     let namespaces = &view.cluster.namespaces;
     let taken = kinds
         .iter()
@@ -263,14 +269,14 @@ fn aversion(size: &Size, kinds: &[Kind<'_>], holder: &str, term: &PodTerm, view:
 
 /// The kinds that are left out, with what they would cost.
 fn chosen<'a>(
-    kinds: &[Kind<'a>],
+    kinds: &[PodKind<'a>],
     places: u64,
     snapshot: &Snapshot,
     steps: u64,
 ) -> BTreeMap<KindId, Excess> {
     let mut left_out = BTreeMap::new();
     // What is not even looked at: by the number of its parts.
-    let size = |kind: &Kind<'a>| match kind.of.shape.left_out {
+    let size = |kind: &PodKind<'a>| match kind.of.shape.left_out {
         Some(_) => 0,
         None => kind.weight.parts.saturating_add(KIND),
     };
@@ -292,11 +298,11 @@ fn chosen<'a>(
         }
     }
     let there = kinds.iter().zip(&looked_at).filter(|(_, in_it)| **in_it);
-    let size = &Size::of(there.map(|(kind, _)| kind), places);
+    let size = &WorldSize::of(there.map(|(kind, _)| kind), places);
     // In two rounds: what terms do to others is reckoned only of those that can be compared with all.
-    let cheap = |kind: &Kind<'a>, term: &'a PodTerm| size.matching(kind.of.namespace, term);
+    let cheap = |kind: &PodKind<'a>, term: &'a PodTerm| size.matching(kind.of.namespace, term);
     spend(kinds, (size, steps), &mut looked_at, &mut left_out, cheap);
-    let dear = |kind: &Kind<'a>, term: &'a PodTerm| {
+    let dear = |kind: &PodKind<'a>, term: &'a PodTerm| {
         aversion(size, kinds, kind.of.namespace, term, snapshot)
     };
     spend(kinds, (size, steps), &mut looked_at, &mut left_out, dear);
@@ -306,11 +312,11 @@ fn chosen<'a>(
 /// Spends the budget on the kinds that are still in; those that are beyond it go out. `price` is what one
 /// anti-affinity term costs; equal ones of a namespace cost that once.
 fn spend<'a>(
-    kinds: &[Kind<'a>],
-    (size, steps): (&Size, u64),
+    kinds: &[PodKind<'a>],
+    (size, steps): (&WorldSize, u64),
     looked_at: &mut [bool],
     left_out: &mut BTreeMap<KindId, Excess>,
-    price: impl Fn(&Kind<'a>, &'a PodTerm) -> u64,
+    price: impl Fn(&PodKind<'a>, &'a PodTerm) -> u64,
 ) {
     let mut prices: BTreeMap<(&str, &PodTerm), (u64, u64)> = BTreeMap::new();
     for (kind, _) in kinds.iter().zip(&*looked_at).filter(|(_, in_it)| **in_it) {
@@ -361,7 +367,7 @@ fn spend<'a>(
 
 /// The kinds in the order in which a budget is spent on them: each namespace pays for its cheapest first,
 /// and who has spent least is next.
-fn fairly(kinds: &[Kind<'_>], costs: &[u64]) -> Vec<usize> {
+fn fairly(kinds: &[PodKind<'_>], costs: &[u64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..kinds.len()).collect();
     order.sort_by_key(|index| (kinds[*index].of.namespace, costs[*index], *index));
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();

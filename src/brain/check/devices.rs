@@ -31,7 +31,7 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
         let why = format!("which PCI devices the guest {vmid} on {host} has was not read");
         return refuse(Rule::Device, why);
     }
-    let mut given = Given::of(seen, host);
+    let mut given = DeviceAssignment::of(seen, host);
     let taken = taken(case, seen, (region, host));
     // First who has a certain device: a mapping may give another one instead.
     for device in &taken {
@@ -92,7 +92,7 @@ fn of_machine(case: Case<'_>, seen: &Region, machine: &Machine) -> Vec<PciUse> {
 }
 
 /// Who could have which device of a host: as many as can be get one of their own.
-struct Given<'a> {
+struct DeviceAssignment<'a> {
     seen: &'a Region,
     host: &'a str,
     /// The addresses of all mappings, each device once.
@@ -102,8 +102,8 @@ struct Given<'a> {
     withdrawn: Vec<bool>,
 }
 
-impl<'a> Given<'a> {
-    fn of(seen: &'a Region, host: &'a str) -> Given<'a> {
+impl<'a> DeviceAssignment<'a> {
+    fn of(seen: &'a Region, host: &'a str) -> DeviceAssignment<'a> {
         let mut devices: Vec<&str> = Vec::new();
         let here = seen.mappings.values().filter_map(|hosts| hosts.get(host));
         for address in here.flatten() {
@@ -112,7 +112,7 @@ impl<'a> Given<'a> {
             }
         }
         let count = devices.len();
-        Given {
+        DeviceAssignment {
             seen,
             host,
             devices,

@@ -21,10 +21,10 @@ const RECREATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulS
 /// Resources that decide alone how full a node is, when it has them.
 const GPUS: [&str; 3] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915"];
 
-type Keyed<'a> = (&'a PodKey, &'a Pod);
+type KeyedPod<'a> = (&'a PodKey, &'a Pod);
 
 /// The pods that run on a node.
-pub(super) fn on<'a>(case: Case<'a>, node: &str) -> Vec<Keyed<'a>> {
+pub(super) fn on<'a>(case: Case<'a>, node: &str) -> Vec<KeyedPod<'a>> {
     case.snapshot
         .cluster
         .pods
@@ -57,7 +57,7 @@ fn overdue(pod: &Pod, now: Time) -> bool {
 }
 
 /// Pods that a drain has to do with: not the kubelet's, not a DaemonSet's, not long dead.
-pub(super) fn concerned<'a>(case: Case<'a>, node: &str) -> Vec<Keyed<'a>> {
+pub(super) fn concerned<'a>(case: Case<'a>, node: &str) -> Vec<KeyedPod<'a>> {
     let mut pods = on(case, node);
     pods.retain(|(_, pod)| !pod.mirror && !daemon(pod) && !overdue(pod, case.now));
     pods

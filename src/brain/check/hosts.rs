@@ -8,7 +8,7 @@ use model::region::{Busy, Machine, Region, Step};
 
 /// Memory and CPU of one host that its guests are promised, machines that this plan makes there included.
 #[derive(Debug, Default)]
-struct Taken {
+struct HostPromises {
     /// Bytes and thousandths of a CPU that are promised.
     memory: i128,
     cpu_milli: i128,
@@ -18,7 +18,7 @@ struct Taken {
     machines: usize,
 }
 
-impl Taken {
+impl HostPromises {
     fn promise(&mut self, memory: i128, cpu_milli: i128) {
         self.memory += memory;
         self.cpu_milli += cpu_milli;
@@ -85,9 +85,9 @@ pub(super) fn gone(machine: &Machine) -> bool {
         || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone))
 }
 
-fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>) -> Taken {
+fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>) -> HostPromises {
     let (region, host) = at;
-    let mut taken = Taken::default();
+    let mut taken = HostPromises::default();
     let counting = counting(case, region);
     let marked = |vmid: u32| {
         let mut machines = case.snapshot.machines.values();
@@ -129,7 +129,7 @@ fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>)
     taken
 }
 
-fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Verdict {
+fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> Verdict {
     let (region, host) = at;
     let policy = case.policy.regions.get(region);
     let reserve = policy.map_or(0, |region| i128::from(region.host_memory_reserve));
@@ -150,7 +150,7 @@ fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Ver
     )
 }
 
-fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &Taken) -> Verdict {
+fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> Verdict {
     let (region, host) = at;
     let counting = counting(case, region);
     let cpus = seen.hosts.get(host).map_or(0, |host| i128::from(host.cpus));
@@ -172,7 +172,7 @@ fn of_pool(
     case: Case<'_>,
     seen: &Region,
     at: (&str, &str),
-    (taken, planned): (&Taken, &Planned<'_>),
+    (taken, planned): (&HostPromises, &Planned<'_>),
     name: &str,
 ) -> Verdict {
     let (region, host) = at;

@@ -14,19 +14,19 @@ use model::scheduling::HostPort;
 /// What is left of a destination.
 struct Left {
     /// What is left when expendable pods hold nothing: kube-scheduler preempts these.
-    without: Room,
+    without: FreeAmounts,
     /// What is left beside all that runs there, for pods that preempt nobody.
-    beside: Room,
+    beside: FreeAmounts,
     attached: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 /// Amounts and host ports.
-struct Room {
+struct FreeAmounts {
     free: Resources,
     taken: Vec<HostPort>,
 }
 
-impl Room {
+impl FreeAmounts {
     /// What a pod lacks here.
     fn lacks(&self, pod: &Pod) -> Option<String> {
         matching::lacking(&pod.shape.requests, &self.free).or_else(|| {
@@ -79,7 +79,7 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             if let Some(why) = matching::mismatch(&pod.shape, to, node) {
                 return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
             }
-            let at = volumes::Place {
+            let at = volumes::VolumeNode {
                 name: to,
                 labels: &node.labels,
                 new: false,
@@ -160,7 +160,7 @@ fn usable(case: Case<'_>, name: &str, node: &Node) -> bool {
 
 /// What a node has left of what runs on it or was nominated to it.
 fn fresh(case: Case<'_>, name: &str, node: &Node) -> Left {
-    let empty = || Room {
+    let empty = || FreeAmounts {
         free: node.allocatable.clone(),
         taken: Vec::new(),
     };

@@ -29,7 +29,7 @@ pub(super) fn holds(
     };
     let labels = labels(case, action, spec, pool, kind);
     let name = &*action.target.machine;
-    let at = volumes::Place {
+    let at = volumes::VolumeNode {
         name,
         labels: &labels,
         new: true,

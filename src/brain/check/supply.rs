@@ -7,21 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::volumes::{self, Place};
+use super::volumes::{self, VolumeNode};
 use super::{Case, Rule, Verdict, matching, neighbours, newcomer, refuse};
 use model::action::{Action, Kind, Reason};
 use model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
 /// By claim, the volumes that could serve it wherever it is used; a claim that one can be made for is not
 /// there.
-type Wanted<'a> = BTreeMap<PodKey, BTreeSet<&'a Arc<str>>>;
+type UsableVolumes<'a> = BTreeMap<PodKey, BTreeSet<&'a Arc<str>>>;
 
 /// Whether a volume is made for a claim of this class, by its name too, on a node.
 pub(super) fn provides(
     case: Case<'_>,
     claim: &Claim,
     (name, class): (&str, &StorageClass),
-    at: Place<'_>,
+    at: VolumeNode<'_>,
 ) -> bool {
     let mut terms = class.topologies.iter();
     let near = class.topologies.is_empty()
@@ -40,7 +40,7 @@ fn counted(case: Case<'_>, class: &StorageClass) -> bool {
 }
 
 /// Whether a CSIStorageCapacity of a class that a node reaches is as large as a volume of so many bytes.
-fn has_room(case: Case<'_>, class: &str, bytes: i64, at: Place<'_>) -> bool {
+fn has_room(case: Case<'_>, class: &str, bytes: i64, at: VolumeNode<'_>) -> bool {
     case.snapshot.cluster.capacities.values().any(|capacity| {
         let near = neighbours::selected(capacity.nodes.as_ref(), at.labels);
         *capacity.class == *class && near && capacity.largest.is_some_and(|most| most >= bytes)
@@ -53,7 +53,7 @@ pub(super) fn serving<'a>(
     key: &PodKey,
     claim: &Claim,
     class: &str,
-    at: Place<'_>,
+    at: VolumeNode<'_>,
 ) -> BTreeSet<&'a Arc<str>> {
     let Some(asks) = claim.asks.as_deref() else {
         return BTreeSet::new();
@@ -99,7 +99,7 @@ fn open_to(free: &Free, asks: &Asks) -> bool {
     free.available && chosen && modes.all(|mode| free.modes.contains(mode))
 }
 
-fn reaches(volume: &PersistentVolume, at: Place<'_>) -> bool {
+fn reaches(volume: &PersistentVolume, at: VolumeNode<'_>) -> bool {
     let near = volume.node_affinity.as_ref().is_none_or(|terms| {
         let mut terms = terms.iter();
         terms.any(|term| matching::term_matches(term, at.name, at.labels))
@@ -108,7 +108,12 @@ fn reaches(volume: &PersistentVolume, at: Place<'_>) -> bool {
 }
 
 /// What the claims of a pod want on a node, added to what others want.
-fn want<'a>(case: Case<'a>, (key, pod): (&PodKey, &Pod), at: Place<'_>, wanted: &mut Wanted<'a>) {
+fn want<'a>(
+    case: Case<'a>,
+    (key, pod): (&PodKey, &Pod),
+    at: VolumeNode<'_>,
+    wanted: &mut UsableVolumes<'a>,
+) {
     for (name, claim) in volumes::claims(case, key, pod) {
         let waits = |claim: &Claim| claim.volume.is_none() && claim.selected_node.is_none();
         let Some(claim) = claim.filter(waits) else {
@@ -131,7 +136,7 @@ fn want<'a>(case: Case<'a>, (key, pod): (&PodKey, &Pod), at: Place<'_>, wanted: 
 /// The pods of new machines, over the whole plan, do not count on the same volumes.
 pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
     let cluster = &case.snapshot.cluster;
-    let mut wanted = Wanted::new();
+    let mut wanted = UsableVolumes::new();
     for action in creations {
         let (Kind::Create(spec), Reason::PendingPods { pods }) = (&action.kind, &action.reason)
         else {
@@ -140,7 +145,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
         let Some(labels) = newcomer::labels_of(case, action, spec) else {
             continue;
         };
-        let at = Place {
+        let at = VolumeNode {
             name: &action.target.machine,
             labels: &labels,
             new: true,
@@ -161,7 +166,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
 }
 
 /// A claim that gets no volume of its own, if there is one: bipartite matching by augmenting paths.
-fn short<'w>(wanted: &'w Wanted<'_>) -> Option<&'w PodKey> {
+fn short<'w>(wanted: &'w UsableVolumes<'_>) -> Option<&'w PodKey> {
     let mut owners: BTreeMap<&Arc<str>, &PodKey> = BTreeMap::new();
     wanted
         .keys()
@@ -170,7 +175,7 @@ fn short<'w>(wanted: &'w Wanted<'_>) -> Option<&'w PodKey> {
 
 fn assign<'w>(
     claim: &'w PodKey,
-    wanted: &'w Wanted<'_>,
+    wanted: &'w UsableVolumes<'_>,
     owners: &mut BTreeMap<&'w Arc<str>, &'w PodKey>,
     seen: &mut BTreeSet<&'w Arc<str>>,
 ) -> bool {

@@ -12,11 +12,11 @@ use model::cluster::{Claim, Pod, PodKey, StorageClass};
 use model::scheduling::{Labels, Volume};
 
 /// A volume as attach limits count it: driver, and handle or claim.
-type Attached = (Arc<str>, Arc<str>);
+type AttachedVolume = (Arc<str>, Arc<str>);
 
 /// A node, as volumes see it.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct VolumeNode<'a> {
     pub(super) name: &'a str,
     pub(super) labels: &'a Labels,
     /// It does not exist yet.
@@ -63,7 +63,7 @@ pub(super) fn unreachable(
     case: Case<'_>,
     key: &PodKey,
     pod: &Pod,
-    at: Place<'_>,
+    at: VolumeNode<'_>,
 ) -> Option<String> {
     for (name, claim) in claims(case, key, pod) {
         let Some(claim) = claim else {
@@ -87,7 +87,7 @@ fn out_of_reach(
     case: Case<'_>,
     key: &PodKey,
     claim: &Claim,
-    at: Place<'_>,
+    at: VolumeNode<'_>,
 ) -> Option<&'static str> {
     let cluster = &case.snapshot.cluster;
     if claim.deleting || claim.lost {
@@ -163,7 +163,7 @@ pub(super) fn shared(case: Case<'_>, pods: &[(&PodKey, &Pod)]) -> Option<PodKey>
 }
 
 /// The volumes of a pod that CSI drivers attach.
-pub(super) fn attached(case: Case<'_>, key: &PodKey, pod: &Pod) -> BTreeSet<Attached> {
+pub(super) fn attached(case: Case<'_>, key: &PodKey, pod: &Pod) -> BTreeSet<AttachedVolume> {
     let cluster = &case.snapshot.cluster;
     let mut found = BTreeSet::new();
     for (name, claim) in claims(case, key, pod) {
@@ -187,7 +187,7 @@ pub(super) fn attached(case: Case<'_>, key: &PodKey, pod: &Pod) -> BTreeSet<Atta
 }
 
 /// What is attached to a node by its VolumeAttachments.
-pub(super) fn attachments(case: Case<'_>, node: &str) -> BTreeSet<Attached> {
+pub(super) fn attachments(case: Case<'_>, node: &str) -> BTreeSet<AttachedVolume> {
     let cluster = &case.snapshot.cluster;
     let here = cluster.attachments.values().filter(|at| *at.node == *node);
     let found = here.filter_map(|attachment| {
@@ -200,7 +200,7 @@ pub(super) fn attachments(case: Case<'_>, node: &str) -> BTreeSet<Attached> {
 /// Why a node with these limits cannot attach all of these volumes, if it cannot.
 pub(super) fn too_many(
     limits: &BTreeMap<Arc<str>, i32>,
-    volumes: &BTreeSet<Attached>,
+    volumes: &BTreeSet<AttachedVolume>,
 ) -> Option<String> {
     limits.iter().find_map(|(driver, limit)| {
         let count = volumes.iter().filter(|(of, _)| of == driver).count();

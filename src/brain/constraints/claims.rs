@@ -1,5 +1,5 @@
 //! Claims, indexed: who uses those that one pod alone may use, and which volumes are attached where. Which free
-//! volumes a claim could have: [`crate::constraints::stock`].
+//! volumes a claim could have: [`crate::constraints::free_volumes`].
 //!
 //! Source: kube-scheduler's plugins `VolumeRestrictions` (`ReadWriteOncePod`) and `NodeVolumeLimits`.
 
@@ -13,8 +13,8 @@ use model::scheduling::Volume;
 
 use crate::constraints::fit::volumes::Need;
 use crate::constraints::free_storage::FreeStorage;
+use crate::constraints::free_volumes::FreeVolumes;
 use crate::constraints::shape::Keyed;
-use crate::constraints::stock::Stock;
 
 /// A volume as attach limits count it: CSI driver and handle.
 pub(crate) type Attached = (Arc<str>, Arc<str>);
@@ -29,7 +29,7 @@ pub(crate) struct Claims<'a> {
     /// VolumeAttachments of drivers with limits, by node.
     attachments: BTreeMap<&'a str, Vec<Attached>>,
     /// Volumes that claims could still have.
-    pub(crate) stock: Arc<Stock<'a>>,
+    pub(crate) free_volumes: Arc<FreeVolumes<'a>>,
     /// Where others can be made.
     pub(crate) free: FreeStorage<'a>,
 }
@@ -42,7 +42,7 @@ impl<'a> Claims<'a> {
         unbound: &[Keyed<'a>],
     ) -> Claims<'a> {
         let mut claims = Claims {
-            stock: Arc::new(Stock::of(cluster, unbound)),
+            free_volumes: Arc::new(FreeVolumes::of(cluster, unbound)),
             free: FreeStorage::of(cluster),
             ..Claims::default()
         };

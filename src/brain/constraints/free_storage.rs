@@ -29,7 +29,7 @@ struct Places {
 
 /// Where there is room for a volume of some size.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Room {
+pub(crate) struct VolumeRoom {
     of: Arc<Places>,
     /// The first so many places have room.
     enough: usize,
@@ -62,12 +62,12 @@ impl<'a> FreeStorage<'a> {
     }
 
     /// Where a volume of a class finds free storage; `None`: its driver publishes no capacity, and every node passes.
-    pub(crate) fn room(&self, class: &str, asked: i64) -> Option<Room> {
+    pub(crate) fn room(&self, class: &str, asked: i64) -> Option<VolumeRoom> {
         let of = self.0.get(class)?;
         let enough = of
             .places
             .partition_point(|(Reverse(most), _)| *most >= asked);
-        Some(Room {
+        Some(VolumeRoom {
             of: of.clone(),
             enough,
             asked,
@@ -75,7 +75,7 @@ impl<'a> FreeStorage<'a> {
     }
 }
 
-impl Room {
+impl VolumeRoom {
     /// Whether a node of these labels reaches a place with room.
     pub(crate) fn reached(&self, labels: &Labels) -> bool {
         let mut places = self.of.places[..self.enough].iter();

@@ -6,5 +6,5 @@ pub(crate) mod alike;
 pub(crate) mod claims;
 pub(crate) mod fit;
 pub(crate) mod free_storage;
+pub(crate) mod free_volumes;
 pub(crate) mod shape;
-pub(crate) mod stock;

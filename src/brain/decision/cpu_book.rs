@@ -14,7 +14,7 @@ use model::region::{GuestKind, RegionName};
 
 use crate::decision::cpus::{CpuDemand, FreeCpus};
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// What is free on the hosts of regions whose machines get CPUs of their own, as far as their topology is known.
 #[derive(Debug, Default)]
@@ -65,9 +65,9 @@ impl CpuBook {
     }
 
     /// What the mark of a machine reserves, as long as it has a VM or will have one.
-    fn count(&mut self, turn: &Turn<'_>, known: &Known<'_>) {
+    fn count(&mut self, turn: &Turn<'_>, known: &MachineView<'_>) {
         let machine = known.machine;
-        let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+        let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         if machine.mark.cpus.is_empty() || (machine.vm.is_none() && !going_up) {
             return;
         }

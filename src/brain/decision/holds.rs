@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::reasons::{Held, Hindrance};
 
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 
 /// What is held, and why. The first reason of a kind is kept for the verdicts.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Holds {
 
     /// Whether who is behind a node cannot be known yet, for its region was not read yet since the start:
     /// Kubernetes is read first. `known` is the machine behind it, if that is known all the same.
-    pub(crate) fn in_the_dark(&self, known: Option<&Known<'_>>) -> bool {
+    pub(crate) fn in_the_dark(&self, known: Option<&MachineView<'_>>) -> bool {
         match known {
             Some(known) => self.unread_regions.contains_key(&known.machine.region),
             None => !self.unread_regions.is_empty(),

@@ -10,7 +10,7 @@ use model::policy::Policy;
 use model::snapshot::Snapshot;
 
 /// A region with one of its hosts.
-type At<'a> = (&'a Arc<str>, &'a Arc<str>);
+type HostInRegion<'a> = (&'a Arc<str>, &'a Arc<str>);
 
 /// Remembers the hosts of machines that are planned now.
 pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, snapshot: &Snapshot) {
@@ -19,7 +19,7 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
         pool.filter(|pool| pool.host_rules.strategy == HostStrategy::RoundRobin)
     };
     memory.last_hosts.retain(|name, _| in_turn(name).is_some());
-    let mut made: BTreeMap<&Arc<str>, BTreeMap<At<'_>, usize>> = BTreeMap::new();
+    let mut made: BTreeMap<&Arc<str>, BTreeMap<HostInRegion<'_>, usize>> = BTreeMap::new();
     for action in plan {
         let Kind::Create(spec) = &action.kind else {
             continue;
@@ -36,10 +36,10 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
         };
         let regions = snapshot.regions.iter();
         let regions = regions.filter(|(region, _)| pool.at(region).is_some());
-        let hosts: Vec<At<'_>> = regions
+        let hosts: Vec<HostInRegion<'_>> = regions
             .flat_map(|(region, seen)| seen.hosts.keys().map(move |host| (region, host)))
             .collect();
-        let place = |at: At<'_>| hosts.iter().position(|other| *other == at);
+        let place = |at: HostInRegion<'_>| hosts.iter().position(|other| *other == at);
         let last = memory.last_hosts.get(name);
         let next = last.and_then(|last| {
             hosts
@@ -48,7 +48,8 @@ pub(super) fn remember(memory: &mut Memory, plan: &[Action], policy: &Policy, sn
         });
         let next = next.map_or(0, |last| last + 1);
         // Hosts that got one more than others came later; of those, the one that comes last in the round.
-        let turn = |at: At<'_>| place(at).map(|at| (at + hosts.len() - next) % hosts.len());
+        let turn =
+            |at: HostInRegion<'_>| place(at).map(|at| (at + hosts.len() - next) % hosts.len());
         let last = by_host
             .into_iter()
             .max_by_key(|(at, count)| (*count, turn(*at)));

@@ -19,7 +19,7 @@ use crate::constraints::shape::Shape;
 use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
 use crate::observed::provisioning;
-use crate::observed::view::{Known, View};
+use crate::observed::view::{MachineView, View};
 
 /// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
 /// place. A step is some nanoseconds, and a decision makes each of them a few times.
@@ -220,7 +220,7 @@ fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
 }
 
 /// The target that names a machine of ours.
-pub(crate) fn target(known: &Known<'_>) -> Target {
+pub(crate) fn target(known: &MachineView<'_>) -> Target {
     Target {
         region: known.machine.region.clone(),
         host: known.machine.host.clone(),
@@ -234,7 +234,7 @@ pub(crate) fn target(known: &Known<'_>) -> Target {
 }
 
 /// The precondition of an action on a machine whose VM carries its mark.
-pub(crate) fn precondition(known: &Known<'_>, max_view_age: Span) -> Precondition {
+pub(crate) fn precondition(known: &MachineView<'_>, max_view_age: Span) -> Precondition {
     let vm = known.machine.vm.as_ref();
     Precondition {
         mark: vm

@@ -15,7 +15,7 @@ use model::time::{Span, Time};
 
 use crate::decision::turn::Turn;
 use crate::observed::reach;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// Until when a pool waits, if it does.
 pub(crate) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
@@ -43,7 +43,7 @@ pub(crate) enum FailedThere {
 }
 
 /// Whether a failure keeps a pool from a host, or makes that host the last one that the pool takes.
-pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: At<'_>) -> Option<FailedThere> {
+pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: HostInRegion<'_>) -> Option<FailedThere> {
     let backoff = held_against(turn, pool, at)?;
     let waits = backoff.until > turn.now() && !planted!(NoBackoff);
     Some(if waits {
@@ -57,15 +57,19 @@ pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: At<'_>) -> Option<FailedT
 pub(crate) fn failure_on<'t>(
     turn: &'t Turn<'_>,
     pool: &str,
-    at: At<'_>,
+    at: HostInRegion<'_>,
 ) -> Option<&'t ForeignText> {
     Some(&held_against(turn, pool, at)?.message)
 }
 
 /// A region with one of its hosts.
-type At<'a> = (&'a str, &'a Arc<str>);
+type HostInRegion<'a> = (&'a str, &'a Arc<str>);
 
-fn held_against<'t>(turn: &'t Turn<'_>, pool: &str, (region, host): At<'_>) -> Option<&'t Backoff> {
+fn held_against<'t>(
+    turn: &'t Turn<'_>,
+    pool: &str,
+    (region, host): HostInRegion<'_>,
+) -> Option<&'t Backoff> {
     let hosts = turn.memory.host_backoff.get(pool)?;
     hosts.get(&host_key(turn, pool, region, host))
 }
@@ -131,8 +135,8 @@ fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
     (older && !working).then_some(until)
 }
 
-fn works(known: &Known<'_>) -> bool {
-    known.standing == Standing::Up && known.ready()
+fn works(known: &MachineView<'_>) -> bool {
+    known.phase == MachinePhase::Up && known.ready()
 }
 
 /// A failure that was not counted yet.
@@ -217,14 +221,14 @@ fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
         if turn.memory.counted_failures.contains(known.name) {
             continue;
         }
-        let (at, message, before_it_ran) = match (&known.standing, &known.machine.failure) {
-            (Standing::Failed, Some(failure)) if !failure.transient => (
+        let (at, message, before_it_ran) = match (&known.phase, &known.machine.failure) {
+            (MachinePhase::Failed, Some(failure)) if !failure.transient => (
                 failure.at.min(now),
                 failure.message.clone(),
                 failure.step <= Step::Start,
             ),
             // Whose fault it is that it is slow nobody knows.
-            (Standing::Overdue, _) => {
+            (MachinePhase::Overdue, _) => {
                 let message = format!("not initialised after {longest}");
                 (now, message.into(), false)
             }

@@ -14,7 +14,7 @@ use model::time::{Span, Time};
 
 use crate::decision::turn::Turn;
 use crate::lifecycle::sweep;
-use crate::observed::view::{Standing, View};
+use crate::observed::view::{MachinePhase, View};
 
 /// Sources without which nothing of Kubernetes is known. Every other `kube/…` source that the
 /// snapshot lists must be complete and fresh as well.
@@ -264,7 +264,7 @@ fn cluster_health(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
                 && !sweep::dead(view, name, node)
                 && !view.behind(name).is_some_and(|known| {
                     known.kept.is_some()
-                        || matches!(known.standing, Standing::Coming | Standing::Leaving)
+                        || matches!(known.phase, MachinePhase::Coming | MachinePhase::Leaving)
                 })
         })
         .count();

@@ -9,7 +9,7 @@ use model::region::{Busy, Step};
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, Turn};
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// A write that failed is tried again after this long: a right that is missing, or a host that is away, takes its time.
 const AGAIN: Span = Span::minutes(5);
@@ -25,7 +25,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
         }
     }
     due.sort_by(|one, other| (one.0, one.1.name).cmp(&(other.0, other.1.name)));
-    let under_way = |known: &&Known<'_>| known.machine.busy == Some(Busy::Update);
+    let under_way = |known: &&MachineView<'_>| known.machine.busy == Some(Busy::Update);
     let running = machines.values().filter(under_way).count();
     for (_, known, keys) in due.into_iter().take(AT_ONCE.saturating_sub(running)) {
         let age = turn.view.policy.scale_up.max_view_age;
@@ -36,11 +36,11 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// What of a machine is to be written now.
-fn look(turn: &mut Turn<'_>, known: &Known<'_>) -> Option<Vec<Arc<str>>> {
+fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Option<Vec<Arc<str>>> {
     let vm = known.machine.vm.as_ref()?;
     let at_rest = vm.marked && vm.lock.is_none() && !vm.ha && !known.busy();
     let worked = known.step().is_none_or(|step| step == Step::Done);
-    if !at_rest || !worked || known.standing != Standing::Up || known.pool.is_none() {
+    if !at_rest || !worked || known.phase != MachinePhase::Up || known.pool.is_none() {
         return None;
     }
     let mut keys = Vec::new();
@@ -64,7 +64,7 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) -> Option<Vec<Arc<str>>> {
 }
 
 /// When a write to it failed last; first of all come those where none did.
-fn last_failed(known: &Known<'_>) -> Option<Time> {
+fn last_failed(known: &MachineView<'_>) -> Option<Time> {
     let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
     differs
         .filter_map(|one| one.failed.as_ref().map(|failed| failed.at))
@@ -72,7 +72,7 @@ fn last_failed(known: &Known<'_>) -> Option<Time> {
 }
 
 /// Tells of what is not written any more.
-fn told(turn: &mut Turn<'_>, known: &Known<'_>) {
+fn told(turn: &mut Turn<'_>, known: &MachineView<'_>) {
     let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
     let differences: Vec<Difference> = differs.filter(|one| one.given_up()).cloned().collect();
     if !differences.is_empty() {

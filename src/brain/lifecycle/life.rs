@@ -14,7 +14,7 @@ use model::region::Step;
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, Turn};
-use crate::observed::view::{Known, Standing, has_taint};
+use crate::observed::view::{MachinePhase, MachineView, has_taint};
 
 /// One step to take with a machine, and why.
 type Move = Option<(Kind, Reason)>;
@@ -39,9 +39,9 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn next(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     let name = known.name;
-    if let Standing::Untouchable(why) = &known.standing {
+    if let MachinePhase::Untouchable(why) = &known.phase {
         if turn.holds.unread_in(&known.machine.region).is_none() {
             turn.warn(Warning::LeftAlone {
                 machine: name.clone(),
@@ -57,7 +57,7 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
         });
         return None;
     }
-    if known.standing == Standing::Coming {
+    if known.phase == MachinePhase::Coming {
         // One moment later it is overdue.
         let limit = turn.view.policy.scale_up.max_provision_time;
         let left = Span(limit.0.saturating_sub(known.worked.0).max(0));
@@ -66,29 +66,34 @@ fn next(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     if known.busy() {
         return None;
     }
-    match known.standing {
-        Standing::Coming => coming(turn, known),
-        Standing::Failed | Standing::Overdue => failed(turn, known),
+    match known.phase {
+        MachinePhase::Coming => coming(turn, known),
+        MachinePhase::Failed | MachinePhase::Overdue => failed(turn, known),
         // The journal of a working node is one step behind: let it catch up.
-        Standing::Up if known.step().is_some_and(|step| step < Step::Done) => proceed(turn, known),
-        Standing::Leaving => leaving(turn, known),
-        Standing::Up | Standing::NoNode | Standing::NoVm | Standing::Untouchable(_) => None,
+        MachinePhase::Up if known.step().is_some_and(|step| step < Step::Done) => {
+            proceed(turn, known)
+        }
+        MachinePhase::Leaving => leaving(turn, known),
+        MachinePhase::Up
+        | MachinePhase::NoNode
+        | MachinePhase::NoVm
+        | MachinePhase::Untouchable(_) => None,
     }
 }
 
 /// The locked, markless VM that a clone leaves until it is done, or a removal until it is.
-fn placeholder(known: &Known<'_>) -> bool {
+fn placeholder(known: &MachineView<'_>) -> bool {
     known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
 }
 
-fn proceed(turn: &Turn<'_>, known: &Known<'_>) -> Move {
+fn proceed(turn: &Turn<'_>, known: &MachineView<'_>) -> Move {
     turn.holds
         .may_continue(&known.machine.region)
         .is_ok()
         .then_some((Kind::Continue, Reason::Unfinished))
 }
 
-fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn coming(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     if !known.machine.intended && known.machine.vm.is_none() {
         return failed(turn, known);
     }
@@ -98,7 +103,7 @@ fn coming(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
     proceed(turn, known)
 }
 
-fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn failed(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     let region = &known.machine.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
     if placeholder(known) {
@@ -143,7 +148,7 @@ fn failed(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
 
 /// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,
 /// and the one of now was begun with its registration, whether it had been a node before or not.
-fn by_mark_alone(known: &Known<'_>) -> bool {
+fn by_mark_alone(known: &MachineView<'_>) -> bool {
     let runs = known.machine.vm.as_ref();
     let runs = runs.is_some_and(|vm| vm.marked && vm.running);
     runs && known.machine.terms.is_none()
@@ -152,7 +157,7 @@ fn by_mark_alone(known: &Known<'_>) -> bool {
 }
 
 /// What is to be said of a failed machine that is kept: until when, and where it is.
-fn kept(known: &Known<'_>, until: Time) -> Warning {
+fn kept(known: &MachineView<'_>, until: Time) -> Warning {
     let failure = known.machine.failure.as_ref();
     Warning::FailedAndKept {
         machine: known.name.clone(),
@@ -163,14 +168,14 @@ fn kept(known: &Known<'_>, until: Time) -> Warning {
     }
 }
 
-fn why(known: &Known<'_>, limit: Span) -> ForeignText {
+fn why(known: &MachineView<'_>, limit: Span) -> ForeignText {
     match &known.machine.failure {
         Some(failure) => failure.message.clone(),
         None => format!("not initialised after {limit}").into(),
     }
 }
 
-fn delete_placeholder(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn delete_placeholder(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let vm = known.machine.vm.as_ref();
@@ -190,7 +195,7 @@ fn unfinished() -> Reason {
 
 /// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
 /// are working nodes with our leaving taint: scale-down decides about them again.
-fn leaving(turn: &mut Turn<'_>, known: &Known<'_>) -> Move {
+fn leaving(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     if placeholder(known) {
         return delete_placeholder(turn, known);
     }

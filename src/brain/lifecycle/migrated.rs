@@ -6,7 +6,7 @@ use model::action::{Kind, Reason};
 use model::policy::ZONE_LABEL;
 
 use crate::decision::turn::{self, Turn};
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// Plans that nodes say which host their VM is on.
 pub(crate) fn plan(turn: &mut Turn<'_>) {
@@ -17,11 +17,11 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
+fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) {
     let machine = known.machine;
     let at_rest = |vm: &model::region::MachineVm| vm.marked && vm.lock.is_none();
     let still = machine.vm.as_ref().is_some_and(at_rest) && !known.busy();
-    if known.standing != Standing::Up || !still {
+    if known.phase != MachinePhase::Up || !still {
         return;
     }
     let (Some((_, node)), Some(region)) = (known.node, known.region) else {

@@ -10,7 +10,7 @@ use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, Turn};
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// A VM is off for this long before it is started: a reboot that PVE carries out switches it off and on.
 const SETTLED: Span = Span::minutes(1);
@@ -35,10 +35,10 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
+fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) {
     let now = turn.now();
     let vm = known.machine.vm.as_ref().filter(|vm| vm.marked);
-    let Some(vm) = vm.filter(|_| known.standing == Standing::Up && known.node.is_some()) else {
+    let Some(vm) = vm.filter(|_| known.phase == MachinePhase::Up && known.node.is_some()) else {
         // It is being removed, or was never a node. That it was started is not forgotten.
         return;
     };
@@ -67,7 +67,7 @@ fn look(turn: &mut Turn<'_>, known: &Known<'_>) {
 }
 
 /// Whether PVE shows how the VM is: its host answers, and its cluster has quorum.
-fn seen(snapshot: &Snapshot, known: &Known<'_>) -> bool {
+fn seen(snapshot: &Snapshot, known: &MachineView<'_>) -> bool {
     let region = snapshot.regions.get(&known.machine.region);
     region.is_some_and(|region| {
         let host = region.hosts.get(&known.machine.host);
@@ -75,7 +75,7 @@ fn seen(snapshot: &Snapshot, known: &Known<'_>) -> bool {
     })
 }
 
-fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
+fn act(turn: &mut Turn<'_>, known: &MachineView<'_>, power: &mut Power) {
     let now = turn.now();
     let (Some(off), Some(vm)) = (power.off, known.machine.vm.as_ref()) else {
         return;
@@ -121,7 +121,7 @@ fn act(turn: &mut Turn<'_>, known: &Known<'_>, power: &mut Power) {
 }
 
 /// Whether the machine's host booted after a time.
-fn booted_since(snapshot: &Snapshot, known: &Known<'_>, time: Time) -> bool {
+fn booted_since(snapshot: &Snapshot, known: &MachineView<'_>, time: Time) -> bool {
     let region = &known.machine.region;
     let source = snapshot.sources.get(format!("pve/{region}").as_str());
     let host = snapshot
@@ -135,9 +135,9 @@ fn booted_since(snapshot: &Snapshot, known: &Known<'_>, time: Time) -> bool {
 }
 
 /// What is to say of a machine whose VM is off.
-pub(crate) fn off(turn: &Turn<'_>, known: &Known<'_>) -> Option<PoweredOff> {
+pub(crate) fn off(turn: &Turn<'_>, known: &MachineView<'_>) -> Option<PoweredOff> {
     let vm = known.machine.vm.as_ref()?;
-    if vm.running || known.standing != Standing::Up {
+    if vm.running || known.phase != MachinePhase::Up {
         return None;
     }
     let power = turn.memory.power.get(known.name);

@@ -15,11 +15,12 @@ use model::region::Vm;
 use model::snapshot::Snapshot;
 
 use crate::decision::turn::{self, Turn};
-use crate::observed::view::{Known, Standing, View};
+use crate::observed::view::{MachinePhase, MachineView, View};
 
 /// Sweeps both ways, and names what a person should look at.
 pub(crate) fn plan(turn: &mut Turn<'_>) {
-    let half = |known: &Known<'_>| matches!(known.standing, Standing::NoNode | Standing::NoVm);
+    let half =
+        |known: &MachineView<'_>| matches!(known.phase, MachinePhase::NoNode | MachinePhase::NoVm);
     let lost = too_many_lost(turn);
     let machines = std::mem::take(&mut turn.view.machines);
     for known in machines.values().filter(|known| half(known)) {
@@ -52,14 +53,14 @@ fn former(turn: &mut Turn<'_>) {
 /// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
 /// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
 fn too_many_lost(turn: &mut Turn<'_>) -> bool {
-    let runs = |known: &&Known<'_>| {
+    let runs = |known: &&MachineView<'_>| {
         let vm = known.machine.vm.as_ref();
         vm.is_some_and(|vm| vm.marked && vm.running)
     };
     let running = turn.view.machines.values().filter(runs).count();
     let lost = turn.view.machines.values().filter(runs);
     let lost = lost
-        .filter(|known| known.standing == Standing::NoNode)
+        .filter(|known| known.phase == MachinePhase::NoNode)
         .count();
     let settings = &turn.view.policy.scale_down;
     let many = !planted!(ManyLostIgnored)
@@ -72,16 +73,16 @@ fn too_many_lost(turn: &mut Turn<'_>) -> bool {
 }
 
 /// A machine that has lost its node or its VM. `lost`: too many have lost their node.
-fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
+fn halves(turn: &mut Turn<'_>, known: &MachineView<'_>, lost: bool) {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let (kind, reason) = match known.standing {
-        Standing::NoNode if known.machine.vm.as_ref().is_some_and(|vm| vm.marked) => {
+    let (kind, reason) = match known.phase {
+        MachinePhase::NoNode if known.machine.vm.as_ref().is_some_and(|vm| vm.marked) => {
             (Kind::Remove { drain: false }, Reason::NoNode)
         }
-        Standing::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
-        Standing::NoVm if !known.ready() || planted!(ReadyNodeDeleted) => {
+        MachinePhase::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
+        MachinePhase::NoVm if !known.ready() || planted!(ReadyNodeDeleted) => {
             (Kind::DeleteNode, Reason::NoVm)
         }
         _ => return,
@@ -117,7 +118,7 @@ fn halves(turn: &mut Turn<'_>, known: &Known<'_>, lost: bool) {
 }
 
 /// Whether a VM has the machine's VMID that is not its own any more: somebody took the mark out of its notes.
-fn unmarked(known: &Known<'_>) -> bool {
+fn unmarked(known: &MachineView<'_>) -> bool {
     let vmid = &known.machine.mark.vmid;
     known
         .region
@@ -215,7 +216,7 @@ fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
         let called = *vmid == target.vmid || vm.name == target.machine;
         vm.uuid.as_ref().map_or(called, same)
     };
-    let same_uuid = |known: &Known<'_>| {
+    let same_uuid = |known: &MachineView<'_>| {
         let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
         let uuids = [uuid, known.machine.remembered.as_ref()];
         uuids.into_iter().flatten().any(same)
@@ -238,7 +239,7 @@ pub(crate) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
         })
     };
     match &known.machine.vm {
-        None => known.standing == Standing::NoVm,
+        None => known.phase == MachinePhase::NoVm,
         Some(vm) => !vm.running && online(&known.machine.host),
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use model::policy::STARTUP_TAINT;
 use model::time::Time;
 
-use super::view::{Known, Standing, has_taint};
+use super::view::{MachinePhase, MachineView, has_taint};
 
 /// When a machine failed, its name, its position among all machines, and until when it is kept if its pool keeps it.
-type Failed<'a> = (Time, &'a Arc<str>, usize, Time);
+type FailedMachine<'a> = (Time, &'a Arc<str>, usize, Time);
 
 /// Notes at each machine that is kept until when it is. Of each pool the machines that failed first are kept, as many as
 /// it says, so that a later failure takes the place of none of them.
-pub(super) fn note<'a>(machines: &mut [Known<'a>], now: Time) {
-    let mut of_pools: BTreeMap<&'a str, Vec<Failed<'a>>> = BTreeMap::new();
+pub(super) fn note<'a>(machines: &mut [MachineView<'a>], now: Time) {
+    let mut of_pools: BTreeMap<&'a str, Vec<FailedMachine<'a>>> = BTreeMap::new();
     for (index, known) in machines.iter().enumerate() {
         if let Some((failed, until)) = span(known).filter(|(_, until)| *until > now) {
             let of_pool = of_pools.entry(known.pool_name()).or_default();
@@ -37,7 +37,7 @@ pub(super) fn note<'a>(machines: &mut [Known<'a>], now: Time) {
 /// When a machine failed and until when it is kept if its pool keeps it: by its own fault; its VM runs with its mark, and its node, if one
 /// came, was never open to pods. A VM that somebody switched off is looked into no more; what an unreachable host shows
 /// of its VMs says nothing.
-fn span(known: &Known<'_>) -> Option<(Time, Time)> {
+fn span(known: &MachineView<'_>) -> Option<(Time, Time)> {
     let keep = known.pool?.keep_failed?;
     let failure = known.machine.failure.as_ref().filter(|it| !it.transient)?;
     let vm = known.machine.vm.as_ref()?;
@@ -47,6 +47,6 @@ fn span(known: &Known<'_>) -> Option<(Time, Time)> {
     let closed = known
         .node
         .is_none_or(|(_, node)| node.deletion.is_none() && has_taint(node, STARTUP_TAINT));
-    let kept = known.standing == Standing::Failed && vm.marked && on && closed;
+    let kept = known.phase == MachinePhase::Failed && vm.marked && on && closed;
     kept.then(|| (failure.at, failure.at + keep.how_long))
 }

@@ -2,36 +2,36 @@
 
 use std::ops::Index;
 
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 
 /// Machines in the order of their names.
 #[derive(Debug, Default)]
-pub(crate) struct Machines<'a>(Vec<Known<'a>>);
+pub(crate) struct Machines<'a>(Vec<MachineView<'a>>);
 
 impl<'a> Machines<'a> {
     /// From machines that come in the order of their names.
-    pub(crate) fn in_order(machines: Vec<Known<'a>>) -> Machines<'a> {
+    pub(crate) fn in_order(machines: Vec<MachineView<'a>>) -> Machines<'a> {
         debug_assert!(machines.is_sorted_by(|a, b| a.name < b.name));
         Machines(machines)
     }
 
     /// All of them.
-    pub(crate) fn values(&self) -> std::slice::Iter<'_, Known<'a>> {
+    pub(crate) fn values(&self) -> std::slice::Iter<'_, MachineView<'a>> {
         self.0.iter()
     }
 
     /// The one with a name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Known<'a>> {
+    pub(crate) fn get(&self, name: &str) -> Option<&MachineView<'a>> {
         let found = self.0.binary_search_by(|known| (**known.name).cmp(name));
         self.0.get(found.ok()?)
     }
 }
 
 impl<'a> Index<usize> for Machines<'a> {
-    type Output = Known<'a>;
+    type Output = MachineView<'a>;
 
     /// The one at a position in the order of names.
-    fn index(&self, position: usize) -> &Known<'a> {
+    fn index(&self, position: usize) -> &MachineView<'a> {
         &self.0[position]
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct View<'a> {
 
 /// A machine of ours, understood.
 #[derive(Debug)]
-pub(crate) struct Known<'a> {
+pub(crate) struct MachineView<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) machine: &'a Machine,
     /// The pool that the machine's mark names; `None` if it is no longer configured.
@@ -64,14 +64,14 @@ pub(crate) struct Known<'a> {
     /// How long it has been on its way up, the time left out in which no daemon led.
     pub(crate) worked: Span,
     /// How it stands.
-    pub(crate) standing: Standing,
+    pub(crate) phase: MachinePhase,
     /// Until when it is kept though it failed.
     pub(crate) kept: Option<Time>,
 }
 
 /// How a machine stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum MachinePhase {
     /// It is left alone, and why.
     Untouchable(LeftAlone),
     /// It is on its way up.
@@ -90,7 +90,7 @@ pub(crate) enum Standing {
     NoVm,
 }
 
-impl<'a> Known<'a> {
+impl<'a> MachineView<'a> {
     /// Name of the machine's pool, as its mark has it: that pool may be configured no more.
     pub(crate) fn pool_name(&self) -> &'a str {
         &self.machine.mark.pool
@@ -135,7 +135,7 @@ impl<'a> Known<'a> {
         let cordoned = self
             .node
             .is_some_and(|(_, node)| node.deletion.is_none() && !has_taint(node, STARTUP_TAINT));
-        self.standing == Standing::Leaving
+        self.phase == MachinePhase::Leaving
             && !self.busy()
             && cordoned
             && self.machine.vm.is_some()
@@ -251,12 +251,12 @@ impl<'a> View<'a> {
     }
 
     /// The machine behind a node.
-    pub(crate) fn behind(&self, node: &str) -> Option<&Known<'a>> {
+    pub(crate) fn behind(&self, node: &str) -> Option<&MachineView<'a>> {
         self.behind_at(self.pods.number(node)?)
     }
 
     /// The machine behind the node at a position.
-    pub(crate) fn behind_at(&self, position: usize) -> Option<&Known<'a>> {
+    pub(crate) fn behind_at(&self, position: usize) -> Option<&MachineView<'a>> {
         let machine = *self.machine_of.get(position)?;
         Some(&self.machines[machine?])
     }
@@ -277,8 +277,11 @@ impl<'a> View<'a> {
             || has_taint(node, LEAVING_TAINT)
             || self.behind_at(position).is_some_and(|known| {
                 matches!(
-                    known.standing,
-                    Standing::Leaving | Standing::Failed | Standing::Overdue | Standing::NoVm
+                    known.phase,
+                    MachinePhase::Leaving
+                        | MachinePhase::Failed
+                        | MachinePhase::Overdue
+                        | MachinePhase::NoVm
                 )
             })
     }
@@ -339,10 +342,10 @@ fn know<'a>(
     (name, machine): (&'a Arc<str>, &'a Machine),
     node: Option<(usize, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
-) -> Known<'a> {
+) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
     let pool = pools.find(|(_, (name, _))| ***name == *machine.mark.pool);
-    let mut known = Known {
+    let mut known = MachineView {
         name,
         machine,
         // A pool that has left the region: what it says of others is next best.
@@ -359,15 +362,15 @@ fn know<'a>(
             .get(&machine.region)
             .map(|region| &**region),
         worked,
-        standing: Standing::Coming,
+        phase: MachinePhase::Coming,
         kept: None,
     };
     let outside = outside(policy, &known);
-    known.standing = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
-        Some(why) => Standing::Untouchable(why),
+    known.phase = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
+        Some(why) => MachinePhase::Untouchable(why),
         None => {
             let early = machine.vm.is_none() && too_early(snapshot, machine);
-            standing(&known, policy, early)
+            phase(&known, policy, early)
         }
     };
     known
@@ -375,7 +378,7 @@ fn know<'a>(
 
 /// A VM that is there and whose VMID is not in the region's range: nobody reads its configuration, and the broker lets nobody touch
 /// it. One that is gone is gone: PVE lists all guests.
-fn outside(policy: &Policy, known: &Known<'_>) -> Option<LeftAlone> {
+fn outside(policy: &Policy, known: &MachineView<'_>) -> Option<LeftAlone> {
     let vmid = known.machine.mark.vmid;
     let range = policy.regions.get(&known.machine.region)?;
     if !known.region?.vms.contains_key(&vmid) {
@@ -388,7 +391,7 @@ fn outside(policy: &Policy, known: &Known<'_>) -> Option<LeftAlone> {
 /// Why a machine must be left alone, if it must.
 fn untouchable(
     snapshot: &Snapshot,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     doubled: &BTreeSet<&str>,
 ) -> Option<LeftAlone> {
     let mark = &known.machine.mark;
@@ -439,7 +442,7 @@ fn untouchable(
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.
-fn unread(known: &Known<'_>) -> bool {
+fn unread(known: &MachineView<'_>) -> bool {
     let vms = known.region.map(|region| &region.vms);
     let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
     vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
@@ -458,47 +461,47 @@ fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
 }
 
 /// `early`: its VM is not seen, and may exist nonetheless.
-fn standing(known: &Known<'_>, policy: &Policy, early: bool) -> Standing {
+fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase {
     let machine = known.machine;
     let step = known.step();
     let leaving = known
         .node
         .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
     if lost_its_node(known) {
-        return Standing::NoNode;
+        return MachinePhase::NoNode;
     }
     if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
-        return Standing::Leaving;
+        return MachinePhase::Leaving;
     }
     if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
-        return Standing::NoVm;
+        return MachinePhase::NoVm;
     }
     if known
         .node
         .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known))
     {
-        return Standing::Up;
+        return MachinePhase::Up;
     }
     // Its node is found by its VM's UUID.
     if step == Some(Step::Done) && !early {
-        return Standing::NoNode;
+        return MachinePhase::NoNode;
     }
     if machine
         .failure
         .as_ref()
         .is_some_and(|failure| failure.step < Step::Done)
     {
-        return Standing::Failed;
+        return MachinePhase::Failed;
     }
     if known.worked > policy.scale_up.max_provision_time {
-        return Standing::Overdue;
+        return MachinePhase::Overdue;
     }
-    Standing::Coming
+    MachinePhase::Coming
 }
 
 /// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
 /// still run.
-fn lost_its_node(known: &Known<'_>) -> bool {
+fn lost_its_node(known: &MachineView<'_>) -> bool {
     let machine = known.machine;
     let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
     let vm = machine.vm.as_ref();
@@ -507,7 +510,7 @@ fn lost_its_node(known: &Known<'_>) -> bool {
 
 /// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
 /// pool. A node that loses contact later stays initialised.
-fn initialised(node: &Node, known: &Known<'_>) -> bool {
+fn initialised(node: &Node, known: &MachineView<'_>) -> bool {
     !node
         .taints
         .iter()

@@ -15,9 +15,9 @@ use crate::constraints::fit::{self, Place};
 use crate::decision::turn::Turn;
 use crate::observed::reach;
 use crate::scale_down::consolidate;
-use crate::scale_down::drain_rules::{self, Bar, Budgets, Fate};
+use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
 use crate::scale_down::shrink;
-use crate::scale_down::utilization::{self, Counting};
+use crate::scale_down::utilization::{self, UtilizationRules};
 use crate::simulation::capacity;
 use crate::simulation::offer;
 
@@ -65,11 +65,11 @@ pub fn drain(
             continue;
         }
         match drain_rules::fate(key, pod, bar) {
-            Fate::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
-            Fate::Stays => drain.ignored.push(key.clone()),
-            Fate::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
-            Fate::Goes | Fate::Moves => drain.evict.push(key.clone()),
-            Fate::Blocks(block) => drain.blocked.push((key.clone(), block.why)),
+            DrainOutcome::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
+            DrainOutcome::Stays => drain.ignored.push(key.clone()),
+            DrainOutcome::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
+            DrainOutcome::Goes | DrainOutcome::Moves => drain.evict.push(key.clone()),
+            DrainOutcome::Blocks(block) => drain.blocked.push((key.clone(), block.why)),
         }
     }
     drain
@@ -102,7 +102,7 @@ pub fn utilization(
         .zip(position)
         .ok_or_else(|| format!("there is no node {node}"))?;
     let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
-    let counting = Counting {
+    let counting = UtilizationRules {
         settings,
         expendable: policy.scale_up.expendable_priority,
         now,

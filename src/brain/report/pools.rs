@@ -7,9 +7,9 @@ use model::report::{Hold, PoolState, Scope};
 
 use crate::decision::turn::Turn;
 use crate::lifecycle::backoff;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
-fn drifted(known: &Known<'_>) -> bool {
+fn drifted(known: &MachineView<'_>) -> bool {
     let vm = known.machine.vm.as_ref();
     let drifted = vm.and_then(|vm| vm.drifted.as_ref());
     drifted.is_some_and(|drifted| !drifted.is_empty())
@@ -34,16 +34,19 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
                 state.kept.insert(known.name.clone(), until);
                 continue;
             }
-            let up = matches!(known.standing, Standing::Up | Standing::NoVm);
+            let up = matches!(known.phase, MachinePhase::Up | MachinePhase::NoVm);
             state.drifted += u32::from(up && drifted(known));
-            match known.standing {
-                Standing::Up if known.ready() => state.ready += 1,
-                Standing::Up | Standing::NoVm => state.unready += 1,
-                Standing::Coming => state.coming += 1,
-                Standing::Leaving | Standing::Failed | Standing::Overdue | Standing::NoNode => {
+            match known.phase {
+                MachinePhase::Up if known.ready() => state.ready += 1,
+                MachinePhase::Up | MachinePhase::NoVm => state.unready += 1,
+                MachinePhase::Coming => state.coming += 1,
+                MachinePhase::Leaving
+                | MachinePhase::Failed
+                | MachinePhase::Overdue
+                | MachinePhase::NoNode => {
                     state.leaving += 1;
                 }
-                Standing::Untouchable(_) => {}
+                MachinePhase::Untouchable(_) => {}
             }
         }
         if let Some(until) = backoff::until(turn, name) {

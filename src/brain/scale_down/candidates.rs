@@ -14,13 +14,13 @@ use crate::constraints::fit::volumes::Need;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents::{self, Rest};
 use crate::scale_down::consolidate::{self, cost};
-use crate::scale_down::drain_rules::{self, Bar, Budgets, Fate};
+use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::surplus;
-use crate::scale_down::utilization::{self, Counting, Utilization};
+use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
 use crate::simulation::world::World;
 
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
@@ -45,7 +45,7 @@ pub(crate) struct Candidate<'a> {
     /// Pods that a drain has to do with.
     pub(crate) pods: Vec<Keyed<'a>>,
     /// What needs another place, by shape.
-    pub(crate) loads: Vec<Load<'a>>,
+    pub(crate) loads: Vec<PodsToMove<'a>>,
     /// Draining it takes more evictions at once than its budgets allow.
     pub(crate) risky: bool,
     /// Where its pods would go.
@@ -89,7 +89,7 @@ impl Mode {
 
 /// Pods that are alike and need another place.
 #[derive(Debug)]
-pub(crate) struct Load<'a> {
+pub(crate) struct PodsToMove<'a> {
     pub(crate) shape: ShapeId,
     pub(crate) need: Option<Arc<Need>>,
     /// Pods that run there.
@@ -153,7 +153,7 @@ fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> 
             None => NodeVerdict::NotAutoscaled,
         });
     };
-    if known.standing == Standing::Leaving && !known.resumable() {
+    if known.phase == MachinePhase::Leaving && !known.resumable() {
         return Some(NodeVerdict::Leaving {
             why: Removed::UnderWay,
             moves: BTreeMap::new(),
@@ -205,7 +205,7 @@ fn judge<'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
     (budgets, crowds): (&Budgets<'a>, &Crowds<'_>),
-    known: &Known<'a>,
+    known: &MachineView<'a>,
     (bin, name): (usize, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
@@ -251,12 +251,12 @@ fn loads<'a>(
     world: &mut World<'a>,
     bin: usize,
     bar: Bar<'_, '_>,
-) -> Result<Vec<Load<'a>>, Keep> {
+) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods_at(bin) {
         match drain_rules::fate(key, pod, bar) {
-            Fate::Stays | Fate::Goes => {}
-            Fate::Blocks(block) => {
+            DrainOutcome::Stays | DrainOutcome::Goes => {}
+            DrainOutcome::Blocks(block) => {
                 let mut keep = Keep::because(Kept::BlockedByPod {
                     pod: (*key).clone(),
                     blocked: Box::new(block.why),
@@ -265,33 +265,33 @@ fn loads<'a>(
                 keep.until = block.until;
                 return Err(keep);
             }
-            Fate::Moves => {
+            DrainOutcome::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
                 let need = turn.view.need(key, pod);
                 moving.entry((id, need)).or_default().push((*key, *pod));
             }
         }
     }
-    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+    let moving = moving.into_iter().map(|((shape, need), pods)| PodsToMove {
         shape,
         need: need.map(Arc::new),
         pods,
         guests: 0,
     });
-    let guests = world.bins[bin].guests.iter();
-    let guests = guests.map(|(shape, need, guests)| Load {
+    let guests = world.nodes[bin].guests.iter();
+    let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
         guests: *guests,
     });
-    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
     hardest_first(world, &mut loads);
     Ok(loads)
 }
 
 /// Important pods first, then large ones: they are hardest to place.
-pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
+pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [PodsToMove<'_>]) {
     loads.sort_by_cached_key(|load| {
         let shape = world.shapes[load.shape];
         let size = crate::simulation::offer::price(&shape.shape.requests);
@@ -308,7 +308,7 @@ pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [Load<'_>]) {
 fn eligible(
     turn: &Turn<'_>,
     crowds: &Crowds<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
@@ -318,22 +318,24 @@ fn eligible(
             pool: known.pool_name().into(),
         });
     };
-    match &known.standing {
-        Standing::Up => {}
-        Standing::Leaving if known.resumable() => {}
-        Standing::Untouchable(why) => {
+    match &known.phase {
+        MachinePhase::Up => {}
+        MachinePhase::Leaving if known.resumable() => {}
+        MachinePhase::Untouchable(why) => {
             return other(Kept::LeftAlone {
                 machine: why.clone(),
             });
         }
-        Standing::Coming => return other(Kept::ComingUp),
-        Standing::Failed | Standing::Overdue => {
+        MachinePhase::Coming => return other(Kept::ComingUp),
+        MachinePhase::Failed | MachinePhase::Overdue => {
             return other(match known.kept {
                 Some(until) => Kept::FailedAndKept { until },
                 None => Kept::Failed,
             });
         }
-        Standing::Leaving | Standing::NoNode | Standing::NoVm => return other(Kept::VmGone),
+        MachinePhase::Leaving | MachinePhase::NoNode | MachinePhase::NoVm => {
+            return other(Kept::VmGone);
+        }
     }
     annotated(turn, node)?;
     let settings = settings(turn, known);
@@ -384,7 +386,7 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
 fn moded(
     turn: &Turn<'_>,
     crowds: &Crowds<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
@@ -417,7 +419,7 @@ fn moded(
 /// cluster-autoscaler's business in every pool.
 fn usual(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
 ) -> Result<Mode, Keep> {
@@ -432,11 +434,11 @@ fn usual(
 
 fn utilization(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     position: usize,
     node: &Node,
 ) -> Result<Utilization, Keep> {
-    let counting = Counting {
+    let counting = UtilizationRules {
         settings: settings(turn, known),
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
@@ -447,7 +449,7 @@ fn utilization(
 /// The node is requested no more than its threshold.
 fn underused(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
 ) -> Result<(), Keep> {

@@ -26,7 +26,7 @@ const RECREATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulS
 
 /// What becomes of a pod when its node goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DrainOutcome {
     /// It does not matter: static, of a DaemonSet, long dead.
     Stays,
     /// It goes, and nothing that must be placed comes for it.
@@ -223,11 +223,11 @@ fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
 }
 
 /// The fate of one pod.
-pub(crate) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Fate {
+pub(crate) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> DrainOutcome {
     if !concerned(pod, bar.now) {
         return match held_daemon(key, pod, bar) {
-            Some(block) => Fate::Blocks(block),
-            None => Fate::Stays,
+            Some(block) => DrainOutcome::Blocks(block),
+            None => DrainOutcome::Stays,
         };
     }
     let stateful = pod
@@ -237,15 +237,19 @@ pub(crate) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Fate {
         .is_some_and(|owner| &*owner.kind == "StatefulSet");
     if pod.deletion.is_some() {
         // Its successor is there already; a StatefulSet's waits for it to be gone.
-        return if stateful { Fate::Moves } else { Fate::Goes };
+        return if stateful {
+            DrainOutcome::Moves
+        } else {
+            DrainOutcome::Goes
+        };
     }
     if let Some(block) = blocking(key, pod, bar) {
-        return Fate::Blocks(block);
+        return DrainOutcome::Blocks(block);
     }
     if pod.shape.priority < bar.expendable {
-        return Fate::Goes;
+        return DrainOutcome::Goes;
     }
-    Fate::Moves
+    DrainOutcome::Moves
 }
 
 /// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if

@@ -96,7 +96,7 @@ pub(crate) fn reserve<'a>(
         let mut undo = Vec::new();
         let placed = pack::place_with_undo(world, id, None, 1, order, &mut undo);
         for (bin, _) in placed {
-            world.bins[bin].receives = true;
+            world.nodes[bin].receives = true;
         }
     }
 }

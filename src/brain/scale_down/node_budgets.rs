@@ -10,7 +10,7 @@ use model::reasons::Kept;
 use model::time::Time;
 
 use crate::decision::turn::Turn;
-use crate::observed::view::Standing;
+use crate::observed::view::MachinePhase;
 use crate::scale_down::consolidate::intents;
 
 /// The pools' nodes: how many there are, and how many are disrupted.
@@ -41,10 +41,10 @@ impl<'a> NodeBudgets<'a> {
             let Some((name, _)) = known.node else {
                 continue;
             };
-            let disrupted = match known.standing {
+            let disrupted = match known.phase {
                 // One whose drain was interrupted is cordoned until it is released.
-                Standing::Leaving => true,
-                Standing::Up => !known.ready() || intents::replacing(turn, name).is_some(),
+                MachinePhase::Leaving => true,
+                MachinePhase::Up => !known.ready() || intents::replacing(turn, name).is_some(),
                 _ => continue,
             };
             let pool = pools.entry(known.pool_name()).or_default();

@@ -7,19 +7,19 @@ use model::cluster::PodKey;
 use model::reasons::Kept;
 
 use crate::constraints::fit;
-use crate::scale_down::candidates::{Candidate, Load};
+use crate::scale_down::candidates::{Candidate, PodsToMove};
 use crate::scale_down::shrink::Keep;
 use crate::simulation::pack::{self, Lane};
-use crate::simulation::world::{Saved, Site, World};
+use crate::simulation::world::{NodeOrigin, Saved, World};
 
 /// What takes a rehearsal back.
 #[derive(Debug, Default)]
-pub(crate) struct Undo {
+pub(crate) struct RehearsalUndo {
     puts: Vec<(usize, Saved)>,
     closed: Vec<usize>,
 }
 
-impl Undo {
+impl RehearsalUndo {
     /// Takes everything back; says which places have more free than before, or are open again.
     pub(crate) fn roll_back(self, world: &mut World<'_>) -> Vec<usize> {
         let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
@@ -37,7 +37,7 @@ impl Undo {
     /// Takes nothing back: where pods were put there must be a node.
     pub(crate) fn keep(self, world: &mut World<'_>) {
         for (bin, _) in self.puts {
-            world.bins[bin].receives = true;
+            world.nodes[bin].receives = true;
         }
     }
 }
@@ -45,7 +45,7 @@ impl Undo {
 /// Pods that found no place: their shape, and the first of them; without one a pending pod that was
 /// to come to the node.
 pub(crate) struct Homeless<'c, 'a> {
-    pub(crate) load: &'c Load<'a>,
+    pub(crate) load: &'c PodsToMove<'a>,
     pub(crate) pods: Vec<crate::constraints::shape::Keyed<'a>>,
 }
 
@@ -57,10 +57,10 @@ pub(crate) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> V
         .enumerate()
         .map(|(rank, candidate)| (candidate.bin, rank + 1))
         .collect();
-    let mut order: Vec<usize> = (0..world.bins.len())
+    let mut order: Vec<usize> = (0..world.nodes.len())
         .filter(|index| {
-            let bin = &world.bins[*index];
-            bin.ready && !bin.closed && bin.site == Site::Node
+            let bin = &world.nodes[*index];
+            bin.ready && !bin.closed && bin.site == NodeOrigin::Node
         })
         .collect();
     order.sort_by(|a, b| {
@@ -68,7 +68,7 @@ pub(crate) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> V
             let rank = rank.get(bin).copied();
             (rank.is_some(), std::cmp::Reverse(rank))
         };
-        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
+        (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     order
 }
@@ -87,13 +87,13 @@ pub(crate) fn open(
     first
         .into_iter()
         .chain(rest)
-        .filter(|bin| !world.bins[*bin].closed)
+        .filter(|bin| !world.nodes[*bin].closed)
         .collect()
 }
 
 /// Takes a node for gone.
-pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut Undo) {
-    if !world.bins[bin].closed {
+pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut RehearsalUndo) {
+    if !world.nodes[bin].closed {
         world.close(bin);
         undo.closed.push(bin);
     }
@@ -105,7 +105,7 @@ pub(crate) fn resettle<'c, 'a>(
     candidate: &'c Candidate<'a>,
     lane: &mut Lane,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
-    undo: &mut Undo,
+    undo: &mut RehearsalUndo,
 ) -> Vec<Homeless<'c, 'a>> {
     let mut homeless = Vec::new();
     for load in &candidate.loads {
@@ -116,7 +116,7 @@ pub(crate) fn resettle<'c, 'a>(
         let mut pods = load.pods.iter();
         for (bin, count) in placed {
             for (key, _) in pods.by_ref().take(count) {
-                landing.insert((*key).clone(), world.bins[bin].name.clone());
+                landing.insert((*key).clone(), world.nodes[bin].name.clone());
             }
         }
         if total < count {
@@ -133,13 +133,13 @@ pub(crate) fn resettle<'c, 'a>(
 /// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
 /// another machine. Nothing stays changed.
 pub(crate) fn sturdy<'a>(world: &mut World<'a>, nodes: &[&Candidate<'a>], lane: &mut Lane) -> bool {
-    let mut loads: Vec<&Load<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
+    let mut loads: Vec<&PodsToMove<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
     loads.sort_by_cached_key(|load| {
         let priority = world.shapes[load.shape].shape.priority;
         let first = load.pods.iter().map(|(key, pod)| (pod.created, *key)).min();
         (std::cmp::Reverse(priority), first)
     });
-    let mut undo = Undo::default();
+    let mut undo = RehearsalUndo::default();
     let all = loads.iter().all(|load| {
         let count = load.pods.len() + load.guests;
         let need = load.need.as_deref();
@@ -153,21 +153,21 @@ pub(crate) fn sturdy<'a>(world: &mut World<'a>, nodes: &[&Candidate<'a>], lane: 
 
 /// Nodes in the order in which pods are put on what there is: by name.
 pub(crate) fn by_name(world: &World<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
-    nodes.sort_by(|a, b| world.bins[*a].name.cmp(&world.bins[*b].name));
+    nodes.sort_by(|a, b| world.nodes[*a].name.cmp(&world.nodes[*b].name));
     nodes
 }
 
 /// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
 pub(crate) fn no_place(
     world: &World<'_>,
-    load: &Load<'_>,
+    load: &PodsToMove<'_>,
     pod: Option<&PodKey>,
     open: &[usize],
 ) -> Keep {
     let shape = world.shapes[load.shape].shape;
     let first = open.first().copied();
     let misfit = first.and_then(|index| {
-        let bin = &world.bins[index];
+        let bin = &world.nodes[index];
         world
             .misfit(index, shape, load.need.as_deref())
             .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
@@ -179,7 +179,7 @@ pub(crate) fn no_place(
     let keep = Keep::because(Kept::NoPlace {
         expected: pod.is_none(),
         others: open.len(),
-        nearest: first.map(|index| world.bins[index].name.clone()),
+        nearest: first.map(|index| world.nodes[index].name.clone()),
         misfit: misfit.map(|misfit| Box::new(fit::here(misfit))),
     });
     match pod {

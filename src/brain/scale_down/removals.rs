@@ -10,13 +10,13 @@ use model::reasons::{After, Kept, Limit, Unneeded};
 use model::time::{Span, Time};
 
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{Candidate, Mode};
 use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
 use crate::scale_down::drain_rules::{self, Budgets};
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{Keep, ready, settings};
-use crate::scale_down::units::{Bond, Unit};
+use crate::scale_down::units::{GroupKind, RemovalGroup};
 use crate::simulation::offer::Choice;
 use crate::simulation::places;
 
@@ -51,7 +51,7 @@ impl<'a> Removals<'a> {
         let mut working: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         let (mut cpu_milli, mut memory) = (0i64, 0i64);
         for known in turn.view.machines.values() {
-            if known.standing == Standing::Up {
+            if known.phase == MachinePhase::Up {
                 let counts = u32::from(!places::is_given_up(turn, known));
                 *working.entry(known.pool_name().into()).or_insert(0) += counts;
                 let (cpu, ram) = size(known);
@@ -88,10 +88,10 @@ impl<'a> Removals<'a> {
     pub(crate) fn admit(
         &mut self,
         turn: &Turn<'a>,
-        unit: &Unit<'a>,
+        unit: &RemovalGroup<'a>,
     ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
         let saved = (unit.nodes.len() > 1).then(|| self.clone());
-        let together = matches!(unit.bond, Bond::Pool(_));
+        let together = matches!(unit.bond, GroupKind::Pool(_));
         let room = if together {
             self.room_for_all(turn, unit)
         } else {
@@ -157,14 +157,14 @@ impl<'a> Removals<'a> {
         Ok(reason)
     }
 
-    fn book(&mut self, turn: &Turn<'_>, known: &Known<'a>, candidate: &Candidate<'a>) {
+    fn book(&mut self, turn: &Turn<'_>, known: &MachineView<'a>, candidate: &Candidate<'a>) {
         self.budgets.take(&candidate.pods);
         if !disrupted(known, candidate) {
             self.node_budgets.take(known.pool_name());
         }
         self.all += 1;
         self.drains += u32::from(!candidate.pods.is_empty());
-        if known.standing == Standing::Up {
+        if known.phase == MachinePhase::Up {
             if let Some(working) = self.working.get_mut(known.pool_name()) {
                 let counted = u32::from(!places::is_given_up(turn, known));
                 *working = working.saturating_sub(counted);
@@ -180,7 +180,7 @@ impl<'a> Removals<'a> {
     fn within_budget(
         &self,
         turn: &Turn<'_>,
-        known: &Known<'_>,
+        known: &MachineView<'_>,
         candidate: &Candidate<'_>,
     ) -> Result<(), Keep> {
         if !ready(candidate.node) {
@@ -199,7 +199,7 @@ impl<'a> Removals<'a> {
     pub(crate) fn disruptable(
         &self,
         turn: &Turn<'_>,
-        known: &Known<'_>,
+        known: &MachineView<'_>,
         cause: Cause,
         more: u32,
     ) -> Result<(), Keep> {
@@ -287,7 +287,7 @@ impl<'a> Removals<'a> {
         Ok(())
     }
 
-    fn keep_min(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+    fn keep_min(&self, turn: &Turn<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
         // It is not among those that the pool keeps, and where the pool is at its max another one comes only when it goes.
         if places::is_given_up(turn, known) {
             return Ok(());
@@ -295,17 +295,17 @@ impl<'a> Removals<'a> {
         let name = known.pool_name();
         let min = turn.view.policy.pools.get(name).map_or(0, |pool| pool.min);
         let working = self.working.get(name).copied().unwrap_or(0);
-        let keeps = working.saturating_sub(u32::from(known.standing == Standing::Up));
+        let keeps = working.saturating_sub(u32::from(known.phase == MachinePhase::Up));
         if keeps >= min {
             return Ok(());
         }
         Err(Keep::because(Kept::PoolMin { keeps, min }))
     }
 
-    fn keep_totals(&self, turn: &Turn<'_>, known: &Known<'_>) -> Result<(), Keep> {
+    fn keep_totals(&self, turn: &Turn<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
         let totals = &turn.view.policy.totals;
-        let (cpu, memory) = match known.standing {
-            Standing::Up => size(known),
+        let (cpu, memory) = match known.phase {
+            MachinePhase::Up => size(known),
             _ => (0, 0),
         };
         let (cpu, memory) = (
@@ -334,7 +334,7 @@ impl<'a> Removals<'a> {
     }
 
     /// A pool that goes as a whole may overshoot when nothing else is under way.
-    fn room_for_all(&self, turn: &Turn<'_>, unit: &Unit<'_>) -> Result<(), Keep> {
+    fn room_for_all(&self, turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Result<(), Keep> {
         let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
         let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
         let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
@@ -363,12 +363,12 @@ impl<'a> Removals<'a> {
 
 /// Whether a node counts as disrupted already: one that a machine was made to replace, and one whose drain
 /// was interrupted.
-fn disrupted(known: &Known<'_>, candidate: &Candidate<'_>) -> bool {
-    matches!(candidate.mode, Mode::Replaced { .. }) || known.standing == Standing::Leaving
+fn disrupted(known: &MachineView<'_>, candidate: &Candidate<'_>) -> bool {
+    matches!(candidate.mode, Mode::Replaced { .. }) || known.phase == MachinePhase::Leaving
 }
 
 /// CPU and memory of a machine's VM, by its type.
-fn size(known: &Known<'_>) -> (i64, i64) {
+fn size(known: &MachineView<'_>) -> (i64, i64) {
     known.kind.map_or((0, 0), |kind| {
         (
             i64::from(kind.cores).saturating_mul(1000),
@@ -380,7 +380,7 @@ fn size(known: &Known<'_>) -> (i64, i64) {
 /// The node could go for long enough by the rules it goes by, and is old enough.
 fn due(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     candidate: &Candidate<'_>,
     settings: &ScaleDown,
 ) -> Result<Reason, Keep> {
@@ -430,7 +430,7 @@ fn due(
 /// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
 fn consolidated(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     candidate: &Candidate<'_>,
     unneeded: Time,
 ) -> Result<Reason, Keep> {

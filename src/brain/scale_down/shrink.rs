@@ -16,15 +16,15 @@ use model::time::Time;
 
 use crate::decision::turn::{self, Turn};
 use crate::lifecycle::power;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, Candidate, Mode};
 use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evicted;
-use crate::scale_down::rehearsal::{self, Undo};
+use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::removals::Removals;
 use crate::scale_down::surplus;
-use crate::scale_down::units::{self, Bond, Unit};
+use crate::scale_down::units::{self, GroupKind, RemovalGroup};
 use crate::simulation::bookings;
 use crate::simulation::offer::Choice;
 use crate::simulation::pack::Lane;
@@ -107,10 +107,10 @@ pub(crate) fn plan<'a>(
 
 /// Lets a unit go if it may go now. Nodes that a machine replaces all have a place, so that they may
 /// follow one another.
-fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: Unit<'a>) {
+fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: RemovalGroup<'a>) {
     let units = match unit.bond {
-        Bond::Machine(_) => unit.nodes.into_iter().map(Unit::alone).collect(),
-        Bond::None | Bond::Pool(_) => vec![unit],
+        GroupKind::Machine(_) => unit.nodes.into_iter().map(RemovalGroup::alone).collect(),
+        GroupKind::None | GroupKind::Pool(_) => vec![unit],
     };
     for unit in units {
         match removals.admit(turn, &unit) {
@@ -182,7 +182,7 @@ impl Rehearsals {
     }
 
     /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
-    fn places(self, unneeded: &[Unit<'_>]) -> (Vec<usize>, Vec<usize>) {
+    fn places(self, unneeded: &[RemovalGroup<'_>]) -> (Vec<usize>, Vec<usize>) {
         let restless = self.restless;
         let order = self.order.into_iter();
         let order = order.filter(|bin| !restless.contains(bin)).collect();
@@ -198,12 +198,12 @@ impl Rehearsals {
         &mut self,
         turn: &mut Turn<'a>,
         world: &mut World<'a>,
-        mut unit: Unit<'a>,
-    ) -> Result<Unit<'a>, Refused<'a>> {
+        mut unit: RemovalGroup<'a>,
+    ) -> Result<RemovalGroup<'a>, Refused<'a>> {
         if let Some(refused) = self.refuse(turn, world, &mut unit) {
             return Err(refused);
         }
-        let mut undo = Undo::default();
+        let mut undo = RehearsalUndo::default();
         for node in &unit.nodes {
             rehearsal::close(world, node.bin, &mut undo);
         }
@@ -247,7 +247,7 @@ impl Rehearsals {
         &self,
         turn: &Turn<'a>,
         world: &World<'a>,
-        unit: &mut Unit<'a>,
+        unit: &mut RemovalGroup<'a>,
     ) -> Option<Refused<'a>> {
         let pool = pool_of(turn, unit);
         let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
@@ -274,9 +274,9 @@ impl Rehearsals {
         &mut self,
         world: &mut World<'a>,
         candidate: &mut Candidate<'a>,
-        undo: &mut Undo,
+        undo: &mut RehearsalUndo,
     ) -> Result<(), Keep> {
-        if world.bins[candidate.bin].receives {
+        if world.nodes[candidate.bin].receives {
             return Err(Keep::because(Kept::PodsMoveHere));
         }
         if candidate.empty() {
@@ -326,7 +326,7 @@ impl Rehearsals {
     }
 
     /// Counts a unit that works out.
-    fn count(&mut self, turn: &Turn<'_>, unit: &Unit<'_>) {
+    fn count(&mut self, turn: &Turn<'_>, unit: &RemovalGroup<'_>) {
         if counts(turn, unit) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
@@ -337,7 +337,7 @@ impl Rehearsals {
     }
 }
 
-fn pool_of(turn: &Turn<'_>, unit: &Unit<'_>) -> Arc<str> {
+fn pool_of(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
     unit.nodes
         .first()
         .and_then(|node| turn.view.behind(node.name))
@@ -365,8 +365,8 @@ fn newcomers(turn: &Turn<'_>) -> u64 {
 
 /// Whether a unit takes one of the places of those that become unneeded: not what is unneeded already,
 /// and not what goes together.
-fn counts(turn: &Turn<'_>, unit: &Unit<'_>) -> bool {
-    unit.bond == Bond::None
+fn counts(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> bool {
+    unit.bond == GroupKind::None
         && unit
             .nodes
             .iter()
@@ -389,7 +389,7 @@ fn note_failures(turn: &mut Turn<'_>) {
         .view
         .machines
         .values()
-        .any(|known| known.standing == Standing::Leaving && known.busy());
+        .any(|known| known.phase == MachinePhase::Leaving && known.busy());
     if removing && turn.view.policy.scale_down.delay_after_delete > model::time::Span::ZERO {
         turn.memory.last_scale_down = Some(turn.view.now);
     }
@@ -400,14 +400,14 @@ fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()
-        .filter(|known| known.standing == Standing::Leaving && !known.resumable())
+        .filter(|known| known.phase == MachinePhase::Leaving && !known.resumable())
         .filter_map(|known| known.node.map(|(name, _)| &**name))
         .collect()
 }
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
 /// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start.
-fn remember(turn: &mut Turn<'_>, unneeded: &[Unit<'_>]) {
+fn remember(turn: &mut Turn<'_>, unneeded: &[RemovalGroup<'_>]) {
     if !turn.holds.may_observe() {
         return;
     }
@@ -518,7 +518,7 @@ pub(crate) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
 }
 
 /// The settings that hold for a node's pool.
-pub(crate) fn settings<'a>(turn: &Turn<'a>, known: &Known<'a>) -> &'a ScaleDown {
+pub(crate) fn settings<'a>(turn: &Turn<'a>, known: &MachineView<'a>) -> &'a ScaleDown {
     known
         .pool
         .and_then(|pool| pool.scale_down.as_ref())

@@ -7,13 +7,13 @@ use model::reasons::Held;
 use model::report::{Hold, Scope};
 
 use crate::decision::turn::Turn;
-use crate::observed::view::Standing;
+use crate::observed::view::MachinePhase;
 
 /// Nodes and machines that are there to stay, by pool.
 pub(crate) fn have<'a>(turn: &Turn<'a>) -> BTreeMap<&'a str, u32> {
     let mut have = BTreeMap::new();
     for known in turn.view.machines.values() {
-        if matches!(known.standing, Standing::Up | Standing::Coming) {
+        if matches!(known.phase, MachinePhase::Up | MachinePhase::Coming) {
             *have.entry(known.pool_name()).or_insert(0) += 1;
         }
     }

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use model::reasons::Kept;
 
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{Candidate, Mode};
 use crate::scale_down::shrink::Keep;
 
 /// Nodes that go together.
 #[derive(Debug)]
-pub(crate) struct Unit<'a> {
-    pub(crate) bond: Bond,
+pub(crate) struct RemovalGroup<'a> {
+    pub(crate) bond: GroupKind,
     pub(crate) nodes: Vec<Candidate<'a>>,
 }
 
-impl<'a> Unit<'a> {
+impl<'a> RemovalGroup<'a> {
     /// One node, bound to nothing.
-    pub(crate) fn alone(node: Candidate<'a>) -> Unit<'a> {
-        Unit {
-            bond: Bond::None,
+    pub(crate) fn alone(node: Candidate<'a>) -> RemovalGroup<'a> {
+        RemovalGroup {
+            bond: GroupKind::None,
             nodes: vec![node],
         }
     }
@@ -30,7 +30,7 @@ impl<'a> Unit<'a> {
 
 /// What binds the nodes of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Bond {
+pub(crate) enum GroupKind {
     /// Nothing.
     None,
     /// They are all nodes of a pool that goes as a whole.
@@ -39,13 +39,13 @@ pub(crate) enum Bond {
     Machine(Arc<str>),
 }
 
-impl Bond {
-    fn of(turn: &Turn<'_>, candidate: &Candidate<'_>) -> Bond {
+impl GroupKind {
+    fn of(turn: &Turn<'_>, candidate: &Candidate<'_>) -> GroupKind {
         let known = turn.view.behind(candidate.name);
         match (&candidate.mode, known.filter(|known| atomic(known))) {
-            (_, Some(known)) => Bond::Pool(known.pool_name().into()),
-            (Mode::Replaced { by, .. }, _) => Bond::Machine(by.clone()),
-            _ => Bond::None,
+            (_, Some(known)) => GroupKind::Pool(known.pool_name().into()),
+            (Mode::Replaced { by, .. }, _) => GroupKind::Machine(by.clone()),
+            _ => GroupKind::None,
         }
     }
 
@@ -53,22 +53,22 @@ impl Bond {
     pub(crate) fn keep(&self, other: &Arc<str>, why: &Kept) -> Keep {
         let (other, kept) = (other.clone(), Box::new(why.clone()));
         Keep::because(match self {
-            Bond::Pool(pool) => Kept::PoolTogether {
+            GroupKind::Pool(pool) => Kept::PoolTogether {
                 pool: pool.clone(),
                 other,
                 kept,
             },
-            Bond::Machine(by) => Kept::ReplacedTogether {
+            GroupKind::Machine(by) => Kept::ReplacedTogether {
                 by: by.clone(),
                 other,
                 kept,
             },
-            Bond::None => *kept,
+            GroupKind::None => *kept,
         })
     }
 }
 
-fn atomic(known: &Known<'_>) -> bool {
+fn atomic(known: &MachineView<'_>) -> bool {
     known.pool.is_some_and(|pool| pool.atomic)
 }
 
@@ -77,17 +77,17 @@ fn atomic(known: &Known<'_>) -> bool {
 pub(crate) fn bind<'a>(
     turn: &Turn<'a>,
     candidates: Vec<Candidate<'a>>,
-) -> (Vec<Unit<'a>>, Vec<(Arc<str>, Keep)>) {
-    let mut units: Vec<Unit<'a>> = Vec::new();
-    let mut at: BTreeMap<Bond, usize> = BTreeMap::new();
+) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, Keep)>) {
+    let mut units: Vec<RemovalGroup<'a>> = Vec::new();
+    let mut at: BTreeMap<GroupKind, usize> = BTreeMap::new();
     for candidate in candidates {
-        let bond = Bond::of(turn, &candidate);
+        let bond = GroupKind::of(turn, &candidate);
         let index = match &bond {
-            Bond::None => units.len(),
+            GroupKind::None => units.len(),
             bond => *at.entry(bond.clone()).or_insert(units.len()),
         };
         if index == units.len() {
-            units.push(Unit {
+            units.push(RemovalGroup {
                 bond,
                 nodes: vec![candidate],
             });
@@ -111,20 +111,20 @@ pub(crate) fn bind<'a>(
 
 /// A node that belongs into the unit and is no candidate: a working node of the atomic pool, or another
 /// node that the machine replaces.
-fn missing(turn: &Turn<'_>, unit: &Unit<'_>) -> Option<Arc<str>> {
-    let working = |known: &&Known<'_>| match &unit.bond {
-        Bond::None => false,
-        Bond::Pool(pool) => known.standing == Standing::Up && *known.pool_name() == **pool,
-        Bond::Machine(by) => {
+fn missing(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<str>> {
+    let working = |known: &&MachineView<'_>| match &unit.bond {
+        GroupKind::None => false,
+        GroupKind::Pool(pool) => known.phase == MachinePhase::Up && *known.pool_name() == **pool,
+        GroupKind::Machine(by) => {
             let replacement = turn.memory.replacements.get(by);
             let node = known.node.map(|(name, _)| name);
-            known.standing == Standing::Up
+            known.phase == MachinePhase::Up
                 && replacement
                     .zip(node)
                     .is_some_and(|(replacement, name)| replacement.nodes.contains_key(name))
         }
     };
-    if unit.bond == Bond::None {
+    if unit.bond == GroupKind::None {
         return None;
     }
     turn.view

@@ -46,7 +46,7 @@ impl Utilization {
 
 /// What is counted and what is not.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counting<'a> {
+pub(crate) struct UtilizationRules<'a> {
     pub(crate) settings: &'a ScaleDown,
     /// Pods of a lower priority do not count.
     pub(crate) expendable: i32,
@@ -55,7 +55,7 @@ pub(crate) struct Counting<'a> {
 
 /// What the pods of a node request of a resource.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct RequestedAmount {
     used: i128,
     /// By those that are set aside.
     apart: i128,
@@ -67,7 +67,7 @@ pub(crate) fn of(
     node: &Node,
     pods: (&View<'_>, usize),
     kind: Option<&InstanceType>,
-    counting: Counting<'_>,
+    counting: UtilizationRules<'_>,
 ) -> Result<Utilization, Kept> {
     let has = |gpu: &&str| {
         node.allocatable.get(gpu) > 0
@@ -96,9 +96,9 @@ pub(crate) fn of(
 fn asked<const N: usize>(
     (view, position): (&View<'_>, usize),
     amounts: impl Fn(&Resources) -> [i64; N],
-    counting: Counting<'_>,
-) -> [Asked; N] {
-    let mut sums = [Asked::default(); N];
+    counting: UtilizationRules<'_>,
+) -> [RequestedAmount; N] {
+    let mut sums = [RequestedAmount::default(); N];
     let settings = counting.settings;
     let pods = view.running_at(position).iter();
     for (pod, (_, whole)) in pods.zip(view.pods_at(position)) {
@@ -122,13 +122,13 @@ fn asked<const N: usize>(
     sums
 }
 
-fn share(node: &Node, resource: &'static str, asked: Asked) -> Result<Utilization, Kept> {
+fn share(node: &Node, resource: &'static str, asked: RequestedAmount) -> Result<Utilization, Kept> {
     let offered = node.allocatable.get(resource);
     if offered <= 0 {
         let resource = resource.into();
         return Err(Kept::NotReported { resource });
     }
-    let Asked { used, apart } = asked;
+    let RequestedAmount { used, apart } = asked;
     let of = i128::from(offered) - apart;
     if of <= 0 {
         let resource = resource.into();

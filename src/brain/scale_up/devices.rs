@@ -11,17 +11,17 @@ use model::reasons::HostRefused;
 use model::region::{RegionName, Step};
 
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::takes::{self, DeviceSlot, DeviceSlots, Devices};
 
 /// The devices of a mapping on one host.
 #[derive(Clone, Debug, Default, Hash)]
-struct Room {
+struct DeviceRoom {
     has: i64,
     taken: i64,
 }
 
-impl Room {
+impl DeviceRoom {
     fn free(&self) -> i64 {
         self.has.saturating_sub(self.taken)
     }
@@ -29,7 +29,7 @@ impl Room {
 
 /// The free devices of all mappings on all hosts.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct DeviceRooms(Vec<Room>);
+pub(crate) struct DeviceRooms(Vec<DeviceRoom>);
 
 /// Too few devices of a mapping are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl DeviceRooms {
         let uses = uses(turn);
         let rooms = slots.iter().map(|slot| {
             let here = uses.get(&(slot.region.clone(), slot.host.clone()));
-            Room {
+            DeviceRoom {
                 has: i64::try_from(slot.devices.len()).unwrap_or(i64::MAX),
                 taken: taken(turn, slot, here.map_or(&[][..], Vec::as_slice)),
             }
@@ -124,9 +124,9 @@ fn uses(turn: &Turn<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
 }
 
 /// What a machine has: what its configuration says once that was written, before what its type says.
-fn of_machine(known: &Known<'_>) -> Vec<PciUse> {
+fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
     let machine = known.machine;
-    let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+    let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
     if machine.vm.is_none() && !going_up {
         return Vec::new();
     }

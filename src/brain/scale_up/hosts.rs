@@ -70,7 +70,7 @@ pub(crate) struct HostCapacity {
     /// Guests that run, or will.
     guests: u64,
     /// Machines, by pool.
-    pools: Vec<Machines>,
+    pools: Vec<PoolMachines>,
     /// Machines of pools that are not configured.
     others: u64,
     /// What a new machine leaves idle, by pool.
@@ -79,7 +79,7 @@ pub(crate) struct HostCapacity {
 
 /// Machines of one pool on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Machines {
+struct PoolMachines {
     /// Machines that are there and machines that are planned.
     all: u64,
     /// Machines that this decision makes.
@@ -163,7 +163,7 @@ impl HostCapacity {
                 memory: memory.saturating_sub(host.memory_used),
             },
             guests: 0,
-            pools: vec![Machines::default(); pools],
+            pools: vec![PoolMachines::default(); pools],
             others: 0,
             keeps: keeps.clone(),
         }
@@ -263,7 +263,7 @@ impl HostCapacity {
 
     /// Whether one more machine of this size may be made here for a pool.
     pub(crate) fn admits(&self, demand: &HostDemand, size: Size) -> Result<(), Full> {
-        let Machines {
+        let PoolMachines {
             all: has, failed, ..
         } = self.pools[demand.pool];
         if let Some(FailedThere::Until(until)) = failed {

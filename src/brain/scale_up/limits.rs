@@ -11,7 +11,7 @@ use model::region::{Step, TemplateCopy};
 use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::Turn;
 use crate::lifecycle::backoff;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
 use crate::scale_up::stores::{StoreSlots, Stores};
 use crate::simulation::offer::{Choice, Offer};
@@ -187,7 +187,7 @@ impl Ledger {
         }
     }
 
-    fn count(&mut self, known: &Known<'_>) {
+    fn count(&mut self, known: &MachineView<'_>) {
         let machine = known.machine;
         let cores = known.kind.map_or(0, |kind| kind.cores);
         let memory = known.kind.map_or(0, |kind| kind.memory);
@@ -202,7 +202,7 @@ impl Ledger {
         if known.node.is_none() {
             self.nodes += 1;
         }
-        if matches!(known.standing, Standing::Coming | Standing::Overdue) {
+        if matches!(known.phase, MachinePhase::Coming | MachinePhase::Overdue) {
             self.in_flight += 1;
         }
         let pool = known.pool_slot;
@@ -215,7 +215,7 @@ impl Ledger {
         taken.memory = taken.memory.saturating_add(memory);
         // What runs is in the region's list; what does not run yet will take its type's memory.
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
-        let going_up = !matches!(known.standing, Standing::Leaving | Standing::NoVm);
+        let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
         let size = known.kind.map(Size::of).unwrap_or_default();
         if let Some(host) = self.host(&machine.region, &machine.host) {
@@ -233,7 +233,7 @@ impl Ledger {
     }
 
     /// Counts the disks of a machine: what it will have while it is made, then what its VM has.
-    fn count_disks(&mut self, known: &Known<'_>, being_made: bool) {
+    fn count_disks(&mut self, known: &MachineView<'_>, being_made: bool) {
         let machine = known.machine;
         let Some(region) = known.region else {
             return;

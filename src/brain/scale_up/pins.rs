@@ -10,10 +10,10 @@ use crate::simulation::takes::Cpus;
 
 /// What is free on each host, in the order of regions and of their hosts; `None` where no machine gets any.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct CpuRooms(Vec<Option<Room>>);
+pub(crate) struct CpuRooms(Vec<Option<HostCpuRoom>>);
 
 #[derive(Clone, Debug, Hash)]
-struct Room {
+struct HostCpuRoom {
     free: CpuCounts,
     /// What machines that are planned have; nothing where there was nothing for one.
     planned: Vec<(CpuDemand, Parts)>,
@@ -36,7 +36,7 @@ impl CpuRooms {
             region.hosts.keys().map(move |host| book.at(name, host))
         });
         let rooms = hosts.map(|free| {
-            Some(Room {
+            Some(HostCpuRoom {
                 free: free?.counts(),
                 planned: Vec::new(),
             })
@@ -44,7 +44,7 @@ impl CpuRooms {
         CpuRooms(rooms.collect())
     }
 
-    fn at(&self, host: usize) -> Option<&Room> {
+    fn at(&self, host: usize) -> Option<&HostCpuRoom> {
         self.0.get(host)?.as_ref()
     }
 
@@ -70,7 +70,7 @@ impl CpuRooms {
         }
     }
 
-    fn room(&mut self, cpus: Option<Cpus>) -> Option<&mut Room> {
+    fn room(&mut self, cpus: Option<Cpus>) -> Option<&mut HostCpuRoom> {
         self.0.get_mut(cpus?.host)?.as_mut()
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct StoreSlots {
 
 /// What a host has too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum StoreLack {
     Storage(Disks, Short),
     Devices(TooFew),
     Cpus(NoCpus),
@@ -73,28 +73,28 @@ impl Stores {
     }
 
     /// Whether there is enough for one more machine.
-    pub(crate) fn admit(&self, takes: &Takes) -> Result<(), Lack> {
+    pub(crate) fn admit(&self, takes: &Takes) -> Result<(), StoreLack> {
         self.admit_instead(takes, &Takes::default())
     }
 
     /// Whether there is enough for a machine, once another one is given back.
-    pub(crate) fn admit_instead(&self, takes: &Takes, given: &Takes) -> Result<(), Lack> {
+    pub(crate) fn admit_instead(&self, takes: &Takes, given: &Takes) -> Result<(), StoreLack> {
         let storages = self.storages.admit(&takes.disks, &given.disks);
-        storages.map_err(|(disks, short)| Lack::Storage(disks, short))?;
+        storages.map_err(|(disks, short)| StoreLack::Storage(disks, short))?;
         let devices = self.devices.admit(&takes.devices, &given.devices);
-        devices.map_err(Lack::Devices)?;
+        devices.map_err(StoreLack::Devices)?;
         let cpus = self.cpus.admit(takes.cpus, given.cpus);
-        cpus.map_err(Lack::Cpus)
+        cpus.map_err(StoreLack::Cpus)
     }
 }
 
-impl Lack {
+impl StoreLack {
     /// Why a host takes no machine.
     pub(crate) fn refusal(self, slots: &StoreSlots) -> HostRefused {
         match self {
-            Lack::Storage(disks, short) => short.refusal(&slots.storages, disks),
-            Lack::Devices(few) => few.refusal(&slots.devices),
-            Lack::Cpus(none) => none.refusal(),
+            StoreLack::Storage(disks, short) => short.refusal(&slots.storages, disks),
+            StoreLack::Devices(few) => few.refusal(&slots.devices),
+            StoreLack::Cpus(none) => none.refusal(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::decision::asker::Asker;
 use crate::decision::turn::Turn;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::pack::{self, Seats};
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use model::cluster::Pod;
 
 /// Pods that have a place.
@@ -50,7 +50,7 @@ impl<'a> Bookings<'a> {
             let kept = pods.extract_if(.., |pod| nominated.get(pod) == Some(&name));
             keep_uids(turn, &name, kept.collect());
             let bin = world.by_name.get(&name).copied();
-            if let Some(bin) = bin.filter(|bin| !world.bins[*bin].closed) {
+            if let Some(bin) = bin.filter(|bin| !world.nodes[*bin].closed) {
                 places.extend(pods.into_iter().map(|pod| (pod, bin)));
             }
         }
@@ -109,7 +109,7 @@ impl<'a> Bookings<'a> {
             let mut placed = false;
             for ruled in [true, false] {
                 for booked in &mut self.booked {
-                    let node = world.bins[booked.bin].site == Site::Node;
+                    let node = world.nodes[booked.bin].site == NodeOrigin::Node;
                     if node == working && rank.binary_search(&booked.group).is_ok() {
                         let group = &groups[booked.group];
                         if world.rules(group.shape).is_some() == ruled {
@@ -146,7 +146,7 @@ impl<'a> Booked<'a> {
             let count = pack::put_at(world, group.shape, need, pods.len(), bin);
             Vec::from([Seats::free(bin, count)])
         });
-        let name = world.bins[bin].name.clone();
+        let name = world.nodes[bin].name.clone();
         keep(
             turn,
             &name,

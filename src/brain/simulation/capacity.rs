@@ -10,7 +10,7 @@ use model::policy::{InstanceType, PoolPolicy};
 use model::resources::Resources;
 
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// Thousandths of a whole.
 const WHOLE: i64 = 1000;
@@ -114,13 +114,13 @@ pub(crate) fn learn(turn: &mut Turn<'_>) {
 
 fn lesson(
     turn: &Turn<'_>,
-    known: &Known<'_>,
+    known: &MachineView<'_>,
     pool: &PoolPolicy,
     kind: &InstanceType,
 ) -> Option<Resources> {
     let ((_, node), position) = (known.node?, known.position?);
-    let working = known.standing == Standing::Up && known.ready();
-    if !(working || known.standing == Standing::Coming) {
+    let working = known.phase == MachinePhase::Up && known.ready();
+    if !(working || known.phase == MachinePhase::Coming) {
         return None;
     }
     let mark = &known.machine.mark;

@@ -7,7 +7,7 @@ use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
 
 use crate::constraints::fit::{self, Place};
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::simulation::world::Bin;
+use crate::simulation::world::SimNode;
 
 /// Index of a class.
 pub(crate) type ClassId = usize;
@@ -119,7 +119,7 @@ impl<'a> Classes<'a> {
     }
 
     /// Whether requirements are met by a place.
-    pub(crate) fn fits(&self, id: ChoosyId, bin: &Bin) -> bool {
+    pub(crate) fn fits(&self, id: ChoosyId, bin: &SimNode) -> bool {
         let choosy = &self.choosy[id];
         match choosy.fits.get(bin.class) {
             Some(fits) => *fits,

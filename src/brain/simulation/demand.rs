@@ -15,7 +15,7 @@ use model::time::{Span, Time};
 use crate::constraints::fit::volumes::Need;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::Turn;
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 use crate::simulation::world::World;
 
 /// A pod with this annotation waits that long before it calls for a node.
@@ -65,7 +65,7 @@ pub(crate) struct Demand<'a> {
 }
 
 /// What becomes of an unbound pod before anything is placed.
-enum Class {
+enum Triage {
     Ignored(Ignored),
     /// The pod's constraints are beyond the budget of work, and why: it takes no room and calls for no node.
     TooComplex(Arc<str>),
@@ -77,12 +77,12 @@ enum Class {
 
 /// Groups by shape and by how they come to want a place; those with claims by what these ask too.
 #[derive(Default)]
-struct Found<'a> {
+struct GroupsFound<'a> {
     plain: Vec<[Vec<Asker<'a>>; 3]>,
     claiming: BTreeMap<(ShapeId, Need, Origin), Vec<Asker<'a>>>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> GroupsFound<'a> {
     fn add(&mut self, shape: ShapeId, need: Option<Need>, origin: Origin, asker: Asker<'a>) {
         if let Some(need) = need {
             let group = self.claiming.entry((shape, need, origin)).or_default();
@@ -128,7 +128,7 @@ impl<'a> Found<'a> {
 
 /// Sorts the pods; nominated ones are put on their nodes at once.
 pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
-    let mut found = Found::default();
+    let mut found = GroupsFound::default();
     let mut nominated = BTreeMap::new();
     let pods = turn.view.without_place();
     turn.reserve_lines(pods.len());
@@ -144,12 +144,12 @@ pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
             let at = turn.line(key);
             line = Some(at);
             match class {
-                Class::Ignored(why) => {
+                Triage::Ignored(why) => {
                     keep_nominated(turn, world, key, pod);
                     turn.answer(at, PodVerdict::Ignored { why });
                     continue;
                 }
-                Class::Nominated(node) => {
+                Triage::Nominated(node) => {
                     let need = turn.view.need(key, pod);
                     world.welcome(&node, key, pod, need.as_ref());
                     if let Some(need) = need {
@@ -159,17 +159,17 @@ pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
                     turn.answer(at, PodVerdict::fits_node(node));
                     continue;
                 }
-                Class::TooComplex(why) => {
+                Triage::TooComplex(why) => {
                     let why =
                         Reasons::new([("*".into(), Refused::TooComplex { why }.into())].into());
                     turn.answer(at, PodVerdict::NoCompatiblePool { why });
                     continue;
                 }
-                Class::Fresh(why) => {
+                Triage::Fresh(why) => {
                     turn.answer(at, PodVerdict::Ignored { why });
                     Origin::Fresh
                 }
-                Class::Counts => Origin::Waits,
+                Triage::Counts => Origin::Waits,
             }
         };
         let id = world.intern(&key.namespace, &pod.shape);
@@ -200,7 +200,7 @@ fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, p
     }
 }
 
-fn in_order<'a>(world: &World<'a>, found: Found<'a>) -> Vec<Group<'a>> {
+fn in_order<'a>(world: &World<'a>, found: GroupsFound<'a>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = found.groups().filter(|g| !g.pods.is_empty()).collect();
     for group in &mut groups {
         // They come in the order of their names.
@@ -234,38 +234,38 @@ fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
         && pod.shape.priority >= cutoff
         && turn.view.leaving(name)
         // What may be taken back is not counted as gone.
-        && !turn.view.behind(name).is_some_and(Known::resumable)
+        && !turn.view.behind(name).is_some_and(MachineView::resumable)
 }
 
-fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
+fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Triage {
     let shape = &pod.shape;
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let owned_by = |kind: &str| shape.owner.as_ref().is_some_and(|o| *o.kind == *kind);
     if pod.phase != Phase::Pending {
-        return Class::Ignored(Ignored::Phase { phase: pod.phase });
+        return Triage::Ignored(Ignored::Phase { phase: pod.phase });
     }
     if pod.deletion.is_some() {
-        return Class::Ignored(Ignored::BeingDeleted);
+        return Triage::Ignored(Ignored::BeingDeleted);
     }
     if pod.gated {
-        return Class::Ignored(Ignored::Gated);
+        return Triage::Ignored(Ignored::Gated);
     }
     if pod.mirror || owned_by("Node") {
-        return Class::Ignored(Ignored::Static);
+        return Triage::Ignored(Ignored::Static);
     }
     if owned_by("DaemonSet") {
-        return Class::Ignored(Ignored::DaemonSet);
+        return Triage::Ignored(Ignored::DaemonSet);
     }
     if !shape.scheduler.is_empty() && &*shape.scheduler != DEFAULT_SCHEDULER {
-        return Class::Ignored(Ignored::OtherScheduler {
+        return Triage::Ignored(Ignored::OtherScheduler {
             scheduler: shape.scheduler.clone(),
         });
     }
     if shape.devices {
-        return Class::Ignored(Ignored::Devices);
+        return Triage::Ignored(Ignored::Devices);
     }
     if shape.priority < cutoff {
-        return Class::Ignored(Ignored::Expendable {
+        return Triage::Ignored(Ignored::Expendable {
             priority: shape.priority,
             cutoff,
         });
@@ -274,13 +274,13 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
         // A nomination for a node that is gone, or going, is none.
         turn.view.snapshot.cluster.nodes.contains_key(*name) && !turn.view.leaving(name)
     }) {
-        return Class::Nominated(node.clone());
+        return Triage::Nominated(node.clone());
     }
     if let Some(why) = &shape.left_out {
-        return Class::TooComplex(why.clone());
+        return Triage::TooComplex(why.clone());
     }
     if pod.unschedulable_since.is_none() {
-        return Class::Fresh(Ignored::NotUnschedulable);
+        return Triage::Fresh(Ignored::NotUnschedulable);
     }
     let wanted = shape
         .annotations
@@ -293,7 +293,7 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
     let due = pod.created + delay;
     if delay > Span::ZERO && due > turn.now() {
         turn.wake_at(due);
-        return Class::Fresh(match longer {
+        return Triage::Fresh(match longer {
             Some(_) => Ignored::DelayAnnotation {
                 annotation: DELAY.into(),
                 until: due,
@@ -301,5 +301,5 @@ fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Class {
             None => Ignored::NewPodDelay { until: due },
         });
     }
-    Class::Counts
+    Triage::Counts
 }

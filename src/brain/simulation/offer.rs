@@ -17,15 +17,15 @@ use model::scheduling::{HostPort, Labels, PodShape};
 use crate::constraints::fit::attach::Slots;
 use crate::constraints::fit::volumes::{self, Need};
 use crate::constraints::fit::{self, NEW, Place, amounts};
+use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::constraints::shape::Shape;
-use crate::constraints::stock::{At, Gift, Given, Stock};
 use crate::decision::turn::Turn;
 use crate::observed::reach;
 use crate::simulation::capacity;
 use crate::simulation::disks::StorageSlots;
 use crate::simulation::slots;
 use crate::simulation::takes::{self, DeviceSlots, Takes};
-use crate::simulation::world::{Bin, Site, World};
+use crate::simulation::world::{NodeOrigin, SimNode, World};
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const ARCH_LABEL: &str = "kubernetes.io/arch";
@@ -119,14 +119,14 @@ impl<'a> Daemon<'a> {
     pub(crate) fn put(&self, world: &mut World<'a>, index: usize) {
         let id = world.intern(self.namespace, self.shape);
         world.put(index, id, 1, false);
-        amounts::take_more(&mut world.bins[index].free, &self.more);
+        amounts::take_more(&mut world.nodes[index].free, &self.more);
     }
 }
 
 impl Offer<'_> {
     /// What volumes see of a node of it.
-    pub(crate) fn at(&self) -> At<'_> {
-        At {
+    pub(crate) fn at(&self) -> VolumeNode<'_> {
+        VolumeNode {
             name: NEW,
             labels: &self.labels,
             new: true,
@@ -157,15 +157,15 @@ impl Choice<'_> {
         &self,
         offer: &Offer<'_>,
         need: &Need,
-        stock: &Stock<'_>,
-        given: &Given,
+        free_volumes: &FreeVolumes<'_>,
+        assumed: &AssumedBindings,
     ) -> Option<Misfit> {
         let at = offer.at();
         volumes::misfit(need, at.name, at.labels, at.new)
             .or_else(|| self.slots.as_ref()?.misfit(need))
             .or_else(|| {
-                given
-                    .misfit(stock, need, at)
+                assumed
+                    .misfit(free_volumes, need, at)
                     .map(|volume| Misfit::Volume { volume })
             })
     }
@@ -443,7 +443,7 @@ pub(crate) fn place<'a>(
     choice: &Choice<'a>,
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),
-    site: Site,
+    site: NodeOrigin,
 ) -> usize {
     let (pool, kind) = (choice.policy, choice.kind);
     let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&kind.labels) {
@@ -459,7 +459,7 @@ pub(crate) fn place<'a>(
         labels.insert(HOSTNAME_LABEL.into(), name.clone());
         labels
     };
-    let bin = world.add(Bin {
+    let bin = world.add(SimNode {
         name,
         site,
         labels: labels.into(),
@@ -473,7 +473,7 @@ pub(crate) fn place<'a>(
         residents: Vec::new(),
         slots: choice.slots.clone(),
         guests: Vec::new(),
-        gift: Gift::default(),
+        bindings: VolumeBindings::default(),
         receives: false,
     });
     for daemon in &offer.residents {

@@ -17,7 +17,7 @@ use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::preempt;
 use crate::simulation::work;
-use crate::simulation::world::{Bin, Saved, Site, World};
+use crate::simulation::world::{NodeOrigin, Saved, SimNode, World};
 
 /// Places of a lane that share one bound.
 const BLOCK: usize = 32;
@@ -99,13 +99,13 @@ impl Lane {
         }
         self.bins.push(bin);
         if let Some(bound) = self.bounds.last_mut() {
-            bound.raise(&world.bins[bin].free);
+            bound.raise(&world.nodes[bin].free);
         }
     }
 
     /// The place at a position has more free than before.
     pub(crate) fn raise(&mut self, position: usize, world: &World<'_>) {
-        let free = &world.bins[self.bins[position]].free;
+        let free = &world.nodes[self.bins[position]].free;
         self.bounds[position / BLOCK].raise(free);
     }
 
@@ -124,7 +124,7 @@ impl Lane {
     pub(crate) fn lift(&mut self, bins: &[usize], world: &World<'_>) {
         for bin in bins {
             if let Some(position) = self.positions.get(*bin).copied().flatten() {
-                self.bounds[position / BLOCK].raise(&world.bins[*bin].free);
+                self.bounds[position / BLOCK].raise(&world.nodes[*bin].free);
             }
         }
     }
@@ -132,7 +132,7 @@ impl Lane {
     /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
     fn find<T>(
         &mut self,
-        bins: &[Bin],
+        bins: &[SimNode],
         from: usize,
         asked: &Resources,
         mut accept: impl FnMut(usize) -> Option<T>,
@@ -174,19 +174,19 @@ pub(crate) fn existing<'a>(
     world: &mut World<'a>,
     mut demand: Demand<'a>,
 ) -> (Vec<Group<'a>>, Lane) {
-    let mut order: Vec<usize> = (0..world.bins.len())
-        .filter(|index| !world.bins[*index].closed)
+    let mut order: Vec<usize> = (0..world.nodes.len())
+        .filter(|index| !world.nodes[*index].closed)
         .collect();
     order.sort_by(|a, b| {
-        let key = |bin: &usize| world.bins[*bin].site != Site::Node;
-        (key(a), &world.bins[*a].name).cmp(&(key(b), &world.bins[*b].name))
+        let key = |bin: &usize| world.nodes[*bin].site != NodeOrigin::Node;
+        (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     let mut lane = Lane::over(&order, world);
     let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
     let mut nodes = Lane::default();
     if !bookings.is_empty() {
-        let working = order.partition_point(|bin| world.bins[*bin].site == Site::Node);
+        let working = order.partition_point(|bin| world.nodes[*bin].site == NodeOrigin::Node);
         nodes = Lane::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -287,7 +287,7 @@ pub(crate) fn seat<'a>(
             continue;
         }
         let guest = (group.shape, group.need.clone(), count);
-        world.bins[bin].guests.push(guest);
+        world.nodes[bin].guests.push(guest);
         if group.calls() {
             let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
@@ -296,7 +296,7 @@ pub(crate) fn seat<'a>(
                 turn.say(*asker, &verdict);
             }
             if waits {
-                let name = &world.bins[bin].name;
+                let name = &world.nodes[bin].name;
                 bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
             }
         }
@@ -329,12 +329,12 @@ impl Seats {
 
     /// What is said of the pods.
     pub(crate) fn verdict(self, world: &World<'_>) -> PodVerdict {
-        let bin = &world.bins[self.bin];
+        let bin = &world.nodes[self.bin];
         match &bin.site {
-            Site::Machine(machine) => PodVerdict::FitsMachine {
+            NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
                 machine: machine.clone(),
             },
-            Site::Node | Site::Planned(_) => PodVerdict::FitsNode {
+            NodeOrigin::Node | NodeOrigin::Planned(_) => PodVerdict::FitsNode {
                 node: bin.name.clone(),
                 preempts: self.preempts,
             },
@@ -426,7 +426,7 @@ fn put(
     let mut placed: Vec<(usize, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {
-        let found = lane.find(&world.bins, from, &shape.requests, |index| {
+        let found = lane.find(&world.nodes, from, &shape.requests, |index| {
             if timid && world.preempted(index) {
                 return None;
             }
@@ -441,9 +441,9 @@ fn put(
         let saved = undo.is_some().then(|| world.save(index, pods));
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         world.put(index, id, count as u64, false);
-        let gift = world.supply(index, need, count as u64);
+        let bindings = world.supply(index, need, count as u64);
         if let (Some(undo), Some(mut saved)) = (undo.as_deref_mut(), saved) {
-            saved.with(gift);
+            saved.with(bindings);
             undo.push((index, saved));
         }
         let risen = rules.as_deref().map(|rules| world.company.floor(rules)) > floor;
@@ -491,7 +491,7 @@ pub(crate) fn admitted(
     index: usize,
     rules: Option<&Rules>,
 ) -> Option<u64> {
-    let bin = &world.bins[index];
+    let bin = &world.nodes[index];
     let room = bin.room(world.shapes[id].shape);
     if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
         return None;

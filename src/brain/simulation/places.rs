@@ -11,15 +11,15 @@ use model::time::Span;
 
 use crate::constraints::alike::Alike;
 use crate::constraints::fit::taints;
+use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::{Resident, Shape, ShapeId};
-use crate::constraints::stock::Gift;
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, Daemon};
 use crate::simulation::slots;
-use crate::simulation::world::{Bin, Site, World};
+use crate::simulation::world::{NodeOrigin, SimNode, World};
 
 /// Everything there is and that is on its way, with what runs on it.
 pub(crate) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
@@ -33,19 +33,19 @@ pub(crate) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
         turn.view.snapshot,
         turn.view.policy,
         alike,
-        turn.view.claims.stock.clone(),
+        turn.view.claims.free_volumes.clone(),
     );
     world.name(cluster.nodes.keys());
-    let mut counting = Counting::new(turn);
+    let mut counting = ResidentCount::new(turn);
     // The nodes come first, so that a node's position is its place.
     for (position, (name, node)) in cluster.nodes.iter().enumerate() {
         let index = world.add_named(node_bin(turn, choices, (position, name), node));
         let residents = counting.residents(turn, &mut world, position);
         world.fill(index, residents);
         let known = turn.view.behind_at(position);
-        if let Some(known) = known.filter(|known| known.standing == Standing::Coming) {
+        if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
             let mut daemons = expected_daemons(turn, known);
-            for resident in &world.bins[index].residents {
+            for resident in &world.nodes[index].residents {
                 let pod = world.shapes[resident.shape];
                 daemons.retain(|daemon| {
                     **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
@@ -63,7 +63,7 @@ pub(crate) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
 }
 
 /// Counts the pods of one node after the other by shape.
-struct Counting {
+struct ResidentCount {
     /// The shapes of the view's kinds, as far as they came.
     ids: Vec<Option<ShapeId>>,
     /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
@@ -71,9 +71,9 @@ struct Counting {
     last: Vec<[(usize, usize); 2]>,
 }
 
-impl Counting {
-    fn new(turn: &Turn<'_>) -> Counting {
-        Counting {
+impl ResidentCount {
+    fn new(turn: &Turn<'_>) -> ResidentCount {
+        ResidentCount {
             ids: vec![None; turn.view.kinds()],
             last: Vec::new(),
         }
@@ -116,17 +116,17 @@ fn add_machine<'a>(
     world: &mut World<'a>,
     turn: &Turn<'a>,
     choices: &[Choice<'a>],
-    known: &Known<'a>,
+    known: &MachineView<'a>,
 ) {
-    if known.standing != Standing::Coming || known.node.is_some() {
+    if known.phase != MachinePhase::Coming || known.node.is_some() {
         return;
     }
     let Some(promise) = promise(turn, choices, known) else {
         return;
     };
-    let index = world.add(Bin {
+    let index = world.add(SimNode {
         name: known.name.clone(),
-        site: Site::Machine(known.name.clone()),
+        site: NodeOrigin::Machine(known.name.clone()),
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
@@ -138,7 +138,7 @@ fn add_machine<'a>(
         residents: Vec::new(),
         slots: slots::promised(turn, known.pool_name(), known.kind),
         guests: Vec::new(),
-        gift: Gift::default(),
+        bindings: VolumeBindings::default(),
         receives: false,
     });
     for daemon in expected_daemons(turn, known) {
@@ -162,7 +162,7 @@ struct Promise {
 
 /// What was promised of a machine: by the terms under which it was made, whatever the configuration
 /// says of its pool and its type by now.
-fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &Known<'_>) -> Option<Promise> {
+fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &MachineView<'_>) -> Option<Promise> {
     let (pool, kind) = (known.promised()?, known.kind?);
     let offered = offered(choices, known)
         .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
@@ -191,7 +191,7 @@ fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &Known<'_>) -> Option
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
     choices: &'b [Choice<'a>],
-    known: &Known<'_>,
+    known: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
     let mark = &known.machine.mark;
     let choice = offer::choice_of(choices, mark, &known.machine.region)?;
@@ -205,7 +205,12 @@ fn offered<'b, 'a>(
 
 /// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
 /// any more, and have no offer there.
-fn labels(turn: &Turn<'_>, pool: &PoolPolicy, kind: &InstanceType, known: &Known<'_>) -> Labels {
+fn labels(
+    turn: &Turn<'_>,
+    pool: &PoolPolicy,
+    kind: &InstanceType,
+    known: &MachineView<'_>,
+) -> Labels {
     // A pool that has left the region of the machine.
     let region = &known.machine.region;
     let left = (pool.region != *region).then(|| PoolPolicy {
@@ -225,7 +230,7 @@ fn labels(turn: &Turn<'_>, pool: &PoolPolicy, kind: &InstanceType, known: &Known
     offer::labels(&pool_name, pool, &type_name, kind, &at)
 }
 
-fn expected_daemons<'a>(turn: &Turn<'a>, known: &Known<'a>) -> Vec<Daemon<'a>> {
+fn expected_daemons<'a>(turn: &Turn<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
     let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
         return Vec::new();
     };
@@ -239,22 +244,22 @@ fn patience(turn: &Turn<'_>) -> Span {
 }
 
 /// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
-fn expected_back(turn: &Turn<'_>, known: &Known<'_>, node: &Node) -> bool {
+fn expected_back(turn: &Turn<'_>, known: &MachineView<'_>, node: &Node) -> bool {
     let waited = node.ready.since.map(|since| turn.now().since(since));
     waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
 }
 
 /// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back.
-pub(crate) fn is_given_up(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+pub(crate) fn is_given_up(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
     let lost = known
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
-    known.standing == Standing::Up
+    known.phase == MachinePhase::Up
         && lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
 }
 
 /// Whether PVE, with quorum, shows the host of a machine offline.
-fn host_is_off(turn: &Turn<'_>, known: &Known<'_>) -> bool {
+fn host_is_off(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&known.machine.region);
     let host = region.filter(|region| region.quorate);
     let host = host.and_then(|region| region.hosts.get(&known.machine.host));
@@ -266,17 +271,17 @@ fn node_bin(
     choices: &[Choice<'_>],
     (position, name): (usize, &Arc<str>),
     node: &Node,
-) -> Bin {
+) -> SimNode {
     let known = turn.view.behind_at(position);
-    let standing = known.map(|known| &known.standing);
-    let coming = standing == Some(&Standing::Coming);
+    let phase = known.map(|known| &known.phase);
+    let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;
-    let lost = standing == Some(&Standing::Up)
+    let lost = phase == Some(&MachinePhase::Up)
         && !ready
         && known.is_some_and(|known| expected_back(turn, known, node));
-    let mut bin = Bin {
+    let mut bin = SimNode {
         name: name.clone(),
-        site: Site::Node,
+        site: NodeOrigin::Node,
         labels: node.labels.clone(),
         taints: node.taints.clone(),
         unschedulable: node.unschedulable,
@@ -288,7 +293,7 @@ fn node_bin(
         residents: Vec::new(),
         slots: slots::of_node(turn, name, known.filter(|_| coming)),
         guests: Vec::new(),
-        gift: Gift::default(),
+        bindings: VolumeBindings::default(),
         receives: false,
     };
     if coming || lost {
@@ -299,7 +304,7 @@ fn node_bin(
     if let Some(known) = known.filter(|_| coming)
         && let Some(promise) = promise(turn, choices, known)
     {
-        bin.site = Site::Machine(known.name.clone());
+        bin.site = NodeOrigin::Machine(known.name.clone());
         for (key, value) in promise.labels {
             bin.labels.entry(key).or_insert(value);
         }

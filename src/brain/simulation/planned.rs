@@ -18,7 +18,7 @@ use crate::decision::turn::Turn;
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, Offer};
 use crate::simulation::pack::Lane;
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 
 /// Why a machine is made.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct PlannedMachine {
     pub(crate) choice: usize,
     /// The host that it is made on: an index into the offers of that choice.
     pub(crate) offer: usize,
-    /// The simulated node that stands for it: an index into `World::bins`.
+    /// The simulated node that stands for it: an index into `World::nodes`.
     pub(crate) bin: usize,
     pub(crate) reason: CreateReason,
     /// The pods it is for.
@@ -114,7 +114,7 @@ impl PlannedMachines {
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = Site::Planned(self.machines.len());
+        let site = NodeOrigin::Planned(self.machines.len());
         let bin = offer::place(world, choice, offer, (name.clone(), vmid), site);
         self.lane.push(bin, world);
         self.machines.push(PlannedMachine {
@@ -131,8 +131,8 @@ impl PlannedMachines {
     }
 
     /// These pods of a group are what the machine at this site is for.
-    pub(crate) fn assign(&mut self, site: &Site, group: usize, pods: Range<usize>) {
-        let Site::Planned(machine) = site else {
+    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: usize, pods: Range<usize>) {
+        let NodeOrigin::Planned(machine) = site else {
             return;
         };
         let assigned = &mut self.machines[*machine].assigned;
@@ -155,7 +155,7 @@ impl PlannedMachines {
         if assigned[at].pods.is_empty() {
             assigned.remove(at);
         }
-        self.assign(&Site::Planned(to), group, pod..pod + 1);
+        self.assign(&NodeOrigin::Planned(to), group, pod..pod + 1);
         Some(pod)
     }
 

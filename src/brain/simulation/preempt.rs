@@ -72,7 +72,7 @@ pub(crate) struct Forced {
 impl Forced {
     /// The pods that are preempted, with their priorities.
     pub(crate) fn victims(&self, world: &World<'_>, view: &View<'_>) -> BTreeMap<PodKey, i32> {
-        let on = view.pods(&world.bins[self.bin].name);
+        let on = view.pods(&world.nodes[self.bin].name);
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
             let same = move |key: &PodKey, pod: &model::cluster::Pod| {
@@ -116,7 +116,7 @@ impl World<'_> {
     }
 
     fn gone(&self, soft: &Soft, index: usize, id: ShapeId) -> u64 {
-        let here = self.bins[index].residents.iter().filter(|r| r.shape == id);
+        let here = self.nodes[index].residents.iter().filter(|r| r.shape == id);
         let here = here.map(|resident| resident.count).sum();
         let before = soft.pods.get(&id).copied().unwrap_or(0);
         before.saturating_sub(here)
@@ -175,7 +175,7 @@ fn make_way(
     index: usize,
     rules: Option<&Rules>,
 ) -> Option<(Victims, Vec<Saved>)> {
-    let (bin, soft) = (&world.bins[index], world.soft.get(&index)?);
+    let (bin, soft) = (&world.nodes[index], world.soft.get(&index)?);
     if bin.closed
         || !soft.may_hold(&world.shapes[id].shape.requests, &bin.free)
         || !world.admits(id, index)
@@ -185,8 +185,8 @@ fn make_way(
     }
     let mut trail = Vec::new();
     let mut gone: Vec<Resident> = Vec::new();
-    for position in (0..world.bins[index].residents.len()).rev() {
-        if world.expendable(world.bins[index].residents[position].shape) {
+    for position in (0..world.nodes[index].residents.len()).rev() {
+        if world.expendable(world.nodes[index].residents[position].shape) {
             let (pods, saved) = world.evict(index, position);
             gone.push(pods);
             trail.push(saved);

@@ -7,7 +7,7 @@ use model::policy::InstanceType;
 
 use crate::constraints::fit::attach::Slots;
 use crate::decision::turn::Turn;
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 
 /// Limits by CSI driver.
 type Limits = BTreeMap<Arc<str>, i32>;
@@ -17,7 +17,7 @@ type Limits = BTreeMap<Arc<str>, i32>;
 pub(crate) fn of_node(
     turn: &Turn<'_>,
     name: &str,
-    coming: Option<&Known<'_>>,
+    coming: Option<&MachineView<'_>>,
 ) -> Option<Arc<Slots>> {
     let (view, cluster) = (&turn.view, &turn.view.snapshot.cluster);
     let mut limits = coming.map_or_else(Limits::new, |known| {

@@ -17,14 +17,14 @@ use crate::constraints::alike::Alike;
 use crate::constraints::fit::attach::{self, Slots};
 use crate::constraints::fit::volumes::{self, Need};
 use crate::constraints::fit::{self, Place, amounts};
-use crate::constraints::stock::{At, Gift, Given, Stock};
+use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::simulation::classes::{ChoosyId, ClassId, Classes};
 use crate::simulation::company::{Company, Preferences, Rules};
 use crate::simulation::preempt::Soft;
 
 /// What stands behind a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Site {
+pub(crate) enum NodeOrigin {
     /// A node that works.
     Node,
     /// A machine of ours on its way up, by name.
@@ -35,9 +35,9 @@ pub(crate) enum Site {
 
 /// One node, now or soon.
 #[derive(Clone, Debug)]
-pub(crate) struct Bin {
+pub(crate) struct SimNode {
     pub(crate) name: Arc<str>,
-    pub(crate) site: Site,
+    pub(crate) site: NodeOrigin,
     pub(crate) labels: Shared<Labels>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Bin {
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
     pub(crate) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
     /// Volumes that claims of pods which this decision puts here took.
-    pub(crate) gift: Gift,
+    pub(crate) bindings: VolumeBindings,
     /// Pods of a node that goes shall come here: it must stay.
     pub(crate) receives: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) enum Saved {
         pods: Resident,
         slots: Option<Arc<Slots>>,
         /// The volumes that its claims took; `None` where they took none.
-        gift: Option<Box<Gift>>,
+        bindings: Option<Box<VolumeBindings>>,
     },
     /// One [`World::evict`]; where among the residents they were.
     Evicted {
@@ -88,7 +88,7 @@ pub(crate) enum Saved {
 pub(crate) struct World<'a> {
     /// The first pod of each kind that came, for all of them. Only labels that some selector names count.
     pub(crate) shapes: Vec<Shape<'a>>,
-    pub(crate) bins: Vec<Bin>,
+    pub(crate) nodes: Vec<SimNode>,
     pub(crate) by_name: BTreeMap<Arc<str>, usize>,
     pub(crate) company: Company<'a>,
     /// What expendable pods hold, by place: see [`preempt`](crate::simulation::preempt).
@@ -96,15 +96,15 @@ pub(crate) struct World<'a> {
     /// Pods of a lower priority are expendable.
     expendable: i32,
     /// Volumes that claims could have, and those that were given to some.
-    pub(crate) stock: Arc<Stock<'a>>,
-    pub(crate) given: Given,
+    pub(crate) free_volumes: Arc<FreeVolumes<'a>>,
+    pub(crate) assumed: AssumedBindings,
     classes: Classes<'a>,
     /// What each shape asks of labels and taints.
     requirements: Vec<ChoosyId>,
     alike: Alike<'a>,
 }
 
-impl Bin {
+impl SimNode {
     /// What filters read of it.
     pub(crate) fn place(&self) -> Place<'_> {
         Place {
@@ -116,11 +116,11 @@ impl Bin {
     }
 
     /// What volumes see of it.
-    pub(crate) fn at(&self) -> At<'_> {
-        At {
+    pub(crate) fn at(&self) -> VolumeNode<'_> {
+        VolumeNode {
             name: &self.name,
             labels: &self.labels,
-            new: matches!(self.site, Site::Planned(_)),
+            new: matches!(self.site, NodeOrigin::Planned(_)),
         }
     }
 
@@ -136,19 +136,19 @@ impl<'a> World<'a> {
         snapshot: &'a Snapshot,
         policy: &'a Policy,
         alike: Alike<'a>,
-        stock: Arc<Stock<'a>>,
+        free_volumes: Arc<FreeVolumes<'a>>,
     ) -> World<'a> {
         let namespaces = &snapshot.cluster.namespaces;
         let default_spread = &policy.scale_up.default_spread;
         World {
             shapes: Vec::new(),
-            bins: Vec::new(),
+            nodes: Vec::new(),
             by_name: BTreeMap::new(),
             company: Company::new(namespaces, default_spread),
             soft: BTreeMap::new(),
             expendable: policy.scale_up.expendable_priority,
-            stock,
-            given: Given::default(),
+            free_volumes,
+            assumed: AssumedBindings::default(),
             classes: Classes::default(),
             requirements: Vec::new(),
             alike,
@@ -156,8 +156,8 @@ impl<'a> World<'a> {
     }
 
     /// Adds a place on which nothing runs yet.
-    pub(crate) fn add(&mut self, bin: Bin) -> usize {
-        self.by_name.insert(bin.name.clone(), self.bins.len());
+    pub(crate) fn add(&mut self, bin: SimNode) -> usize {
+        self.by_name.insert(bin.name.clone(), self.nodes.len());
         self.add_named(bin)
     }
 
@@ -167,13 +167,13 @@ impl<'a> World<'a> {
     }
 
     /// [`World::add`], of a place that has been named.
-    pub(crate) fn add_named(&mut self, mut bin: Bin) -> usize {
-        let index = self.bins.len();
+    pub(crate) fn add_named(&mut self, mut bin: SimNode) -> usize {
+        let index = self.nodes.len();
         bin.class = self
             .classes
             .class(&bin.labels, &bin.taints, bin.unschedulable);
         self.company.add_place(&bin);
-        self.bins.push(bin);
+        self.nodes.push(bin);
         index
     }
 
@@ -185,7 +185,7 @@ impl<'a> World<'a> {
             self.shapes.push(pod);
             let requirements = self.classes.requirements(shape);
             self.requirements.push(requirements);
-            self.company.add_shape(&self.shapes, &self.bins);
+            self.company.add_shape(&self.shapes, &self.nodes);
         }
         id
     }
@@ -197,7 +197,7 @@ impl<'a> World<'a> {
 
     /// What other pods ask of the place of a pod of a shape; `None` when they do not matter.
     pub(crate) fn rules(&mut self, id: ShapeId) -> Option<Arc<Rules>> {
-        self.company.rules(&self.shapes, &self.bins, id)
+        self.company.rules(&self.shapes, &self.nodes, id)
     }
 
     /// Makes [`World::admits`] ready for a shape.
@@ -207,7 +207,7 @@ impl<'a> World<'a> {
 
     /// Whether the filters that look at the node alone let a shape in. See [`World::prepare`].
     pub(crate) fn admits(&self, id: ShapeId, bin: usize) -> bool {
-        self.classes.fits(self.requirements[id], &self.bins[bin])
+        self.classes.fits(self.requirements[id], &self.nodes[bin])
     }
 
     /// Whether two shapes ask the same of labels and taints.
@@ -227,11 +227,11 @@ impl<'a> World<'a> {
         shape: &PodShape,
         need: Option<&Need>,
     ) -> Option<Misfit> {
-        let bin = &self.bins[index];
+        let bin = &self.nodes[index];
         fit::misfit(shape, bin.place())
             .or_else(|| self.reach_misfit(index, need))
             .or_else(|| {
-                let why = self.given.misfit(&self.stock, need?, bin.at());
+                let why = self.assumed.misfit(&self.free_volumes, need?, bin.at());
                 why.map(|volume| Misfit::Volume { volume })
             })
     }
@@ -239,7 +239,7 @@ impl<'a> World<'a> {
     /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
     /// another matter: [`World::served`].
     pub(crate) fn reach_misfit(&self, index: usize, need: Option<&Need>) -> Option<Misfit> {
-        let (bin, need) = (&self.bins[index], need?);
+        let (bin, need) = (&self.nodes[index], need?);
         let at = bin.at();
         volumes::misfit(need, at.name, at.labels, at.new)
             .or_else(|| bin.slots.as_ref()?.misfit(need))
@@ -250,22 +250,29 @@ impl<'a> World<'a> {
         let Some(need) = need.filter(|need| !need.waiting.is_empty()) else {
             return limit;
         };
-        let at = self.bins[index].at();
-        let mut gift = Gift::default();
-        self.given.serve(&self.stock, need, at, limit, &mut gift)
+        let at = self.nodes[index].at();
+        let mut bindings = VolumeBindings::default();
+        self.assumed
+            .serve(&self.free_volumes, need, at, limit, &mut bindings)
     }
 
     /// The claims of pods that come to a place take their volumes, and what counts against its limits.
-    pub(crate) fn supply(&mut self, index: usize, need: Option<&Need>, count: u64) -> Gift {
-        let mut gift = Gift::default();
-        attach::take(&mut self.bins[index].slots, need);
+    pub(crate) fn supply(
+        &mut self,
+        index: usize,
+        need: Option<&Need>,
+        count: u64,
+    ) -> VolumeBindings {
+        let mut bindings = VolumeBindings::default();
+        attach::take(&mut self.nodes[index].slots, need);
         if let Some(need) = need.filter(|need| !need.waiting.is_empty()) {
-            let at = self.bins[index].at();
-            self.given.serve(&self.stock, need, at, count, &mut gift);
-            self.given.give(&gift);
-            self.bins[index].gift.add(&gift);
+            let at = self.nodes[index].at();
+            self.assumed
+                .serve(&self.free_volumes, need, at, count, &mut bindings);
+            self.assumed.give(&bindings);
+            self.nodes[index].bindings.add(&bindings);
         }
-        gift
+        bindings
     }
 
     /// Puts pods on a place where none are yet, those of each shape at once.
@@ -274,7 +281,7 @@ impl<'a> World<'a> {
             self.soften(index, pods.shape, pods.count);
             self.hold(index, *pods);
         }
-        self.bins[index].residents = residents;
+        self.nodes[index].residents = residents;
     }
 
     /// Puts `count` pods of a shape on a place.
@@ -294,7 +301,7 @@ impl<'a> World<'a> {
     /// What pods on a place take, and that they count for others.
     fn hold(&mut self, index: usize, pods: Resident) {
         let shape = self.shapes[pods.shape].shape;
-        let bin = &mut self.bins[index];
+        let bin = &mut self.nodes[index];
         amounts::take(&mut bin.free, &shape.requests, pods.count);
         if !shape.host_ports.is_empty() {
             for _ in 0..pods.count {
@@ -313,7 +320,7 @@ impl<'a> World<'a> {
             count,
             deleting,
         };
-        let residents = &mut self.bins[index].residents;
+        let residents = &mut self.nodes[index].residents;
         let mut here = residents.iter_mut();
         match here.find(|r| r.shape == id && r.deleting == deleting) {
             Some(resident) => resident.count = resident.count.saturating_add(count),
@@ -324,19 +331,19 @@ impl<'a> World<'a> {
 
     /// What [`World::restore`] needs to take back the next [`World::put`] of these.
     pub(crate) fn save(&self, index: usize, pods: Resident) -> Saved {
-        let bin = &self.bins[index];
+        let bin = &self.nodes[index];
         Saved::Put {
             free: bin.free.clone(),
             ports: bin.ports.len(),
             pods,
             slots: bin.slots.clone(),
-            gift: None,
+            bindings: None,
         }
     }
 
     /// Takes one kind of residents off a place; the volumes they hold stay attached.
     pub(crate) fn evict(&mut self, index: usize, position: usize) -> (Resident, Saved) {
-        let bin = &mut self.bins[index];
+        let bin = &mut self.nodes[index];
         let pods = bin.residents.remove(position);
         let saved = Saved::Evicted {
             free: bin.free.clone(),
@@ -361,18 +368,18 @@ impl<'a> World<'a> {
 
     /// Takes back one [`World::put`] or [`World::evict`]; several are taken back in the opposite order.
     pub(crate) fn restore(&mut self, index: usize, saved: Saved) {
-        let bin = &mut self.bins[index];
+        let bin = &mut self.nodes[index];
         let (pods, count) = match saved {
             Saved::Put {
                 free,
                 ports,
                 pods,
                 slots,
-                gift,
+                bindings,
             } => {
-                if let Some(gift) = gift {
-                    self.given.revoke(&gift);
-                    bin.gift.remove(&gift);
+                if let Some(bindings) = bindings {
+                    self.assumed.revoke(&bindings);
+                    bin.bindings.remove(&bindings);
                 }
                 bin.free = free;
                 bin.ports.truncate(ports);
@@ -407,24 +414,24 @@ impl<'a> World<'a> {
     /// Takes a place out, with all that runs there: nothing may be put there, and its pods count for
     /// nobody.
     pub(crate) fn close(&mut self, index: usize) {
-        if !self.bins[index].closed {
+        if !self.nodes[index].closed {
             self.count_residents(index, false);
             self.company.turn(index, false);
-            self.bins[index].closed = true;
+            self.nodes[index].closed = true;
         }
     }
 
     /// Takes a place in again.
     pub(crate) fn reopen(&mut self, index: usize) {
-        if self.bins[index].closed {
-            self.bins[index].closed = false;
+        if self.nodes[index].closed {
+            self.nodes[index].closed = false;
             self.company.turn(index, true);
             self.count_residents(index, true);
         }
     }
 
     fn count_residents(&mut self, index: usize, open: bool) {
-        for resident in &self.bins[index].residents {
+        for resident in &self.nodes[index].residents {
             let count = signed(resident.count);
             let count = if open { count } else { -count };
             self.company
@@ -434,7 +441,7 @@ impl<'a> World<'a> {
 
     /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
     pub(crate) fn become_other(&mut self, index: usize, labels: Labels, free: Resources) {
-        let bin = &mut self.bins[index];
+        let bin = &mut self.nodes[index];
         bin.labels = labels.into();
         bin.free = free;
         bin.class = self
@@ -445,7 +452,7 @@ impl<'a> World<'a> {
     /// Takes one pod of a shape off a place again; not one with claims or host ports.
     pub(crate) fn take(&mut self, index: usize, id: ShapeId) {
         let shape = self.shapes[id].shape;
-        let bin = &mut self.bins[index];
+        let bin = &mut self.nodes[index];
         amounts::give(&mut bin.free, &shape.requests);
         let here = |r: &Resident| r.shape == id && !r.deleting;
         if let Some(position) = bin.residents.iter().position(here) {
@@ -461,13 +468,13 @@ impl<'a> World<'a> {
     /// What a shape prefers of the company of other pods; see [`Company::preferences`].
     pub(crate) fn preferences(&mut self, id: ShapeId, defaults: bool) -> Option<Arc<Preferences>> {
         self.company
-            .preferences(&self.shapes, &self.bins, id, defaults)
+            .preferences(&self.shapes, &self.nodes, id, defaults)
     }
 
     /// A closed place becomes one with other labels and so much free.
     pub(crate) fn relocate(&mut self, index: usize, labels: Labels, free: Resources) {
         self.become_other(index, labels, free);
-        self.company.relocate(index, &self.bins[index]);
+        self.company.relocate(index, &self.nodes[index]);
     }
 
     /// Puts a pod on the node that kube-scheduler has nominated for it.
@@ -482,7 +489,7 @@ impl<'a> World<'a> {
         if let Some(index) = self.by_name.get(node).copied() {
             self.put(index, id, 1, pod.deletion.is_some());
             self.supply(index, need, 1);
-            let bin = &mut self.bins[index];
+            let bin = &mut self.nodes[index];
             bin.guests.push((id, need.cloned().map(Arc::new), 1));
         }
     }
@@ -490,9 +497,9 @@ impl<'a> World<'a> {
 
 impl Saved {
     /// Volumes that were taken too.
-    pub(crate) fn with(&mut self, given: Gift) {
-        if let Saved::Put { gift, .. } = self {
-            *gift = (!given.is_empty()).then(|| Box::new(given));
+    pub(crate) fn with(&mut self, given: VolumeBindings) {
+        if let Saved::Put { bindings, .. } = self {
+            *bindings = (!given.is_empty()).then(|| Box::new(given));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Source: kube-scheduler's plugins `VolumeBinding` (`FindPodVolumes`), `VolumeZone` and, for
 //! `ReadWriteOncePod`, `VolumeRestrictions`. Attach limits: [`super::attach`]. A claim that no node can help (unbound with immediate binding, lost, being deleted,
 //! missing) is a refusal, with its reason: no node is ever made for it. A claim that waits for a consumer
-//! is served by a volume there is ([`crate::constraints::stock`]), else by one that its class provisions.
+//! is served by a volume there is ([`crate::constraints::free_volumes`]), else by one that its class provisions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use model::scheduling::{Labels, NodeTerm, Volume};
 use super::attach::Attach;
 use super::selector;
 use crate::constraints::claims::{Claims, claim_name};
-use crate::constraints::free_storage::Room;
-use crate::constraints::stock::{At, MenuId};
+use crate::constraints::free_storage::VolumeRoom;
+use crate::constraints::free_volumes::{MatchingId, VolumeNode};
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -29,7 +29,7 @@ pub(crate) struct Need {
     /// One set of alternatives for each bound volume or class: the node must match one of each.
     pub(crate) alternatives: Vec<Vec<NodeTerm>>,
     /// Where there is room for volumes that are to be made: the node must reach a place of each.
-    pub(crate) rooms: Vec<Room>,
+    pub(crate) rooms: Vec<VolumeRoom>,
     /// Labels of bound volumes that a node must share, if it has any of them.
     pub(crate) zones: Vec<ZoneLabel>,
     /// Volumes that count against the node's limits.
@@ -51,13 +51,13 @@ pub(crate) struct Need {
 pub(crate) struct Waiting {
     /// Bytes.
     pub(crate) storage: i64,
-    pub(crate) menu: MenuId,
+    pub(crate) matching: MatchingId,
     /// The claim, where several pods wait with it.
     pub(crate) shared: Option<PodKey>,
     /// Where a volume is made if none serves; empty for anywhere, `None` where nobody makes any.
     provision: Option<Vec<NodeTerm>>,
     /// Where there is room for one, if its driver says so.
-    room: Option<Room>,
+    room: Option<VolumeRoom>,
     class: Arc<str>,
     /// Name of the claim, for texts about one pod alone ([`told`]). `None` in a decision: there claims that ask the same
     /// must compare equal, so that their pods are one group.
@@ -66,7 +66,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Whether a volume can be made for it on a node.
-    pub(crate) fn provides(&self, at: At<'_>) -> bool {
+    pub(crate) fn provides(&self, at: VolumeNode<'_>) -> bool {
         let near = |terms: &Vec<NodeTerm>| {
             terms.is_empty() || selector::any_term(terms, at.name, at.labels)
         };
@@ -76,7 +76,7 @@ impl Waiting {
 }
 
 /// Why a claim finds no volume on a node; `others` have taken what it could have had.
-pub(crate) fn unserved(claim: &Waiting, at: At<'_>, others: bool) -> VolumeMisfit {
+pub(crate) fn unserved(claim: &Waiting, at: VolumeNode<'_>, others: bool) -> VolumeMisfit {
     let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
     VolumeMisfit::Unserved {
         claim: claim.name.clone(),
@@ -200,10 +200,10 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, t
             if let Some(node) = &claim.selected_node {
                 need.selected = Some(node.clone());
             }
-            let stock = &view.claims.stock;
+            let free_volumes = &view.claims.free_volumes;
             let storage = claim.asks.as_ref().map(|asks| asks.storage);
-            let serving = storage.zip(stock.menu(key));
-            let Some((storage, menu)) = serving else {
+            let serving = storage.zip(free_volumes.matching(key));
+            let Some((storage, matching)) = serving else {
                 return of_class(need, name, claim.class.as_ref(), storage, view);
             };
             let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
@@ -211,8 +211,8 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, t
             };
             need.waiting.push(Waiting {
                 storage,
-                menu,
-                shared: stock.shared(key).then(|| key.clone()),
+                matching,
+                shared: free_volumes.shared(key).then(|| key.clone()),
                 provision: (&*found.provisioner != NO_PROVISIONER)
                     .then(|| found.topologies.clone()),
                 room: view.claims.free.room(class, storage),

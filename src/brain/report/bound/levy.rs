@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::{Lot, Problem};
+use super::problem::{CoverProblem, PodClass};
 
 /// How many sets of lots have levies of their own. Each multiplies the levies; more than a few say the
 /// same again.
@@ -46,7 +46,7 @@ impl Levy {
 }
 
 /// All levies that pods pay, and those of pools.
-pub(super) fn all(problem: &Problem) -> Vec<Levy> {
+pub(super) fn all(problem: &CoverProblem) -> Vec<Levy> {
     let mut levies = Vec::new();
     let resources = problem.candidates.first().map_or(0, |c| c.amounts.len());
     for set in sets(problem) {
@@ -68,11 +68,11 @@ pub(super) fn all(problem: &Problem) -> Vec<Levy> {
 }
 
 /// Any machine pays 1, and there are at least so many.
-pub(super) fn heads(problem: &Problem, least: i128) -> Levy {
+pub(super) fn heads(problem: &CoverProblem, least: i128) -> Levy {
     machines(problem, least, |_| 1)
 }
 
-fn machines(problem: &Problem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
+fn machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
     Levy {
         pays: vec![0; problem.lots.len()],
         total,
@@ -81,18 +81,18 @@ fn machines(problem: &Problem, total: i128, pays: impl Fn(usize) -> i128) -> Lev
     }
 }
 
-fn amount(problem: &Problem, set: &[bool], resource: usize) -> Levy {
+fn amount(problem: &CoverProblem, set: &[bool], resource: usize) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource]);
     levy(problem, set, |lot| of(&lot.amounts), of)
 }
 
-fn steps_of(problem: &Problem, set: &[bool], resource: usize, step: i64) -> Levy {
+fn steps_of(problem: &CoverProblem, set: &[bool], resource: usize, step: i64) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource] / step);
     levy(problem, set, |lot| of(&lot.amounts), of)
 }
 
-fn apart(problem: &Problem, clique: usize) -> Levy {
-    let pays = |lot: &Lot| i128::from(lot.cliques.contains(&clique));
+fn apart(problem: &CoverProblem, clique: usize) -> Levy {
+    let pays = |lot: &PodClass| i128::from(lot.cliques.contains(&clique));
     let everyone = vec![true; problem.lots.len()];
     let mut levy = levy(problem, &everyone, pays, |_| 1);
     for (most, room) in levy.room.iter_mut().zip(&problem.rooms) {
@@ -105,9 +105,9 @@ fn apart(problem: &Problem, clique: usize) -> Levy {
 
 /// A levy on the lots of a set; `most` is what a place of such a size can collect.
 fn levy(
-    problem: &Problem,
+    problem: &CoverProblem,
     set: &[bool],
-    pays: impl Fn(&Lot) -> i128,
+    pays: impl Fn(&PodClass) -> i128,
     most: impl Fn(&[i64]) -> i128,
 ) -> Levy {
     let lots = problem.lots.iter().zip(set);
@@ -161,7 +161,7 @@ fn levy(
 
 /// Sets of lots: all; those that may be on certain candidates alone; and of each those that fit on nothing
 /// that there is.
-fn sets(problem: &Problem) -> Vec<Vec<bool>> {
+fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let lots = &problem.lots;
     let homeless = |lot: usize| !problem.rooms.iter().any(|room| room.may[lot]);
     let homeless: Vec<bool> = (0..lots.len()).map(homeless).collect();
@@ -169,7 +169,7 @@ fn sets(problem: &Problem) -> Vec<Vec<bool>> {
     within.sort_unstable();
     within.dedup();
     let inside = |within: &[bool]| -> Vec<bool> {
-        let inside = |lot: &Lot| {
+        let inside = |lot: &PodClass| {
             lot.may
                 .iter()
                 .zip(within)
@@ -193,7 +193,7 @@ fn sets(problem: &Problem) -> Vec<Vec<bool>> {
 }
 
 /// The sizes that are worth a try as a step: what pods of the set ask.
-fn steps(problem: &Problem, set: &[bool], resource: usize) -> Vec<i64> {
+fn steps(problem: &CoverProblem, set: &[bool], resource: usize) -> Vec<i64> {
     let lots = problem.lots.iter().zip(set).filter(|(_, is)| **is);
     let sizes: BTreeSet<i64> = lots.map(|(lot, _)| lot.amounts[resource]).collect();
     let sizes: Vec<i64> = sizes.into_iter().filter(|size| *size > 1).collect();

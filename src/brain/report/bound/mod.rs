@@ -46,8 +46,8 @@ use crate::scale_up::grow;
 use crate::simulation::demand::{self, Demand};
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::places;
-use crate::simulation::world::{Bin, World};
-use problem::Problem;
+use crate::simulation::world::{SimNode, World};
+use problem::CoverProblem;
 
 /// Machines and price that any plan for the same pods needs; each number for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,9 +129,13 @@ impl Before {
             let placed = group.pods.iter().filter(|pod| placed.contains(pod.key));
             before.asked[group.shape] += placed.count() as u64;
         }
-        let open = world.bins.iter().enumerate().filter(|(_, bin)| !bin.closed);
+        let open = world
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, bin)| !bin.closed);
         // What expendable pods hold counts as free: kube-scheduler takes it from them.
-        let free = |(index, bin): (usize, &Bin)| match world.soft.get(&index) {
+        let free = |(index, bin): (usize, &SimNode)| match world.soft.get(&index) {
             Some(soft) => (index, soft.without(&bin.free)),
             None => (index, bin.free.clone()),
         };
@@ -141,7 +145,7 @@ impl Before {
 }
 
 /// Both bounds. What cannot be proven, because numbers are too large to reckon with, is zero.
-fn least(problem: &Problem) -> LowerBound {
+fn least(problem: &CoverProblem) -> LowerBound {
     let ones = vec![1; problem.candidates.len()];
     let mut levies = levy::all(problem);
     let nodes = bound(problem, &levies, &ones);
@@ -155,7 +159,7 @@ fn least(problem: &Problem) -> LowerBound {
     }
 }
 
-fn bound(problem: &Problem, levies: &[levy::Levy], prices: &[i128]) -> i128 {
+fn bound(problem: &CoverProblem, levies: &[levy::Levy], prices: &[i128]) -> i128 {
     let useful = rates::useful(levies, prices);
     let rates = rates::find(&useful, prices);
     proof::proven(problem, &useful, &rates, prices).unwrap_or(0)

@@ -5,7 +5,7 @@
 
 /// Pods that are alike here.
 #[derive(Debug)]
-pub(super) struct Lot {
+pub(super) struct PodClass {
     pub(super) amounts: Vec<i64>,
     pub(super) count: i128,
     /// By candidate: one pod alone may be there.
@@ -16,7 +16,7 @@ pub(super) struct Lot {
 
 /// What a new machine could be.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct MachineOption {
     /// At most what it offers, on any host.
     pub(super) amounts: Vec<i64>,
     pub(super) price: i128,
@@ -26,7 +26,7 @@ pub(super) struct Candidate {
 
 /// A node there is, or a machine under way.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ExistingNode {
     /// What is free.
     pub(super) amounts: Vec<i64>,
     /// By lot: one pod alone may be there.
@@ -37,10 +37,10 @@ pub(super) struct Room {
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) lots: Vec<Lot>,
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) rooms: Vec<Room>,
+pub(super) struct CoverProblem {
+    pub(super) lots: Vec<PodClass>,
+    pub(super) candidates: Vec<MachineOption>,
+    pub(super) rooms: Vec<ExistingNode>,
     /// Cliques: of the pods of one, no two may be on the same machine.
     pub(super) cliques: usize,
     /// By pool: machines that are made for its `min`.

@@ -1,7 +1,7 @@
 //! What rates prove. This alone has to be right, with [`super::levy`].
 
 use super::levy::Levy;
-use super::problem::Problem;
+use super::problem::CoverProblem;
 
 /// What one unit of price is in the integers that rates are reckoned in, where prices need few bits.
 const FINE: u32 = 84;
@@ -11,7 +11,7 @@ const PARTS: u32 = 24;
 /// Rates as integers: a levy takes `rates[levy]` for each unit that is paid, where a machine's price is its
 /// price times `unit`.
 #[derive(Debug)]
-pub(super) struct Rates {
+pub(super) struct IntegerRates {
     pub(super) unit: i128,
     pub(super) rates: Vec<i128>,
 }
@@ -31,9 +31,9 @@ pub(super) fn unit(prices: &[i128]) -> i128 {
 /// 3. everything that is paid is collected by some machine or room: so the machines cost what is paid,
 ///    less what the rooms collect, at least; and whole multiples of what all prices are multiples of.
 pub(super) fn proven(
-    problem: &Problem,
+    problem: &CoverProblem,
     levies: &[&Levy],
-    found: &Rates,
+    found: &IntegerRates,
     prices: &[i128],
 ) -> Option<i128> {
     let rates = lowered(levies, found, prices)?;
@@ -74,7 +74,7 @@ pub(super) fn proven(
 }
 
 /// The rates, such that no machine has to collect more than its price.
-fn lowered(levies: &[&Levy], found: &Rates, prices: &[i128]) -> Option<Vec<i128>> {
+fn lowered(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Vec<i128>> {
     let mut part: i128 = 1 << PARTS;
     for (candidate, price) in prices.iter().enumerate() {
         let mut asked: i128 = 0;

@@ -3,7 +3,7 @@
 //! Nothing here has to be right: [`super::proof`] takes what is found and verifies what it proves.
 
 use super::levy::Levy;
-use super::proof::{self, Rates};
+use super::proof::{self, IntegerRates};
 
 /// One, in the fixed-point numbers here.
 const ONE: i128 = 1 << 40;
@@ -74,7 +74,7 @@ fn scaled(levy: &Levy, prices: &[i128]) -> Option<Scaled> {
 }
 
 /// Rates for the levies.
-pub(super) fn find(levies: &[&Levy], prices: &[i128]) -> Rates {
+pub(super) fn find(levies: &[&Levy], prices: &[i128]) -> IntegerRates {
     let unit = proof::unit(prices);
     let scaled: Vec<Option<Scaled>> = levies.iter().map(|levy| scaled(levy, prices)).collect();
     let known: Vec<&Scaled> = scaled.iter().flatten().collect();
@@ -90,7 +90,7 @@ pub(super) fn find(levies: &[&Levy], prices: &[i128]) -> Rates {
         });
         rates.push(rate.unwrap_or(0).max(0));
     }
-    Rates { unit, rates }
+    IntegerRates { unit, rates }
 }
 
 /// The shares of one that bring in most, such that no candidate is asked more than its price.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Before;
 use super::apart::{self, Clique};
-use super::problem::{Candidate, Lot, Problem, Room, holds};
+use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds};
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{Resident, Shape};
 use crate::simulation::offer::Choice;
-use crate::simulation::world::{Bin, World};
+use crate::simulation::world::{SimNode, World};
 use model::resources::Resources;
 use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 
@@ -19,15 +19,15 @@ use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 const MAX_QUESTIONS: usize = 200_000;
 
 /// What the filters that look at labels and taints read of a pod.
-type NodeRequirements<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
+type NodeFilters<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
 /// What pods of one lot have in common: who differs in one of these is in another lot.
-type Key = (usize, Vec<i64>, Vec<usize>);
+type PodClassKey = (usize, Vec<i64>, Vec<usize>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.
-struct Names(Vec<Arc<str>>);
+struct ResourceNames(Vec<Arc<str>>);
 
-impl Names {
+impl ResourceNames {
     fn of<'n>(&'n self, of: &'n Resources) -> impl Iterator<Item = i64> + 'n {
         let fixed = [of.cpu_milli, of.memory, of.ephemeral, of.pods];
         let extended = self.0.iter().map(|name| of.get(name));
@@ -48,7 +48,7 @@ pub(super) fn problem(
     choices: &[Choice<'_>],
     before: &Before,
     kept: Vec<i128>,
-) -> Problem {
+) -> CoverProblem {
     let asked = before.asked.iter().enumerate();
     let asked = asked.filter(|(_, count)| **count > 0);
     let pods: Vec<(Shape<'_>, u64)> = asked
@@ -61,8 +61,8 @@ pub(super) fn problem(
         .filter(|(_, n)| **n > 0)
         .map(|(name, _)| name)
         .collect();
-    let names = Names(names.into_iter().cloned().collect());
-    let candidates: Vec<Candidate> = choices.iter().map(|of| candidate(of, &names)).collect();
+    let names = ResourceNames(names.into_iter().cloned().collect());
+    let candidates: Vec<MachineOption> = choices.iter().map(|of| candidate(of, &names)).collect();
     let (cliques, within) = apart::cliques(&pods);
     let (mut lots, shapes) = lots(&pods, &within, &names);
     for (lot, shape) in lots.iter_mut().zip(&shapes) {
@@ -78,7 +78,7 @@ pub(super) fn problem(
         .map(|(s, _)| s)
         .collect();
     let rooms = rooms(world, before, &names, &lots, &shapes, &cliques);
-    Problem {
+    CoverProblem {
         lots,
         candidates,
         rooms,
@@ -88,14 +88,14 @@ pub(super) fn problem(
 }
 
 /// What a choice offers at most on a host it can be made on.
-fn candidate(choice: &Choice<'_>, names: &Names) -> Candidate {
+fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
     let mut most = names.amounts(&Resources::default());
     for offer in choice.offers.iter().filter(|offer| offer.copy.is_ok()) {
         for (most, amount) in most.iter_mut().zip(names.of(&offer.free)) {
             *most = amount.max(*most);
         }
     }
-    Candidate {
+    MachineOption {
         amounts: most,
         price: i128::from(choice.price),
         pool: choice.pool_slot,
@@ -106,11 +106,11 @@ fn candidate(choice: &Choice<'_>, names: &Names) -> Candidate {
 fn lots<'a>(
     pods: &[(Shape<'a>, u64)],
     within: &[Vec<usize>],
-    names: &Names,
-) -> (Vec<Lot>, Vec<&'a PodShape>) {
-    let mut ids: BTreeMap<NodeRequirements<'a>, usize> = BTreeMap::new();
-    let mut known: BTreeMap<Key, usize> = BTreeMap::new();
-    let (mut lots, mut shapes): (Vec<Lot>, Vec<&PodShape>) = (Vec::new(), Vec::new());
+    names: &ResourceNames,
+) -> (Vec<PodClass>, Vec<&'a PodShape>) {
+    let mut ids: BTreeMap<NodeFilters<'a>, usize> = BTreeMap::new();
+    let mut known: BTreeMap<PodClassKey, usize> = BTreeMap::new();
+    let (mut lots, mut shapes): (Vec<PodClass>, Vec<&PodShape>) = (Vec::new(), Vec::new());
     for ((pod, count), cliques) in pods.iter().zip(within) {
         let shape = pod.shape;
         let requirements = (
@@ -125,7 +125,7 @@ fn lots<'a>(
         amounts[3] = 1;
         let key = (requirements, amounts, cliques.clone());
         let lot = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
-            lots.push(Lot {
+            lots.push(PodClass {
                 amounts: amounts.clone(),
                 count: 0,
                 may: Vec::new(),
@@ -144,7 +144,7 @@ fn may_be_made(
     shape: &PodShape,
     asked: &[i64],
     choices: &[Choice<'_>],
-    candidates: &[Candidate],
+    candidates: &[MachineOption],
 ) -> Vec<bool> {
     let both = choices.iter().zip(candidates);
     both.map(|(choice, candidate)| {
@@ -160,16 +160,16 @@ fn may_be_made(
 fn rooms(
     world: &World<'_>,
     before: &Before,
-    names: &Names,
-    lots: &[Lot],
+    names: &ResourceNames,
+    lots: &[PodClass],
     shapes: &[&PodShape],
     cliques: &[Clique<'_>],
-) -> Vec<Room> {
+) -> Vec<ExistingNode> {
     let mut questions = 0;
     let mut bars: Vec<Vec<Option<bool>>> = vec![vec![None; world.shapes.len()]; cliques.len()];
     let mut rooms = Vec::new();
     for (index, free) in &before.rooms {
-        let (bin, amounts) = (&world.bins[*index], names.amounts(free));
+        let (bin, amounts) = (&world.nodes[*index], names.amounts(free));
         let fits = lots.iter().zip(shapes).map(|(lot, shape)| {
             if !holds(&amounts, &lot.amounts) {
                 return false;
@@ -184,14 +184,14 @@ fn rooms(
         }
         let barred = stays(bin, world, cliques, &mut bars);
         let most = apart::most_in_room(cliques, &bin.labels, |clique| barred[clique]);
-        rooms.push(Room { amounts, may, most });
+        rooms.push(ExistingNode { amounts, may, most });
     }
     rooms
 }
 
 /// By clique: whether a pod that stays on a place keeps its pods off. `known` remembers the answers.
 fn stays(
-    bin: &Bin,
+    bin: &SimNode,
     world: &World<'_>,
     cliques: &[Clique<'_>],
     known: &mut [Vec<Option<bool>>],

@@ -7,7 +7,7 @@ use crate::decision::turn::Turn;
 use crate::scale_up::limits::Ledger;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::places;
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::report::PodVerdict;
@@ -50,7 +50,7 @@ pub(super) fn carry_out<'a>(
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
             let named = (action.target.machine.clone(), mark.vmid);
-            offer::place(&mut world, choice, offer, named, Site::Planned(index));
+            offer::place(&mut world, choice, offer, named, NodeOrigin::Planned(index));
         }
     }
     for (key, verdict) in &decision.report.pods {

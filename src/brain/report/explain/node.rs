@@ -8,14 +8,14 @@ use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::Turn;
 use crate::lifecycle::power;
-use crate::observed::view::{Known, Standing};
-use crate::scale_down::candidates::{self, Load};
+use crate::observed::view::{MachinePhase, MachineView};
+use crate::scale_down::candidates::{self, PodsToMove};
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Bar, Budgets};
 use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use model::cluster::{Node, PodKey};
 use model::reasons::FateReason;
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
@@ -50,9 +50,9 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     })
 }
 
-fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
+fn facts(turn: &Turn<'_>, known: &MachineView<'_>) -> MachineFacts {
     let mark = &known.machine.mark;
-    let mut standing = standing(&known.standing);
+    let mut standing = tell_phase(&known.phase);
     if let Some(until) = known.kept {
         standing = format!("{standing}, and is kept until {until} to be looked into");
     }
@@ -81,16 +81,16 @@ fn facts(turn: &Turn<'_>, known: &Known<'_>) -> MachineFacts {
     }
 }
 
-fn standing(standing: &Standing) -> String {
-    match standing {
-        Standing::Untouchable(why) => format!("left alone: {why}"),
-        Standing::Coming => "on its way up".to_owned(),
-        Standing::Overdue => "on its way up for longer than allowed".to_owned(),
-        Standing::Failed => "it failed to become a node".to_owned(),
-        Standing::Up => "up".to_owned(),
-        Standing::Leaving => "being taken down".to_owned(),
-        Standing::NoNode => "its Node object is gone".to_owned(),
-        Standing::NoVm => "its VM is gone".to_owned(),
+fn tell_phase(phase: &MachinePhase) -> String {
+    match phase {
+        MachinePhase::Untouchable(why) => format!("left alone: {why}"),
+        MachinePhase::Coming => "on its way up".to_owned(),
+        MachinePhase::Overdue => "on its way up for longer than allowed".to_owned(),
+        MachinePhase::Failed => "it failed to become a node".to_owned(),
+        MachinePhase::Up => "up".to_owned(),
+        MachinePhase::Leaving => "being taken down".to_owned(),
+        MachinePhase::NoNode => "its Node object is gone".to_owned(),
+        MachinePhase::NoVm => "its VM is gone".to_owned(),
     }
 }
 
@@ -159,9 +159,9 @@ fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &st
     for (key, pod) in turn.view.pods(name) {
         let fate = drain_rules::fate(key, pod, bar);
         let (fate, why) = match fate {
-            drain_rules::Fate::Stays => (Fate::Stays, None),
-            drain_rules::Fate::Goes => (Fate::Goes, None),
-            drain_rules::Fate::Blocks(block) => (
+            drain_rules::DrainOutcome::Stays => (Fate::Stays, None),
+            drain_rules::DrainOutcome::Goes => (Fate::Goes, None),
+            drain_rules::DrainOutcome::Blocks(block) => (
                 Fate::Blocks {
                     reason: block.why.reason(),
                 },
@@ -169,7 +169,7 @@ fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &st
                     blocked: Box::new(block.why),
                 }),
             ),
-            drain_rules::Fate::Moves => {
+            drain_rules::DrainOutcome::Moves => {
                 let id = world.intern(&key.namespace, &pod.shape);
                 let need = turn.view.need(key, pod);
                 moving.entry((id, need)).or_default().push((*key, *pod));
@@ -244,10 +244,10 @@ fn land<'a>(
     if let Some(bin) = world.by_name.get(name).copied() {
         world.close(bin);
     }
-    let open: Vec<usize> = (0..world.bins.len())
+    let open: Vec<usize> = (0..world.nodes.len())
         .filter(|index| {
-            let bin = &world.bins[*index];
-            bin.ready && !bin.closed && bin.site == Site::Node
+            let bin = &world.nodes[*index];
+            bin.ready && !bin.closed && bin.site == NodeOrigin::Node
         })
         .collect();
     for mut load in loads(world, name, moving) {
@@ -258,7 +258,7 @@ fn land<'a>(
         let mut left = std::mem::take(&mut load.pods).into_iter();
         for (bin, count) in placed {
             for (key, _) in left.by_ref().take(count) {
-                let to = world.bins[bin].name.clone();
+                let to = world.nodes[bin].name.clone();
                 told.insert(key.clone(), (Fate::Moves { to }, None));
             }
         }
@@ -276,22 +276,22 @@ fn loads<'a>(
     world: &World<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
-) -> Vec<Load<'a>> {
-    let bin = world.by_name.get(name).map(|bin| &world.bins[*bin]);
+) -> Vec<PodsToMove<'a>> {
+    let bin = world.by_name.get(name).map(|bin| &world.nodes[*bin]);
     let guests = bin.into_iter().flat_map(|bin| &bin.guests);
-    let guests = guests.map(|(shape, need, guests)| Load {
+    let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),
         pods: Vec::new(),
         guests: *guests,
     });
-    let moving = moving.into_iter().map(|((shape, need), pods)| Load {
+    let moving = moving.into_iter().map(|((shape, need), pods)| PodsToMove {
         shape,
         need: need.map(Arc::new),
         pods,
         guests: 0,
     });
-    let mut loads: Vec<Load<'a>> = moving.chain(guests).collect();
+    let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
     candidates::hardest_first(world, &mut loads);
     loads
 }

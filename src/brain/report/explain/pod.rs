@@ -12,7 +12,7 @@ use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::preempt;
-use crate::simulation::world::{Bin, Site, World};
+use crate::simulation::world::{NodeOrigin, SimNode, World};
 use model::cluster::{Pod, PodKey};
 use model::reasons::{Misfit, Refusals, Refused};
 use model::report::{Hold, PodVerdict, Scope};
@@ -21,7 +21,7 @@ use model::story::{NodeAnswer, OfferAnswer, PodStory};
 use super::{Asked, decided, preferences};
 
 /// What is asked of every place.
-struct Question<'w, 'a> {
+struct PodQuestion<'w, 'a> {
     world: &'w World<'a>,
     shape: ShapeId,
     need: Option<Need>,
@@ -50,7 +50,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
     let shape = world.intern(&key.namespace, &pod.shape);
     let need = volumes::told(key, pod, turn.view.claim_view());
     let victims = victims(&mut world, &turn, shape, need.as_ref());
-    let question = Question {
+    let question = PodQuestion {
         shape,
         need,
         rules: world.rules(shape),
@@ -116,17 +116,17 @@ fn growth_holds(holds: &[Hold]) -> Vec<Hold> {
     holds.iter().filter(concerns).cloned().collect()
 }
 
-impl Question<'_, '_> {
+impl PodQuestion<'_, '_> {
     fn nodes(&self) -> Vec<NodeAnswer> {
         let mut answers: Vec<NodeAnswer> = self
             .world
-            .bins
+            .nodes
             .iter()
             .enumerate()
-            .filter(|(_, bin)| !matches!(bin.site, Site::Planned(_)))
+            .filter(|(_, bin)| !matches!(bin.site, NodeOrigin::Planned(_)))
             .map(|(index, bin)| NodeAnswer {
                 name: bin.name.clone(),
-                coming: bin.site != Site::Node,
+                coming: bin.site != NodeOrigin::Node,
                 free: bin.free.clone(),
                 misfit: self.on(index, bin),
                 preempts: self.victims.get(&index).cloned().unwrap_or_default(),
@@ -137,7 +137,7 @@ impl Question<'_, '_> {
     }
 
     /// Why the pod does not go to a node there is.
-    fn on(&self, index: usize, bin: &Bin) -> Option<Misfit> {
+    fn on(&self, index: usize, bin: &SimNode) -> Option<Misfit> {
         if bin.closed {
             return Some(Misfit::Leaving);
         }
@@ -186,8 +186,8 @@ impl Question<'_, '_> {
         choice
             .misfit(offer, shape)
             .or_else(|| {
-                let given = &self.world.given;
-                choice.volume_misfit(offer, self.need.as_ref()?, &self.world.stock, given)
+                let given = &self.world.assumed;
+                choice.volume_misfit(offer, self.need.as_ref()?, &self.world.free_volumes, given)
             })
             .or_else(|| self.company(|key| domains[key]))
     }

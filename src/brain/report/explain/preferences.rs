@@ -18,7 +18,7 @@ use crate::decision::turn::Turn;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
 use crate::simulation::offer::Choice;
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use crate::words;
 use model::cluster::{Pod, PodKey};
 use model::reasons::Reasons;
@@ -38,12 +38,12 @@ struct Judge<'w, 'a> {
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
     domains: Vec<Vec<Vec<DomainId>>>,
     /// Everywhere else.
-    spots: Vec<Spot>,
-    fate: Fate,
+    spots: Vec<OtherPlace>,
+    fate: PlacedBy,
 }
 
 /// How the pod came to its place.
-enum Fate {
+enum PlacedBy {
     /// It runs there.
     Bound,
     /// The decision counts it on what there is.
@@ -53,7 +53,7 @@ enum Fate {
 }
 
 /// A place where the pod is not.
-struct Spot {
+struct OtherPlace {
     what: What,
     /// Why it could not be there even if nothing else ran there.
     never: Option<String>,
@@ -111,19 +111,19 @@ pub(super) fn weigh<'a>(
 }
 
 /// How the pod came to its place.
-fn fate(asked: Asked<'_>, world: &World<'_>, own: usize, verdict: Option<&PodVerdict>) -> Fate {
+fn fate(asked: Asked<'_>, world: &World<'_>, own: usize, verdict: Option<&PodVerdict>) -> PlacedBy {
     match verdict {
-        None => Fate::Bound,
+        None => PlacedBy::Bound,
         Some(PodVerdict::Triggers { machine, others }) => {
             let pods = asked.decision.report.pods.values();
             let here = pods.filter(|other| decided::place(other) == Some(machine));
             let here = here.count().saturating_sub(1);
-            let planned = matches!(world.bins[own].site, Site::Planned(_));
+            let planned = matches!(world.nodes[own].site, NodeOrigin::Planned(_));
             let mates = if planned { here as u64 } else { 0 };
             let others = others.clone();
-            Fate::Planned { mates, others }
+            PlacedBy::Planned { mates, others }
         }
-        Some(_) => Fate::Fits,
+        Some(_) => PlacedBy::Fits,
     }
 }
 
@@ -134,7 +134,7 @@ impl<'a> Judge<'_, 'a> {
         need: Option<&Need>,
         rules: Option<&Rules>,
         held: impl Fn(&Choice<'a>, usize) -> Option<String>,
-    ) -> Vec<Spot> {
+    ) -> Vec<OtherPlace> {
         let company = |what: What| {
             let misfit = |rules| {
                 let at = |key| self.domain(what, key);
@@ -143,10 +143,10 @@ impl<'a> Judge<'_, 'a> {
             rules.and_then(misfit).map(|misfit| misfit.to_string())
         };
         let bins = self.world.by_name.values().copied();
-        let bins = bins.filter(|bin| *bin != self.own && !self.world.bins[*bin].closed);
-        let mut spots: Vec<Spot> = bins
+        let bins = bins.filter(|bin| *bin != self.own && !self.world.nodes[*bin].closed);
+        let mut spots: Vec<OtherPlace> = bins
             .map(|index| {
-                let (what, bin) = (What::Bin(index), &self.world.bins[index]);
+                let (what, bin) = (What::Bin(index), &self.world.nodes[index]);
                 let fixed = self.world.misfit(index, self.pod, need);
                 let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
                 let never = fixed.or_else(|| company(what));
@@ -154,7 +154,7 @@ impl<'a> Judge<'_, 'a> {
                 let misfit = never
                     .clone()
                     .or_else(|| Some(fit::here(crowded()?).to_string()));
-                Spot {
+                OtherPlace {
                     what,
                     never,
                     misfit,
@@ -167,12 +167,12 @@ impl<'a> Judge<'_, 'a> {
                 let what = What::Offer(at, index);
                 let misfit = choice.misfit(offer, self.pod);
                 let misfit = misfit.or_else(|| {
-                    let (stock, given) = (&self.world.stock, &self.world.given);
+                    let (stock, given) = (&self.world.free_volumes, &self.world.assumed);
                     choice.volume_misfit(offer, need?, stock, given)
                 });
                 let misfit = misfit.map(|misfit| misfit.to_string());
                 let misfit = misfit.or_else(|| company(what));
-                spots.push(Spot {
+                spots.push(OtherPlace {
                     what,
                     never: misfit.clone(),
                     misfit,
@@ -192,7 +192,7 @@ impl<'a> Judge<'_, 'a> {
 
     fn place(&self, what: What) -> Place<'_> {
         match what {
-            What::Bin(bin) => self.world.bins[bin].place(),
+            What::Bin(bin) => self.world.nodes[bin].place(),
             What::Offer(choice, offer) => {
                 let choice = &self.choices[choice];
                 choice.place(&choice.offers[offer])
@@ -392,14 +392,14 @@ impl<'a> Judge<'_, 'a> {
 
     /// What keeps the pod off the places that meet a preference.
     fn because(&self, meets: impl Fn(What) -> bool) -> String {
-        if matches!(self.fate, Fate::Bound) {
+        if matches!(self.fate, PlacedBy::Bound) {
             return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
-        let nodes: Vec<&Spot> = better()
+        let nodes: Vec<&OtherPlace> = better()
             .filter(|spot| matches!(spot.what, What::Bin(_)))
             .collect();
-        let machines: Vec<&Spot> = better()
+        let machines: Vec<&OtherPlace> = better()
             .filter(|spot| !matches!(spot.what, What::Bin(_)))
             .collect();
         let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
@@ -411,9 +411,9 @@ impl<'a> Judge<'_, 'a> {
     }
 
     /// What keeps the pod off nodes, on which a preference would be met.
-    fn of_nodes(&self, spots: &[&Spot]) -> Option<String> {
-        let name = |spot: &Spot| match spot.what {
-            What::Bin(bin) => self.world.bins[bin].name.clone(),
+    fn of_nodes(&self, spots: &[&OtherPlace]) -> Option<String> {
+        let name = |spot: &OtherPlace| match spot.what {
+            What::Bin(bin) => self.world.nodes[bin].name.clone(),
             What::Offer(..) => Arc::from(""),
         };
         let more = match spots.len() {
@@ -422,7 +422,7 @@ impl<'a> Judge<'_, 'a> {
             many => format!(" ({many} nodes would meet it)"),
         };
         if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
-            let planned = matches!(self.fate, Fate::Planned { .. });
+            let planned = matches!(self.fate, PlacedBy::Planned { .. });
             let why = if planned {
                 "has room once all pods are placed: machines are filled before preferences are weighed"
             } else {
@@ -436,7 +436,7 @@ impl<'a> Judge<'_, 'a> {
     }
 
     /// What keeps the pod off machines that could be made, on which a preference would be met.
-    fn of_machines(&self, spots: &[&Spot]) -> Option<String> {
+    fn of_machines(&self, spots: &[&OtherPlace]) -> Option<String> {
         let free = spots
             .iter()
             .find(|spot| spot.misfit.is_none() && spot.held.is_none());
@@ -455,7 +455,7 @@ impl<'a> Judge<'_, 'a> {
                 "no machine of {label} can be made on {host}: {why}"
             ));
         }
-        let Fate::Planned { mates, others } = &self.fate else {
+        let PlacedBy::Planned { mates, others } = &self.fate else {
             return Some("a preference alone makes no machine".to_owned());
         };
         if *mates > 0 {

@@ -1,7 +1,7 @@
 //! What a node costs, and what it costs to move its pods.
 
 use crate::constraints::shape::Keyed;
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 use crate::simulation::offer;
 use model::policy::Policy;
 
@@ -39,7 +39,7 @@ pub(crate) fn worth(price: i64, cost: i128) -> i128 {
 }
 
 /// The price of a machine, by its type and its region; of one whose type is gone nothing is known.
-pub(crate) fn price(policy: &Policy, known: &Known<'_>) -> i64 {
+pub(crate) fn price(policy: &Policy, known: &MachineView<'_>) -> i64 {
     let price = known.kind.map_or(0, offer::price_of_type);
     policy.price_in(&known.machine.region, price)
 }

@@ -5,7 +5,7 @@ use crate::decision::turn::Turn;
 use crate::scale_down::candidates::{Candidate, Mode};
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{self, Keep, Rehearsals};
-use crate::scale_down::units::{Bond, Unit};
+use crate::scale_down::units::{GroupKind, RemovalGroup};
 use crate::simulation::world::World;
 use model::disruption::Cause;
 use model::reasons::Kept;
@@ -19,7 +19,7 @@ pub(crate) fn plan<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     rehearsals: &mut Rehearsals,
-    unneeded: &mut Vec<Unit<'a>>,
+    unneeded: &mut Vec<RemovalGroup<'a>>,
     stuck: Vec<Candidate<'a>>,
 ) -> Vec<Candidate<'a>> {
     let mut left = Vec::new();
@@ -66,7 +66,7 @@ fn exchanged<'a>(
     turn: &mut Turn<'a>,
     world: &mut World<'a>,
     rehearsals: &mut Rehearsals,
-    unneeded: &mut Vec<Unit<'a>>,
+    unneeded: &mut Vec<RemovalGroup<'a>>,
     mut candidate: Candidate<'a>,
 ) -> Option<Candidate<'a>> {
     let mut spares: Vec<usize> = (0..unneeded.len())
@@ -77,7 +77,7 @@ fn exchanged<'a>(
         let bin = unneeded[index].nodes[0].bin;
         world.reopen(bin);
         rehearsals.raise(world, &[bin]);
-        match rehearsals.attempt(turn, world, Unit::alone(candidate)) {
+        match rehearsals.attempt(turn, world, RemovalGroup::alone(candidate)) {
             Ok(unit) => {
                 let spare = unneeded.remove(index);
                 let name = unit.nodes[0].name;
@@ -99,13 +99,13 @@ fn exchanged<'a>(
 
 /// Whether a unit is one empty node that goes for consolidation and is cheaper by what the candidate's
 /// pool wants.
-fn cheaper(turn: &Turn<'_>, unit: &Unit<'_>, candidate: &Candidate<'_>) -> bool {
+fn cheaper(turn: &Turn<'_>, unit: &RemovalGroup<'_>, candidate: &Candidate<'_>) -> bool {
     let [spare] = &unit.nodes[..] else {
         return false;
     };
     let how = turn.view.behind(candidate.name).and_then(super::of);
     let wanted = how.map_or(i64::MAX, |how| how.min_saving.wanted(candidate.price));
-    unit.bond == Bond::None
+    unit.bond == GroupKind::None
         && spare.empty()
         && matches!(spare.mode, Mode::Consolidate)
         && candidate.price.saturating_sub(spare.price) >= wanted

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{cost, replaces, trial};
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use model::action::Reason;
 use model::memory::Replacement;
 use model::time::Span;
@@ -56,10 +56,10 @@ pub(crate) fn tidy(turn: &mut Turn<'_>) {
         };
         let stays = |name: &Arc<str>| {
             let behind = turn.view.behind(name);
-            behind.is_some_and(|known| known.standing == Standing::Up)
+            behind.is_some_and(|known| known.phase == MachinePhase::Up)
         };
         replacement.gone.retain(|name| !stays(name));
-        let alive = matches!(known.standing, Standing::Coming | Standing::Up);
+        let alive = matches!(known.phase, MachinePhase::Coming | MachinePhase::Up);
         let pays = !works(turn, machine) || rest(turn, machine, replacement, None).is_some();
         let lives = alive && age <= limit && pays;
         if !lives {
@@ -111,7 +111,7 @@ pub(crate) fn rest(
     let left = replacement.nodes.keys().filter(|name| !gone.contains(name));
     let left: Vec<&Arc<str>> = left.collect();
     let olds = left.iter().filter_map(|name| turn.view.behind(name));
-    let olds: Vec<&Known<'_>> = olds.collect();
+    let olds: Vec<&MachineView<'_>> = olds.collect();
     let price = olds
         .iter()
         .map(|known| cost::price(turn.view.policy, known));
@@ -151,5 +151,5 @@ pub(crate) fn works(turn: &Turn<'_>, machine: &str) -> bool {
     turn.view
         .machines
         .get(machine)
-        .is_some_and(|known| known.standing == Standing::Up && known.ready())
+        .is_some_and(|known| known.phase == MachinePhase::Up && known.ready())
 }

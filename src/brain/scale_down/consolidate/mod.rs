@@ -18,18 +18,18 @@ pub(crate) mod trial;
 use model::disruption::{Consolidation, ConsolidationPolicy};
 use model::time::Span;
 
-use crate::observed::view::Known;
+use crate::observed::view::MachineView;
 
 /// What was found must be found again after this long before anything is done (Karpenter's
 /// `consolidationTTL`).
 pub(crate) const SECOND_LOOK: Span = Span::seconds(15);
 
 /// How the pool of a machine is consolidated, if it is.
-pub(crate) fn of<'a>(known: &Known<'a>) -> Option<&'a Consolidation> {
+pub(crate) fn of<'a>(known: &MachineView<'a>) -> Option<&'a Consolidation> {
     known.pool.and_then(|pool| pool.consolidation.as_ref())
 }
 
 /// Whether its nodes may be replaced.
-pub(crate) fn replaces(known: &Known<'_>) -> bool {
+pub(crate) fn replaces(known: &MachineView<'_>) -> bool {
     of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenUnderused)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::constraints::shape::Keyed;
 use crate::decision::turn::Turn;
-use crate::observed::view::{Known, Standing};
+use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::drain_rules;
 use model::memory::Settled;
 use model::time::Time;
@@ -21,7 +21,7 @@ pub(crate) fn note(turn: &mut Turn<'_>) {
         let Some((name, _)) = known.node.filter(|_| super::of(known).is_some()) else {
             continue;
         };
-        if !matches!(known.standing, Standing::Up | Standing::Leaving) {
+        if !matches!(known.phase, MachinePhase::Up | MachinePhase::Leaving) {
             continue;
         }
         let pods = sum(turn.view.pods(name), now);
@@ -41,7 +41,7 @@ pub(crate) fn note(turn: &mut Turn<'_>) {
 }
 
 /// Since when a node is as it is, if that is known; and when its pool lets it be consolidated.
-pub(crate) fn since(turn: &Turn<'_>, known: &Known<'_>) -> Option<(Time, Time)> {
+pub(crate) fn since(turn: &Turn<'_>, known: &MachineView<'_>) -> Option<(Time, Time)> {
     let (name, _) = known.node?;
     let since = turn.memory.settled.get(name)?.since;
     Some((since, since + super::of(known)?.after))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::trial::{self, Bench, Swap};
 use super::{SECOND_LOOK, quiet};
 use crate::decision::turn::Turn;
-use crate::observed::view::Standing;
+use crate::observed::view::MachinePhase;
 use crate::scale_down::candidates::{Candidate, Mode};
 use crate::scale_down::removals::{self, Removals};
 use crate::scale_down::shrink;
@@ -117,14 +117,14 @@ fn movable<'a>(
     let region = &known.machine.region;
     let wanted = matches!(candidate.mode, Mode::Consolidate)
         && super::replaces(known)
-        && known.standing == Standing::Up
+        && known.phase == MachinePhase::Up
         && known.pool.is_some_and(|pool| !pool.atomic)
         // Its last removal failed: what stood in the way then may do so again.
         && known.machine.failure.is_none()
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
         && candidate.loads.iter().all(|load| load.guests == 0)
-        && !world.bins[candidate.bin].receives
+        && !world.nodes[candidate.bin].receives
         && turn.holds.may_shrink(region).is_ok();
     if !wanted {
         return false;

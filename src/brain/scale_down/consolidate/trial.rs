@@ -7,13 +7,13 @@ use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::Turn;
-use crate::observed::view::Known;
-use crate::scale_down::candidates::{Candidate, Load};
-use crate::scale_down::rehearsal::{self, Homeless, Undo};
+use crate::observed::view::MachineView;
+use crate::scale_down::candidates::{Candidate, PodsToMove};
+use crate::scale_down::rehearsal::{self, Homeless, RehearsalUndo};
 use crate::scale_up::limits::Ledger;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::pack::{self, Lane};
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use model::cluster::PodKey;
 use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
@@ -57,7 +57,7 @@ pub(super) fn swap<'a>(
     bench: &mut Bench<'_, 'a>,
     nodes: &[&Candidate<'a>],
 ) -> Option<Swap> {
-    let mut undo = Undo::default();
+    let mut undo = RehearsalUndo::default();
     for node in nodes {
         rehearsal::close(world, node.bin, &mut undo);
     }
@@ -103,7 +103,7 @@ fn sturdy<'a>(
     open: &[usize],
 ) -> bool {
     let bin = bench.place(world, (swap.choice, swap.offer));
-    let mut undo = Undo::default();
+    let mut undo = RehearsalUndo::default();
     for node in nodes {
         rehearsal::close(world, node.bin, &mut undo);
     }
@@ -127,10 +127,10 @@ fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<
     if bench.spare.is_empty() {
         return false;
     }
-    let mut undo = Undo::default();
+    let mut undo = RehearsalUndo::default();
     let mut opened = Vec::new();
     for bin in bench.spare {
-        if world.bins[*bin].closed {
+        if world.nodes[*bin].closed {
             world.reopen(*bin);
             opened.push(*bin);
         }
@@ -158,7 +158,7 @@ fn cheapest<'a>(
     homeless: &[Homeless<'_, 'a>],
     domains: &BTreeSet<Domain>,
 ) -> Option<Swap> {
-    let olds: Vec<&Known<'a>> = nodes
+    let olds: Vec<&MachineView<'a>> = nodes
         .iter()
         .filter_map(|node| turn.view.behind(node.name))
         .collect();
@@ -197,7 +197,7 @@ fn cheapest<'a>(
 }
 
 /// What must be saved at least on these nodes.
-pub(super) fn wanted(policy: &Policy, olds: &[&Known<'_>]) -> i64 {
+pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
     olds.iter()
         .filter_map(|known| {
             let how = super::of(known)?;
@@ -221,7 +221,7 @@ fn eligible(
     turn: &Turn<'_>,
     ledger: &Ledger,
     choice: &Choice<'_>,
-    olds: &[&Known<'_>],
+    olds: &[&MachineView<'_>],
     most: i64,
 ) -> Result<(), Refused> {
     if choice.price > most {
@@ -231,7 +231,7 @@ fn eligible(
         });
     }
     // In another region the same type may cost less.
-    let same = |known: &&&Known<'_>| {
+    let same = |known: &&&MachineView<'_>| {
         *known.machine.mark.instance_type == **choice.type_name
             && known.machine.region == choice.policy.region
     };
@@ -239,7 +239,7 @@ fn eligible(
         let node = old.name.clone();
         return Err(Refused::SameType { node });
     }
-    let heavier = |known: &&&Known<'_>| {
+    let heavier = |known: &&&MachineView<'_>| {
         known
             .pool
             .is_some_and(|pool| pool.weight > choice.policy.weight)
@@ -307,7 +307,7 @@ fn holds<'a>(
     let mut undo = Vec::new();
     let mut left = None;
     for Homeless { load, pods } in homeless {
-        let Load { shape, need, .. } = load;
+        let PodsToMove { shape, need, .. } = load;
         let need = need.as_deref();
         let placed = pack::place_with_undo(world, *shape, need, pods.len(), &[bin], &mut undo);
         let placed: usize = placed.iter().map(|(_, count)| count).sum();
@@ -337,7 +337,7 @@ impl<'a> Bench<'_, 'a> {
         // A name that no node has, and another for each place: a domain of its own.
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
-        let bin = offer::place(world, choice, offer, named, Site::Planned(0));
+        let bin = offer::place(world, choice, offer, named, NodeOrigin::Planned(0));
         world.close(bin);
         self.places.insert(at, bin);
         bin
@@ -348,7 +348,7 @@ impl<'a> Bench<'_, 'a> {
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
 pub(crate) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
     let mut lone = Vec::new();
-    let labels = &world.bins[node.bin].labels;
+    let labels = &world.nodes[node.bin].labels;
     for load in &node.loads {
         let spreads = &world.shapes[load.shape].shape.spread;
         for spread in spreads.iter().filter(|spread| spread.hard) {
@@ -356,7 +356,7 @@ pub(crate) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domai
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {
                 continue;
             };
-            let others = world.bins.iter().enumerate().any(|(index, bin)| {
+            let others = world.nodes.iter().enumerate().any(|(index, bin)| {
                 index != node.bin && bin.ready && !bin.closed && bin.labels.get(key) == Some(value)
             });
             if !others {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pending::GroupRun;
-use super::refusals::{No, Refusals, Words};
-use super::room::Room;
+use super::refusals::{No, SharedRefusals, Words};
+use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
@@ -44,7 +44,7 @@ pub(super) struct Chosen {
 
 /// A choice that may be opened, on its best host.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+struct OpenableChoice {
     choice: usize,
     offer: usize,
     /// Price, perhaps with preferences that are not met.
@@ -53,7 +53,7 @@ struct Candidate {
 
 /// What is known while looking for what to open for one group.
 #[derive(Debug)]
-pub(super) struct Search<'r, 'v, 'a> {
+pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
     pub(super) lead: usize,
     pub(super) rules: Option<&'r Rules>,
@@ -76,9 +76,9 @@ pub(super) fn choose(
     view: PlanView<'_, '_>,
     lead: usize,
     rules: Option<&Rules>,
-    refusals: &mut Refusals,
+    refusals: &mut SharedRefusals,
 ) -> Chosen {
-    let mut search = Search {
+    let mut search = ChoiceSearch {
         view,
         lead,
         rules,
@@ -114,7 +114,7 @@ fn others(view: PlanView<'_, '_>, lead: usize, rules: Option<&Rules>) -> Option<
     (!alone).then_some(view.group(lead).run)
 }
 
-impl Search<'_, '_, '_> {
+impl ChoiceSearch<'_, '_, '_> {
     /// Why those that were not refused lost.
     fn say_of_losers(&mut self, tier: usize, pick: &Pick) {
         let view = self.view;
@@ -230,7 +230,7 @@ impl Search<'_, '_, '_> {
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it
     /// is noted.
-    fn candidate(&mut self, index: usize, preferences: bool) -> Option<Candidate> {
+    fn candidate(&mut self, index: usize, preferences: bool) -> Option<OpenableChoice> {
         let view = self.view;
         let (choice, choices) = (view.choice(index), view.catalog.choices);
         if !view.row(self.lead).any[index] || self.refused[index] {
@@ -252,7 +252,7 @@ impl Search<'_, '_, '_> {
             .map_err(No::Held)
             .and_then(|()| view.host(index, Some((self.lead, self.rules))));
         match host {
-            Ok((offer, unmet)) => Some(Candidate {
+            Ok((offer, unmet)) => Some(OpenableChoice {
                 choice: index,
                 offer,
                 cost: self.cost(index, if preferences { unmet } else { 0 }),
@@ -283,9 +283,9 @@ impl Search<'_, '_, '_> {
     }
 
     /// What one new node of a candidate would take.
-    fn trial(&self, candidate: &Candidate) -> Pick {
+    fn trial(&self, candidate: &OpenableChoice) -> Pick {
         let (choice, offer) = (candidate.choice, candidate.offer);
-        let room = Room::of_offer(self.view, choice, offer);
+        let room = TrialNode::of_offer(self.view, choice, offer);
         let may = self
             .rules
             .map_or(usize::MAX, |rules| self.view.may(rules, choice, offer));

@@ -6,9 +6,9 @@ use super::catalog::Catalog;
 use super::choose::{self, Pick};
 use super::pending::{self, Pending};
 use super::planner::Planner;
-use super::refusals::Refusals;
+use super::refusals::SharedRefusals;
 use super::retype::Retype;
-use super::room::Room;
+use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, Seats};
@@ -61,7 +61,7 @@ impl FirstPlan<'_, '_, '_> {
         let mut waiting: Vec<usize> = (0..self.pending.groups.len()).collect();
         loop {
             let before = self.pending.left();
-            let mut refusals = Refusals::default();
+            let mut refusals = SharedRefusals::default();
             for lead in &waiting {
                 self.serve(*lead, &mut refusals);
             }
@@ -85,7 +85,7 @@ impl FirstPlan<'_, '_, '_> {
 
     /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
     /// opened places there are to pods that depend on others: those come before.
-    fn serve(&mut self, lead: usize, refusals: &mut Refusals) {
+    fn serve(&mut self, lead: usize, refusals: &mut SharedRefusals) {
         let group = &self.pending.groups[lead];
         let rules = self.planner.world.rules(group.shape);
         let rules = rules.as_deref();
@@ -174,7 +174,7 @@ impl FirstPlan<'_, '_, '_> {
             });
         }
         for seats in found {
-            let bin = &mut world.bins[seats.bin];
+            let bin = &mut world.nodes[seats.bin];
             bin.guests.push((shape, need.clone(), seats.count));
             let pods = self.pending.take_next(turn, lead, seats.count);
             let verdict = seats.verdict(world);
@@ -247,8 +247,10 @@ impl FirstPlan<'_, '_, '_> {
     fn filling(&self, lead: usize, pick: &Pick) -> Vec<(usize, usize)> {
         let view = self.view();
         let room = match pick.instead {
-            None => Room::of_offer(view, pick.choice, pick.offer),
-            Some(machine) => Room::of_machine(&Retype::new(view, machine, pick.choice, pick.offer)),
+            None => TrialNode::of_offer(view, pick.choice, pick.offer),
+            Some(machine) => {
+                TrialNode::of_machine(&Retype::new(view, machine, pick.choice, pick.offer))
+            }
         };
         room.fill(lead, pick.lead)
     }

@@ -1,8 +1,8 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{Pick, Search, WHOLE, cheaper};
+use super::choose::{ChoiceSearch, Pick, WHOLE, cheaper};
 use super::retype::Retype;
-use super::room::Room;
+use super::trial_node::TrialNode;
 use crate::constraints::fit;
 use crate::simulation::offer;
 
@@ -14,7 +14,7 @@ const REFUSALS: usize = 256;
 /// Dearer types of its pool that are asked, the cheapest first, for one that a planned machine could become.
 const STEPS: usize = 16;
 
-impl Search<'_, '_, '_> {
+impl ChoiceSearch<'_, '_, '_> {
     /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
     /// one machine less.
     pub(super) fn larger(&self, best: &Pick) -> Option<Pick> {
@@ -69,7 +69,7 @@ impl Search<'_, '_, '_> {
             instead: Some(machine),
         };
         let may = usize::try_from(may).unwrap_or(usize::MAX);
-        Room::of_machine(&then).weigh(&mut pick, (lead, may), self.others);
+        TrialNode::of_machine(&then).weigh(&mut pick, (lead, may), self.others);
         (pick.lead > 0).then_some(pick)
     }
 
@@ -83,7 +83,7 @@ impl Search<'_, '_, '_> {
         let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
         for (machine, planned) in view.planned.machines.iter().enumerate() {
-            let free = &view.world.bins[planned.bin].free;
+            let free = &view.world.nodes[planned.bin].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
@@ -112,7 +112,7 @@ impl Search<'_, '_, '_> {
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
-        let ports = &view.world.bins[planned.bin].ports;
+        let ports = &view.world.nodes[planned.bin].ports;
         let sizes = view.catalog.market.sizes(now.pool_slot);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();

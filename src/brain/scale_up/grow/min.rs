@@ -13,13 +13,13 @@ use super::refusals::No;
 use super::view::PlanView;
 use crate::decision::turn::Turn;
 use crate::decision::unread;
-use crate::observed::view::Standing;
+use crate::observed::view::MachinePhase;
 use crate::scale_up::hosts::HostRank;
 use crate::simulation::places;
 use crate::simulation::planned::CreateReason;
 
 /// How good a choice is: its weight and its price, and then its host.
-type Found = ((Reverse<i32>, i64), HostRank);
+type ChoiceRank = ((Reverse<i32>, i64), HostRank);
 
 /// Phase: opens machines for pools that have less than their `min`.
 pub(super) fn keep<'a>(
@@ -54,7 +54,7 @@ fn count_nodes(turn: &Turn<'_>, pool: &Arc<str>) -> u32 {
     let of_pool = machines.filter(|known| known.pool_name() == &**pool);
     let have = of_pool.filter(|known| {
         // One whose drain was interrupted is let go on only where the pool keeps its `min`.
-        let stays = matches!(known.standing, Standing::Up | Standing::Coming);
+        let stays = matches!(known.phase, MachinePhase::Up | MachinePhase::Coming);
         // In the place of a node that is given up another one is made.
         (stays || known.resumable()) && !places::is_given_up(turn, known)
     });
@@ -73,7 +73,7 @@ fn find_cheapest(view: PlanView<'_, '_>, pool: &Arc<str>) -> Result<(usize, usiz
     let rank = |index: usize| (Reverse(choices[index].policy.weight), choices[index].price);
     order.sort_by_key(|index| (rank(*index), *index));
     let mut refusal = None;
-    let mut best: Option<(Found, usize, usize)> = None;
+    let mut best: Option<(ChoiceRank, usize, usize)> = None;
     for index in order {
         if best.is_some_and(|((best, _), ..)| best != rank(index)) {
             break;

@@ -22,8 +22,8 @@ mod refusals;
 mod regions;
 mod repack;
 mod retype;
-mod room;
 mod rows;
+mod trial_node;
 mod view;
 
 use crate::decision::turn::Turn;

@@ -13,7 +13,7 @@ use crate::decision::turn::Turn;
 use crate::scale_up::limits::Ledger;
 use crate::simulation::pack::Lane;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
-use crate::simulation::world::{Site, World};
+use crate::simulation::world::{NodeOrigin, World};
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
@@ -101,8 +101,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         let to = &wanted.offers[offer];
         self.ledger.rebook((wanted, to), (before, from));
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
-        self.world.bins[bin].slots = slots;
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
+        self.world.nodes[bin].slots = slots;
         self.world.become_other(bin, labels, free);
         self.planned.lane.raise(machine, self.world);
         bin
@@ -122,7 +122,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let free = then.free();
         self.ledger.relocate(choice, from, to);
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.bins[bin].name.clone());
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
         self.planned.machines[machine].offer = offer;
         self.world.relocate(bin, labels, free);
     }
@@ -134,7 +134,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let offer = &choice.offers[planned.offer];
         self.ledger.unbook(choice, offer, planned.vmid);
         let bin = planned.bin;
-        self.world.given.revoke(&self.world.bins[bin].gift);
+        self.world.assumed.revoke(&self.world.nodes[bin].bindings);
         self.world.close(bin);
     }
 
@@ -146,7 +146,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         self.ledger.book(choice, offer, planned.vmid);
         let bin = planned.bin;
         self.world.reopen(bin);
-        self.world.given.give(&self.world.bins[bin].gift);
+        self.world.assumed.give(&self.world.nodes[bin].bindings);
     }
 
     /// Takes these machines, which are cancelled, off the plan.
@@ -189,7 +189,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         for machine in (first..self.planned.machines.len()).rev() {
             let planned = &self.planned.machines[machine];
             let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
-            let residents = &self.world.bins[planned.bin].residents;
+            let residents = &self.world.nodes[planned.bin].residents;
             let pods: u64 = residents.iter().map(|pods| pods.count).sum();
             if pods <= daemons.len() as u64 {
                 self.cancel(catalog, machine);
@@ -204,7 +204,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let bins = self.planned.machines.iter().map(|planned| planned.bin);
         let bins: Vec<usize> = bins.collect();
         for (machine, bin) in bins.iter().enumerate() {
-            self.world.bins[*bin].site = Site::Planned(machine);
+            self.world.nodes[*bin].site = NodeOrigin::Planned(machine);
         }
         self.planned.lane = Lane::over(&bins, self.world);
     }
@@ -227,14 +227,14 @@ impl<'p, 'a> Planner<'p, 'a> {
         let pods = pending.take_next(self.turn, group, count);
         let range: Range<usize> = first..first + count;
         let verdict = PodVerdict::Triggers {
-            machine: self.world.bins[bin].name.clone(),
+            machine: self.world.nodes[bin].name.clone(),
             others: pending.groups[group].why.clone(),
         };
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
         self.planned
-            .assign(&self.world.bins[bin].site, group, range);
+            .assign(&self.world.nodes[bin].site, group, range);
     }
 
     /// Writes the actions of the planned machines.

@@ -151,7 +151,7 @@ impl PreferenceSearch<'_, '_, '_> {
         });
         others.saturating_add(node_preferences::unmet(
             shape,
-            self.planner.world.bins[bin].place(),
+            self.planner.world.nodes[bin].place(),
         ))
     }
 
@@ -253,7 +253,7 @@ impl PreferenceSearch<'_, '_, '_> {
         };
         let queue = &self.pending.groups[group];
         let verdict = PodVerdict::Triggers {
-            machine: self.planner.world.bins[self.planner.planned.machines[to].bin]
+            machine: self.planner.world.nodes[self.planner.planned.machines[to].bin]
                 .name
                 .clone(),
             others: queue.why.clone(),
@@ -332,7 +332,7 @@ fn better_host(
         of.fold(0, i64::saturating_add)
     };
     let here = domains_at(view, machine, planned.offer);
-    let residents = &view.world.bins[planned.bin].residents;
+    let residents = &view.world.nodes[planned.bin].residents;
     let free_to_go = |offer: &usize| {
         let there = domains_at(view, machine, *offer);
         let pinned = |shape: ShapeId| company.pinned(shape, here, there);

@@ -396,8 +396,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 return;
             }
             let at = view.world.company.at(bin);
-            let mut free = amounts(&view.world.bins[bin].free, &self.names, false);
-            let slots = view.world.bins[bin].slots.as_ref();
+            let mut free = amounts(&view.world.nodes[bin].free, &self.names, false);
+            let slots = view.world.nodes[bin].slots.as_ref();
             free.extend(self.names.drivers.iter().map(|driver| {
                 let left = slots.and_then(|slots| slots.left(driver));
                 left.unwrap_or(i64::MAX)
@@ -432,7 +432,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }
         for position in 0..view.existing.len() {
             let bin = view.existing.at(position);
-            if view.world.bins[bin].closed {
+            if view.world.nodes[bin].closed {
                 continue;
             }
             let may = loose.iter();

@@ -29,7 +29,7 @@ pub(super) struct Words {
 
 /// Reasons put together before, by the index of a group's row and what was said since.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct SharedRefusals {
     known: BTreeMap<Said, Reasons>,
 }
 
@@ -83,7 +83,7 @@ impl Words {
     }
 }
 
-impl Refusals {
+impl SharedRefusals {
     /// What was said, with what the row `row` says of choices that cannot hold the pod at all.
     pub(super) fn reasons(
         &mut self,

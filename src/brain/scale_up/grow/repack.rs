@@ -18,7 +18,7 @@ use crate::constraints::shape::Resident;
 use crate::decision::turn::Turn;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
-use crate::simulation::world::{Saved, Site};
+use crate::simulation::world::{NodeOrigin, Saved};
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
@@ -256,7 +256,7 @@ fn leave<'a>(
         }
         let shape = pending.groups[visit.group].shape;
         for (bin, _) in &visit.seats {
-            let guests = &mut planner.world.bins[*bin].guests;
+            let guests = &mut planner.world.nodes[*bin].guests;
             if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
                 guests.remove(last);
             }
@@ -277,7 +277,7 @@ fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &Pending<'a>, visits: 
             world.put(*bin, group.shape, *count as u64, false);
             world.supply(*bin, group.need.as_deref(), *count as u64);
             let guest = (group.shape, group.need.clone(), *count);
-            world.bins[*bin].guests.push(guest);
+            world.nodes[*bin].guests.push(guest);
         }
     }
 }
@@ -462,15 +462,15 @@ impl Trial<'_, '_, '_> {
                 planned,
                 ..
             } = &mut *self.planner;
-            let site = world.bins[seat.bin].site.clone();
+            let site = world.nodes[seat.bin].site.clone();
             let verdict = match site {
-                Site::Planned(_) => PodVerdict::Triggers {
-                    machine: world.bins[seat.bin].name.clone(),
+                NodeOrigin::Planned(_) => PodVerdict::Triggers {
+                    machine: world.nodes[seat.bin].name.clone(),
                     others: group.why.clone(),
                 },
                 _ => {
                     let guest = (group.shape, group.need.clone(), seat.count);
-                    world.bins[seat.bin].guests.push(guest);
+                    world.nodes[seat.bin].guests.push(guest);
                     Seats::free(seat.bin, seat.count).verdict(world)
                 }
             };
@@ -498,9 +498,9 @@ impl Trial<'_, '_, '_> {
         for (index, of) in self.withdrawal.loose.iter().enumerate() {
             let planner = &*self.planner;
             let mine = seats.iter().filter(|seat| seat.loose == index);
-            let sites = mine.map(|seat| &planner.world.bins[seat.bin].site);
+            let sites = mine.map(|seat| &planner.world.nodes[seat.bin].site);
             let machines = sites.filter_map(|site| match site {
-                Site::Planned(machine) => Some(planner.planned.machines[*machine].choice),
+                NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,
             });
             let taken: BTreeSet<usize> = machines.collect();

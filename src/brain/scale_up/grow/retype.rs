@@ -10,7 +10,7 @@ use super::view::PlanView;
 use crate::constraints::fit::attach::Slots;
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
-use crate::simulation::world::Bin;
+use crate::simulation::world::SimNode;
 use model::resources::Resources;
 
 /// A planned machine as it would be, were it one of another offer.
@@ -70,8 +70,8 @@ impl<'v, 'a> Retype<'v, 'a> {
         &self.view.planned.machines[self.machine]
     }
 
-    pub(super) fn bin(&self) -> &'v Bin {
-        &self.view.world.bins[self.planned().bin]
+    pub(super) fn bin(&self) -> &'v SimNode {
+        &self.view.world.nodes[self.planned().bin]
     }
 
     /// The choice and offer that the machine is of now.
@@ -143,7 +143,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         let needs = self.planned().groups();
         let needs = needs.filter_map(|group| self.view.group(group).need.as_deref());
         let mut alike = needs.flat_map(|need| &need.waiting);
-        bin.gift.in_reach(&self.view.world.stock, then)
+        bin.bindings.in_reach(&self.view.world.free_volumes, then)
             && alike.all(|claim| claim.provides(then) || !claim.provides(now))
     }
 

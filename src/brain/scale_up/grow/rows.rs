@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::constraints::fit::volumes::Need;
+use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::Shape;
-use crate::constraints::stock::Given;
 use crate::simulation::classes::ChoosyId;
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -133,14 +133,14 @@ fn examine(
     let shape = pod.shape;
     let (mut fits, mut any) = (Vec::new(), Vec::new());
     let (mut why, mut known) = (Why::new(), true);
-    let untouched = Given::default();
+    let untouched = AssumedBindings::default();
     for choice in choices {
         let mut misfit = None;
         let before = fits.len();
         for offer in &choice.offers {
             let found = choice.misfit(offer, shape).or_else(|| {
                 let need = group.need.as_deref()?;
-                choice.volume_misfit(offer, need, &world.stock, &untouched)
+                choice.volume_misfit(offer, need, &world.free_volumes, &untouched)
             });
             let found = found.or_else(|| beside(world, offer, pod, foes));
             fits.push(found.is_none());

@@ -85,7 +85,9 @@ impl<'v, 'a> PlanView<'v, 'a> {
     fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<VolumeMisfit> {
         let need = self.group(group).need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
-        self.world.given.misfit(&self.world.stock, need, offer.at())
+        self.world
+            .assumed
+            .misfit(&self.world.free_volumes, need, offer.at())
     }
 
     /// How many pods of a group a place takes, other pods' preferences aside.

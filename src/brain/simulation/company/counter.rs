@@ -8,7 +8,7 @@ use super::Surroundings;
 use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::constraints::fit::{selector, taints};
 use crate::constraints::shape::Shape;
-use crate::simulation::world::Bin;
+use crate::simulation::world::SimNode;
 use model::scheduling::Labels;
 
 /// Which pods are counted.
@@ -29,7 +29,7 @@ pub(super) enum Who<'a> {
 
 /// Which nodes a spread constraint looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Scope<'a> {
+pub(super) struct SpreadScope<'a> {
     /// They carry all these keys.
     pub(super) keys: Vec<KeyId>,
     /// `nodeAffinityPolicy: Honor`: the pod's selector and affinity match.
@@ -43,7 +43,7 @@ pub(super) struct Scope<'a> {
 pub(super) struct Subject<'a> {
     pub(super) who: Who<'a>,
     pub(super) key: KeyId,
-    pub(super) scope: Scope<'a>,
+    pub(super) scope: SpreadScope<'a>,
 }
 
 /// Pods of one subject, by domain.
@@ -96,8 +96,8 @@ impl Who<'_> {
     }
 }
 
-impl Scope<'_> {
-    fn takes(&self, around: &Surroundings<'_, '_>, bin: &Bin, place: usize) -> bool {
+impl SpreadScope<'_> {
+    fn takes(&self, around: &Surroundings<'_, '_>, bin: &SimNode, place: usize) -> bool {
         let keys = &self.keys;
         let chosen = || {
             self.chosen.is_none_or(|(wanted, terms)| {
@@ -133,7 +133,7 @@ impl<'a> Counter<'a> {
     }
 
     /// Gets to know the next place; its pods are counted apart.
-    pub(super) fn add_place(&mut self, around: &Surroundings<'_, '_>, bin: &Bin) {
+    pub(super) fn add_place(&mut self, around: &Surroundings<'_, '_>, bin: &SimNode) {
         if !self.spreads() {
             return;
         }
@@ -146,7 +146,7 @@ impl<'a> Counter<'a> {
     }
 
     /// Sees whether a place takes part; one that did must be closed.
-    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, bin: &Bin, place: usize) {
+    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, bin: &SimNode, place: usize) {
         let domain = around.topology.of(self.subject.key, place);
         let member = domain < FRESH && self.subject.scope.takes(around, bin, place);
         self.member[place] = member;

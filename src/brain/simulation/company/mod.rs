@@ -19,12 +19,12 @@ use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, S
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::{Shape, ShapeId};
-use crate::simulation::world::Bin;
-use counter::{Counter, Scope, Subject, Who};
+use crate::simulation::world::SimNode;
+use counter::{Counter, SpreadScope, Subject, Who};
 pub(crate) use numbers::{Asks, Even, Numbers, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
-use rules::{CounterId, Spread};
+use rules::{CounterId, SpreadRule};
 use topology::{DomainId, KeyId, NOWHERE, Topology};
 
 /// What counting looks at besides the counters.
@@ -36,7 +36,7 @@ pub(crate) struct Surroundings<'w, 'a> {
 
 /// Pods of one shape that came to a place, or left it.
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct CounterChange {
     place: u32,
     /// Negative when they left.
     count: i64,
@@ -56,7 +56,7 @@ pub(crate) struct Company<'a> {
     /// The counters that pods of a shape are counted in.
     feeds: Vec<Vec<CounterId>>,
     /// Where pods of a shape came and went, for counters made later.
-    changes: Vec<Vec<Change>>,
+    changes: Vec<Vec<CounterChange>>,
     rules: Vec<Option<Arc<Rules>>>,
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
     /// For pods of a controller that name no spread constraint themselves.
@@ -115,7 +115,7 @@ impl<'a> Company<'a> {
 
     /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
     /// beginning.
-    pub(crate) fn add_shape(&mut self, shapes: &[Shape<'a>], bins: &[Bin]) {
+    pub(crate) fn add_shape(&mut self, shapes: &[Shape<'a>], bins: &[SimNode]) {
         let Some(pod) = shapes.last().copied() else {
             return;
         };
@@ -135,7 +135,13 @@ impl<'a> Company<'a> {
         for term in &pod.shape.pod_anti_affinity {
             let who = Who::Holding(pod.namespace, term);
             let before = self.counters.len();
-            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            let counter = self.counter(
+                shapes,
+                bins,
+                who,
+                &term.topology_key,
+                SpreadScope::default(),
+            );
             self.counters[counter].hard = true;
             if self.counters.len() > before {
                 self.averse.push((pod.namespace, term, counter));
@@ -160,7 +166,7 @@ impl<'a> Company<'a> {
     }
 
     /// Gets to know the next place.
-    pub(crate) fn add_place(&mut self, bin: &Bin) {
+    pub(crate) fn add_place(&mut self, bin: &SimNode) {
         self.topology.add_place(&bin.labels);
         let around = Surroundings {
             namespaces: self.namespaces,
@@ -187,7 +193,7 @@ impl<'a> Company<'a> {
             Some(last) if last.place == here && last.deleting == deleting => {
                 last.count = last.count.saturating_add(count);
             }
-            _ => changes.push(Change {
+            _ => changes.push(CounterChange {
                 place: here,
                 count,
                 deleting,
@@ -245,7 +251,7 @@ impl<'a> Company<'a> {
     pub(crate) fn rules(
         &mut self,
         shapes: &[Shape<'a>],
-        bins: &[Bin],
+        bins: &[SimNode],
         id: ShapeId,
     ) -> Option<Arc<Rules>> {
         if self.rules[id]
@@ -322,14 +328,20 @@ impl<'a> Company<'a> {
         self.rules[id].as_deref()
     }
 
-    fn compile(&mut self, shapes: &[Shape<'a>], bins: &[Bin], id: ShapeId) -> Rules {
+    fn compile(&mut self, shapes: &[Shape<'a>], bins: &[SimNode], id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);
         let mut rules = Rules::default();
         for term in &shape.pod_anti_affinity {
             let who = Who::Taken(namespace, term);
             let itself = who.counts(&self.around(), pod);
-            let counter = self.counter(shapes, bins, who, &term.topology_key, Scope::default());
+            let counter = self.counter(
+                shapes,
+                bins,
+                who,
+                &term.topology_key,
+                SpreadScope::default(),
+            );
             rules.unwanted.push((counter, itself));
         }
         if !shape.pod_affinity.is_empty() {
@@ -337,7 +349,7 @@ impl<'a> Company<'a> {
             rules.wants_itself = all.counts(&self.around(), pod);
             for term in &shape.pod_affinity {
                 let key = &term.topology_key;
-                let counter = self.counter(shapes, bins, all.clone(), key, Scope::default());
+                let counter = self.counter(shapes, bins, all.clone(), key, SpreadScope::default());
                 rules.wanted.push(counter);
             }
         }
@@ -372,11 +384,11 @@ impl<'a> Company<'a> {
     fn spread(
         &mut self,
         shapes: &[Shape<'a>],
-        bins: &[Bin],
+        bins: &[SimNode],
         pod: Shape<'a>,
         constraint: &SpreadConstraint,
         keys: &[KeyId],
-    ) -> Spread {
+    ) -> SpreadRule {
         let shape = pod.shape;
         let who = match &shape.owner {
             // A default constraint has no selector: kube-scheduler takes that of the pod's controller.
@@ -391,13 +403,13 @@ impl<'a> Company<'a> {
         };
         let counts_itself = who.counts(&self.around(), pod);
         let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
-        let scope = Scope {
+        let scope = SpreadScope {
             keys: keys.to_vec(),
             chosen: (choosy && constraint.honor_affinity)
                 .then_some((&shape.node_selector, shape.node_affinity.as_deref())),
             tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
         };
-        Spread {
+        SpreadRule {
             counter: self.counter(shapes, bins, who, &constraint.topology_key, scope),
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint
@@ -415,7 +427,7 @@ impl<'a> Company<'a> {
         }
     }
 
-    fn key(&mut self, bins: &[Bin], name: &Arc<str>) -> KeyId {
+    fn key(&mut self, bins: &[SimNode], name: &Arc<str>) -> KeyId {
         self.topology.key(name, bins.iter().map(|bin| &*bin.labels))
     }
 
@@ -423,10 +435,10 @@ impl<'a> Company<'a> {
     fn counter(
         &mut self,
         shapes: &[Shape<'a>],
-        bins: &[Bin],
+        bins: &[SimNode],
         who: Who<'a>,
         key: &Arc<str>,
-        scope: Scope<'a>,
+        scope: SpreadScope<'a>,
     ) -> CounterId {
         let key = self.key(bins, key);
         let subject = Subject { who, key, scope };

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use super::counter::{Scope, Who};
+use super::counter::{SpreadScope, Who};
 use super::rules::CounterId;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use super::{Company, Shape};
 use crate::constraints::shape::ShapeId;
-use crate::simulation::world::Bin;
+use crate::simulation::world::SimNode;
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
 
@@ -65,7 +65,7 @@ impl<'a> Company<'a> {
     pub(crate) fn preferences(
         &mut self,
         shapes: &[Shape<'a>],
-        bins: &[Bin],
+        bins: &[SimNode],
         id: ShapeId,
         defaults: bool,
     ) -> Option<Arc<Preferences>> {
@@ -74,7 +74,7 @@ impl<'a> Company<'a> {
         if has_preferences(pod, self.default_spread) {
             let term = |company: &mut Self, term: &'a PodTerm| {
                 let who = Who::Taken(pod.namespace, term);
-                let scope = Scope::default();
+                let scope = SpreadScope::default();
                 company.counter(shapes, bins, who, &term.topology_key, scope)
             };
             for (heavy, wanted) in &pod.shape.preferred_pods {
@@ -110,7 +110,7 @@ impl<'a> Company<'a> {
     fn usual(
         &mut self,
         shapes: &[Shape<'a>],
-        bins: &[Bin],
+        bins: &[SimNode],
         pod: Shape<'a>,
     ) -> Option<(i64, CounterId)> {
         super::replicated(pod).then(|| {
@@ -250,7 +250,7 @@ impl<'a> Company<'a> {
     }
 
     /// A closed place gets other labels, and so other domains.
-    pub(crate) fn relocate(&mut self, place: usize, bin: &Bin) {
+    pub(crate) fn relocate(&mut self, place: usize, bin: &SimNode) {
         self.topology.relocate(place, &bin.labels);
         let around = super::Surroundings {
             namespaces: self.namespaces,

@@ -25,14 +25,14 @@ pub(crate) struct Rules {
     /// The shape meets its own affinity: the first of its kind may go anywhere.
     pub(super) wants_itself: bool,
     /// Hard spread constraints.
-    pub(super) spread: Vec<Spread>,
+    pub(super) spread: Vec<SpreadRule>,
     /// The number of anti-affinity terms, of all pods, that have been looked at.
     pub(super) seen: usize,
 }
 
 /// A hard spread constraint.
 #[derive(Clone, Debug)]
-pub(super) struct Spread {
+pub(super) struct SpreadRule {
     pub(super) counter: CounterId,
     pub(super) max_skew: i64,
     pub(super) min_domains: usize,
@@ -169,7 +169,7 @@ impl Company<'_> {
                 .all(|counter| self.counters[*counter].total() == 0)
     }
 
-    fn spread_room(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> u64 {
+    fn spread_room(&self, spread: &SpreadRule, at: impl Fn(KeyId) -> DomainId) -> u64 {
         let counter = &self.counters[spread.counter];
         let domain = at(counter.subject.key);
         let missing = |key: &KeyId| at(*key) == NOWHERE;
@@ -202,7 +202,7 @@ impl Company<'_> {
     }
 
     /// Whether a new node could be in another domain than this, where no node is yet.
-    fn unopened(&self, spread: &Spread, domain: DomainId) -> bool {
+    fn unopened(&self, spread: &SpreadRule, domain: DomainId) -> bool {
         let counter = &self.counters[spread.counter];
         let mut open = spread.open.iter();
         open.any(|other| *other != domain && !counter.knows(*other))
@@ -270,7 +270,7 @@ impl Company<'_> {
             .map(|spread| self.spread_misfit(spread, at))
     }
 
-    fn spread_misfit(&self, spread: &Spread, at: impl Fn(KeyId) -> DomainId) -> Misfit {
+    fn spread_misfit(&self, spread: &SpreadRule, at: impl Fn(KeyId) -> DomainId) -> Misfit {
         let counter = &self.counters[spread.counter];
         let key = counter.subject.key;
         let missing = |key: &&KeyId| at(**key) == NOWHERE;

@@ -2,7 +2,7 @@
 //! and what this decision has given away.
 //!
 //! Source: kube-scheduler's plugin `VolumeBinding` (`findMatchingVolumes`) and `FindMatchingVolume` in
-//! `component-helpers/storage/volume`. Equal volumes are one *lot*, equal claims share one *menu*, and
+//! `component-helpers/storage/volume`. Equal volumes are one *set*, equal claims share one list of *matching* sets, and
 //! volumes that a host name pins are found by it: looking at a node costs what that node can reach.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,31 +18,31 @@ use crate::constraints::fit::volumes::{self, Need};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::Keyed;
 
-/// Index of a lot in [`Stock`]. Those that are to be taken first come first.
-pub(crate) type LotId = usize;
-/// Index of a menu in [`Stock`].
-pub(crate) type MenuId = usize;
+/// Index of a set in [`FreeVolumes`]. Those that are to be taken first come first.
+pub(crate) type EqualVolumesId = usize;
+/// Index of a list of matching sets in [`FreeVolumes`].
+pub(crate) type MatchingId = usize;
 
 /// Volumes that are alike.
 #[derive(Debug)]
-struct Lot<'a> {
+struct EqualVolumes<'a> {
     free: &'a Free,
     terms: Option<&'a [NodeTerm]>,
     local: bool,
     count: u64,
 }
 
-/// The lots that serve a claim, whatever the node.
+/// The sets that serve a claim, whatever the node.
 #[derive(Debug, Default)]
-struct Menu<'a> {
+struct MatchingVolumes<'a> {
     /// Volumes that a host name pins, by that host name.
-    pinned: BTreeMap<&'a str, Vec<LotId>>,
-    others: Vec<LotId>,
+    pinned: BTreeMap<&'a str, Vec<EqualVolumesId>>,
+    others: Vec<EqualVolumesId>,
 }
 
-/// What claims of one menu ask alike: class, size, modes, block, selector, attributes.
-type ClaimRequest<'a> = (&'a str, i64, Asked<'a>);
-type Asked<'a> = (
+/// What claims with one list of matching sets ask alike: class, size, modes, block, selector, attributes.
+type ClaimRequest<'a> = (&'a str, i64, RequestTraits<'a>);
+type RequestTraits<'a> = (
     &'a [Arc<str>],
     bool,
     Option<&'a model::scheduling::LabelSelector>,
@@ -50,22 +50,22 @@ type Asked<'a> = (
 );
 
 /// What makes volumes alike: what they offer, where they can be reached, whether they are local.
-type Alike<'a> = (&'a Free, Option<&'a [NodeTerm]>, bool);
+type VolumeTraits<'a> = (&'a Free, Option<&'a [NodeTerm]>, bool);
 
 /// All free volumes that a claim could have, and which claim could have which.
 #[derive(Debug, Default)]
-pub(crate) struct Stock<'a> {
-    lots: Vec<Lot<'a>>,
-    menus: Vec<Menu<'a>>,
-    /// The menus of claims that wait; one without is served by no volume there is.
-    of: BTreeMap<&'a PodKey, MenuId>,
+pub(crate) struct FreeVolumes<'a> {
+    sets: Vec<EqualVolumes<'a>>,
+    matching: Vec<MatchingVolumes<'a>>,
+    /// The matching sets of claims that wait; one without is served by no volume there is.
+    of: BTreeMap<&'a PodKey, MatchingId>,
     /// Claims that several pods wait with: one volume does for all of them.
     shared: BTreeSet<PodKey>,
 }
 
 /// A node as volumes see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At<'p> {
+pub(crate) struct VolumeNode<'p> {
     pub(crate) name: &'p str,
     pub(crate) labels: &'p Labels,
     /// It does not exist yet: what is local to a node is not on it.
@@ -74,41 +74,41 @@ pub(crate) struct At<'p> {
 
 /// What this decision has given away.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
-    taken: BTreeMap<LotId, u64>,
-    held: BTreeMap<PodKey, LotId>,
+pub(crate) struct AssumedBindings {
+    taken: BTreeMap<EqualVolumesId, u64>,
+    held: BTreeMap<PodKey, EqualVolumesId>,
 }
 
 /// What pods would take beyond that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gift {
-    taken: Vec<(LotId, u64)>,
-    held: Vec<(PodKey, LotId)>,
+pub(crate) struct VolumeBindings {
+    taken: Vec<(EqualVolumesId, u64)>,
+    held: Vec<(PodKey, EqualVolumesId)>,
 }
 
-impl<'a> Stock<'a> {
+impl<'a> FreeVolumes<'a> {
     /// Finds what is free; `unbound` are the pods without a node. Costs nothing where no claim waits for
     /// a consumer.
-    pub(crate) fn of(cluster: &'a Cluster, unbound: &[Keyed<'a>]) -> Stock<'a> {
+    pub(crate) fn of(cluster: &'a Cluster, unbound: &[Keyed<'a>]) -> FreeVolumes<'a> {
         let claims = cluster.claims.iter();
         let waiting: Vec<(&PodKey, &Claim, &str)> = claims
             .filter_map(|(key, claim)| Some((key, claim, class_of(cluster, claim)?)))
             .collect();
         let classes: BTreeSet<&str> = waiting.iter().map(|(_, _, class)| *class).collect();
-        let mut stock = Stock {
-            lots: lots(cluster, &classes),
-            ..Stock::default()
+        let mut volumes = FreeVolumes {
+            sets: sets(cluster, &classes),
+            ..FreeVolumes::default()
         };
-        if stock.lots.is_empty() {
-            return stock;
+        if volumes.sets.is_empty() {
+            return volumes;
         }
-        let mut kept: BTreeMap<&PodKey, Vec<LotId>> = BTreeMap::new();
-        for (id, lot) in stock.lots.iter().enumerate() {
-            if let Some(claim) = &lot.free.claim {
+        let mut kept: BTreeMap<&PodKey, Vec<EqualVolumesId>> = BTreeMap::new();
+        for (id, set) in volumes.sets.iter().enumerate() {
+            if let Some(claim) = &set.free.claim {
                 kept.entry(claim).or_default().push(id);
             }
         }
-        let mut known: BTreeMap<(ClaimRequest<'a>, Option<LotId>), Option<MenuId>> =
+        let mut known: BTreeMap<(ClaimRequest<'a>, Option<EqualVolumesId>), Option<MatchingId>> =
             BTreeMap::new();
         for (key, claim, class) in waiting {
             let Some(asks) = &claim.asks else {
@@ -122,45 +122,49 @@ impl<'a> Stock<'a> {
             );
             let request: ClaimRequest<'a> = (class, asks.storage, asked);
             let mut own = kept.get(key).into_iter().flatten().copied();
-            let kept = own.find(|lot| {
-                let free = stock.lots[*lot].free;
+            let kept = own.find(|set| {
+                let free = volumes.sets[*set].free;
                 let uid = &free.claim_uid;
                 suits(free, request) && (uid.is_empty() || *uid == asks.uid)
             });
-            let menu = *known
+            let matching = *known
                 .entry((request, kept))
-                .or_insert_with(|| stock.add_menu(request, kept));
-            if let Some(menu) = menu {
-                stock.of.insert(key, menu);
+                .or_insert_with(|| volumes.add_matching(request, kept));
+            if let Some(matching) = matching {
+                volumes.of.insert(key, matching);
             }
         }
-        stock.find_shared(unbound);
-        stock
+        volumes.find_shared(unbound);
+        volumes
     }
 
-    /// Writes a menu; `None` where nothing would be on it. A volume that is kept for a claim is all that
+    /// Writes a list of matching sets; `None` where nothing would be on it. A volume that is kept for a claim is all that
     /// this claim can have.
-    fn add_menu(&mut self, request: ClaimRequest<'a>, kept: Option<LotId>) -> Option<MenuId> {
-        let mut menu = Menu::default();
-        let of_all = 0..self.lots.len();
-        for (id, lot) in of_all.zip(&self.lots) {
-            let serves = kept.map_or_else(|| serves(lot.free, request), |kept| kept == id);
+    fn add_matching(
+        &mut self,
+        request: ClaimRequest<'a>,
+        kept: Option<EqualVolumesId>,
+    ) -> Option<MatchingId> {
+        let mut matching = MatchingVolumes::default();
+        let of_all = 0..self.sets.len();
+        for (id, set) in of_all.zip(&self.sets) {
+            let serves = kept.map_or_else(|| serves(set.free, request), |kept| kept == id);
             if !serves {
                 continue;
             }
-            match lot.hosts() {
+            match set.hosts() {
                 Some(hosts) => {
                     for host in hosts {
-                        menu.pinned.entry(host).or_default().push(id);
+                        matching.pinned.entry(host).or_default().push(id);
                     }
                 }
-                None => menu.others.push(id),
+                None => matching.others.push(id),
             }
         }
-        let empty = menu.pinned.is_empty() && menu.others.is_empty();
+        let empty = matching.pinned.is_empty() && matching.others.is_empty();
         (!empty).then(|| {
-            self.menus.push(menu);
-            self.menus.len() - 1
+            self.matching.push(matching);
+            self.matching.len() - 1
         })
     }
 
@@ -179,8 +183,8 @@ impl<'a> Stock<'a> {
         }
     }
 
-    /// The menu of a claim, if any volume there is could serve it.
-    pub(crate) fn menu(&self, claim: &PodKey) -> Option<MenuId> {
+    /// The matching sets of a claim, if any volume there is could serve it.
+    pub(crate) fn matching(&self, claim: &PodKey) -> Option<MatchingId> {
         self.of.get(claim).copied()
     }
 
@@ -189,29 +193,34 @@ impl<'a> Stock<'a> {
         self.shared.contains(claim)
     }
 
-    /// Whether a node of this name and these labels reaches a lot.
-    fn reaches(&self, lot: LotId, at: At<'_>) -> bool {
-        let lot = &self.lots[lot];
+    /// Whether a node of this name and these labels reaches a set.
+    fn reaches(&self, set: EqualVolumesId, at: VolumeNode<'_>) -> bool {
+        let set = &self.sets[set];
         let near = |terms| selector::any_term(terms, at.name, at.labels);
-        !(lot.local && at.new) && lot.terms.is_none_or(near)
+        !(set.local && at.new) && set.terms.is_none_or(near)
     }
 
-    /// The first lot of a menu that a node reaches and of which more is left than `taken` says.
-    fn pick(&self, menu: MenuId, at: At<'_>, taken: impl Fn(LotId) -> u64) -> Option<LotId> {
-        let menu = &self.menus[menu];
-        let first = |lots: &[LotId]| {
-            let mut lots = lots.iter().copied();
-            lots.find(|lot| taken(*lot) < self.lots[*lot].count && self.reaches(*lot, at))
+    /// The first set of a list that a node reaches and of which more is left than `taken` says.
+    fn pick(
+        &self,
+        matching: MatchingId,
+        at: VolumeNode<'_>,
+        taken: impl Fn(EqualVolumesId) -> u64,
+    ) -> Option<EqualVolumesId> {
+        let matching = &self.matching[matching];
+        let first = |sets: &[EqualVolumesId]| {
+            let mut sets = sets.iter().copied();
+            sets.find(|set| taken(*set) < self.sets[*set].count && self.reaches(*set, at))
         };
         let host = at.labels.get(HOSTNAME_LABEL);
-        let here = host.and_then(|host| menu.pinned.get(&**host));
-        let here = here.and_then(|lots| first(lots));
-        let other = first(&menu.others);
+        let here = host.and_then(|host| matching.pinned.get(&**host));
+        let here = here.and_then(|sets| first(sets));
+        let other = first(&matching.others);
         [here, other].into_iter().flatten().min()
     }
 }
 
-impl<'a> Lot<'a> {
+impl<'a> EqualVolumes<'a> {
     /// The host names that pin it, if they do.
     fn hosts(&self) -> Option<&'a [Arc<str>]> {
         let [term] = self.terms? else {
@@ -223,28 +232,28 @@ impl<'a> Lot<'a> {
     }
 }
 
-impl Given {
+impl AssumedBindings {
     /// How many pods with this need, `limit` at most, a node could serve with volumes; what they take is
-    /// added to `gift`.
+    /// added to `bindings`.
     pub(crate) fn serve(
         &self,
-        stock: &Stock<'_>,
+        volumes: &FreeVolumes<'_>,
         need: &Need,
-        at: At<'_>,
+        at: VolumeNode<'_>,
         limit: u64,
-        gift: &mut Gift,
+        bindings: &mut VolumeBindings,
     ) -> u64 {
         if need.waiting.is_empty() {
             return limit;
         }
         for served in 0..limit {
-            let before = gift.clone();
-            if !self.serve_one(stock, need, at, gift) {
-                *gift = before;
+            let before = bindings.clone();
+            if !self.serve_one(volumes, need, at, bindings) {
+                *bindings = before;
                 return served;
             }
             // The others take nothing more either.
-            if *gift == before {
+            if *bindings == before {
                 return limit;
             }
         }
@@ -252,22 +261,28 @@ impl Given {
     }
 
     /// The claims of one pod, in kube-scheduler's order.
-    fn serve_one(&self, stock: &Stock<'_>, need: &Need, at: At<'_>, gift: &mut Gift) -> bool {
-        let chosen = gift.held.len();
+    fn serve_one(
+        &self,
+        volumes: &FreeVolumes<'_>,
+        need: &Need,
+        at: VolumeNode<'_>,
+        bindings: &mut VolumeBindings,
+    ) -> bool {
+        let chosen = bindings.held.len();
         for waiting in &need.waiting {
-            if let Some(lot) = waiting
+            if let Some(set) = waiting
                 .shared
                 .as_ref()
-                .and_then(|c| self.held(c, gift, chosen))
+                .and_then(|c| self.held(c, bindings, chosen))
             {
-                if stock.reaches(lot, at) {
+                if volumes.reaches(set, at) {
                     continue;
                 }
                 return false;
             }
-            let taken = |lot| self.taken.get(&lot).copied().unwrap_or(0) + gift.taken(lot);
-            match stock.pick(waiting.menu, at, taken) {
-                Some(lot) => gift.take(lot, waiting.shared.as_ref()),
+            let taken = |set| self.taken.get(&set).copied().unwrap_or(0) + bindings.taken(set);
+            match volumes.pick(waiting.matching, at, taken) {
+                Some(set) => bindings.take(set, waiting.shared.as_ref()),
                 None if waiting.provides(at) => {}
                 None => return false,
             }
@@ -275,29 +290,34 @@ impl Given {
         true
     }
 
-    /// The lot that serves a shared claim already.
-    fn held(&self, claim: &PodKey, gift: &Gift, chosen: usize) -> Option<LotId> {
-        let mut more = gift.held[..chosen].iter();
-        let more = more.find(|(of, _)| of == claim).map(|(_, lot)| *lot);
+    /// The set that serves a shared claim already.
+    fn held(
+        &self,
+        claim: &PodKey,
+        bindings: &VolumeBindings,
+        chosen: usize,
+    ) -> Option<EqualVolumesId> {
+        let mut more = bindings.held[..chosen].iter();
+        let more = more.find(|(of, _)| of == claim).map(|(_, set)| *set);
         more.or_else(|| self.held.get(claim).copied())
     }
 
     /// Gives it away.
-    pub(crate) fn give(&mut self, gift: &Gift) {
-        for (lot, count) in &gift.taken {
-            *self.taken.entry(*lot).or_default() += count;
+    pub(crate) fn give(&mut self, bindings: &VolumeBindings) {
+        for (set, count) in &bindings.taken {
+            *self.taken.entry(*set).or_default() += count;
         }
-        self.held.extend(gift.held.iter().cloned());
+        self.held.extend(bindings.held.iter().cloned());
     }
 
     /// Takes it back.
-    pub(crate) fn revoke(&mut self, gift: &Gift) {
-        for (lot, count) in &gift.taken {
-            if let Some(taken) = self.taken.get_mut(lot) {
+    pub(crate) fn revoke(&mut self, bindings: &VolumeBindings) {
+        for (set, count) in &bindings.taken {
+            if let Some(taken) = self.taken.get_mut(set) {
                 *taken = taken.saturating_sub(*count);
             }
         }
-        for (claim, _) in &gift.held {
+        for (claim, _) in &bindings.held {
             self.held.remove(claim);
         }
     }
@@ -305,23 +325,23 @@ impl Given {
     /// Why a pod with this need finds no volumes on a node, if it does not.
     pub(crate) fn misfit(
         &self,
-        stock: &Stock<'_>,
+        volumes: &FreeVolumes<'_>,
         need: &Need,
-        at: At<'_>,
+        at: VolumeNode<'_>,
     ) -> Option<VolumeMisfit> {
-        if self.serve(stock, need, at, 1, &mut Gift::default()) == 1 {
+        if self.serve(volumes, need, at, 1, &mut VolumeBindings::default()) == 1 {
             return None;
         }
-        let fresh = Given::default();
-        let left = fresh.serve(stock, need, at, 1, &mut Gift::default()) == 1;
-        let unserved = |given: &Given| {
-            let mut gift = Gift::default();
+        let fresh = AssumedBindings::default();
+        let left = fresh.serve(volumes, need, at, 1, &mut VolumeBindings::default()) == 1;
+        let unserved = |given: &AssumedBindings| {
+            let mut bindings = VolumeBindings::default();
             need.waiting.iter().find(|waiting| {
                 let one = Need {
                     waiting: vec![(*waiting).clone()],
                     ..Need::default()
                 };
-                !given.serve_one(stock, &one, at, &mut gift)
+                !given.serve_one(volumes, &one, at, &mut bindings)
             })
         };
         let waiting = unserved(self).or(need.waiting.last())?;
@@ -329,37 +349,37 @@ impl Given {
     }
 }
 
-impl Gift {
-    fn taken(&self, lot: LotId) -> u64 {
-        let found = self.taken.iter().find(|(of, _)| *of == lot);
+impl VolumeBindings {
+    fn taken(&self, set: EqualVolumesId) -> u64 {
+        let found = self.taken.iter().find(|(of, _)| *of == set);
         found.map_or(0, |(_, count)| *count)
     }
 
-    fn take(&mut self, lot: LotId, shared: Option<&PodKey>) {
-        match self.taken.iter_mut().find(|(of, _)| *of == lot) {
+    fn take(&mut self, set: EqualVolumesId, shared: Option<&PodKey>) {
+        match self.taken.iter_mut().find(|(of, _)| *of == set) {
             Some((_, count)) => *count += 1,
-            None => self.taken.push((lot, 1)),
+            None => self.taken.push((set, 1)),
         }
         if let Some(claim) = shared {
-            self.held.push((claim.clone(), lot));
+            self.held.push((claim.clone(), set));
         }
     }
 
     /// More is taken.
-    pub(crate) fn add(&mut self, more: &Gift) {
-        for (lot, count) in &more.taken {
-            match self.taken.iter_mut().find(|(of, _)| of == lot) {
+    pub(crate) fn add(&mut self, more: &VolumeBindings) {
+        for (set, count) in &more.taken {
+            match self.taken.iter_mut().find(|(of, _)| of == set) {
                 Some((_, sum)) => *sum += count,
-                None => self.taken.push((*lot, *count)),
+                None => self.taken.push((*set, *count)),
             }
         }
         self.held.extend(more.held.iter().cloned());
     }
 
     /// Some of it is given back.
-    pub(crate) fn remove(&mut self, less: &Gift) {
-        for (lot, count) in &less.taken {
-            if let Some((_, sum)) = self.taken.iter_mut().find(|(of, _)| of == lot) {
+    pub(crate) fn remove(&mut self, less: &VolumeBindings) {
+        for (set, count) in &less.taken {
+            if let Some((_, sum)) = self.taken.iter_mut().find(|(of, _)| of == set) {
                 *sum = sum.saturating_sub(*count);
             }
         }
@@ -373,8 +393,8 @@ impl Gift {
     }
 
     /// Whether a node reaches all of it.
-    pub(crate) fn in_reach(&self, stock: &Stock<'_>, at: At<'_>) -> bool {
-        self.taken.iter().all(|(lot, _)| stock.reaches(*lot, at))
+    pub(crate) fn in_reach(&self, volumes: &FreeVolumes<'_>, at: VolumeNode<'_>) -> bool {
+        self.taken.iter().all(|(set, _)| volumes.reaches(*set, at))
     }
 }
 
@@ -390,23 +410,23 @@ fn class_of<'a>(cluster: &'a Cluster, claim: &'a Claim) -> Option<&'a str> {
 
 /// The free volumes of these classes: the smallest first, of equal ones those that are not everywhere,
 /// then by name.
-fn lots<'a>(cluster: &'a Cluster, classes: &BTreeSet<&str>) -> Vec<Lot<'a>> {
+fn sets<'a>(cluster: &'a Cluster, classes: &BTreeSet<&str>) -> Vec<EqualVolumes<'a>> {
     if classes.is_empty() {
         return Vec::new();
     }
-    let mut alike: BTreeMap<Alike<'a>, (&'a Arc<str>, u64)> = BTreeMap::new();
+    let mut alike: BTreeMap<VolumeTraits<'a>, (&'a Arc<str>, u64)> = BTreeMap::new();
     let volumes = cluster.volumes.iter();
     for (name, volume, free) in volumes.filter_map(|(name, v)| Some((name, v, offered(v)?))) {
         if classes.contains(&*free.class) {
             let terms = volume.node_affinity.as_deref();
-            let lot = alike.entry((free, terms, volume.local));
-            lot.or_insert((name, 0)).1 += 1;
+            let set = alike.entry((free, terms, volume.local));
+            set.or_insert((name, 0)).1 += 1;
         }
     }
     let mut alike: Vec<_> = alike.into_iter().collect();
     alike.sort_by_key(|((free, terms, _), (name, _))| (free.storage, terms.is_none(), *name));
-    let lots = alike.into_iter();
-    lots.map(|((free, terms, local), (_, count))| Lot {
+    let sets = alike.into_iter();
+    sets.map(|((free, terms, local), (_, count))| EqualVolumes {
         free,
         terms,
         local,

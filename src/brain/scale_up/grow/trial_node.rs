@@ -8,13 +8,13 @@ use super::view::PlanView;
 use crate::constraints::fit::attach::{self, Slots};
 use crate::constraints::fit::volumes::Need;
 use crate::constraints::fit::{self, amounts};
-use crate::constraints::stock::Gift;
+use crate::constraints::free_volumes::VolumeBindings;
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
 /// What is left of a node that is filled on trial.
 #[derive(Debug)]
-pub(super) struct Room<'v, 'a> {
+pub(super) struct TrialNode<'v, 'a> {
     view: PlanView<'v, 'a>,
     free: Resources,
     ports: Vec<HostPort>,
@@ -23,35 +23,39 @@ pub(super) struct Room<'v, 'a> {
     choice: usize,
     offer: usize,
     /// Volumes that claims take.
-    gift: Gift,
+    bindings: VolumeBindings,
 }
 
-impl<'v, 'a> Room<'v, 'a> {
+impl<'v, 'a> TrialNode<'v, 'a> {
     /// The room of an empty node of an offer.
-    pub(super) fn of_offer(view: PlanView<'v, 'a>, choice: usize, offer: usize) -> Room<'v, 'a> {
+    pub(super) fn of_offer(
+        view: PlanView<'v, 'a>,
+        choice: usize,
+        offer: usize,
+    ) -> TrialNode<'v, 'a> {
         let of = view.choice(choice);
         let at = &of.offers[offer];
-        Room {
+        TrialNode {
             view,
             free: at.free.clone(),
             ports: at.ports.clone(),
             slots: of.slots.clone(),
             choice,
             offer,
-            gift: Gift::default(),
+            bindings: VolumeBindings::default(),
         }
     }
 
     /// What a planned machine would have left, were it one of another offer.
-    pub(super) fn of_machine(then: &Retype<'v, 'a>) -> Room<'v, 'a> {
-        Room {
+    pub(super) fn of_machine(then: &Retype<'v, 'a>) -> TrialNode<'v, 'a> {
+        TrialNode {
             view: then.view,
             free: then.free(),
             ports: then.bin().ports.clone(),
             slots: then.slots(),
             choice: then.choice,
             offer: then.offer,
-            gift: Gift::default(),
+            bindings: VolumeBindings::default(),
         }
     }
 
@@ -150,17 +154,19 @@ impl<'v, 'a> Room<'v, 'a> {
         }
         let most = fit::room(shape, &self.free, &self.ports);
         let most = match need.filter(|need| !need.waiting.is_empty()) {
-            Some(need) => self.served(need, most, &mut self.gift.clone()),
+            Some(need) => self.served(need, most, &mut self.bindings.clone()),
             None => most,
         };
         usize::try_from(most).unwrap_or(usize::MAX)
     }
 
-    /// For how many pods, `limit` at most, the node finds volumes beside those in `gift`, which is added to.
-    fn served(&self, need: &Need, limit: u64, gift: &mut Gift) -> u64 {
+    /// For how many pods, `limit` at most, the node finds volumes beside those in `bindings`, which is added to.
+    fn served(&self, need: &Need, limit: u64, bindings: &mut VolumeBindings) -> u64 {
         let at = self.view.choice(self.choice).offers[self.offer].at();
         let world = self.view.world;
-        world.given.serve(&world.stock, need, at, limit, gift)
+        world
+            .assumed
+            .serve(&world.free_volumes, need, at, limit, bindings)
     }
 
     /// Puts pods of a group there.
@@ -171,9 +177,9 @@ impl<'v, 'a> Room<'v, 'a> {
         let need = self.view.group(group).need.as_deref();
         attach::take(&mut self.slots, need);
         if let Some(need) = need.filter(|need| !need.waiting.is_empty()) {
-            let mut gift = std::mem::take(&mut self.gift);
-            self.served(need, count as u64, &mut gift);
-            self.gift = gift;
+            let mut bindings = std::mem::take(&mut self.bindings);
+            self.served(need, count as u64, &mut bindings);
+            self.bindings = bindings;
         }
     }
 
