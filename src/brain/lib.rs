@@ -77,8 +77,8 @@ fn decide_on(
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let (homeless, lane) = pack::existing(&mut turn, &mut world, demand);
-    grow::plan(&mut turn, &mut world, &choices, homeless, lane);
+    let (unplaced, lane) = pack::existing(&mut turn, &mut world, demand);
+    grow::plan(&mut turn, &mut world, &choices, unplaced, lane);
     growth::report(&mut turn, &choices);
     life::plan(&mut turn);
     sweep::plan(&mut turn);

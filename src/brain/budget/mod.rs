@@ -134,7 +134,10 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
     let ports = all.ports.saturating_mul(kinds);
     let volumes = most.volumes.saturating_mul(waiting).saturating_mul(places);
     let names = all.extended.saturating_mul(kinds).saturating_mul(NAMES);
-    let reaching = all.averse.saturating_mul(kinds).saturating_mul(places);
+    let reaching = all
+        .anti_affinity
+        .saturating_mul(kinds)
+        .saturating_mul(places);
     let plain = waiting.saturating_mul(places / PLAIN + 1);
     let budgets = &snapshot.cluster.budgets;
     let parts = budgets

@@ -18,7 +18,7 @@ pub(super) struct Weight {
     /// Terms about others, required and preferred, and spread constraints: how many.
     pub(super) terms: u64,
     /// Required anti-affinity terms, which concern others: how many.
-    pub(super) averse: u64,
+    pub(super) anti_affinity: u64,
     /// Parts of spread constraints.
     pub(super) spread: u64,
     /// Parts of what is asked of a node alone, beyond the usual.
@@ -46,7 +46,7 @@ impl Weight {
             parts: shape.parts(),
             matched: shape.terms().map(PodTerm::parts).sum::<u64>() + spread,
             terms: count(shape.terms().count() + shape.spread.len()),
-            averse: count(shape.pod_anti_affinity.len()),
+            anti_affinity: count(shape.pod_anti_affinity.len()),
             spread,
             node: shape.node_parts().saturating_sub(USUAL),
             ports,
@@ -77,7 +77,7 @@ impl Weight {
             parts: join(self.parts, other.parts),
             matched: join(self.matched, other.matched),
             terms: join(self.terms, other.terms),
-            averse: join(self.averse, other.averse),
+            anti_affinity: join(self.anti_affinity, other.anti_affinity),
             spread: join(self.spread, other.spread),
             node: join(self.node, other.node),
             ports: join(self.ports, other.ports),

@@ -201,7 +201,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
         Reason::PendingPods { pods } => {
             let waiting: Vec<_> = pods
                 .iter()
-                .filter(|key| homeless(case, key))
+                .filter(|key| unplaced(case, key))
                 .filter_map(|key| case.snapshot.cluster.pods.get_key_value(key))
                 .collect();
             ensure(!waiting.is_empty(), Rule::Needed, || {
@@ -263,7 +263,7 @@ pub(super) fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
 }
 
 /// A pod that has no node, or one that is leaving.
-fn homeless(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
+fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
         return false;

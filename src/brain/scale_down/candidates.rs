@@ -108,7 +108,7 @@ impl Candidate<'_> {
 /// Nodes that stay, and why.
 type Staying = Vec<(Arc<str>, Keep)>;
 /// How many nodes and machines each pool has.
-type Crowds<'a> = BTreeMap<&'a str, u32>;
+type NodesPerPool<'a> = BTreeMap<&'a str, u32>;
 
 /// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving, or
 /// being replaced, get their verdict here.
@@ -118,7 +118,7 @@ pub(crate) fn find<'a>(
     budgets: &Budgets<'a>,
 ) -> (Vec<Candidate<'a>>, Staying) {
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
-    let crowds = surplus::have(turn);
+    let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (position, (name, node)) in nodes.iter().enumerate() {
         if let Some(verdict) = settled(turn, position, name) {
@@ -129,7 +129,7 @@ pub(crate) fn find<'a>(
             judge(
                 turn,
                 world,
-                (budgets, &crowds),
+                (budgets, &nodes_per_pool),
                 known,
                 (position, name),
                 node,
@@ -204,12 +204,12 @@ pub(crate) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
 fn judge<'a>(
     turn: &Turn<'a>,
     world: &mut World<'a>,
-    (budgets, crowds): (&Budgets<'a>, &Crowds<'_>),
+    (budgets, nodes_per_pool): (&Budgets<'a>, &NodesPerPool<'_>),
     known: &MachineView<'a>,
     (bin, name): (usize, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<Candidate<'a>, Keep> {
-    let (utilization, mode) = eligible(turn, crowds, known, (bin, name), node)?;
+    let (utilization, mode) = eligible(turn, nodes_per_pool, known, (bin, name), node)?;
     let now = turn.now();
     let bar = Bar {
         settings: settings(turn, known),
@@ -307,7 +307,7 @@ pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [PodsToMove<'_>]) {
 /// The rules that do not look at single pods.
 fn eligible(
     turn: &Turn<'_>,
-    crowds: &Crowds<'_>,
+    nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
@@ -349,7 +349,7 @@ fn eligible(
         let nodes = replacement.nodes.keys().cloned().collect();
         return other(Kept::Replacement { nodes });
     }
-    moded(turn, crowds, known, (position, name), node)
+    moded(turn, nodes_per_pool, known, (position, name), node)
 }
 
 /// The annotations that keep a node.
@@ -385,7 +385,7 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
 /// By which rules a node could go.
 fn moded(
     turn: &Turn<'_>,
-    crowds: &Crowds<'_>,
+    nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
@@ -394,7 +394,7 @@ fn moded(
     let usual = usual(turn, known, node, utilization);
     let pool = known.pool_name();
     let max = known.pool.map_or(0, |pool| pool.max);
-    let have = crowds.get(pool).copied().unwrap_or(0);
+    let have = nodes_per_pool.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
             && let Some((by, replacement)) = intents::replacing(turn, name)

@@ -44,7 +44,7 @@ impl RehearsalUndo {
 
 /// Pods that found no place: their shape, and the first of them; without one a pending pod that was
 /// to come to the node.
-pub(crate) struct Homeless<'c, 'a> {
+pub(crate) struct Unplaced<'c, 'a> {
     pub(crate) load: &'c PodsToMove<'a>,
     pub(crate) pods: Vec<crate::constraints::shape::Keyed<'a>>,
 }
@@ -100,14 +100,14 @@ pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut RehearsalUndo)
 }
 
 /// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
-pub(crate) fn resettle<'c, 'a>(
+pub(crate) fn reschedule<'c, 'a>(
     world: &mut World<'a>,
     candidate: &'c Candidate<'a>,
     lane: &mut Lane,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
-) -> Vec<Homeless<'c, 'a>> {
-    let mut homeless = Vec::new();
+) -> Vec<Unplaced<'c, 'a>> {
+    let mut unplaced = Vec::new();
     for load in &candidate.loads {
         let count = load.pods.len() + load.guests;
         let need = load.need.as_deref();
@@ -120,19 +120,23 @@ pub(crate) fn resettle<'c, 'a>(
             }
         }
         if total < count {
-            homeless.push(Homeless {
+            unplaced.push(Unplaced {
                 load,
                 pods: pods.copied().collect(),
             });
         }
     }
-    homeless
+    unplaced
 }
 
 /// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
 /// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
 /// another machine. Nothing stays changed.
-pub(crate) fn sturdy<'a>(world: &mut World<'a>, nodes: &[&Candidate<'a>], lane: &mut Lane) -> bool {
+pub(crate) fn is_order_independent<'a>(
+    world: &mut World<'a>,
+    nodes: &[&Candidate<'a>],
+    lane: &mut Lane,
+) -> bool {
     let mut loads: Vec<&PodsToMove<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
     loads.sort_by_cached_key(|load| {
         let priority = world.shapes[load.shape].shape.priority;

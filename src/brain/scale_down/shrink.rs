@@ -138,7 +138,7 @@ pub(crate) struct Rehearsals {
     lane: Lane,
     /// The nodes of `order` without the restless, as a lane, for consolidation.
     quiet: Lane,
-    /// The nodes of `quiet` in the order of their names, for [`rehearsal::sturdy`].
+    /// The nodes of `quiet` in the order of their names, for [`rehearsal::is_order_independent`].
     named: Lane,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,
@@ -209,7 +209,7 @@ impl Rehearsals {
         }
         let mut failed = None;
         for index in 0..unit.nodes.len() {
-            match self.resettle(world, &mut unit.nodes[index], &mut undo) {
+            match self.reschedule(world, &mut unit.nodes[index], &mut undo) {
                 Ok(()) => {}
                 Err(keep) => {
                     failed = Some((index, keep));
@@ -270,7 +270,7 @@ impl Rehearsals {
         ))
     }
 
-    fn resettle<'a>(
+    fn reschedule<'a>(
         &mut self,
         world: &mut World<'a>,
         candidate: &mut Candidate<'a>,
@@ -293,32 +293,34 @@ impl Rehearsals {
             Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
             Mode::Unneeded | Mode::AboveMax { .. } => (false, None),
         };
-        let (sturdy, homeless) = match (consolidates, first) {
+        let (order_independent, unplaced) = match (consolidates, first) {
             (false, _) => {
                 let lane = &mut self.lane;
-                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
+                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
                 (true, left)
             }
             (true, None) => {
-                let sturdy = rehearsal::sturdy(world, &[candidate], &mut self.named);
+                let order_independent =
+                    rehearsal::is_order_independent(world, &[candidate], &mut self.named);
                 let lane = &mut self.quiet;
-                let left = rehearsal::resettle(world, candidate, lane, &mut landing, undo);
-                (sturdy, left)
+                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
+                (order_independent, left)
             }
             (true, Some(_)) => {
                 let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
                 let mut lane = Lane::indexed(&open, world);
-                let sturdy = rehearsal::sturdy(world, &[candidate], &mut lane);
-                let left = rehearsal::resettle(world, candidate, &mut lane, &mut landing, undo);
-                (sturdy, left)
+                let order_independent =
+                    rehearsal::is_order_independent(world, &[candidate], &mut lane);
+                let left = rehearsal::reschedule(world, candidate, &mut lane, &mut landing, undo);
+                (order_independent, left)
             }
         };
-        if let Some(left) = homeless.first() {
+        if let Some(left) = unplaced.first() {
             let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
             let pod = left.pods.first().map(|(key, _)| *key);
             return Err(rehearsal::no_place(world, left.load, pod, &open));
         }
-        if !sturdy {
+        if !order_independent {
             return Err(Keep::because(Kept::OneOrderOnly));
         }
         candidate.landing = landing;

@@ -163,8 +163,8 @@ fn levy(
 /// that there is.
 fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let lots = &problem.lots;
-    let homeless = |lot: usize| !problem.rooms.iter().any(|room| room.may[lot]);
-    let homeless: Vec<bool> = (0..lots.len()).map(homeless).collect();
+    let unplaced = |lot: usize| !problem.rooms.iter().any(|room| room.may[lot]);
+    let unplaced: Vec<bool> = (0..lots.len()).map(unplaced).collect();
     let mut within: Vec<&Vec<bool>> = lots.iter().map(|lot| &lot.may).collect();
     within.sort_unstable();
     within.dedup();
@@ -182,7 +182,7 @@ fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let mut known = BTreeSet::new();
     let mut all = Vec::new();
     for set in sets {
-        let alone: Vec<bool> = set.iter().zip(&homeless).map(|(a, b)| *a && *b).collect();
+        let alone: Vec<bool> = set.iter().zip(&unplaced).map(|(a, b)| *a && *b).collect();
         for set in [set, alone] {
             if all.len() < MAX_SETS && set.contains(&true) && known.insert(set.clone()) {
                 all.push(set);

@@ -9,7 +9,7 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::Turn;
 use crate::observed::view::MachineView;
 use crate::scale_down::candidates::{Candidate, PodsToMove};
-use crate::scale_down::rehearsal::{self, Homeless, RehearsalUndo};
+use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::Ledger;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::pack::{self, Lane};
@@ -69,33 +69,33 @@ pub(super) fn swap<'a>(
     let mut lane = Lane::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
-    let mut homeless = Vec::new();
+    let mut unplaced = Vec::new();
     for node in nodes {
         let lone = lone_domains(world, node);
         if lone.is_empty() {
-            let left = rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo);
-            homeless.extend(left);
+            let left = rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo);
+            unplaced.extend(left);
             continue;
         }
         // Its pods would leave a domain that nothing else is in: only a machine there will do.
         domains.extend(lone);
-        homeless.extend(node.loads.iter().map(|load| Homeless {
+        unplaced.extend(node.loads.iter().map(|load| Unplaced {
             load,
             pods: load.pods.clone(),
         }));
     }
-    let found = if homeless.is_empty() {
+    let found = if unplaced.is_empty() {
         None
     } else {
-        cheapest(turn, world, bench, nodes, &homeless, &domains)
+        cheapest(turn, world, bench, nodes, &unplaced, &domains)
     };
     undo.roll_back(world);
     let swap = found?;
-    sturdy(world, bench, nodes, &swap, &open).then_some(Swap { moves, ..swap })
+    is_order_independent(world, bench, nodes, &swap, &open).then_some(Swap { moves, ..swap })
 }
 
 /// Whether the pods find room on what is left and the machine in whatever order they come.
-fn sturdy<'a>(
+fn is_order_independent<'a>(
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     nodes: &[&Candidate<'a>],
@@ -112,13 +112,13 @@ fn sturdy<'a>(
     let rest = rehearsal::by_name(world, open.to_vec());
     let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
     let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
-    let sturdy = [first, last].iter().all(|order| {
+    let order_independent = [first, last].iter().all(|order| {
         let mut lane = Lane::indexed(order, world);
-        rehearsal::sturdy(world, nodes, &mut lane)
+        rehearsal::is_order_independent(world, nodes, &mut lane)
     });
     world.close(bin);
     undo.roll_back(world);
-    sturdy
+    order_independent
 }
 
 /// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
@@ -140,9 +140,9 @@ fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
     let mut lane = Lane::over(&open, world);
-    let fits = nodes
-        .iter()
-        .all(|node| rehearsal::resettle(world, node, &mut lane, &mut moves, &mut undo).is_empty());
+    let fits = nodes.iter().all(|node| {
+        rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo).is_empty()
+    });
     undo.roll_back(world);
     for bin in opened {
         world.close(bin);
@@ -155,7 +155,7 @@ fn cheapest<'a>(
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     nodes: &[&Candidate<'a>],
-    homeless: &[Homeless<'_, 'a>],
+    unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
 ) -> Option<Swap> {
     let olds: Vec<&MachineView<'a>> = nodes
@@ -175,7 +175,7 @@ fn cheapest<'a>(
         let verdict = match &found {
             Some(_) => Err(Refused::AnotherCheaper),
             None => eligible(turn, bench.ledger, choice, &olds, most)
-                .and_then(|()| host(world, bench, index, homeless, domains)),
+                .and_then(|()| host(world, bench, index, unplaced, domains)),
         };
         match verdict {
             Err(why) => {
@@ -186,7 +186,7 @@ fn cheapest<'a>(
                     choice: index,
                     offer,
                     saving: price.saturating_sub(choice.price),
-                    pods: pods(homeless),
+                    pods: pods(unplaced),
                     moves: BTreeMap::new(),
                     others: BTreeMap::new(),
                 });
@@ -206,10 +206,10 @@ pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-fn pods(homeless: &[Homeless<'_, '_>]) -> Vec<PodKey> {
-    let mut pods: Vec<PodKey> = homeless
+fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
+    let mut pods: Vec<PodKey> = unplaced
         .iter()
-        .flat_map(|homeless| &homeless.pods)
+        .flat_map(|unplaced| &unplaced.pods)
         .map(|(key, _)| (*key).clone())
         .collect();
     pods.sort();
@@ -256,7 +256,7 @@ fn host<'a>(
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     index: usize,
-    homeless: &[Homeless<'_, 'a>],
+    unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
 ) -> Result<usize, Refused> {
     let choice = &bench.choices[index];
@@ -276,7 +276,7 @@ fn host<'a>(
             None => bench
                 .ledger
                 .host_admits(choice, offer)
-                .and_then(|()| holds(world, bench, (index, at), homeless)),
+                .and_then(|()| holds(world, bench, (index, at), unplaced)),
         };
         match verdict {
             Ok(()) => return Ok(at),
@@ -291,11 +291,11 @@ fn holds<'a>(
     world: &mut World<'a>,
     bench: &mut Bench<'_, 'a>,
     at: (usize, usize),
-    homeless: &[Homeless<'_, 'a>],
+    unplaced: &[Unplaced<'_, 'a>],
 ) -> Result<(), Refused> {
     let choice = &bench.choices[at.0];
     let offer = &choice.offers[at.1];
-    for Homeless { load, .. } in homeless {
+    for Unplaced { load, .. } in unplaced {
         let shape = world.shapes[load.shape].shape;
         if let Some(misfit) = choice.misfit(offer, shape) {
             let misfit = Box::new(misfit);
@@ -306,7 +306,7 @@ fn holds<'a>(
     world.reopen(bin);
     let mut undo = Vec::new();
     let mut left = None;
-    for Homeless { load, pods } in homeless {
+    for Unplaced { load, pods } in unplaced {
         let PodsToMove { shape, need, .. } = load;
         let need = need.as_deref();
         let placed = pack::place_with_undo(world, *shape, need, pods.len(), &[bin], &mut undo);
