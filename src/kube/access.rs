@@ -39,13 +39,13 @@ impl std::fmt::Display for Right {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Review {
-    status: ReviewStatus,
+struct AccessReview {
+    status: AccessReviewStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ReviewStatus {
+struct AccessReviewStatus {
     allowed: bool,
 }
 
@@ -75,7 +75,7 @@ impl Client {
                 "namespace": right.namespace,
             }},
         }));
-        let review: Review = self.read(request).await?;
+        let review: AccessReview = self.read(request).await?;
         Ok(review.status.allowed)
     }
 }

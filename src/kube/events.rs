@@ -177,14 +177,14 @@ struct Delivery {
 /// Folds repetitions and holds back floods. Pure.
 #[derive(Debug, Default)]
 struct Correlator {
-    known: BTreeMap<Event, Known>,
-    budgets: BTreeMap<About, Budget>,
+    known: BTreeMap<Event, SentEvent>,
+    budgets: BTreeMap<About, EventBudget>,
     /// Makes names unique within one millisecond.
     serial: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct SentEvent {
     name: Option<String>,
     count: i64,
     first: Time,
@@ -193,7 +193,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Budget {
+struct EventBudget {
     left: i64,
     filled: Time,
 }
@@ -201,7 +201,7 @@ struct Budget {
 impl Correlator {
     fn take(&mut self, event: &Event, now: Time) -> Option<Delivery> {
         self.forget();
-        let known = self.known.entry(event.clone()).or_insert(Known {
+        let known = self.known.entry(event.clone()).or_insert(SentEvent {
             name: None,
             count: 0,
             first: now,
@@ -213,10 +213,13 @@ impl Correlator {
         if known.sent.is_some_and(|sent| now.since(sent) < REPEAT) {
             return None;
         }
-        let budget = self.budgets.entry(event.about.clone()).or_insert(Budget {
-            left: BURST,
-            filled: now,
-        });
+        let budget = self
+            .budgets
+            .entry(event.about.clone())
+            .or_insert(EventBudget {
+                left: BURST,
+                filled: now,
+            });
         let refills = now.since(budget.filled).0 / REFILL.0;
         budget.left = budget.left.saturating_add(refills).min(BURST);
         budget.filled = budget.filled + Span(refills * REFILL.0);

@@ -97,18 +97,18 @@ impl Client {
     /// # Errors
     /// Also when one node cannot be read: an incomplete list is no list.
     pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, Error> {
-        type Found = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
+        type NodesRead = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
 
         let listing = Listing {
             kind: "nodes",
             path: "/api/v1/nodes",
             field_selector: "",
         };
-        let read = |(nodes, damaged): &mut Found, item: Item<'_>| match item.object::<wire::Node>()
-        {
-            Ok(node) => nodes.extend(view(&node)),
-            Err(unreadable) => *damaged = Some(unreadable),
-        };
+        let read =
+            |(nodes, damaged): &mut NodesRead, item: Item<'_>| match item.object::<wire::Node>() {
+                Ok(node) => nodes.extend(view(&node)),
+                Err(unreadable) => *damaged = Some(unreadable),
+            };
         let (nodes, damaged) = self.gather(listing, read).await?;
         match damaged {
             None => Ok(nodes),

@@ -203,14 +203,14 @@ impl Client {
     /// # Errors
     /// Also when an attachment cannot be read: it might be of this node.
     pub async fn attachments_on(&self, node: &str) -> Result<Vec<(Arc<str>, Attachment)>, Error> {
-        type Found = (Interner, Vec<(Arc<str>, Attachment)>, Option<Unreadable>);
+        type AttachmentsRead = (Interner, Vec<(Arc<str>, Attachment)>, Option<Unreadable>);
 
         let listing = Listing {
             kind: "volumeattachments",
             path: "/apis/storage.k8s.io/v1/volumeattachments",
             field_selector: "",
         };
-        let read = |all: &mut Found, item: Item<'_>| {
+        let read = |all: &mut AttachmentsRead, item: Item<'_>| {
             let (interner, found, damaged) = all;
             match item.object::<wire::Attachment>() {
                 Ok(read) => {

@@ -9,7 +9,7 @@ use crate::model::time::Span;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct ApiStatus {
     reason: Option<String>,
     message: Option<String>,
     details: Option<StatusDetails>,
@@ -19,12 +19,12 @@ struct Status {
 #[serde(default, rename_all = "camelCase")]
 struct StatusDetails {
     retry_after_seconds: Option<i64>,
-    causes: Option<Vec<Cause>>,
+    causes: Option<Vec<StatusCause>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Cause {
+struct StatusCause {
     message: Option<String>,
 }
 
@@ -35,7 +35,7 @@ const MAX_CAUSES: usize = 3;
 
 /// The error for an answer that is not 2xx.
 pub(super) fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Error {
-    let parsed: Status = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let parsed: ApiStatus = serde_json::from_slice(&reply.body).unwrap_or_default();
     let mut message = parsed.message.unwrap_or_else(|| {
         let text = String::from_utf8_lossy(&reply.body);
         text.trim().chars().take(MAX_QUOTE).collect()

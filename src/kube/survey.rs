@@ -22,14 +22,14 @@ pub struct NodeFound {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct List {
-    items: Vec<Item>,
+    items: Vec<ListedNode>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Item {
+struct ListedNode {
     metadata: Metadata,
-    status: Status,
+    status: ListedNodeStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,7 +40,7 @@ struct Metadata {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct ListedNodeStatus {
     addresses: Option<Vec<Address>>,
 }
 

@@ -25,13 +25,13 @@ const TRIED_TOKEN: &str = "doctor";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Review {
-    status: ReviewStatus,
+struct SelfSubjectReview {
+    status: SelfSubjectReviewStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ReviewStatus {
+struct SelfSubjectReviewStatus {
     user_info: UserInfo,
 }
 
@@ -108,7 +108,7 @@ impl Client {
             "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned(),
         );
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let review: Review = self.read(request.json(body)).await?;
+        let review: SelfSubjectReview = self.read(request.json(body)).await?;
         Ok(review.status.user_info.username)
     }
 

@@ -122,7 +122,7 @@ impl From<Error> for Broken {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(borrow)]
@@ -131,7 +131,7 @@ struct Event<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct WatchStatus {
     code: Option<u16>,
     message: Option<String>,
 }
@@ -302,10 +302,10 @@ impl Watcher {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_slice(line)
+        let event: WatchEvent<'_> = serde_json::from_slice(line)
             .map_err(|error| relist(format!("an event of the watch cannot be read: {error}")))?;
         if event.kind == "ERROR" {
-            let status: Status = serde_json::from_str(event.object.get()).unwrap_or_default();
+            let status: WatchStatus = serde_json::from_str(event.object.get()).unwrap_or_default();
             if status.code == Some(410) {
                 return Err(Broken::Expired);
             }

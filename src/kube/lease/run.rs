@@ -57,7 +57,7 @@ impl Leadership {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Lease {
+struct LeaseObject {
     metadata: Meta,
     spec: LeaseSpec,
 }
@@ -71,8 +71,8 @@ struct LeaseSpec {
     acquire_time: Option<String>,
 }
 
-impl From<Lease> for Record {
-    fn from(lease: Lease) -> Record {
+impl From<LeaseObject> for Record {
+    fn from(lease: LeaseObject) -> Record {
         Record {
             version: lease.metadata.resource_version.unwrap_or_default(),
             holder: lease.spec.holder_identity.unwrap_or_default(),
@@ -130,7 +130,7 @@ impl Client {
     /// Who holds a Lease, as it stands in it; `None` when nobody does or there is none. One whose holder died keeps his
     /// name until another takes it.
     pub async fn lease_holder(&self, lease: &LeaseName) -> Result<Option<String>, Error> {
-        let read = self.read::<Lease>(request(lease, "get")).await;
+        let read = self.read::<LeaseObject>(request(lease, "get")).await;
         match read.map(Record::from) {
             Ok(record) => Ok(Some(record.holder).filter(|holder| !holder.is_empty())),
             Err(error) if error.not_found() => Ok(None),
@@ -276,7 +276,7 @@ impl Contender {
     }
 
     async fn get(&self) -> Result<Option<Record>, Error> {
-        match self.client.read::<Lease>(self.request("get")).await {
+        match self.client.read::<LeaseObject>(self.request("get")).await {
             Ok(lease) => Ok(Some(lease.into())),
             Err(error) if error.not_found() => Ok(None),
             Err(error) => Err(error),
@@ -310,7 +310,7 @@ impl Contender {
         });
         let request = self.request(if create { "create" } else { "update" });
         self.client
-            .read::<Lease>(request.json(body))
+            .read::<LeaseObject>(request.json(body))
             .await
             .map(Record::from)
     }
