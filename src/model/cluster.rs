@@ -283,13 +283,13 @@ pub struct Claim {
     pub selected_node: Option<Arc<str>>,
     /// The demands on a volume, while the claim names none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub asks: Option<Arc<Asks>>,
+    pub asks: Option<Arc<ClaimRequest>>,
 }
 
 /// What a claim without a volume asks of one that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Asks {
+pub struct ClaimRequest {
     /// The claim's `metadata.uid`: a volume that is kept for a claim may name it.
     pub uid: Arc<str>,
     /// `spec.resources.requests.storage`, in bytes.

@@ -63,7 +63,7 @@ pub struct Memory {
     /// Nodes of pools with consolidation: what ran there, and since when.
     pub settled: BTreeMap<Arc<str>, Settled>,
     /// A consolidation that was found and waits to be found once more.
-    pub consolidation: Option<Found>,
+    pub consolidation: Option<FoundConsolidation>,
     /// Nodes and machines that pods without a place of their own were given one on, by name: UIDs of these
     /// pods. They wait for machines on their way, or are on nodes that are leaving.
     pub bookings: BTreeMap<Arc<str>, Vec<Arc<str>>>,
@@ -228,7 +228,7 @@ pub struct Settled {
 /// A consolidation that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Found {
+pub struct FoundConsolidation {
     /// Nodes, their pods and the machine to make, in one text.
     pub what: String,
     /// Since when every decision finds the same.

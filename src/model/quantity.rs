@@ -95,7 +95,7 @@ fn parse(text: &str) -> Option<i128> {
 }
 
 /// `digits * numerator * 10^9 / (denominator * 10^decimals)`, rounded up, saturating.
-fn scaled(digits: &str, numerator: Power, denominator: Power, decimals: usize) -> i128 {
+fn scaled(digits: &str, numerator: Exponents, denominator: Exponents, decimals: usize) -> i128 {
     let decimals = i32::try_from(decimals).unwrap_or(i32::MAX);
     let tens = numerator.ten - denominator.ten - decimals + 9;
     let kept = digits.len().min(30);
@@ -119,16 +119,16 @@ fn scaled(digits: &str, numerator: Power, denominator: Power, decimals: usize) -
 }
 
 #[derive(Clone, Copy)]
-struct Power {
+struct Exponents {
     ten: i32,
     two: i32,
 }
 
 /// The factor a suffix stands for, as numerator and denominator.
-fn multiplier(suffix: &str) -> Option<(Power, Power)> {
-    let one = Power { ten: 0, two: 0 };
-    let ten = |ten: i32| Some((Power { ten, two: 0 }, one));
-    let two = |two: i32| Some((Power { ten: 0, two }, one));
+fn multiplier(suffix: &str) -> Option<(Exponents, Exponents)> {
+    let one = Exponents { ten: 0, two: 0 };
+    let ten = |ten: i32| Some((Exponents { ten, two: 0 }, one));
+    let two = |two: i32| Some((Exponents { ten: 0, two }, one));
     match suffix {
         "" => Some((one, one)),
         "n" => ten(-9),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::volumes::{self, VolumeNode};
 use super::{Case, Rule, Verdict, matching, neighbours, newcomer, refuse};
 use model::action::{Action, Kind, Reason};
-use model::cluster::{Asks, Claim, Free, PersistentVolume, Pod, PodKey, StorageClass};
+use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
 /// By claim, the volumes that could serve it wherever it is used; a claim that one can be made for is not
 /// there.
@@ -80,14 +80,14 @@ pub(super) fn serving<'a>(
         .collect()
 }
 
-fn fits(free: &Free, asks: &Asks, class: &str) -> bool {
+fn fits(free: &Free, asks: &ClaimRequest, class: &str) -> bool {
     *free.class == *class
         && free.storage >= asks.storage
         && free.block == asks.block
         && free.attributes == asks.attributes
 }
 
-fn open_to(free: &Free, asks: &Asks) -> bool {
+fn open_to(free: &Free, asks: &ClaimRequest) -> bool {
     let labels = &free.labels;
     let chosen = asks.selector.as_ref().is_none_or(|selector| {
         let mut equal = selector.labels.iter();

@@ -27,7 +27,7 @@ const COUNTED: [&str; 4] = [
 /// Kinds of pods.
 #[derive(Debug)]
 pub(crate) struct Alike<'a> {
-    named: Named,
+    named: NamedKeys,
     traits: BTreeMap<&'a PodTraits, usize>,
     kinds: BTreeMap<Features<'a>, KindId>,
     /// Equal shapes are mostly one allocation, and so are equal traits, and comparing addresses is cheap.
@@ -55,7 +55,7 @@ impl<'a> Alike<'a> {
         others: impl Iterator<Item = Shape<'o>>,
     ) -> Alike<'a> {
         Alike {
-            named: Named::of(snapshot, others),
+            named: NamedKeys::of(snapshot, others),
             traits: BTreeMap::new(),
             kinds: BTreeMap::new(),
             seen_traits: Recent::default(),
@@ -115,16 +115,16 @@ fn controller(shape: &PodShape) -> Option<(&str, &str)> {
 
 /// The keys of labels that selectors of pods name.
 #[derive(Debug, Default)]
-struct Named {
+struct NamedKeys {
     /// By terms that select namespaces.
     everywhere: BTreeSet<Arc<str>>,
     /// By other terms, in the namespaces that they are about.
     within: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
-impl Named {
-    fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = Shape<'o>>) -> Named {
-        let mut named = Named::default();
+impl NamedKeys {
+    fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = Shape<'o>>) -> NamedKeys {
+        let mut named = NamedKeys::default();
         let mut seen: Recent<Arc<str>, TRAITS> = Recent::default();
         for (rows, _) in snapshot.cluster.pods.rows() {
             for kind in rows.kinds() {

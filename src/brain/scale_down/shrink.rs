@@ -151,7 +151,7 @@ pub(crate) struct Rehearsals {
 }
 
 /// Candidates that stay, and why.
-pub(crate) struct Refused<'a>(pub(crate) Vec<(Candidate<'a>, Keep)>);
+pub(crate) struct NotRemoved<'a>(pub(crate) Vec<(Candidate<'a>, Keep)>);
 
 impl Rehearsals {
     fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
@@ -199,7 +199,7 @@ impl Rehearsals {
         turn: &mut Turn<'a>,
         world: &mut World<'a>,
         mut unit: RemovalGroup<'a>,
-    ) -> Result<RemovalGroup<'a>, Refused<'a>> {
+    ) -> Result<RemovalGroup<'a>, NotRemoved<'a>> {
         if let Some(refused) = self.refuse(turn, world, &mut unit) {
             return Err(refused);
         }
@@ -227,7 +227,7 @@ impl Rehearsals {
         let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
         let bond = unit.bond;
         let nodes = unit.nodes.into_iter().enumerate();
-        Err(Refused(
+        Err(NotRemoved(
             nodes
                 .map(|(index, mut candidate)| {
                     candidate.landing.clear();
@@ -248,7 +248,7 @@ impl Rehearsals {
         turn: &Turn<'a>,
         world: &World<'a>,
         unit: &mut RemovalGroup<'a>,
-    ) -> Option<Refused<'a>> {
+    ) -> Option<NotRemoved<'a>> {
         let pool = pool_of(turn, unit);
         let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
         let enough = unit
@@ -265,7 +265,7 @@ impl Rehearsals {
             None => return None,
         };
         let nodes = std::mem::take(&mut unit.nodes).into_iter();
-        Some(Refused(
+        Some(NotRemoved(
             nodes.map(|candidate| (candidate, keep.clone())).collect(),
         ))
     }

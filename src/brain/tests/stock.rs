@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::lab::{Lab, lab, made, verdict, why};
 use super::wide::claims::within;
-use model::cluster::{Asks, Claim, Free, PersistentVolume, PodKey, StorageClass};
+use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageClass};
 use model::report::PodVerdict;
 use model::scheduling::{Labels, Volume};
 
@@ -28,9 +28,9 @@ fn world() -> Lab {
 fn waits(lab: Lab, pod: &str, milli: i64, size: i64) -> Lab {
     let claim = Claim {
         class: Some("local".into()),
-        asks: Some(Arc::new(Asks {
+        asks: Some(Arc::new(ClaimRequest {
             storage: size,
-            ..Asks::default()
+            ..ClaimRequest::default()
         })),
         ..Claim::default()
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Reader, nonempty, uid};
 use crate::kube::wire;
 use crate::model::cluster::{
-    Asks, Claim, Free, PersistentVolume, PodKey, StorageCapacity, ZoneLabel,
+    Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageCapacity, ZoneLabel,
 };
 use crate::model::quantity::Quantity;
 
@@ -72,11 +72,11 @@ pub(in crate::kube) fn persistent_volume(
 }
 
 /// What a claim asks of a volume that exists.
-fn asks(reader: &mut Reader<'_>, claim: &wire::Claim) -> Asks {
+fn asks(reader: &mut Reader<'_>, claim: &wire::Claim) -> ClaimRequest {
     let spec = &claim.spec;
     let requests = spec.resources.as_ref();
     let requests = requests.and_then(|resources| resources.requests.as_ref());
-    Asks {
+    ClaimRequest {
         uid: uid(&claim.metadata),
         // What cannot be read no volume offers.
         storage: storage(reader, "resources.requests.storage", requests).unwrap_or(i64::MAX),

@@ -22,7 +22,7 @@ use crate::simulation::work;
 use crate::simulation::world::World;
 use model::action::{Kind, Reason};
 use model::disruption::Cause;
-use model::memory::{Found, Replacement};
+use model::memory::{FoundConsolidation, Replacement};
 use model::reasons::{Refused, Replacing, Warning};
 use model::report::NodeVerdict;
 
@@ -94,7 +94,7 @@ pub(crate) fn plan<'a>(
     match found {
         Some((nodes, swap)) if same => make(turn, world, choices, &nodes, &swap),
         found => {
-            turn.memory.consolidation = Some(Found { what, since: now });
+            turn.memory.consolidation = Some(FoundConsolidation { what, since: now });
             if found.is_some() {
                 turn.wake_at(now + SECOND_LOOK);
             }

@@ -1,7 +1,7 @@
 //! What machines could be made, and which pods an empty one of each would hold.
 
+use super::fit_matrix::FitMatrix;
 use super::market::Market;
-use super::rows::Rows;
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::offer::Choice;
 use crate::simulation::world::World;
@@ -14,7 +14,7 @@ pub(super) struct Catalog<'p, 'a> {
     /// In which order choices are tried.
     pub(super) market: Market,
     /// Which offers hold which groups.
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: FitMatrix<'a>,
     /// The domain of every offer, by offer and topology key.
     pub(super) domains: Vec<Vec<DomainId>>,
 }
@@ -25,7 +25,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
         Catalog {
             choices,
             market: Market::of(choices),
-            rows: Rows::default(),
+            rows: FitMatrix::default(),
             domains: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rows::Rows;
+use super::fit_matrix::FitMatrix;
 use crate::decision::turn::Turn;
 use crate::scale_up::limits::Ledger;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
@@ -42,7 +42,7 @@ pub(crate) fn open<'a>(
             offers.push((open, &offer.labels));
         }
     }
-    let mut rows = Rows::default();
+    let mut rows = FitMatrix::default();
     // Many groups ask the same.
     let mut known: BTreeMap<(usize, KeyId, Vec<KeyId>), Vec<DomainId>> = BTreeMap::new();
     // The domain that a node of each offer would be in.

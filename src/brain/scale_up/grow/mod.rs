@@ -11,6 +11,7 @@ mod choose;
 pub(crate) mod domains;
 mod draft;
 mod first;
+mod fit_matrix;
 mod larger;
 mod market;
 mod min;
@@ -22,7 +23,6 @@ mod refusals;
 mod regions;
 mod repack;
 mod retype;
-mod rows;
 mod trial_node;
 mod view;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::catalog::Catalog;
+use super::fit_matrix::FitRow;
 use super::pending::{Pending, PendingGroup};
 use super::refusals::No;
-use super::rows::Row;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::Shape;
 use crate::decision::turn::Turn;
@@ -47,7 +47,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// What the offers say to a group.
-    pub(super) fn row(&self, group: usize) -> &'v Row {
+    pub(super) fn row(&self, group: usize) -> &'v FitRow {
         self.catalog.rows.get(self.group(group).row)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{DRIVER, NAMESPACES, ZONE};
 use crate::tests::lab::Lab;
 use model::cluster::{
-    Asks, Attachment, Claim, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass,
+    Attachment, Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageCapacity, StorageClass,
     ZoneLabel,
 };
 use model::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
@@ -179,12 +179,12 @@ fn spare() -> Vec<(&'static str, PersistentVolume)> {
 }
 
 /// A claim that waits for its consumer, of a class, with a size in GiB.
-fn waiting(class: &str, size: i64, change: impl FnOnce(&mut Asks)) -> Claim {
-    let mut asks = Asks {
+fn waiting(class: &str, size: i64, change: impl FnOnce(&mut ClaimRequest)) -> Claim {
+    let mut asks = ClaimRequest {
         uid: "claim".into(),
         storage: size * GI,
         modes: vec!["ReadWriteOnce".into()],
-        ..Asks::default()
+        ..ClaimRequest::default()
     };
     change(&mut asks);
     Claim {

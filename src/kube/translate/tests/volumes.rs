@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::read;
 use crate::kube::intern::Interner;
 use crate::kube::translate::{Reader, claim, csi_driver, persistent_volume, storage_capacity};
-use crate::model::cluster::{Asks, Free, PodKey};
+use crate::model::cluster::{ClaimRequest, Free, PodKey};
 
 fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) {
     let mut object = json!({
@@ -25,7 +25,7 @@ fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) 
     (view.free, reader.problems)
 }
 
-fn asked(change: impl FnOnce(&mut Value)) -> (Option<Arc<Asks>>, Vec<String>) {
+fn asked(change: impl FnOnce(&mut Value)) -> (Option<Arc<ClaimRequest>>, Vec<String>) {
     let mut object = json!({
         "metadata": { "name": "c", "namespace": "n", "uid": "u" },
         "spec": {

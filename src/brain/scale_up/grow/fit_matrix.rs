@@ -17,7 +17,7 @@ use model::resources::Resources;
 use model::scheduling::HostPort;
 
 /// What decides whether an empty node holds a pod; last, which DaemonSets it cannot be beside.
-type Question<'a> = (
+type FitQuestion<'a> = (
     ChoosyId,
     &'a Resources,
     &'a [HostPort],
@@ -27,7 +27,7 @@ type Question<'a> = (
 
 /// The answers for groups that ask the same.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct FitRow {
     /// By offer, over all choices ([`Choice::first`]).
     pub(super) fits: Vec<bool>,
     /// By choice: whether any of its offers holds the pod.
@@ -40,23 +40,23 @@ pub(super) struct Row {
 
 /// All rows.
 #[derive(Debug, Default)]
-pub(super) struct Rows<'a> {
-    all: Vec<Row>,
-    asked: BTreeMap<Question<'a>, usize>,
+pub(super) struct FitMatrix<'a> {
+    all: Vec<FitRow>,
+    asked: BTreeMap<FitQuestion<'a>, usize>,
     /// The DaemonSets of all offers, once somebody asked.
     daemons: Option<Vec<Shape<'a>>>,
 }
 
-impl Row {
+impl FitRow {
     /// Whether anything holds the pod.
     pub(super) fn hopeful(&self) -> bool {
         self.any.contains(&true)
     }
 }
 
-impl<'a> Rows<'a> {
+impl<'a> FitMatrix<'a> {
     /// A row by its index.
-    pub(super) fn get(&self, row: usize) -> &Row {
+    pub(super) fn get(&self, row: usize) -> &FitRow {
         &self.all[row]
     }
 
@@ -128,7 +128,7 @@ fn examine(
     choices: &[Choice<'_>],
     group: &Group<'_>,
     foes: &[Shape<'_>],
-) -> Row {
+) -> FitRow {
     let pod = world.shapes[group.shape];
     let shape = pod.shape;
     let (mut fits, mut any) = (Vec::new(), Vec::new());
@@ -161,7 +161,7 @@ fn examine(
     if choices.is_empty() {
         why.insert("*".into(), Refused::NoPool.into());
     }
-    Row {
+    FitRow {
         fits,
         any,
         why: Arc::new(why),
