@@ -41,7 +41,7 @@ struct MatchingVolumes<'a> {
 }
 
 /// What claims with one list of matching sets ask alike: class, size, modes, block, selector, attributes.
-type ClaimRequest<'a> = (&'a str, i64, RequestTraits<'a>);
+type RequestKey<'a> = (&'a str, i64, RequestTraits<'a>);
 type RequestTraits<'a> = (
     &'a [Arc<str>],
     bool,
@@ -108,7 +108,7 @@ impl<'a> FreeVolumes<'a> {
                 kept.entry(claim).or_default().push(id);
             }
         }
-        let mut known: BTreeMap<(ClaimRequest<'a>, Option<EqualVolumesId>), Option<MatchingId>> =
+        let mut known: BTreeMap<(RequestKey<'a>, Option<EqualVolumesId>), Option<MatchingId>> =
             BTreeMap::new();
         for (key, claim, class) in waiting {
             let Some(asks) = &claim.asks else {
@@ -120,7 +120,7 @@ impl<'a> FreeVolumes<'a> {
                 asks.selector.as_ref(),
                 &*asks.attributes,
             );
-            let request: ClaimRequest<'a> = (class, asks.storage, asked);
+            let request: RequestKey<'a> = (class, asks.storage, asked);
             let mut own = kept.get(key).into_iter().flatten().copied();
             let kept = own.find(|set| {
                 let free = volumes.sets[*set].free;
@@ -142,7 +142,7 @@ impl<'a> FreeVolumes<'a> {
     /// this claim can have.
     fn add_matching(
         &mut self,
-        request: ClaimRequest<'a>,
+        request: RequestKey<'a>,
         kept: Option<EqualVolumesId>,
     ) -> Option<MatchingId> {
         let mut matching = MatchingVolumes::default();
@@ -443,7 +443,7 @@ fn offered(volume: &PersistentVolume) -> Option<&Free> {
 
 /// Whether class, size, mode and attributes are as asked: this is asked of a volume that is kept for the
 /// claim too.
-fn suits(free: &Free, (class, storage, (_, block, _, attributes)): ClaimRequest<'_>) -> bool {
+fn suits(free: &Free, (class, storage, (_, block, _, attributes)): RequestKey<'_>) -> bool {
     *free.class == *class
         && free.storage >= storage
         && free.block == block
@@ -451,7 +451,7 @@ fn suits(free: &Free, (class, storage, (_, block, _, attributes)): ClaimRequest<
 }
 
 /// Whether a volume that is kept for nobody serves a claim.
-fn serves(free: &Free, request: ClaimRequest<'_>) -> bool {
+fn serves(free: &Free, request: RequestKey<'_>) -> bool {
     let (_, _, (modes, _, wanted, _)) = request;
     free.claim.is_none()
         && free.available
