@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::requeue::{Back, Requeue};
 use crate::kube::{Client, ClusterStore, Error, Nomination};
@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LIFE: Duration = Duration::from_mins(1);
 /// A nomination that is to be taken back waits no longer for its turn: an API server that hangs holds each call.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(10);
-/// The node waits no longer than this for the watched view to show its nominations: what is shown to us is shown to
-/// kube-scheduler, which must not see the node take pods before.
+/// A node waits no longer than this for the watched view to show its nominations, and what became of those of the node
+/// before it: what is shown to us is shown to kube-scheduler, which must not see the node take pods before.
 const SHOWN_WITHIN: Duration = Duration::from_millis(500);
 /// The watched view shows what we wrote within this time.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
@@ -41,6 +41,8 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub struct Nominations {
     state: Arc<Mutex<State>>,
+    /// Held while a node begins to take pods.
+    opening: Arc<tokio::sync::Mutex<()>>,
     /// Where those go that are to be taken back, and pods that are to be brought back into kube-scheduler's queue.
     calls: Option<mpsc::UnboundedSender<Call>>,
 }
@@ -87,6 +89,7 @@ impl Nominations {
         let (sender, receiver) = mpsc::unbounded_channel();
         let nominations = Nominations {
             state: Arc::default(),
+            opening: Arc::default(),
             calls: Some(sender),
         };
         nominations.plan(bookings);
@@ -101,6 +104,27 @@ impl Nominations {
     /// A decision laid pods out on these machines and nodes (UIDs by name).
     pub fn plan(&self, bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>) {
         self.state().planned.clone_from(bookings);
+    }
+
+    /// Waits for its turn to let a node take pods, no longer than [`PATIENCE`]. When one does, kube-scheduler tries all
+    /// pods that wait, and clears the nominations for those that do not take pods yet.
+    pub async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
+        let turn = self.opening.clone().lock_owned();
+        timeout(PATIENCE, turn).await.ok()
+    }
+
+    /// Waits until kube-scheduler has tried the pods that are nominated for a node, which takes pods now: no longer
+    /// than [`SHOWN_WITHIN`].
+    pub async fn tried(&self, store: &ClusterStore, node: &Arc<str>) {
+        let nominated: Waiting = {
+            let state = self.state();
+            let given = state.given.values().filter(|given| given.node == *node);
+            given
+                .map(|given| (given.pod.clone(), given.uid.clone()))
+                .collect()
+        };
+        let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() == Some(node);
+        settled(store, &nominated, waits).await;
     }
 
     /// Nominates for a node the pods that were laid out on it and still wait. What cannot be nominated within
@@ -245,26 +269,25 @@ impl Nominations {
 /// The pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
 /// kube-scheduler tried them in the meantime, and cleared it. It lets them rest for a second now.
 async fn lost(store: &ClusterStore, nominated: &Waiting, node: &Arc<str>) -> Waiting {
+    let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() != Some(node);
+    settled(store, nominated, waits).await
+}
+
+/// Waits until the watched view shows none of these pods to be like that, no longer than [`SHOWN_WITHIN`]; gives those that
+/// still are.
+async fn settled(store: &ClusterStore, pods: &Waiting, like: impl Fn(&Pod) -> bool) -> Waiting {
     let mut changes = store.changes();
     let end = Instant::now() + SHOWN_WITHIN;
     loop {
-        let lost: Waiting = store.with(|cluster| {
-            let stands = |(key, uid): &&(PodKey, Arc<str>)| {
+        let left: Waiting = store.with(|cluster| {
+            let is = |(key, uid): &&(PodKey, Arc<str>)| {
                 let pod = cluster.pods.get(key).filter(|pod| pod.uid == *uid);
-                pod.is_none_or(|pod| pod.node.is_some() || pod.nominated.as_ref() == Some(node))
+                pod.is_some_and(&like)
             };
-            nominated
-                .iter()
-                .filter(|pod| !stands(pod))
-                .cloned()
-                .collect()
+            pods.iter().filter(is).cloned().collect()
         });
-        if lost.is_empty()
-            || tokio::time::timeout_at(end, changes.changed())
-                .await
-                .is_err()
-        {
-            return lost;
+        if left.is_empty() || !matches!(timeout_at(end, changes.changed()).await, Ok(Ok(()))) {
+            return left;
         }
     }
 }

@@ -295,12 +295,15 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 changed(&mut changes).await;
                 continue;
             }
+            let turn = work.tools.opening().await;
             work.tools.nominate(name).await;
             nominated = Some(Instant::now());
             work.patiently_kube("taking the startup taint away", || {
                 kube.remove_taint(&reference, STARTUP_TAINT)
             })
             .await?;
+            work.tools.nominations.tried(&work.tools.store, name).await;
+            drop(turn);
             work.progress("the startup taint is being taken away");
         } else {
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 use crate::agent::journal::Journal;
 use crate::agent::nominations::Nominations;
@@ -93,6 +93,15 @@ impl Tools {
     /// The dice, locked.
     pub fn dice(&self) -> MutexGuard<'_, StdRng> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn to let a node take pods, if pods are nominated.
+    pub(super) async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
+        if self.settings.policy.scale_up.nominate_pods {
+            self.nominations.opening().await
+        } else {
+            None
+        }
     }
 
     /// Nominates the pods of a node that is about to take pods, if the configuration wants that.
