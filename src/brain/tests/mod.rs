@@ -14,6 +14,7 @@ mod crashing;
 mod damage;
 mod devices;
 mod draining;
+mod enlarging;
 mod existing;
 mod explained_preferences;
 mod explaining;
