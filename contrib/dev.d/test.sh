@@ -64,6 +64,7 @@ dev_test() {
     test_tools
     part_lint
     promtool_at_hand || skip "promtool check metrics: Debian's package prometheus cannot be had here"
+    dashboard_check_at_hand || skip "the dashboard by Grafana's schema: no Go, or Grafana's SDK for it cannot be had here"
     # Generated worlds are the same in every run here, so that a failure is of the change and not of the day;
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
     # Built apart, so that what takes long is seen to be the compiler's or the tests'.
@@ -137,6 +138,16 @@ promtool_at_hand() {
         ) || return 1
     fi
     export PROMTOOL="$PWD/$folder/usr/bin/promtool"
+}
+
+# A program that reads dashboards by the types that Grafana's SDK for Go makes of Grafana's schema.
+dashboard_check_at_hand() {
+    local made="$PWD/target/grafana/check"
+    # Go from its own archive is not in every root's path.
+    have go || PATH="$PATH:/usr/local/go/bin"
+    have go || return 1
+    (cd tests/grafana && limited 900 go build -buildvcs=false -o "$made" . >/dev/null 2>&1) || return 1
+    export GRAFANA_CHECK="$made"
 }
 
 # Other people's clients against the listening simulators: what the fakes say must satisfy those

@@ -114,6 +114,44 @@ fn the_dashboard_is_whole() {
     assert!(panels.len() > 20);
 }
 
+/// What a change of the dashboard might bring, and what Grafana has no place for.
+const DASHBOARD_FAULTS: [(&str, &str); 5] = [
+    ("\"reduceOptions\":", "\"reduceOption\":"),
+    ("\"graphMode\": \"none\"", "\"graphMode\": 3"),
+    ("\"type\": \"timeseries\"", "\"type\": \"timeserie\""),
+    ("\"drawStyle\":", "\"drawStil\":"),
+    ("\"expr\":", "\"exprr\":"),
+];
+
+/// The dashboard is one that Grafana reads, by the program in tests/grafana where it was built: `contrib/dev test` does that.
+/// Whether the program would find a fault is tried with some.
+#[test]
+fn the_dashboard_is_as_grafana_wants_it() {
+    let Ok(tool) = std::env::var("GRAFANA_CHECK") else {
+        eprintln!(
+            "skipped: `contrib/dev test` builds the program that knows Grafana's schema, with Go"
+        );
+        return;
+    };
+    let check = |path: &Path| {
+        let output = Command::new(&tool).arg(path).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), said)
+    };
+    let path = contrib("grafana/pve-autoscaler.json");
+    let (fine, said) = check(&path);
+    assert!(fine, "{said}");
+    let text = std::fs::read_to_string(path).expect("it is shipped");
+    let folder = tempfile::tempdir().expect("a folder");
+    for (right, wrong) in DASHBOARD_FAULTS {
+        let planted = folder.path().join("planted.json");
+        assert!(text.contains(right), "{right}");
+        std::fs::write(&planted, text.replacen(right, wrong, 1)).expect("written");
+        let (fine, said) = check(&planted);
+        assert!(!fine && !said.trim().is_empty(), "{wrong} is not found");
+    }
+}
+
 /// Each alert fires when it should and not before, by Prometheus' own tool where it is installed.
 #[test]
 fn alerts_do_what_they_say() {
