@@ -23,6 +23,7 @@ pub mod kube;
 pub mod notify;
 pub mod pve;
 pub mod record;
+mod screen;
 #[cfg(feature = "simulator")]
 pub mod sim;
 #[cfg(feature = "simulator")]

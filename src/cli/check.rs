@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::CheckOptions;
-use super::{Failure, doctor, load, print, runtime};
+use super::output::sentences;
+use super::{Failure, doctor, load, runtime, write};
 use crate::config::Settings;
 use crate::config::scalar::Overcommit;
 use crate::model::policy::{Policy, PoolPolicy};
@@ -17,20 +18,21 @@ pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
     if options.live {
         // Before anything is read: the file itself may be one that the daemon cannot read.
         report = doctor::as_user(&options.look.user);
-        print(&report.lines())?;
+        write(&sentences(&report.lines()))?;
         if report.verdict() == doctor::Grade::Wrong {
             return Err(Failure::Said);
         }
         report = doctor::Report::default();
     }
     let settings = load(path)?;
-    print(&summary(&path.display().to_string(), &settings))?;
+    let summary = summary(&path.display().to_string(), &settings);
+    write(&sentences(&summary))?;
     if !options.live || !settings.configured {
         return Ok(());
     }
     let here = doctor::Here::of(path, settings, &options.look);
     runtime()?.block_on(doctor::look(&here, &mut report));
-    print(&report.lines())?;
+    write(&sentences(&report.lines()))?;
     doctor::ended(report.verdict())
 }
 

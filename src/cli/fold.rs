@@ -1,8 +1,9 @@
 //! Text in columns on a terminal that is narrower than its lines. Of a table the last cell goes on below where it began;
-//! where the cells before it are too wide for that, all of them are folded, or each row becomes a list of its cells.
-//! What heads a section is bright. Pure.
+//! where the cells before it are too wide for that, all of them are folded, or each row becomes a list of its cells. On
+//! the narrowest there are lists alone. What heads a section is bright. Pure.
 
 use super::columns::{Columns, cells};
+use crate::screen::Flow;
 
 /// Columns that a last cell needs at least below where it began; with fewer the other cells are folded, too.
 const LEAST: usize = 24;
@@ -10,10 +11,18 @@ const LEAST: usize = 24;
 const THIN: usize = 14;
 /// Where a line goes on that is no row of a table, and has no room below its last part.
 const NEAR: usize = 6;
-/// Where the cells of a row stand that became a list.
+/// Where the cells of a row stand that became a list …
 const LISTED: usize = 4;
-/// A terminal narrower than this folds by itself: there is no room for columns.
+/// … and where on a narrow terminal: a column further in than the first one.
+const NARROW_LISTED: usize = 3;
+/// Where a sentence goes on that stands by itself.
+const SENTENCE: usize = 4;
+/// On a terminal narrower than this there is no room for columns, and little for indents …
 const NARROW: usize = 30;
+/// … so that what goes on stands so far in …
+const NARROW_INDENT: usize = 1;
+/// … and on one narrower than this there is no room for words: it folds by itself.
+const NOTHING: usize = 8;
 
 const BOLD: &str = "\u{1b}[1m";
 const YELLOW: &str = "\u{1b}[1;33m";
@@ -31,7 +40,7 @@ const WRONG: &[&str] = &["Wrong with the daemon"];
 
 /// The text with no line longer than `columns`, as far as words allow. Nothing is lost but blanks.
 pub(super) fn fold(text: &str, columns: usize) -> String {
-    if columns < NARROW {
+    if columns < NOTHING {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len());
@@ -54,6 +63,29 @@ pub(super) fn fold(text: &str, columns: usize) -> String {
     out
 }
 
+/// Sentences, a line each, that no table is among: none longer than `columns`, as far as words allow.
+pub(super) fn sentences(text: &str, columns: usize) -> String {
+    if columns < NOTHING {
+        return text.to_owned();
+    }
+    let hang = indent_of(SENTENCE, columns);
+    let lines = text.lines().map(|line| {
+        let begin = line.len() - line.trim_start_matches(' ').len();
+        let hang = begin + hang;
+        Flow { columns, hang }.line(line) + "\n"
+    });
+    lines.collect()
+}
+
+/// An indent where there is room for it.
+fn indent_of(wanted: usize, columns: usize) -> usize {
+    if columns < NARROW {
+        NARROW_INDENT
+    } else {
+        wanted
+    }
+}
+
 /// A table, its heading first.
 fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) {
     let longest = rows.iter().map(|row| row.chars().count()).max();
@@ -65,14 +97,19 @@ fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) 
     }
     let cut: Vec<Option<Vec<&str>>> = rows.iter().map(|row| table.cut(row)).collect();
     let heading = cut.first().cloned().flatten().unwrap_or_default();
-    let widths = cells::widths(cut.iter().flatten(), columns, THIN);
+    let widths = cells::widths(cut.iter().flatten(), columns, THIN).filter(|_| columns >= NARROW);
+    let listed = if columns < NARROW {
+        NARROW_LISTED
+    } else {
+        LISTED
+    };
     for (row, cut) in rows.iter().zip(&cut) {
         match (cut, &widths) {
             // No row of it: what was left out, or a cell with what steers a terminal in it.
             (None, _) => fold_line(out, row, columns),
             (Some(cut), Some(widths)) => cells::beside(out, cut, widths),
             (Some(cut), None) if *cut == heading => {}
-            (Some(cut), None) => cells::below(out, &heading, cut, LISTED, columns),
+            (Some(cut), None) => cells::below(out, &heading, cut, listed, columns),
         }
     }
 }
@@ -90,38 +127,15 @@ fn fold_line(out: &mut String, line: &str, columns: usize) {
         // A sentence: what looks like a row below it would make it a heading.
         0
     } else if head.trim().is_empty() {
-        indent + 2
+        indent + indent_of(2, columns)
     } else if began + LEAST <= columns {
         began
     } else {
-        NEAR
+        indent_of(NEAR, columns)
     };
     out.push_str(head);
-    let mut at = began;
-    // Nothing but blanks stands on the line yet: a word that is too long is no shorter on the next one.
-    let mut blank = head.trim().is_empty();
-    for (number, word) in last.split(' ').enumerate() {
-        let length = word.chars().count();
-        let glue = usize::from(number > 0 && !blank);
-        if at + glue + length > columns && !blank {
-            trim_end(out);
-            out.push('\n');
-            out.push_str(&" ".repeat(hang));
-            at = hang;
-        } else if glue > 0 {
-            out.push(' ');
-            at += 1;
-        }
-        out.push_str(word);
-        at += length;
-        blank = blank && length == 0;
-    }
-    trim_end(out);
+    Flow { columns, hang }.append(out, last, began, head.trim().is_empty());
     out.push('\n');
-}
-
-fn trim_end(out: &mut String) {
-    out.truncate(out.trim_end_matches(' ').len());
 }
 
 /// The line up to where its last column begins, and that column. Where it would begin outside of the terminal there is none.
@@ -169,7 +183,10 @@ mod tests {
         let wanted = "Pods without a node\n  POD            OUTCOME   WHY\n  default/web-1  waits     p/small: cpu: asks 3, a node\n                           offers 2 after DaemonSets;\n                           p/large: the pool has its max\n\nThe end of it\n";
         assert_eq!(text, wanted);
         assert_eq!(fold(TABLE, 200), TABLE);
-        assert_eq!(fold(TABLE, 10), TABLE, "there is no room for columns");
+        assert_eq!(fold(TABLE, 7), TABLE, "there is no room for words");
+        let narrow = fold(TABLE, 20);
+        let wanted = "Pods without a node\n  default/web-1\n   OUTCOME: waits\n   WHY: p/small:\n     cpu: asks 3, a\n";
+        assert!(narrow.starts_with(wanted), "{narrow}");
     }
 
     const WIDE: &str = "New machines\n  POOL/TYPE      FREE                   POD                                  NOW\n  workers/small  cpu 1.9, memory 3.5Gi  would not run: cpu: asks 5 of 1.9    yes\n  workers/big    cpu 3.9                would run                            no: the pool has its max of 3 nodes\n  … and 12 more; -o json has them all, and is for programs, which have no need of a terminal\n";
@@ -196,7 +213,7 @@ mod tests {
             words
         };
         let long = format!("  {}\n", "x".repeat(200));
-        for columns in 30..180 {
+        for columns in 8..180 {
             for text in [
                 TABLE,
                 WIDE,
@@ -215,8 +232,10 @@ mod tests {
                         "{columns}: {word} is not in {folded}"
                     );
                 }
-                let wide = folded.lines().any(|line| line.chars().count() > columns);
-                assert!(!wide || text == long, "{columns}: {folded}");
+                let wide = |line: &&str| line.chars().count() > columns;
+                // A word that has no room beside its indent is not cut.
+                let one = |line: &str| line.split_whitespace().count() == 1;
+                assert!(folded.lines().filter(wide).all(one), "{columns}: {folded}");
             }
         }
     }

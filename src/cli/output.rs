@@ -1,11 +1,10 @@
 //! What a command answers, as somebody asked for it: a table folded to the terminal, the same unfolded, JSON or YAML.
 
-use std::io::IsTerminal as _;
-
 use clap::ValueEnum;
 
 use super::{Failure, fold, print_json, write};
 use crate::model::foreign;
+use crate::screen::Screen;
 
 /// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,34 +17,6 @@ pub(super) enum Output {
     Json,
     /// The same as JSON, as YAML.
     Yaml,
-}
-
-/// What standard output is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Screen {
-    /// Columns of the terminal; `None` where it is none, or tells no width.
-    columns: Option<usize>,
-    colours: bool,
-}
-
-impl Screen {
-    /// What it is now. No colours where `NO_COLOR` is set to anything (<https://no-color.org>), or `TERM` is `dumb`
-    /// or not set.
-    pub(super) fn now() -> Screen {
-        let output = std::io::stdout();
-        let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let term = std::env::var("TERM").unwrap_or_default();
-        let is_terminal = output.is_terminal();
-        let size = terminal_size::terminal_size_of(&output);
-        let told = size.map(|(width, _)| usize::from(width.0));
-        // A terminal that does not know its own width, such as a serial line, may be told it.
-        let typed = || std::env::var("COLUMNS").ok()?.parse().ok();
-        let columns = told.filter(|width| *width > 0).or_else(typed);
-        Screen {
-            columns: columns.filter(|width| is_terminal && *width > 0),
-            colours: is_terminal && !named("NO_COLOR") && !matches!(&*term, "" | "dumb"),
-        }
-    }
 }
 
 impl Output {
@@ -74,6 +45,15 @@ impl Output {
         } else {
             text
         }
+    }
+}
+
+/// Sentences as they go to standard output, a line each, folded to the terminal; nothing of them steers it.
+pub(super) fn sentences(text: &str) -> String {
+    let text = foreign::lines(text);
+    match Screen::now().columns {
+        Some(columns) => fold::sentences(&text, columns),
+        None => text.into_owned(),
     }
 }
 

@@ -181,3 +181,63 @@ fn the_running_demo_fits_into_the_terminal() {
         }
     }
 }
+
+/// On a terminal of so many columns no line is wider than it but for a single word that is, and no word of what a pipe
+/// gets is lost.
+fn folds(columns: u16, arguments: &[&str], piped: &str) -> String {
+    let shown = on_terminal(columns, arguments);
+    for line in shown.lines() {
+        let fits = line.chars().count() <= usize::from(columns);
+        let one = line.split_whitespace().count() == 1;
+        assert!(fits || one, "{columns}: {line:?} of {arguments:?}\n{shown}");
+    }
+    let words: Vec<&str> = piped.split_whitespace().collect();
+    let told: Vec<&str> = shown.split_whitespace().collect();
+    assert_eq!(told, words, "{columns}: {arguments:?}");
+    shown
+}
+
+/// Found by it: a `check` or a demo that is as wide as its sentences, an indent that takes the last columns, a line that
+/// goes on where a new one begins.
+#[test]
+fn check_and_the_demo_fold_their_sentences() {
+    let (_folder, config, _) = crowd();
+    let check = ["--config", &config, "check"];
+    let piped = says(&check);
+    assert!(widest(&piped) > 70, "a pipe has no width:\n{piped}");
+    for columns in [60, 40, 29, 20, 12] {
+        let shown = folds(columns, &check, &piped);
+        let goes_on = |line: &&str| line.starts_with(' ');
+        assert_eq!(
+            shown.lines().filter(|line| !goes_on(line)).count(),
+            piped.lines().count(),
+            "each sentence begins at the left: {shown}"
+        );
+    }
+    let demo = ["demo", "--once", "--seed", "5", "--speed", "10000"];
+    let piped = says(&demo);
+    assert!(widest(&piped) > 80, "a pipe has no width:\n{piped}");
+    for columns in [80, 60, 24] {
+        let shown = folds(columns, &demo, &piped);
+        let text = if columns < 30 { " " } else { "           " };
+        let below = format!("\n{text}");
+        assert!(shown.contains(&below), "{columns}: {shown}");
+    }
+}
+
+/// Found by it: tables that stay as wide as they are below 30 columns.
+#[test]
+fn on_the_narrowest_terminals_tables_are_lists() {
+    let (_folder, config, view) = crowd();
+    for columns in [28, 20, 12] {
+        for asked in [&["explain", "pod", "shop/db-0"][..], &["plan"]] {
+            let seen = ["--config", &config, "--snapshot", &view];
+            let shown = on_terminal(columns, &[asked, &seen[..]].concat());
+            for line in shown.lines() {
+                let fits = line.chars().count() <= usize::from(columns);
+                let one = line.split_whitespace().count() == 1;
+                assert!(fits || one, "{columns}: {line:?} of {asked:?}\n{shown}");
+            }
+        }
+    }
+}

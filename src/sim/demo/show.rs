@@ -1,7 +1,7 @@
 //! What the demo prints.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::agent::turn::Turn;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::time::{Span, Time};
+use crate::screen::{Flow, Screen};
 use crate::sim::world::{EPOCH, World};
 use crate::simulator_args::DemoOptions;
 
@@ -22,6 +23,12 @@ use super::timeline::{Gathered, Line, Tone};
 const QUIET: Duration = Duration::from_secs(2);
 /// And after this long in any case.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Where a line of the timeline goes on: below its text, behind time and sign …
+const TOLD: usize = 11;
+/// … and where one of the sums does.
+const SUMS: usize = 4;
+/// A terminal narrower than this has no room for that.
+const NARROW: usize = 30;
 /// Whoever read what is printed went away.
 static GONE: AtomicBool = AtomicBool::new(false);
 
@@ -55,10 +62,12 @@ impl Introduction<'_> {
             ));
         }
         if let Some(command) = self.command {
-            say(&format!(
-                "In a second terminal:\n  {command}\n\
-                 and with the same --socket: plan, explain pod NAME, explain node NAME, pause, resume, retry POOL.\n"
-            ));
+            say("In a second terminal:");
+            // Whole on a terminal of any width, to be copied.
+            write(&format!("  {command}"));
+            say(
+                "and with the same --socket: plan, explain pod NAME, explain node NAME, pause, resume, retry POOL.\n",
+            );
         }
         say(
             "Each line: minutes and seconds of the clusters' time, and » decided, + comes, - goes, ! went wrong.\n",
@@ -80,7 +89,7 @@ impl Show {
     pub(super) fn chapter(&self, world: &World, text: &str) {
         let now = world.clock.now();
         self.flush(now);
-        say(&format!("{}  {}", clock(now), paint("1", text)));
+        told(now, "1", text);
     }
 
     /// Prints what changes, turn by turn; never ends.
@@ -127,7 +136,8 @@ impl Show {
         let sums = self.sums.borrow_mut().part();
         say(&format!("\nIn {took} of the clusters' time:"));
         for (tone, text) in sums.lines() {
-            say(&format!("  {}", painted(tone, &text)));
+            let text = format!("{} {text}", tone.sign());
+            say_in(color(tone), "  ", &text, SUMS);
         }
         say("");
     }
@@ -140,19 +150,22 @@ impl Show {
 fn print(at: Time, lines: &[Line]) {
     for line in lines {
         let text = foreign::line(&line.text, ForeignText::MAX);
-        say(&format!("{}  {}", clock(at), painted(line.tone, &text)));
+        told(
+            at,
+            color(line.tone),
+            &format!("{} {text}", line.tone.sign()),
+        );
     }
 }
 
-fn painted(tone: Tone, text: &str) -> String {
-    let color = match tone {
+fn color(tone: Tone) -> &'static str {
+    match tone {
         Tone::Up => "32",
         Tone::Down => "33",
         Tone::Decision => "36",
         Tone::Trouble => "31",
         Tone::Fact => "0",
-    };
-    paint(color, &format!("{} {text}", tone.sign()))
+    }
 }
 
 /// Simulated time since the beginning, `MM:SS`.
@@ -161,19 +174,48 @@ fn clock(now: Time) -> String {
     format!("{:>4}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// Bright or in colour on a terminal that can be; by `NO_COLOR` and `TERM`.
-fn paint(color: &str, text: &str) -> String {
-    let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let term = std::env::var("TERM").unwrap_or_default();
-    if std::io::stdout().is_terminal() && !named("NO_COLOR") && !matches!(&*term, "" | "dumb") {
-        format!("\u{1b}[{color}m{text}\u{1b}[0m")
-    } else {
-        text.to_owned()
+/// Prints what was at a time, in this colour. What is too long for the terminal goes on below where it began.
+fn told(at: Time, color: &str, text: &str) {
+    say_in(color, &format!("{}  ", clock(at)), text, TOLD);
+}
+
+/// Prints a line, folded to the terminal.
+fn say(text: &str) {
+    for line in text.split('\n') {
+        say_in("", "", line, 0);
     }
 }
 
-fn say(line: &str) {
-    let written = writeln!(std::io::stdout(), "{line}");
+/// Prints a line, what stands `before` it plain and the rest in this colour, folded to the terminal; it goes on so far in,
+/// where there is room for that.
+fn say_in(color: &str, before: &str, text: &str, hang: usize) {
+    let screen = Screen::now();
+    let text = &format!("{before}{text}");
+    let text = match screen.columns {
+        Some(columns) => {
+            let hang = if columns < NARROW { hang.min(1) } else { hang };
+            Flow { columns, hang }.line(text)
+        }
+        None => text.to_owned(),
+    };
+    if color.is_empty() || !screen.colours {
+        return write(&text);
+    }
+    for line in text.split('\n') {
+        let blanks = line.len() - line.trim_start_matches(' ').len();
+        let begin = if line.starts_with(before) {
+            before.len()
+        } else {
+            blanks
+        };
+        let (plain, line) = line.split_at(begin);
+        write(&format!("{plain}\u{1b}[{color}m{line}\u{1b}[0m"));
+    }
+}
+
+/// Prints this.
+fn write(text: &str) {
+    let written = writeln!(std::io::stdout(), "{text}");
     // A reader that went away (`| head`) ends the demo; of what else keeps a line from being written nobody can be told.
     if written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         GONE.store(true, Ordering::Relaxed);
