@@ -21,6 +21,7 @@ pub mod config;
 pub mod conformance;
 pub mod kube;
 pub mod notify;
+mod post;
 pub mod pve;
 pub mod record;
 mod screen;
@@ -29,4 +30,5 @@ pub mod sim;
 #[cfg(feature = "simulator")]
 pub mod simulator;
 pub mod simulator_args;
+pub mod trace;
 pub mod web;

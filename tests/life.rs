@@ -77,6 +77,8 @@ mod tenant;
 mod terms;
 #[path = "life/text.rs"]
 mod text;
+#[path = "life/traces.rs"]
+mod traces;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

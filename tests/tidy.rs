@@ -11,7 +11,7 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// What each module of the program's own crate may use besides itself, `model`, `clock` and `planted`;
 /// docs/architecture.md has the picture. `lib` is not a module. What is a crate of its own has its list in
 /// its Cargo.toml.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("clock", &[]),
     ("config", &[]),
     ("pve", &[]),
@@ -21,8 +21,10 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("agent", &["brain", "kube", "pve", "config", "record"]),
     // Cases go through the daemon's own reading of Kubernetes' objects.
     ("conformance", &["brain", "kube"]),
+    ("post", &["agent", "pve"]),
     ("screen", &[]),
-    ("notify", &["agent", "config", "pve"]),
+    ("notify", &["agent", "config", "post"]),
+    ("trace", &["agent", "config", "post"]),
     ("web", &["agent", "config", "kube", "pve", "record"]),
     ("sim", &["simulator_args"]),
     ("simulator_args", &[]),
@@ -55,6 +57,7 @@ const MAY_USE: [(&str, &[&str]); 19] = [
             "record",
             "screen",
             "simulator_args",
+            "trace",
             "web",
         ],
     ),

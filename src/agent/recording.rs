@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::agent::daemon::Parts;
 use crate::agent::executor::Observer;
+use crate::agent::journal::Entry;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::model::action::Action;
@@ -105,9 +106,19 @@ struct Hearing {
 }
 
 impl Observer for Hearing {
-    fn step(&self, machine: &str, step: Step, took: Span, ok: bool) {
-        self.teller.step(machine, step, took, ok, self.clock.now());
-        self.observer.step(machine, step, took, ok);
+    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+        self.observer.begun(action, entry);
+    }
+
+    fn moment(&self, machine: &str, what: &'static str) {
+        self.observer.moment(machine, what);
+    }
+
+    fn step(&self, machine: &str, step: Step, took: Span, failure: Option<&Failure>) {
+        let now = self.clock.now();
+        self.teller
+            .step(machine, step, took, failure.is_none(), now);
+        self.observer.step(machine, step, took, failure);
     }
 
     fn evicted(&self, ok: bool) {
@@ -116,6 +127,10 @@ impl Observer for Hearing {
 
     fn turned(&self, took: Duration) {
         self.observer.turned(took);
+    }
+
+    fn stopped(&self) {
+        self.observer.stopped();
     }
 
     fn not_recorded(&self, many: u64) {

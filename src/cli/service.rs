@@ -38,6 +38,7 @@ mod agreeing;
 mod answering;
 mod notifying;
 mod shown;
+mod spans;
 
 use agreeing::{agree, agreeing};
 use answering::handler;
@@ -483,14 +484,18 @@ async fn work(
         () = stop.cancelled() => return Ok(()),
         parts = parts(settings, shared) => parts,
     };
-    match parts {
-        Ok(parts) => tokio::select! {
-            biased;
-            ended = daemon::run_until(parts, stop) => ended,
-            never = agreeing(settings, shared) => match never {},
-        },
-        Err(error) => Err(DaemonError::CannotBegin(error)),
+    let mut parts = parts.map_err(DaemonError::CannotBegin)?;
+    let (observer, exporter) = spans::begin(settings, &shared.metrics);
+    parts.observer = observer;
+    let ended = tokio::select! {
+        biased;
+        ended = daemon::run_until(parts, stop) => ended,
+        never = agreeing(settings, shared) => match never {},
+    };
+    if let Some(exporter) = exporter {
+        exporter.end().await;
     }
+    ended
 }
 
 async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, String> {

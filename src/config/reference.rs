@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 30] = [
+const TABLES: [(&str, &str); 31] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[region.NAME.topology.HOST]`", "Topology"),
@@ -41,6 +41,7 @@ const TABLES: [(&str, &str); 30] = [
     ("`[recorder]`", "Recorder"),
     ("`[notification.NAME]`", "Notification"),
     ("`[notification.NAME.quiet]`", "QuietHours"),
+    ("`[telemetry]`", "Telemetry"),
 ];
 
 const INTRODUCTION: &str = "# Configuration
@@ -56,7 +57,7 @@ and the log say it.
 Which host gets a machine, with recipes: [hosts](hosts.md). Several PVE clusters: [regions](regions.md). How machines become
 nodes: [joining](joining.md). Addresses without DHCP: [networks](networks.md). Sizes, disks and other hardware: [machines](machines.md).
 What cloud-init is told: [cloud-init](cloud-init.md). How a template is built: [templates](template.md). Whole files to begin with: [recipes](recipes.md). From another autoscaler: [moving](moving.md).
-Who is told when something is wrong: [notifications](notifications.md).
+Who is told when something is wrong: [notifications](notifications.md). Traces for OpenTelemetry: [traces](traces.md).
 
 The smallest useful file:
 

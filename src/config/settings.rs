@@ -48,6 +48,8 @@ pub struct Settings {
     pub recorder: Recorder,
     /// Who is told when a person must do something, by name.
     pub notifications: Arc<BTreeMap<Arc<str>, Notification>>,
+    /// Where traces go; `None`: there are none.
+    pub telemetry: Option<Telemetry>,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
     /// The file as it was read.
@@ -491,6 +493,19 @@ impl Default for Recorder {
             max_age: Span::minutes(14 * 24 * 60),
         }
     }
+}
+
+/// `[telemetry]`, with an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Telemetry {
+    /// Where spans are posted to.
+    pub url: String,
+    /// A file with headers.
+    pub headers_file: Option<PathBuf>,
+    /// Whom the collector's certificate is checked by; `None`: by the host's authorities.
+    pub ca_file: Option<PathBuf>,
+    /// How long a request may take.
+    pub timeout: Span,
 }
 
 /// `[web]`.

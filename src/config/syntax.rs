@@ -144,16 +144,16 @@ fn framed(
 }
 
 /// A web address, and what is wrong with it otherwise.
-pub(super) fn web_address(text: &str) -> Result<(), String> {
-    let expected = "expected a URL such as https://ntfy.example.org/topic";
+pub(super) fn web_address(text: &str, example: &str) -> Result<(), String> {
+    let expected = format!("expected a URL such as {example}");
     let url = text
         .parse::<http::Uri>()
         .map_err(|error| format!("{expected} ({error})"))?;
     let scheme = url.scheme_str().unwrap_or_default();
     let authority = url.authority().map(http::uri::Authority::as_str);
     match authority {
-        _ if !matches!(scheme, "http" | "https") => Err(expected.to_owned()),
-        None | Some("") => Err(expected.to_owned()),
+        _ if !matches!(scheme, "http" | "https") => Err(expected),
+        None | Some("") => Err(expected),
         Some(authority) if authority.contains('@') => Err(
             "has a name or password in it, which everybody on this host could read: a file that headers_file names is the place for it".to_owned(),
         ),
@@ -277,11 +277,9 @@ mod tests {
 
     #[test]
     fn a_web_address_is_http_and_has_no_password() {
-        assert_eq!(
-            web_address("https://ntfy.example.org:8443/topic?x=1"),
-            Ok(())
-        );
-        assert_eq!(web_address("http://[::1]:80/"), Ok(()));
+        let check = |text: &str| web_address(text, "https://ntfy.example.org");
+        assert_eq!(check("https://ntfy.example.org:8443/topic?x=1"), Ok(()));
+        assert_eq!(check("http://[::1]:80/"), Ok(()));
         for wrong in [
             "",
             "ntfy.example.org",
@@ -290,8 +288,8 @@ mod tests {
             "/x",
             "https://a b/",
         ] {
-            assert!(web_address(wrong).is_err(), "{wrong}");
+            assert!(check(wrong).is_err(), "{wrong}");
         }
-        assert!(web_address("https://a:b@c/").is_err_and(|why| why.contains("headers_file")));
+        assert!(check("https://a:b@c/").is_err_and(|why| why.contains("headers_file")));
     }
 }

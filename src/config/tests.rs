@@ -8,6 +8,7 @@ mod messages;
 mod networks;
 mod notifications;
 mod regions;
+mod telemetry;
 mod topology;
 
 use std::fmt::Write as _;
@@ -289,6 +290,7 @@ fn unknown_keys_are_errors_in_every_table() {
         "[lifecycle]",
         "[web]",
         "[recorder]",
+        "[telemetry]",
         "[notification.n]",
     ] {
         let text = format!("version = 1\n{header}\nsurprise = 1\n");

@@ -15,6 +15,7 @@ mod tasks;
 mod template_trial;
 mod templates;
 mod terminal;
+mod traces;
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -48,6 +48,7 @@ pub(super) async fn cordoned(work: &Work, node: &NodeRef) -> Result<(), Stop> {
     if change == NodeChange::Gone {
         return Err(Stop::Transient(format!("node {} is gone", node.name)));
     }
+    work.tools.observer.moment(&work.machine, "cordoned");
     Ok(())
 }
 

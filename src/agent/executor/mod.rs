@@ -295,6 +295,7 @@ impl Executor {
                 actions = self.running.len(),
                 "not leading any more; stopping"
             );
+            self.tools.observer.stopped();
         }
         self.tasks.abort_all();
         self.running.clear();
@@ -398,6 +399,7 @@ fn busy(kind: &Kind) -> Busy {
 }
 
 async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
+    tools.observer.begun(&action, entry.as_ref());
     let result = match (&action.kind, entry) {
         (Kind::Create(_), Some(entry)) => {
             Box::pin(up::bring_up(tools.clone(), &entry, up::Plan::Fresh)).await

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
-use crate::agent::journal::Journal;
+use crate::agent::journal::{Entry, Journal};
 use crate::agent::nominations::Nominations;
 use crate::agent::region::Doubts;
 use crate::clock::Clock;
@@ -23,16 +23,22 @@ use super::follow::TaskTimes;
 use super::turns::{CloneTurns, Turns};
 use super::waits::Waits;
 
-/// Hears what the executor does, for metrics and the record.
+/// Hears what the executor does, for metrics, the record and traces.
 pub trait Observer: Send + Sync + fmt::Debug {
+    /// An action begins, on the machine of this journal entry if there is one.
+    fn begun(&self, action: &Action, entry: Option<&Entry>);
+    /// Something happened in the step that a machine is in.
+    fn moment(&self, _machine: &str, _what: &'static str) {}
     /// A step of a machine's life ended after `took`.
-    fn step(&self, machine: &str, step: Step, took: Span, ok: bool);
+    fn step(&self, machine: &str, step: Step, took: Span, failure: Option<&Failure>);
     /// An eviction was answered.
     fn evicted(&self, ok: bool);
     /// A turn of the loop ended after `took`.
     fn turned(&self, took: Duration);
     /// An action came to its end.
     fn ended(&self, action: &Action, failure: Option<&Failure>);
+    /// Everything that was being done was ended: somebody else leads.
+    fn stopped(&self) {}
     /// Decisions and events could not be recorded.
     fn not_recorded(&self, many: u64);
 }
@@ -42,7 +48,8 @@ pub trait Observer: Send + Sync + fmt::Debug {
 pub struct Nothing;
 
 impl Observer for Nothing {
-    fn step(&self, _: &str, _: Step, _: Span, _: bool) {}
+    fn begun(&self, _: &Action, _: Option<&Entry>) {}
+    fn step(&self, _: &str, _: Step, _: Span, _: Option<&Failure>) {}
     fn evicted(&self, _: bool) {}
     fn turned(&self, _: Duration) {}
     fn ended(&self, _: &Action, _: Option<&Failure>) {}

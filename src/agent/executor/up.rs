@@ -68,6 +68,7 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
     nocloud::taken_out(&work).await;
     work.record(|entry| {
         entry.step = Step::Done;
+        entry.reached = entry.reached.max(Some(Step::Done));
         entry.since = work.tools.clock.now();
         entry.upid = None;
         entry.failure = None;

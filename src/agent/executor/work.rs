@@ -246,10 +246,10 @@ impl Work {
             Err(stop) => Err(stop),
             Ok(spent) => self.within(step, limit, spent, work).await,
         };
-        self.tools
-            .observer
-            .step(&self.machine, step, span(began.elapsed()), result.is_ok());
-        result.map_err(|stop| self.failure(step, stop))
+        let result = result.map_err(|stop| self.failure(step, stop));
+        let (observer, took) = (&self.tools.observer, span(began.elapsed()));
+        observer.step(&self.machine, step, took, result.as_ref().err());
+        result
     }
 
     /// Writes down that a step was decided; durable when this returns. A later one stays.

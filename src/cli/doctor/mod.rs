@@ -8,6 +8,7 @@ mod broker;
 mod clocks;
 mod clones;
 mod cloud_init;
+mod collector;
 mod daemon;
 mod devices;
 mod disks;

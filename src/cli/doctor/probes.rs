@@ -5,9 +5,9 @@ use super::kubernetes::Cluster;
 use super::probe::Probe;
 use super::region::{Region, SeenRegion};
 use super::{
-    Here, admission, broker, clocks, clones, cloud_init, daemon, devices, disks, endpoint, hosts,
-    journal, kubernetes, lease, network, provider, range, region, rights, skew, state, templates,
-    topology, user,
+    Here, admission, broker, clocks, clones, cloud_init, collector, daemon, devices, disks,
+    endpoint, hosts, journal, kubernetes, lease, network, provider, range, region, rights, skew,
+    state, templates, topology, user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -27,10 +27,11 @@ macro_rules! probe {
 }
 
 /// On this host; nothing else need be reached.
-pub(super) const HERE: [Probe<Here>; 3] = [
+pub(super) const HERE: [Probe<Here>; 4] = [
     probe!("files", judge user::files),
     probe!("state", judge state::look),
     probe!("daemon", daemon::look),
+    probe!("collector", collector::look),
 ];
 
 /// In Kubernetes, once the API server answered.

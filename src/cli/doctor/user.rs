@@ -70,6 +70,12 @@ pub(super) fn files(here: &Here, findings: &mut Findings) {
             files.extend(ca_file.clone().map(|file| ("ca_file", file)));
         }
     }
+    if let Some(telemetry) = &settings.telemetry {
+        let headers = telemetry.headers_file.clone();
+        files.extend(headers.map(|file| ("headers_file", file)));
+        let authorities = telemetry.ca_file.clone();
+        files.extend(authorities.map(|file| ("ca_file", file)));
+    }
     let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
     for (key, path) in files {
         file(key, &path, daemon, findings);

@@ -10,6 +10,7 @@ mod network;
 mod notification;
 mod pool;
 mod region;
+mod telemetry;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub use pool::{
 pub use region::{
     Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template, ZoneNames,
 };
+pub use telemetry::Telemetry;
 pub use topology::{HugePageSize, Topology};
 
 use super::scalar::{Cpu, Duration, Ratio, Size};
@@ -99,6 +101,9 @@ pub struct File {
     /// Who is told when a person must do something, by name.
     #[schemars(default)]
     pub notification: BTreeMap<String, Notification>,
+    /// Traces of machines' lives, for OpenTelemetry.
+    #[schemars(default)]
+    pub telemetry: Telemetry,
 }
 
 /// The Kubernetes cluster.

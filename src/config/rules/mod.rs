@@ -17,6 +17,7 @@ mod notifications;
 mod pools;
 mod regions;
 mod sources;
+mod telemetry;
 mod templates;
 mod topology;
 mod types;
@@ -122,6 +123,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);
+    let telemetry = telemetry::telemetry(&file.telemetry, problems, &mut warnings);
     Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings,
@@ -151,6 +153,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         web,
         recorder: file.recorder.settings(),
         notifications: Arc::new(notifications),
+        telemetry,
         text: Arc::default(),
     }
 }

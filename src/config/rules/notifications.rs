@@ -156,7 +156,7 @@ fn webhook(
     }
     let url = match (&notification.url, &notification.url_file) {
         (Some(url), None) => {
-            if let Err(why) = syntax::web_address(url) {
+            if let Err(why) = syntax::web_address(url, "https://ntfy.example.org/topic") {
                 problems.add(&path.at("url"), why);
             }
             Some(Url::Plain(url.clone()))

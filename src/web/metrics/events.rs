@@ -46,6 +46,7 @@ impl Metrics {
             self.pve_call_known(call);
         }
         self.call_times_known();
+        self.trace_spans(0, 0);
         drop(
             self.turns
                 .get_or_create(&vec![("function", "main".to_owned())]),
@@ -87,6 +88,14 @@ impl Metrics {
     /// How many decisions and events could not be recorded since the start.
     pub fn not_recorded_so_far(&self) -> u64 {
         self.record_lost.get()
+    }
+
+    /// So many spans of traces were sent, and so many lost.
+    pub fn trace_spans(&self, sent: u64, lost: u64) {
+        for (outcome, many) in [("sent", sent), ("lost", lost)] {
+            let series = vec![("outcome", outcome.to_owned())];
+            self.spans.get_or_create(&series).inc_by(many);
+        }
     }
 
     /// A notice was sent, or could not be.

@@ -53,6 +53,7 @@ pub struct Metrics {
     evicted: Counters,
     record_lost: Counter,
     notifications: Counters,
+    spans: Counters,
 }
 
 /// One second to some 70 minutes: from a fast start to a full clone of a large disk.
@@ -100,16 +101,14 @@ impl Metrics {
             "Time that Kubernetes calls took, by verb; of watches until their headers came",
             call_buckets,
         );
-        let failed_scale_downs = ours.counter(
-            "failed_scale_downs",
-            "Removals that failed or were given up, by step",
-        );
+        let about = "Removals that failed or were given up, by step";
+        let failed_scale_downs = ours.counter("failed_scale_downs", about);
         let lost = "Decisions and events that could not be recorded";
         let record_lost = ours.single("record_lost", lost);
-        let notifications = ours.counter(
-            "notifications",
-            "Notices that were sent or could not be, by notification and outcome",
-        );
+        let about = "Notices that were sent or could not be, by notification and outcome";
+        let notifications = ours.counter("notifications", about);
+        let about = "Spans of traces that were sent or lost, by outcome";
+        let spans = ours.counter("trace_spans", about);
         let mut theirs = Adder(registry.sub_registry_with_prefix("cluster_autoscaler"));
         let turns = theirs.histogram(
             "function_duration_seconds",
@@ -144,6 +143,7 @@ impl Metrics {
             evicted,
             record_lost,
             notifications,
+            spans,
         };
         metrics.begin();
         metrics

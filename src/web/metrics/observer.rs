@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use super::Metrics;
 use crate::agent::executor::Observer;
+use crate::agent::journal::Entry;
 use crate::model::action::Action;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 
 impl Observer for Metrics {
-    fn step(&self, _: &str, step: Step, took: Span, ok: bool) {
-        Metrics::step(self, step, took, ok);
+    fn begun(&self, _: &Action, _: Option<&Entry>) {}
+
+    fn step(&self, _: &str, step: Step, took: Span, failure: Option<&Failure>) {
+        Metrics::step(self, step, took, failure.is_none());
     }
 
     fn evicted(&self, ok: bool) {
