@@ -3,6 +3,10 @@
 //! Whoever looks after PVE may write tags and notes too: tags that are not ours stay, and so do notes that somebody
 //! edited. So the journal keeps what we wrote last ([`Written`]). A key that the file does not name is left as it is.
 //! Source: `qemu-server` `PVE/QemuServer.pm`, `vmconfig_hotplug_pending` (`$fast_plug_option`, `cpuunits`, `cpulimit`).
+//! The resource pool is no part of a VM's configuration: `pve-manager` `PVE/API2/Pool.pm`, `update_pool`. Security groups stand
+//! with its firewall, see [`groups`].
+
+pub mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +16,37 @@ use serde::{Deserialize, Serialize};
 use crate::agent::journal::Entry;
 use crate::agent::machines::Observed;
 use crate::agent::vm_config;
-use crate::config::settings::Settings;
+use crate::config::settings::{Channel, Settings, Template};
 use crate::model::in_place::{Difference, FailedWrite};
 use crate::model::mark::{self, Mark};
 use crate::model::region::{Machine, RegionName, Step};
-use crate::pve::VmConfig;
+use crate::pve::{FirewallRule, GuestResource, VmConfig};
 
 /// Keys of a VM's configuration that take effect while it runs, tags and description apart.
 const PLAIN: [&str; 4] = ["cpulimit", "cpuunits", "onboot", "startup"];
 /// The name of the notes above the mark where a difference is told; PVE's key for them.
 pub const DESCRIPTION: &str = "description";
+/// The name of the resource pool where a difference is told; PVE's parameter for it.
+pub const POOL: &str = "pool";
+pub use groups::GROUPS;
+
+/// What of a VM stands elsewhere than in its configuration, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The PVE resource pool; empty for none, `None` where that is not seen.
+    pub pool: Option<Arc<str>>,
+    /// The rules of its firewall; `None` where they were not read.
+    pub rules: Option<Arc<Vec<FirewallRule>>>,
+}
+
+/// The resource pool that PVE's list shows for a VM. It leaves out those that the caller may not audit, so that to a token a VM
+/// without a pool tells nothing.
+pub fn seen_pool(settings: &Settings, region: &str, guest: &GuestResource) -> Option<Arc<str>> {
+    let region = settings.regions.get(region);
+    let sees_all = region.is_some_and(|region| region.channel == Channel::Local);
+    let none = || sees_all.then(|| Arc::from(""));
+    guest.pool.clone().or_else(none)
+}
 
 /// What was last written to a VM that others may write too, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -122,9 +147,9 @@ impl Change {
     }
 }
 
-/// What of `config` is not as the settings say for the machine that has this mark.
+/// What of a VM, of its configuration and beside it, is not as the settings say for the machine that has this mark.
 pub fn changes(
-    config: &VmConfig,
+    (config, beside): (&VmConfig, &Beside),
     mark: &Mark,
     settings: &Settings,
     written: &Written,
@@ -165,7 +190,20 @@ pub fn changes(
             wanted: text.to_owned(),
         });
     }
+    changes.extend(pool_change(template, beside));
+    changes.extend(groups_change(template, beside));
     changes
+}
+
+/// Out of another resource pool into the template's, if the file names one.
+fn pool_change(template: Option<&Template>, beside: &Beside) -> Option<Change> {
+    let wanted = template?.resource_pool.as_deref()?;
+    let is = beside.pool.as_deref()?;
+    (is != wanted).then(|| Change {
+        key: POOL,
+        is: is.to_owned(),
+        wanted: wanted.to_owned(),
+    })
 }
 
 /// The tags that a VM is to have, if it has not: all of ours, none that we wrote before and the file does not name any
@@ -190,6 +228,17 @@ fn tags(is: &str, ours: &[String], before: &[String]) -> Option<String> {
     Some(wanted.join(";"))
 }
 
+/// To the security groups that the file names, if it says something of them.
+fn groups_change(template: Option<&Template>, beside: &Beside) -> Option<Change> {
+    let wanted = groups::wanted(template?)?;
+    let (is, wanted) = groups::difference(&wanted, beside.rules.as_ref()?)?;
+    Some(Change {
+        key: GROUPS,
+        is,
+        wanted,
+    })
+}
+
 /// Writes into the machines that became nodes what their VMs have and the file gives another value.
 pub fn compare(
     machines: &mut BTreeMap<Arc<str>, Machine>,
@@ -202,7 +251,8 @@ pub fn compare(
         let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
         let facts = regions.get(&machine.region);
         let facts = facts.and_then(|observed| observed.facts.get(&machine.mark.vmid));
-        let Some(config) = facts.and_then(|facts| facts.config.as_ref()) else {
+        let read = facts.and_then(|facts| Some((facts.config.as_deref()?, &facts.beside)));
+        let Some(read) = read else {
             continue;
         };
         let vm = machine.vm.as_mut();
@@ -210,7 +260,7 @@ pub fn compare(
             continue;
         };
         let written = journal.get(name).map_or(&nothing, |entry| &*entry.written);
-        let changes = changes(config, &machine.mark, settings, written);
+        let changes = changes(read, &machine.mark, settings, written);
         vm.differs = changes
             .into_iter()
             .map(|change| difference(change, written))

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::agent::in_place::Beside;
 use crate::agent::journal::Entry;
 use crate::model::cluster::Cluster;
 use crate::model::identity::{NodeIdentity, NodeSigns};
@@ -36,6 +37,8 @@ pub struct Facts {
     pub digest: Option<Arc<str>>,
     /// All of it.
     pub config: Option<Arc<VmConfig>>,
+    /// What of the VM stands elsewhere.
+    pub beside: Beside,
 }
 
 /// All machines by name. `cluster_id` as in the marks.

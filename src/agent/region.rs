@@ -2,7 +2,8 @@
 //! only when something about them changed or the last reading is old.
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
-//! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some.
+//! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
+//! so are a machine's rules with each reading of its configuration, where the file names security groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::agent::clocks::HostClocks;
+use crate::agent::in_place::{self, Beside, groups};
 use crate::agent::inspection;
 use crate::agent::machines::{Facts, Observed};
 use crate::agent::strangers::{Scarce, Strangers};
@@ -24,7 +26,7 @@ use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, V
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
-use crate::pve::{Cause, Client, GuestResource, Resources, VmConfig};
+use crate::pve::{Cause, Client, FirewallRule, GuestResource, Resources, VmConfig};
 
 /// A template's configuration is read again after this long though nothing about the VM seemed to change.
 const STALE_TEMPLATE: Duration = Duration::from_mins(30);
@@ -110,6 +112,8 @@ impl RegionView {
 struct Known {
     fingerprint: Fingerprint,
     config: Arc<VmConfig>,
+    /// The rules of its firewall, if the file names security groups for it and they could be read.
+    rules: Option<Arc<Vec<FirewallRule>>>,
     read: Instant,
 }
 
@@ -303,6 +307,10 @@ impl RegionWatcher {
                 uuid: known.config.uuid.clone(),
                 digest: known.config.digest.clone(),
                 config: Some(known.config.clone()),
+                beside: Beside {
+                    pool: self.pool(*vmid, &resources),
+                    rules: known.rules.clone(),
+                },
             };
             (*vmid, facts)
         });
@@ -379,6 +387,7 @@ impl RegionWatcher {
                 Ok(config) => {
                     let known = Known {
                         fingerprint: Fingerprint::of(guest),
+                        rules: self.rules(&guest.host, vmid, &config).await,
                         config: Arc::new(config),
                         read: now,
                     };
@@ -441,6 +450,33 @@ impl RegionWatcher {
         let range = self.settings.policy.regions.get(&self.name);
         range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid))
             || self.templates().any_is(vmid, guest)
+    }
+
+    /// The rules of a machine's firewall, where the file names security groups for its template.
+    async fn rules(
+        &self,
+        host: &str,
+        vmid: u32,
+        config: &VmConfig,
+    ) -> Option<Arc<Vec<FirewallRule>>> {
+        let Ownership::Marked(mark) = config.ownership() else {
+            return None;
+        };
+        let template = self.settings.templates.get(mark.template.as_str())?;
+        groups::wanted(template)?;
+        match self.client.firewall_rules(host, vmid).await {
+            Ok(rules) => Some(Arc::new(rules)),
+            Err(error) => {
+                tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
+                None
+            }
+        }
+    }
+
+    /// The resource pool of a VM, as far as it is seen.
+    fn pool(&self, vmid: u32, resources: &Resources) -> Option<Arc<str>> {
+        let guest = resources.guests.get(&vmid)?;
+        in_place::seen_pool(&self.settings, &self.name, guest)
     }
 
     fn templates(&self) -> Templates<'_> {
@@ -512,73 +548,4 @@ fn online(resources: &Resources, host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pve::transport::memory::Memory;
-    use crate::sim::guests::GuestSpec;
-    use crate::sim::kube::KubeSpec;
-    use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
-    use crate::sim::world::{World, WorldSpec};
-
-    const CONFIG: &str =
-        "version = 1\n[kubernetes]\nname = \"test\"\n[proxmox]\nvmids = \"9100-9120\"\n";
-
-    fn stranger(description: &str) -> AdminAct {
-        AdminAct::AddMachine(MachineSpec {
-            vmid: 9100,
-            host: "pve1".to_owned(),
-            container: false,
-            template: false,
-            running: true,
-            storage: "shared".to_owned(),
-            disk: 1 << 30,
-            disk_used: 1 << 20,
-            cloudinit: false,
-            pool: None,
-            config: [("description".to_owned(), description.to_owned())].into(),
-        })
-    }
-
-    #[test]
-    fn what_is_doubted_is_read_with_the_next_poll() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build();
-        runtime.expect("a runtime").block_on(async {
-            let world = World::new(WorldSpec {
-                seed: 1,
-                pve: PveSpec::default(),
-                kube: KubeSpec::default(),
-                guests: GuestSpec::default(),
-                config: CONFIG.to_owned(),
-            });
-            let world = world.unwrap_or_else(|errors| panic!("{errors}"));
-            world.pve.administer(&stranger("mine")).expect("added");
-            let region: RegionName = "default".into();
-            let client = Client::new(Arc::new(Memory::new(world.pve_way())));
-            let doubts = Doubts::default();
-            let settings = world.settings.clone();
-            let mut watcher = RegionWatcher::new(region.clone(), client, world.clock, settings)
-                .with_doubts(doubts.clone());
-            let mut owner = async || {
-                let observed = watcher.poll().await.expect("it is read");
-                observed.region.vms[&9100].ownership.clone()
-            };
-            assert_eq!(owner().await, Some(Ownership::Unmarked));
-            let edit = AdminAct::Configure {
-                vmid: 9100,
-                key: "description".to_owned(),
-                value: Some("pve-autoscaler:v9 x".to_owned()),
-            };
-            world.pve.administer(&edit).expect("edited");
-            assert_eq!(owner().await, Some(Ownership::Unmarked), "nobody looked");
-            doubts.add(&"elsewhere".into(), 9100);
-            assert_eq!(owner().await, Some(Ownership::Unmarked), "another region's");
-            doubts.add(&region, 9100);
-            let seen = owner().await;
-            assert_eq!(seen, Some(Ownership::UnknownVersion("v9".into())));
-            assert!(doubts.of(&region).is_empty());
-        });
-    }
-}
+mod tests;

@@ -18,9 +18,10 @@ use crate::pve::iso_volume;
 use crate::pve::perl::{self, Fields};
 
 use super::allow::Call;
+use super::allow::against::may_go;
 use super::owned;
 use super::policy::Policy;
-use super::service::{Ends, Reply, Service};
+use super::service::{Ends, Reply, Service, place};
 
 /// How long a list of the cluster's hosts is good.
 const MEMBERS: Duration = Duration::from_mins(1);
@@ -100,6 +101,37 @@ impl Service {
         }
     }
 
+    /// The rule of a firewall that a call removes is one of ours, of a VM with our mark, and may go.
+    pub(super) async fn own_rule(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        end: Instant,
+    ) -> Result<(), Ends> {
+        let (host, vmid) = place(call)?;
+        let (mark, _, _) = self.ours(policy, call, end).await?;
+        let path = [
+            "nodes",
+            host,
+            "qemu",
+            &vmid.to_string(),
+            "firewall",
+            "rules",
+        ];
+        let rules = self.read(&path, &[], end).await?;
+        may_go(policy, call, &mark, &rules).map_err(|why| Reply::refused(&why))
+    }
+
+    /// The host of the VM that a call names, by PVE's list.
+    pub(super) async fn host_of(&self, call: &Call, end: Instant) -> Result<String, Ends> {
+        let resources = self.resources(end).await?;
+        let vmid = call.subject().map(i64::from);
+        let entries = resources.as_array().into_iter().flatten().map(Fields::of);
+        let mut entries = entries.filter(|entry| vmid.is_some() && entry.integer("vmid") == vmid);
+        let host = entries.find_map(|entry| entry.text("node"));
+        host.ok_or_else(|| Reply::refused("PVE's list has no such VM"))
+    }
+
     /// Refuses a read of a VM that lies in no range and is no template of the policy.
     pub(super) async fn in_reach(
         &self,
@@ -143,6 +175,20 @@ impl Service {
         }
         held(&self.known.templates).insert(vmid);
         Ok(true)
+    }
+}
+
+/// Of a list that a call asks for what the daemon needs of it. `None` when the answer cannot be read.
+pub(super) fn told(policy: &Policy, call: &Call, body: &[u8]) -> Option<Vec<u8>> {
+    match call.rule.name {
+        "disks" if call.param("content") == Some("iso") => our_isos(policy, body),
+        "disks" => our_disks(policy, body),
+        "pci-mappings" => mapped_devices(policy, body),
+        "bridges" => only("iface", body),
+        "security-groups" => only("group", body),
+        "firewall-rules" => groups_of_rules(body),
+        "firewall-options" => firewall_switch(body),
+        _ => only("poolid", body),
     }
 }
 
@@ -211,7 +257,7 @@ fn cpus(data: &Value) -> Vec<(String, Value)> {
 
 /// Of the mappings of PCI devices which hosts have which devices, if machines get some: the names of other devices of a host are
 /// no business of a daemon that gives none. `None` when the answer cannot be read.
-pub(super) fn mapped_devices(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+fn mapped_devices(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let entries = body.get("data")?.as_array()?.iter();
     let entries = entries.filter(|_| policy.gives_devices());
@@ -234,7 +280,7 @@ fn where_it_is(device: &str) -> String {
 
 /// Of the disks on a storage those that a range's VMIDs have in their names; the answer as it goes to
 /// the daemon. `None` when the answer cannot be read.
-pub(super) fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let mut body: Value = serde_json::from_slice(body).ok()?;
     let disks = body.get_mut("data")?.as_array_mut()?;
     let ours = disks.drain(..).filter(|disk| {
@@ -260,9 +306,37 @@ pub(super) fn our_isos(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": ours }).to_string().into_bytes())
 }
 
+/// Of a firewall's options whether it is on. `None` when the answer cannot be read.
+fn firewall_switch(body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let options = body.get("data").filter(|data| data.is_object())?;
+    let on = Fields::of(options).flag("enable");
+    let told = json!({ "data": { "enable": u8::from(on) } });
+    Some(told.to_string().into_bytes())
+}
+
+/// Of a firewall's rules their places, and of those that are security groups what they are: addresses and ports that others wrote are
+/// nobody's business. `None` when the answer cannot be read.
+fn groups_of_rules(body: &[u8]) -> Option<Vec<u8>> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let rules = body.get("data")?.as_array()?.iter();
+    let told = rules.map(|rule| {
+        let group = rule.get("type").is_some_and(|kind| kind == "group");
+        let all = [
+            "pos", "digest", "type", "action", "iface", "enable", "comment",
+        ];
+        let keys = if group { &all[..] } else { &all[..4] };
+        let pairs = keys.iter();
+        let pairs = pairs.filter_map(|key| Some(((*key).to_owned(), rule.get(key)?.clone())));
+        Value::Object(pairs.collect())
+    });
+    let told: Vec<Value> = told.collect();
+    Some(json!({ "data": told }).to_string().into_bytes())
+}
+
 /// Of a list's entries what `key` names and nothing else: hosts' bridges have addresses, resource pools
 /// have comments. `None` when the answer cannot be read.
-pub(super) fn only(key: &str, body: &[u8]) -> Option<Vec<u8>> {
+fn only(key: &str, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let entries = body.get("data")?.as_array()?.iter();
     let names: Vec<Value> = entries

@@ -256,6 +256,11 @@ impl Service {
                         .push(("digest".to_owned(), digest.to_string()));
                 }
             }
+            Needs::MarkOfNamed => {
+                let host = self.host_of(call, end).await?;
+                drop(self.ours_on(policy, call, &host, end).await?);
+            }
+            Needs::OwnRule => self.own_rule(policy, call, end).await?,
             Needs::Template => return self.clone_vm(policy, call, request, end).await,
             Needs::MarkOrRecord => return self.destroy(policy, call, request, end).await,
         }
@@ -288,17 +293,9 @@ impl Service {
             "resources" => self.saw(policy, &reply.body),
             "container-config" => return Service::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
-            "disks" | "bridges" | "pools" | "pci-mappings" => {
-                let told = match call.rule.name {
-                    "disks" if call.param("content") == Some("iso") => {
-                        reach::our_isos(policy, &reply.body)
-                    }
-                    "disks" => reach::our_disks(policy, &reply.body),
-                    "pci-mappings" => reach::mapped_devices(policy, &reply.body),
-                    "bridges" => reach::only("iface", &reply.body),
-                    _ => reach::only("poolid", &reply.body),
-                };
-                let Some(body) = told else {
+            "disks" | "bridges" | "pools" | "pci-mappings" | "security-groups"
+            | "firewall-rules" | "firewall-options" => {
+                let Some(body) = reach::told(policy, call, &reply.body) else {
                     return Reply::not_sent("PVE's list cannot be read");
                 };
                 reply.body = body;
@@ -388,13 +385,26 @@ impl Service {
     }
 
     /// The VM in the path with its mark, read now, which is ours, and what is recorded of it.
-    async fn ours(
+    pub(super) async fn ours(
         &self,
         policy: &Policy,
         call: &Call,
         end: Instant,
     ) -> Result<(Mark, VmConfig, Intent), Ends> {
-        let (host, vmid) = place(call)?;
+        let (host, _) = place(call)?;
+        self.ours_on(policy, call, host, end).await
+    }
+
+    /// The VM that the call is about, which is on this host, with its mark and record, if it is ours.
+    async fn ours_on(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        host: &str,
+        end: Instant,
+    ) -> Result<(Mark, VmConfig, Intent), Ends> {
+        let vmid = call.subject();
+        let vmid = vmid.ok_or_else(|| Reply::refused("the call names no VM"))?;
         if !policy.in_range(vmid) {
             return Err(Reply::refused(&format!(
                 "VM {vmid} is outside the configured range"

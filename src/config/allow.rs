@@ -30,6 +30,12 @@ pub struct BrokerAllow {
     pub bridges: Vec<String>,
     /// PVE resource pools that clones may be put in.
     pub resource_pools: Vec<String>,
+    /// The PVE resource pools that machines are moved to, by the name of their template in the file.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub template_pools: BTreeMap<String, String>,
+    /// The security groups that machines' network cards get, by the name of their template in the file: group and card.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub template_groups: BTreeMap<String, Vec<(String, u8)>>,
     /// Largest cores, memory (bytes) and disk (bytes) of any instance type.
     pub max_cores: u32,
     /// Largest memory in bytes.

@@ -134,6 +134,8 @@ pub struct Template {
     pub vlan: Option<u16>,
     /// `firewall` of `net0`.
     pub firewall: Option<bool>,
+    /// Security groups of `net0`.
+    pub security_groups: Option<Vec<String>>,
     /// `mtu` of `net0`.
     pub mtu: Option<u16>,
     /// `queues` of `net0`: as many as cores, or none; the template's when absent.
@@ -190,6 +192,8 @@ pub struct NetCard {
     pub vlan: Option<u16>,
     /// `firewall`.
     pub firewall: Option<bool>,
+    /// Security groups; not looked at when absent.
+    pub groups: Option<Vec<String>>,
     /// `mtu`.
     pub mtu: Option<u16>,
     /// `queues`: as many as cores, or none; the template's when absent.
@@ -209,6 +213,7 @@ impl Template {
             bridge: self.bridge.clone(),
             vlan: self.vlan,
             firewall: self.firewall,
+            groups: self.security_groups.clone(),
             mtu: self.mtu,
             multiqueue: self.multiqueue,
             model: self.nic_model,

@@ -41,6 +41,15 @@ pub(super) fn pve_pool(text: &str) -> bool {
     text.split('/').count() <= 3 && text.split('/').all(pve_id)
 }
 
+/// A security group of PVE's firewall (`pve-security-group-name`).
+pub(super) fn security_group(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && (2..=18).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+}
+
 /// A bridge: PVE's name, of no more than Linux's fifteen characters.
 pub(super) fn bridge(text: &str) -> bool {
     pve_id(text) && text.len() <= 15
@@ -226,6 +235,7 @@ mod tests {
             (label_value, &["", "A_b.c"]),
             (pve_id, &["local-lvm", "vmbr0", "a.b_c"]),
             (pve_pool, &["k8s", "a/b/c"]),
+            (security_group, &["web", "a-b_C1", "ab"]),
             (disk, &["scsi0", "virtio15", "scsi30", "ide3", "sata5"]),
             (bridge, &["vmbr0", "vmbr0123456789a"]),
             (user, &["debian", "_apt", "Admin.x-1"]),

@@ -95,40 +95,6 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
         .map_err(|error| CallError::new(Outcome::Unknown, format!("PVE's answer: {error}")))
 }
 
-/// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 30] = [
-    "active_tasks",
-    "agent_exec",
-    "agent_exec_status",
-    "agent_ping",
-    "bridges",
-    "broker_info",
-    "clone",
-    "cluster_status",
-    "destroy",
-    "disks",
-    "guest_promise",
-    "host_time",
-    "isos",
-    "node_status",
-    "pci_mappings",
-    "permissions",
-    "pools",
-    "remove_iso",
-    "resize",
-    "resources",
-    "shutdown",
-    "start",
-    "stop",
-    "task_log",
-    "task_status",
-    "update_config",
-    "upload_iso",
-    "version",
-    "vm_config",
-    "vm_status",
-];
-
 impl Client {
     pub(super) async fn get(
         &self,
@@ -143,7 +109,7 @@ impl Client {
 
     /// The same for an answer that decides whose a VM is or what is done to it: one that cannot be read right is none, and
     /// what it was asked for may be asked again.
-    async fn get_sound(
+    pub(super) async fn get_sound(
         &self,
         (call, path): (&'static str, String),
         params: Params,

@@ -20,7 +20,7 @@ impl Client {
 
     pub(super) async fn send(&self, request: Request) -> Result<Value, CallError> {
         debug_assert!(
-            super::calls::CALLS.contains(&request.call)
+            super::names::CALLS.contains(&request.call)
                 || super::building::CALLS.contains(&request.call)
                 || super::admin::CALLS.contains(&request.call),
             "{} is not among the calls that are counted from zero",

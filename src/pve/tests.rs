@@ -67,7 +67,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
-            "active_tasks" => json!([]),
+            "active_tasks" | "firewall_rules" => json!([]),
             _ => Value::Null,
         })
     });
@@ -126,6 +126,19 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         .update_config("pve1", 9001, &update)
         .await
         .expect("update");
+    client.move_to_pool(9001, "k8s").await.expect("move");
+    client.security_groups().await.expect("groups");
+    client.firewall_rules("pve1", 9001).await.expect("rules");
+    let on = client.has_firewall_on("pve1", 9000).await;
+    assert!(!on.expect("options"));
+    let added = client.add_security_group("pve1", 9001, "web", 0).await;
+    added.expect("a rule more");
+    let rule = FirewallRule {
+        digest: Some("abc".into()),
+        ..FirewallRule::default()
+    };
+    let removed = client.remove_firewall_rule("pve1", 9001, &rule).await;
+    removed.expect("a rule less");
     client
         .resize("pve1", 9001, "scsi0", 1025)
         .await
@@ -165,10 +178,11 @@ async fn what_is_sent_stands_in_pves_schema() {
         return;
     };
     let mut schema: Vec<Value> = serde_json::from_str(&text).expect("the schema is JSON");
-    // The schema leaves containers and device mappings out.
+    // The schema leaves containers, device mappings and the removal of firewall rules out.
     for more in [
         include_str!("../sim/pve/tests/containers.json"),
         include_str!("../sim/pve/tests/mappings.json"),
+        include_str!("../sim/pve/tests/firewall.json"),
     ] {
         schema.extend(serde_json::from_str::<Vec<Value>>(more).expect("JSON"));
     }

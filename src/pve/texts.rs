@@ -51,6 +51,8 @@ pub enum Cause {
     NoSuchTask,
     /// The disk is larger already.
     Shrink,
+    /// The VM is in the resource pool already.
+    PoolMember,
     /// A clone that needs another storage or host than is possible.
     CloneImpossible,
     /// The host in the path is unknown or cannot be reached.
@@ -69,6 +71,7 @@ impl Cause {
         locked(text)
             .or_else(|| agent(text))
             .or_else(|| known(text))
+            .or_else(|| beside(text))
             .unwrap_or(Cause::Other)
     }
 
@@ -98,6 +101,7 @@ impl Cause {
             | Cause::HighAvailability
             | Cause::NoSuchTask
             | Cause::Shrink
+            | Cause::PoolMember
             | Cause::CloneImpossible
             | Cause::Other => false,
         }
@@ -126,6 +130,20 @@ fn agent(text: &str) -> Option<Cause> {
         return Some(Cause::ExecForgotten);
     }
     Some(Cause::Agent(said.trim().to_owned()))
+}
+
+/// What stands beside a VM's configuration: its firewall and its resource pool.
+fn beside(text: &str) -> Option<Cause> {
+    let has = |part: &str| text.contains(part);
+    match () {
+        // pve-common src/PVE/Tools.pm, `assert_if_modified`, and PVE/API2/Firewall/Rules.pm of pve-firewall.
+        () if has("detected modified configuration") || has("no rule at position") => {
+            Some(Cause::Changed)
+        }
+        // pve-manager PVE/API2/Pool.pm, `update_pool`.
+        () if has("is already a pool member") => Some(Cause::PoolMember),
+        () => None,
+    }
 }
 
 fn known(text: &str) -> Option<Cause> {
@@ -256,6 +274,18 @@ mod tests {
                 Cause::ShutdownTimeout,
             ),
             ("VM 9 is not running", Cause::NotRunning),
+            (
+                "update pools failed: VM 9100 is already a pool member",
+                Cause::PoolMember,
+            ),
+            (
+                "detected modified configuration - file changed by other user? Try again.",
+                Cause::Changed,
+            ),
+            (
+                "update pools failed: cfs-lock 'file-user_cfg' error: no quorum!",
+                Cause::NoQuorum,
+            ),
             ("QEMU guest agent is not running", Cause::AgentNotRunning),
             ("No QEMU guest agent configured", Cause::AgentNotConfigured),
             ("Agent error: PID ld does not exist", Cause::ExecForgotten),

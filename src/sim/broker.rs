@@ -203,6 +203,9 @@ async fn pass(State(broker): State<Broker>, request: Request, next: Next) -> Res
     if path.ends_with("/clone") {
         return clone(&broker, request, next).await;
     }
+    if *request.method() == Method::PUT && path.ends_with("/pools") {
+        return moved(&broker, request, next).await;
+    }
     let vm = path
         .split_once("/qemu/")
         .and_then(|(_, rest)| rest.split('/').next()?.parse().ok())
@@ -288,6 +291,21 @@ async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> 
         body.push_str("&skiplock=1");
         // The length was of the body before.
         parts.headers.remove(http::header::CONTENT_LENGTH);
+    }
+    next.run(Request::from_parts(parts, body.into())).await
+}
+
+/// A VM without our mark stays in its resource pool.
+async fn moved(broker: &Broker, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = read(body).await;
+    let vmid = form_field(&body, "vms").and_then(|vms| vms.parse().ok());
+    let vm = vmid.and_then(|vmid| broker.pve.vm(vmid));
+    let ours = vm.is_some_and(|vm| !vm.template && own_mark(&vm).is_some());
+    if !ours && !planted!(MarkNotReRead) {
+        let mut kept = broker.kept();
+        kept.turned_away.push("PUT /pools".to_owned());
+        return refuse("VM carries no mark");
     }
     next.run(Request::from_parts(parts, body.into())).await
 }

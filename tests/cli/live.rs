@@ -195,6 +195,36 @@ fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
     assert!(said.contains(unseen), "{said}");
 }
 
+/// A group that is not there lets nothing through, and one behind a firewall that is off keeps nothing out.
+#[test]
+fn check_live_looks_at_security_groups_and_the_firewalls_switch() {
+    let named = format!("vm_name = \"{TEMPLATE}\"\nsecurity_groups = [\"web\"]");
+    let changes = [(format!("vm_name = \"{TEMPLATE}\""), named)];
+    let changes = changes.each_ref().map(|(from, to)| (&**from, &**to));
+    let mut spec = PveSpec::default();
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "WRONG: template debian: there is no security group web; its rule would let nothing through; pvesh create /cluster/firewall/groups --group web makes it, without rules",
+        "warning: template debian: the firewall of VM 9000 is off, so that security groups of its machines do nothing; pvesh set /nodes/pve1/qemu/9000/firewall/options --enable 1",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    spec.security_groups = vec!["web".to_owned()];
+    spec.firewall_on = vec![9000];
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "ok: template debian: security group web",
+        "ok: template debian: the firewall of VM 9000 is on",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    // Without a word of groups nobody looks.
+    let (_, said) = check(&spec, TEMPLATE, "9100-9120");
+    assert!(!said.contains("firewall"), "{said}");
+}
+
 /// Each privilege of the table in the manual is missed by name and path.
 #[test]
 fn check_live_says_which_privileges_a_token_lacks() {

@@ -8,7 +8,7 @@ use pve_autoscaler::config;
 use pve_autoscaler::model::mark::{self, Ownership};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
-use pve_autoscaler::sim::pve::{AdminAct, PveSpec, VmFacts};
+use pve_autoscaler::sim::pve::{AdminAct, FirewallRule, PveSpec, TEMPLATE, VmFacts};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::common::{Scene, simulate};
@@ -50,15 +50,21 @@ fn writes(scene: &Scene) -> usize {
 /// Two machines with two pods live under one file; after `acts` the daemon goes on with another.
 async fn reloaded(makes: BTreeMap<String, String>, after: &str, acts: impl Fn(&Scene)) -> Scene {
     let before = config("onboot = true\n", BEFORE);
+    let pve = PveSpec {
+        makes,
+        ..PveSpec::default()
+    };
+    reloaded_on(pve, &before, after, acts).await
+}
+
+/// Two machines with two pods live on this PVE cluster under one file; after `acts` the daemon goes on with another.
+async fn reloaded_on(pve: PveSpec, before: &str, after: &str, acts: impl Fn(&Scene)) -> Scene {
     let mut scene = Scene::of(WorldSpec {
         seed: 5,
-        pve: PveSpec {
-            makes,
-            ..PveSpec::default()
-        },
+        pve,
         kube: KubeSpec::default(),
         guests: GuestSpec::default(),
-        config: before,
+        config: before.to_owned(),
     });
     tokio::select! {
         biased;
@@ -189,5 +195,176 @@ fn a_locked_vm_is_changed_when_it_is_free_again() {
         for vm in machines(&scene) {
             assert_eq!(vm.config["cpuunits"], "300");
         }
+    });
+}
+
+/// A file that puts machines into another resource pool moves those there are, past somebody who took one out of it.
+#[test]
+fn machines_follow_the_file_into_another_resource_pool() {
+    simulate(async {
+        let spec = PveSpec {
+            pools: vec!["old".to_owned(), "new".to_owned()],
+            ..PveSpec::default()
+        };
+        let file = |pool: &str| config(&format!("resource_pool = \"{pool}\"\n"), "");
+        let scene = reloaded_on(spec, &file("old"), &file("new"), |scene| {
+            let all = machines(scene);
+            let pools = all.iter().map(|vm| vm.pool.as_deref());
+            assert_eq!(pools.collect::<Vec<_>>(), [Some("old"), Some("old")]);
+            let out = AdminAct::Pool {
+                vmid: all[0].vmid,
+                pool: None,
+            };
+            scene.world.pve.administer(&out).expect("it is possible");
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(scene.machines_made(), 2);
+        for vm in machines(&scene) {
+            assert_eq!(vm.pool.as_deref(), Some("new"));
+        }
+        assert_eq!(moves(&scene), [Some(200); 2], "each once");
+        let name = &machines(&scene)[1].name;
+        let told = format!("of machine {name} in place: its VM is not as the file says: pool");
+        expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
+    });
+}
+
+/// A pool that is not there is told with PVE's words, and tried again no more often than every five minutes.
+#[test]
+fn a_resource_pool_that_is_missing_is_told_and_nothing_else_waits_for_it() {
+    simulate(async {
+        let before = config("", BEFORE);
+        let after = config("resource_pool = \"gone\"\n", AFTER);
+        let scene = reloaded_on(PveSpec::default(), &before, &after, |_| {}).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        for vm in machines(&scene) {
+            assert_eq!(vm.config["cpuunits"], "300", "the rest is written");
+            assert_eq!(vm.pool, None);
+        }
+        let refused = moves(&scene);
+        assert!((2..=10).contains(&refused.len()), "{refused:?}");
+        assert!(refused.iter().all(|status| *status == Some(500)));
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let machines = turn.snapshot.machines.values();
+        let told = machines.flat_map(|machine| machine.vm.iter().flat_map(|vm| &vm.differs));
+        let told: Vec<String> = told.map(ToString::to_string).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        for one in told {
+            assert!(one.starts_with("pool is nothing, the file says gone (failed at"));
+            assert!(one.contains("pool 'gone' does not exist"), "{one}");
+        }
+    });
+}
+
+/// The answers to moves to another resource pool.
+fn moves(scene: &Scene) -> Vec<Option<u16>> {
+    let requests = scene.world.pve.requests();
+    let moves = requests
+        .iter()
+        .filter(|seen| seen.method == "PUT" && seen.path == "/pools");
+    moves.map(|seen| seen.status).collect()
+}
+
+fn group(action: &str, card: &str, comment: &str) -> FirewallRule {
+    FirewallRule {
+        kind: "group".to_owned(),
+        action: action.to_owned(),
+        iface: Some(card.to_owned()),
+        enable: true,
+        comment: Some(comment.to_owned()),
+    }
+}
+
+/// A machine's groups in their order.
+fn groups(vm: &VmFacts) -> Vec<String> {
+    let rules = vm.rules.iter();
+    rules
+        .map(|rule| {
+            let card = rule.iface.as_deref().unwrap_or("all");
+            let off = if rule.enable { "" } else { " off" };
+            format!("{} {card}{off}", rule.action)
+        })
+        .collect()
+}
+
+/// Machines have the groups of the file from their first start on, follow it after a change, and keep what the template and people
+/// gave them.
+#[test]
+fn machines_have_the_security_groups_of_the_file_and_follow_it() {
+    simulate(async {
+        let of_template = || group("base", "net0", "of the template");
+        let file = |groups: &str| config(&format!("security_groups = {groups}\n"), "");
+        let (before, after) = (file(r#"["web", "db"]"#), file(r#"["web", "cache"]"#));
+        let scene = reloaded_on(PveSpec::default(), &before, &after, |scene| {
+            let all = machines(scene);
+            for vm in &all {
+                assert_eq!(groups(vm), ["web net0", "db net0"]);
+                let first = scene.world.pve.changes().into_iter();
+                let first = first.filter(|change| change.vmid == vm.vmid);
+                let written: Vec<String> = first.map(|change| change.what).collect();
+                let start = written.iter().position(|what| what == "start");
+                let rule = written.iter().rposition(|what| what == "firewall");
+                assert!(
+                    rule.is_some() && rule < start,
+                    "before the start: {written:?}"
+                );
+            }
+            // Somebody gives one a group of his own and switches one of ours off.
+            let mut rules = all[0].rules.clone();
+            rules[0].enable = false;
+            rules.push(group("ssh", "net0", "Ann's"));
+            let act = AdminAct::Firewall {
+                vmid: all[0].vmid,
+                rules,
+            };
+            scene.world.pve.administer(&act).expect("it is possible");
+            let template = AdminAct::Firewall {
+                vmid: TEMPLATE,
+                rules: vec![of_template()],
+            };
+            scene
+                .world
+                .pve
+                .administer(&template)
+                .expect("it is possible");
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let all = machines(&scene);
+        assert_eq!(groups(&all[0]), ["web net0", "cache net0", "ssh net0"]);
+        assert_eq!(groups(&all[1]), ["cache net0", "web net0"]);
+        let name = &all[1].name;
+        let told =
+            format!("of machine {name} in place: its VM is not as the file says: security-groups");
+        expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
+    });
+}
+
+/// Without a word in the file nobody looks at firewalls, and nothing of them changes.
+#[test]
+fn a_file_without_groups_leaves_firewalls_alone() {
+    simulate(async {
+        let scene = reloaded_on(
+            PveSpec::default(),
+            &config("", BEFORE),
+            &config("", AFTER),
+            |scene| {
+                let rules = vec![group("old", "net0", "pve-autoscaler")];
+                for vm in machines(scene) {
+                    let (vmid, rules) = (vm.vmid, rules.clone());
+                    let act = AdminAct::Firewall { vmid, rules };
+                    scene.world.pve.administer(&act).expect("it is possible");
+                }
+            },
+        )
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        for vm in machines(&scene) {
+            assert_eq!(groups(&vm), ["old net0"]);
+        }
+        let requests = scene.world.pve.requests();
+        let asked = requests.iter().any(|seen| seen.path.contains("/firewall/"));
+        assert!(!asked);
     });
 }

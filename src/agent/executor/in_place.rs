@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::agent::in_place::{self, Change, Written};
+use crate::agent::in_place::{self, Beside, Change, GROUPS, POOL, Written};
 use crate::agent::journal::Entry;
 use crate::agent::vm_config;
 use crate::model::in_place::FailedWrite;
@@ -15,6 +15,7 @@ use crate::model::words;
 use crate::pve::transport::{CallError, Outcome};
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
+use super::firewall;
 use super::tools::Tools;
 use super::up;
 use super::vm;
@@ -62,8 +63,9 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
     let mut writes = 0;
     loop {
         let (now, config) = proven(work).await?;
+        let beside = read_beside(work).await?;
         let written = work.entry()?.written;
-        let changes = in_place::changes(&config, &work.mark, settings, &written);
+        let changes = in_place::changes((&config, &beside), &work.mark, settings, &written);
         ended(work, &std::mem::take(&mut asked), &changes)?;
         let written = work.entry()?.written;
         let open = changes.iter().filter(|one| written.given_up(one).is_none());
@@ -71,9 +73,9 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
         let values = values.map(|one| (one.key.to_owned(), one.wanted.clone()));
         *meant = values.collect();
         let open = open.filter(|one| !refused.contains_key(one.key)).cloned();
-        let open: Vec<Change> = open.take(if apart { 1 } else { usize::MAX }).collect();
+        let open: Vec<Change> = at_once(open.collect(), apart);
         if open.is_empty() {
-            let in_force = in_place::changes(&now, &work.mark, settings, &written);
+            let in_force = in_place::changes((&now, &beside), &work.mark, settings, &written);
             pending(work, in_force, &changes)?;
             return summed_up(&refused);
         }
@@ -81,19 +83,11 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
             let keys = words::names(open.iter().map(|change| change.key));
             return Err(Stop::Transient(format!("somebody else writes {keys} too")));
         }
-        let host = work.host()?;
-        let set = open.iter();
-        let set = set.map(|change| (change.key.to_owned(), change.value(&work.mark)));
-        let update = ConfigUpdate {
-            set: set.collect(),
-            delete: Vec::new(),
-            digest: config.digest.clone(),
-        };
         let pool = settings.pools.get(work.mark.pool.as_str());
         let ours = pool.map(vm_config::tags).unwrap_or_default();
         work.record(|entry| entry.written.asks(&open, &ours))?;
         work.changing();
-        match work.pve.update_config(&host, work.mark.vmid, &update).await {
+        match write(work, &open, &config).await? {
             Ok(()) => {
                 writes += 1;
                 asked = open;
@@ -117,6 +111,66 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
             }
         }
     }
+}
+
+/// What goes into one call: what stands in the configuration all together, or alone where one refused value is looked for; after
+/// that the rest, each alone.
+fn at_once(open: Vec<Change>, apart: bool) -> Vec<Change> {
+    let (configured, mut beside): (Vec<Change>, Vec<Change>) = open
+        .into_iter()
+        .partition(|change| ![POOL, GROUPS].contains(&change.key));
+    if configured.is_empty() {
+        beside.truncate(1);
+        return beside;
+    }
+    let most = if apart { 1 } else { usize::MAX };
+    configured.into_iter().take(most).collect()
+}
+
+/// Writes what goes into one call; `config` is what it is compared with.
+async fn write(
+    work: &Work,
+    open: &[Change],
+    config: &VmConfig,
+) -> Result<Result<(), CallError>, Stop> {
+    let (host, vmid) = (work.host()?, work.mark.vmid);
+    if let [change] = open
+        && change.key == POOL
+    {
+        return Ok(work.pve.move_to_pool(vmid, &change.wanted).await);
+    }
+    if let [change] = open
+        && change.key == GROUPS
+    {
+        return firewall::write(work, &firewall::wanted(work).unwrap_or_default()).await;
+    }
+    let set = open.iter();
+    let set = set.map(|change| (change.key.to_owned(), change.value(&work.mark)));
+    let update = ConfigUpdate {
+        set: set.collect(),
+        delete: Vec::new(),
+        digest: config.digest.clone(),
+    };
+    Ok(work.pve.update_config(&host, vmid, &update).await)
+}
+
+/// What of the VM stands elsewhere than in its configuration, as far as the file says something of it.
+async fn read_beside(work: &Work) -> Result<Beside, Stop> {
+    let settings = &work.tools.settings;
+    let template = settings.templates.get(work.mark.template.as_str());
+    let mut beside = Beside::default();
+    if template.is_some_and(|template| template.resource_pool.is_some()) {
+        let region = work.entry()?.target.region;
+        let resources = work
+            .patiently("reading the resources", || work.pve.resources())
+            .await?;
+        let guest = resources.guests.get(&work.mark.vmid);
+        beside.pool = guest.and_then(|guest| in_place::seen_pool(settings, &region, guest));
+    }
+    if firewall::wanted(work).is_some() {
+        beside.rules = Some(firewall::rules(work).await?.into());
+    }
+    Ok(beside)
 }
 
 /// The failure of an update: by key why PVE refused its value.
@@ -159,11 +213,12 @@ async fn proven(work: &Work) -> Result<(VmConfig, VmConfig), Stop> {
     }
 }
 
-/// Whether PVE takes this value itself for wrong.
+/// Whether PVE takes this value itself for wrong, or is too old for the call.
 fn is_wrong(error: &CallError, change: &Change, many: usize) -> bool {
     let named = error.errors.keys().any(|key| &**key == change.key);
     let alone = many == 1 && error.errors.is_empty();
-    error.outcome == Outcome::Refused && error.status == Some(400) && (named || alone)
+    let wrong = error.status == Some(400) && (named || alone);
+    error.outcome == Outcome::Refused && (wrong || error.status == Some(501))
 }
 
 /// This value is not written again.

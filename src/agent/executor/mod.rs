@@ -8,6 +8,7 @@ mod addresses;
 mod clone;
 mod down;
 mod drain;
+mod firewall;
 mod follow;
 mod guest;
 mod in_place;

@@ -10,7 +10,7 @@ use crate::model::time::Span;
 
 use super::tools::Tools;
 use super::work::{Stop, Work};
-use super::{clone, guest, joining, nocloud, node, vm};
+use super::{clone, firewall, guest, joining, nocloud, node, vm};
 
 /// `/cluster/resources` shows for so long how a VM was before: its host tells every ten seconds (pvestatd).
 const TOLD: Duration = Duration::from_secs(11);
@@ -29,7 +29,11 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
     let work = open(tools, entry, Step::Intent)?;
     let deadlines = work.tools.settings.deadlines.clone();
     clone::ensure(&work, plan).await?;
-    work.step(Step::Configure, deadlines.configure, vm::configured(&work))
+    let configured = async {
+        vm::configured(&work).await?;
+        firewall::settled(&work).await
+    };
+    work.step(Step::Configure, deadlines.configure, configured)
         .await?;
     work.step(Step::Resize, deadlines.resize, vm::resized(&work))
         .await?;

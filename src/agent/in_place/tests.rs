@@ -61,7 +61,12 @@ fn written() -> Written {
 /// What is to change, as `key: what is -> what is wanted`.
 fn found(file: &str, vm: &serde_json::Value, written: &Written) -> Vec<String> {
     let settings = config::parse(file, "file").expect("it is valid");
-    let changes = changes(&VmConfig::read(vm), &mark(), &settings, written);
+    let changes = changes(
+        (&VmConfig::read(vm), &Beside::default()),
+        &mark(),
+        &settings,
+        written,
+    );
     let changes = changes.into_iter();
     changes
         .map(|one| format!("{}: {} -> {}", one.key, one.is, one.wanted))
@@ -112,7 +117,12 @@ fn what_was_asked_without_an_answer_is_ours() {
         .replace("\"web\"", "\"blue\"");
     let vm_before = VmConfig::read(&vm());
     let mut written = written();
-    let asked = changes(&vm_before, &mark(), &settings(&next), &written);
+    let asked = changes(
+        (&vm_before, &Beside::default()),
+        &mark(),
+        &settings(&next),
+        &written,
+    );
     assert_eq!(asked.len(), 2, "{asked:?}");
     let ours = vm_config::tags(&settings(&next).pools["p"]);
     written.asks(&asked, &ours);
@@ -174,7 +184,12 @@ fn notes_that_somebody_edited_stay() {
 fn the_mark_stays_below_the_notes() {
     let settings = config::parse(&FILE.replace("shop\"\ncpu", "bank\"\ncpu"), "file");
     let settings = settings.expect("it is valid");
-    let changes = changes(&VmConfig::read(&vm()), &mark(), &settings, &written());
+    let changes = changes(
+        (&VmConfig::read(&vm()), &Beside::default()),
+        &mark(),
+        &settings,
+        &written(),
+    );
     assert_eq!(changes.len(), 1);
     let value = changes[0].value(&mark());
     assert_eq!(value, mark().describe("of the bank"));
@@ -273,4 +288,45 @@ fn a_value_that_was_given_up_is_told_until_the_file_has_another() {
     assert_eq!(difference(other.clone(), &written).failed, None);
     written.failed = Some(failed(false));
     assert_eq!(difference(other, &written).failed, Some(failed(false)));
+}
+
+/// A VM without a pool is told by who sees all of them; to a token it may be in one that it may not see.
+#[test]
+fn a_machine_comes_to_the_resource_pool_that_the_file_names() {
+    let named = FILE.replace("vmid = 9000\n", "vmid = 9000\nresource_pool = \"k8s\"\n");
+    assert_ne!(named, FILE);
+    let seen = |file: &str, pool: Option<&str>| {
+        let settings = config::parse(file, "file").expect("it is valid");
+        let beside = Beside {
+            pool: pool.map(Arc::from),
+            rules: None,
+        };
+        let read = (&VmConfig::read(&vm()), &beside);
+        let changes = changes(read, &mark(), &settings, &written()).into_iter();
+        changes
+            .map(|one| format!("{}: {} -> {}", one.key, one.is, one.wanted))
+            .collect::<Vec<String>>()
+    };
+    assert_eq!(seen(&named, Some("k8s")), [""; 0]);
+    assert_eq!(seen(&named, Some("old")), ["pool: old -> k8s"]);
+    assert_eq!(seen(&named, Some("")), ["pool:  -> k8s"]);
+    assert_eq!(seen(&named, None), [""; 0]);
+    assert_eq!(seen(FILE, Some("old")), [""; 0]);
+    let bare = GuestResource::default();
+    let local = config::parse(&named, "file").expect("it is valid");
+    assert_eq!(seen_pool(&local, "default", &bare).as_deref(), Some(""));
+    let token = named.replace(
+        "[proxmox]\n",
+        "[proxmox]\nchannel = \"token\"\nendpoints = [\"https://pve.example:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_secret_file = \"/x\"\nca_file = \"/y\"\n",
+    );
+    let token = config::parse(&token, "file").expect("it is valid");
+    assert_eq!(seen_pool(&token, "default", &bare), None);
+    let in_one = GuestResource {
+        pool: Some("old".into()),
+        ..bare
+    };
+    assert_eq!(
+        seen_pool(&token, "default", &in_one).as_deref(),
+        Some("old")
+    );
 }

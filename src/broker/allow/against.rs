@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use crate::config::hardware::{balloon, cpu_keys, mac};
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::pci::PciDevice;
 use crate::model::topology::is_numa;
-use crate::pve::{MAX_QUEUES, Net, VmConfig, iso_volume};
+use crate::pve::{FirewallRule, MAX_QUEUES, Net, VmConfig, iso_volume};
 
-use super::{Call, Policy};
+use super::{Call, Needs, Policy};
 
 /// Judges `call` on the VM that carries `mark` and has `config` now.
 pub(in crate::broker) fn check(
@@ -27,6 +29,12 @@ pub(in crate::broker) fn check(
     }
     if let Some(description) = call.param("description") {
         same_mark(description, mark)?;
+    }
+    if call.rule.name == "move-to-pool" {
+        its_resource_pool(policy, call, mark)?;
+    }
+    if call.rule.name == "add-security-group" {
+        its_security_group(policy, call, mark)?;
     }
     cores(policy, call, config)?;
     for (name, value) in &call.params {
@@ -65,11 +73,73 @@ pub(in crate::broker) fn check(
             ));
         }
     }
+    same_digest(call, config)
+}
+
+/// The configuration is the one that the caller read. Of a firewall's rules the digest is another one.
+fn same_digest(call: &Call, config: &VmConfig) -> Result<(), String> {
     if let (Some(given), Some(read)) = (call.param("digest"), config.digest.as_deref())
+        && call.rule.needs == Needs::MarkAndDigest
         && given != read
     {
         // With PVE's words, by which the client knows it.
         return Err("checksum mismatch (file changed since it was read)".to_owned());
+    }
+    Ok(())
+}
+
+/// The resource pool that the file gives the machine's template, and no other.
+fn its_resource_pool(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let own = policy.allow.template_pools.get(&mark.template);
+    if own.map(String::as_str) == call.param("poolid") {
+        return Ok(());
+    }
+    Err(format!(
+        "parameter poolid: the configuration names {} for machines of template {}",
+        own.map_or("none", String::as_str),
+        mark.template
+    ))
+}
+
+/// A security group that the file gives this card of the machine's template.
+fn its_security_group(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let given = call.param("action").zip(call.param("iface"));
+    let mut own = groups(policy, mark).iter();
+    if own.any(|(group, card)| given == Some((group, &format!("net{card}")))) {
+        return Ok(());
+    }
+    Err(format!(
+        "parameter action: the configuration does not name it for this card of machines of template {}",
+        mark.template
+    ))
+}
+
+fn groups<'a>(policy: &'a Policy, mark: &Mark) -> &'a [(String, u8)] {
+    let own = policy.allow.template_groups.get(&mark.template);
+    own.map_or(&[], Vec::as_slice)
+}
+
+/// The rule at the call's place, of those that the VM's firewall has now, is one of ours that the file does not want any more.
+pub(in crate::broker) fn may_go(
+    policy: &Policy,
+    call: &Call,
+    mark: &Mark,
+    rules: &Value,
+) -> Result<(), String> {
+    let rules = FirewallRule::read_all(rules)?;
+    let rule = call.position.and_then(|position| rules.get(position));
+    let rule = rule.ok_or("there is no rule at this place")?;
+    if rule.digest.as_deref() != call.param("digest") {
+        // With PVE's words, by which the client knows it.
+        return Err("detected modified configuration - file changed since it was read".to_owned());
+    }
+    if !policy.allow.template_groups.contains_key(&mark.template) {
+        return Err("the configuration says nothing of the machine's security groups".to_owned());
+    }
+    if !rule.is_too_much(groups(policy, mark), &rules) {
+        return Err(
+            "the rule is somebody else's, or one that the configuration wants to stay".to_owned(),
+        );
     }
     Ok(())
 }

@@ -54,6 +54,8 @@ pub(super) enum Segment {
     Isos,
     /// The name of an ISO for cloud-init of a VM in a range.
     Iso,
+    /// The place of a rule in a VM's firewall.
+    Position,
 }
 
 /// A parameter that a call may have.
@@ -82,6 +84,10 @@ pub(super) enum Needs {
     Reach,
     /// It carries our mark.
     Mark,
+    /// The VM that the parameter `vms` names, wherever it is, carries our mark.
+    MarkOfNamed,
+    /// It carries our mark, and the rule of its firewall that goes is one that we put there and that the file does not want.
+    OwnRule,
     /// It carries our mark, and the configuration may not have changed since it was read (the
     /// broker adds the digest).
     MarkAndDigest,
@@ -103,6 +109,8 @@ pub(super) struct Call {
     pub(super) vmid: Option<u32>,
     /// The task in the path.
     pub(super) task: Option<Upid>,
+    /// The place of a rule in the path.
+    pub(super) position: Option<usize>,
     pub(super) path: String,
     pub(super) params: Vec<(String, String)>,
 }
@@ -111,7 +119,10 @@ impl Call {
     /// The VM that the call is about, wherever the request names it.
     pub(super) fn subject(&self) -> Option<u32> {
         let of_task = || self.task.as_ref().and_then(|task| values::vmid(task.id()));
-        let named = || self.param("vmid").and_then(values::vmid);
+        let named = || {
+            let named = self.param("vmid").or_else(|| self.param("vms"));
+            named.and_then(values::vmid)
+        };
         self.vmid.or_else(of_task).or_else(named)
     }
 
@@ -184,6 +195,7 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
         host: place.host,
         vmid: place.vmid,
         task: place.task,
+        position: place.position,
         path: pve::path(&segments),
         params,
     })
@@ -218,6 +230,7 @@ struct Place {
     vmid: Option<u32>,
     task: Option<Upid>,
     storage: Option<String>,
+    position: Option<usize>,
 }
 
 impl Place {
@@ -265,6 +278,7 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
             Segment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
             Segment::Isos if place.is_isos(have) => {}
             Segment::Iso if pve::iso_owner(have).is_some() => {}
+            Segment::Position => place.position = Some(values::position(have)?),
             Segment::Fixed(_) | Segment::Host | Segment::Storage | Segment::Isos | Segment::Iso => {
                 return None;
             }

@@ -3,7 +3,7 @@
 
 use super::values;
 use super::{Method, Needs, Param, Policy, Rule, Segment};
-use Segment::{Fixed, Host, Iso, Isos, Storage, Upid, Vmid};
+use Segment::{Fixed, Host, Iso, Isos, Position, Storage, Upid, Vmid};
 
 /// An optional parameter that appears once.
 const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
@@ -58,6 +58,16 @@ const fn look(name: &'static str, path: &'static [Segment], params: &'static [Pa
 
 /// Words of a guest command at most: the guest protocol has four and a few arguments.
 const MAX_COMMAND: usize = 16;
+
+/// The rules of a VM's firewall.
+const RULES_OF_VM: &[Segment] = &[
+    Fixed("nodes"),
+    Host,
+    Fixed("qemu"),
+    Vmid,
+    Fixed("firewall"),
+    Fixed("rules"),
+];
 
 /// Every call that may pass.
 pub(in crate::broker) static RULES: &[Rule] = &[
@@ -276,6 +286,63 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             tidied(str::to_ascii_lowercase, may("digest", values::digest)),
         ],
         needs: Needs::MarkAndDigest,
+    },
+    read(
+        "security-groups",
+        &[Fixed("cluster"), Fixed("firewall"), Fixed("groups")],
+        &[],
+    ),
+    look("firewall-rules", RULES_OF_VM, &[]),
+    look(
+        "firewall-options",
+        &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("firewall"),
+            Fixed("options"),
+        ],
+        &[],
+    ),
+    Rule {
+        name: "add-security-group",
+        method: Method::Post,
+        path: RULES_OF_VM,
+        params: &[
+            must("type", values::group),
+            must("action", values::security_group),
+            must("iface", values::card),
+            must("enable", values::one),
+            must("comment", values::our_rule),
+        ],
+        needs: Needs::Mark,
+    },
+    Rule {
+        name: "remove-firewall-rule",
+        method: Method::Delete,
+        path: &[
+            Fixed("nodes"),
+            Host,
+            Fixed("qemu"),
+            Vmid,
+            Fixed("firewall"),
+            Fixed("rules"),
+            Position,
+        ],
+        params: &[must("digest", values::digest)],
+        needs: Needs::OwnRule,
+    },
+    Rule {
+        name: "move-to-pool",
+        method: Method::Put,
+        path: &[Fixed("pools")],
+        params: &[
+            must("poolid", values::resource_pool),
+            must("vms", values::our_vmid),
+            must("allow-move", values::one),
+        ],
+        needs: Needs::MarkOfNamed,
     },
     Rule {
         name: "resize",

@@ -10,7 +10,7 @@ use crate::model::mark::{self, Mark, Ownership};
 use crate::model::network::fixed_addresses;
 use crate::model::region::VMIDS;
 use crate::model::topology::Pinning;
-use crate::pve::{MAX_STDIN, Net, Upid, component, decoded, iso_owner, iso_volume};
+use crate::pve::{MAX_STDIN, Net, OUR_RULE, Upid, component, decoded, iso_owner, iso_volume};
 
 use super::Policy;
 
@@ -195,6 +195,37 @@ pub(super) fn seconds(_: &Policy, value: &str) -> Verdict {
 
 pub(super) fn flag(_: &Policy, value: &str) -> Verdict {
     when(value == "0" || value == "1", "0 or 1")
+}
+
+pub(super) fn one(_: &Policy, value: &str) -> Verdict {
+    when(value == "1", "1")
+}
+
+pub(super) fn group(_: &Policy, value: &str) -> Verdict {
+    when(value == "group", "group")
+}
+
+/// A security group that the file names; that it is one of this machine's card is seen in `against`.
+pub(super) fn security_group(policy: &Policy, value: &str) -> Verdict {
+    let mut named = policy.allow.template_groups.values().flatten();
+    let right = named.any(|(group, _)| group == value);
+    when(right, "a security group that the configuration names")
+}
+
+pub(super) fn card(_: &Policy, value: &str) -> Verdict {
+    let number = value.strip_prefix("net").and_then(decimal);
+    let right = number.is_some_and(|number| number < 8);
+    when(right, "a network card, net0 to net7")
+}
+
+/// By it a rule is known for ours.
+pub(super) fn our_rule(_: &Policy, value: &str) -> Verdict {
+    when(value == OUR_RULE, OUR_RULE)
+}
+
+/// The place of a rule.
+pub(super) fn position(value: &str) -> Option<usize> {
+    usize::try_from(decimal(value)?).ok()
 }
 
 pub(super) fn zero(_: &Policy, value: &str) -> Verdict {

@@ -18,6 +18,17 @@ fn marked_calls(vmid: u32) -> Vec<Sample> {
             at("/resize"),
             vec![("disk", "scsi0"), ("size", "32G")],
         ),
+        (
+            "POST",
+            at("/firewall/rules"),
+            vec![
+                ("type", "group"),
+                ("action", "web"),
+                ("iface", "net0"),
+                ("enable", "1"),
+                ("comment", "pve-autoscaler"),
+            ],
+        ),
         ("POST", at("/status/start"), vec![]),
         ("POST", at("/status/shutdown"), vec![("timeout", "60")]),
         ("POST", at("/status/stop"), vec![("overrule-shutdown", "1")]),

@@ -53,6 +53,8 @@ pub(in crate::broker) fn policy() -> Policy {
             iso_storages: vec![text("local")],
             bridges: vec![text("vmbr0"), text("vmbr1")],
             resource_pools: vec![text("k8s")],
+            template_pools: [(text("debian-13"), text("k8s"))].into(),
+            template_groups: [(text("debian-13"), vec![(text("web"), 0)])].into(),
             max_cores: 8,
             max_memory: 16 << 30,
             max_disk: 64 << 30,

@@ -8,6 +8,7 @@ use futures::stream::{self, StreamExt as _};
 use super::finding::Findings;
 use super::region::{AT_A_TIME, Seen, SeenRegion};
 use super::templates::{self, copies};
+use crate::agent::in_place::groups;
 use crate::config::Settings;
 use crate::config::settings::{Channel, Template};
 use crate::pve::{Client, VmConfig};
@@ -27,6 +28,72 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         }
     }
     pools(client, name, settings, findings).await;
+    groups(client, name, settings, findings).await;
+    firewalls(client, seen, name, settings, findings).await;
+}
+
+/// The switch of the firewall, at the templates whose machines get security groups: clones have it as their template has.
+async fn firewalls(
+    client: &Client,
+    seen: &Seen,
+    name: &str,
+    settings: &Settings,
+    findings: &mut Findings,
+) {
+    let grouped = templates::of(name, settings)
+        .filter(|(_, of)| groups::wanted(of).is_some_and(|groups| !groups.is_empty()));
+    for (template, of) in grouped {
+        for (vmid, guest) in copies(seen, of) {
+            match client.has_firewall_on(&guest.host, *vmid).await {
+                Ok(true) => findings.fine(format!(
+                    "template {template}: the firewall of VM {vmid} is on"
+                )),
+                Ok(false) => findings
+                    .warning(format!(
+                        "template {template}: the firewall of VM {vmid} is off, so that security groups of its machines do nothing"
+                    ))
+                    .mend(format!(
+                        "pvesh set /nodes/{}/qemu/{vmid}/firewall/options --enable 1",
+                        guest.host
+                    )),
+                Err(error) => {
+                    findings.warning(format!("template {template}: its firewall: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// Security groups that templates name: PVE takes rules with others, too, and they do nothing.
+async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
+    let wanted = templates::of(name, settings).flat_map(|(template, of)| {
+        let groups = groups::wanted(of).unwrap_or_default().into_iter();
+        groups.map(move |(group, _)| (template, group))
+    });
+    let wanted: BTreeSet<_> = wanted.collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let found = match client.security_groups().await {
+        Ok(found) => found,
+        Err(error) => {
+            findings.warning(format!("region {name}: the security groups: {error}"));
+            return;
+        }
+    };
+    for (template, group) in wanted {
+        if found.contains(&group) {
+            findings.fine(format!("template {template}: security group {group}"));
+        } else {
+            findings
+                .wrong(format!(
+                    "template {template}: there is no security group {group}; its rule would let nothing through"
+                ))
+                .mend(format!(
+                    "pvesh create /cluster/firewall/groups --group {group} makes it, without rules"
+                ));
+        }
+    }
 }
 
 /// The bridges of every host that answers.

@@ -80,6 +80,9 @@ pub struct NetCard {
     /// Whether it passes through PVE's firewall.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
+    /// Security groups of PVE's firewall that it has, as for `net0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<String>>,
     /// What it looks like to the guest. Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<NicModel>,

@@ -217,10 +217,14 @@ pub struct Template {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
-    /// Whether `net0` passes through PVE's firewall. The VM's rules and their switch are the template's: PVE copies
-    /// them with a clone.
+    /// Whether `net0` passes through PVE's firewall. The VM's rules and their switch are the template's, but for
+    /// `security_groups`: PVE copies them with a clone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
+    /// Security groups of PVE's firewall that `net0` has, beside those that its template has. Machines that are there follow. An
+    /// empty list takes away those that were given so before. Default: they are not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<String>>,
     /// The MTU of `net0`, a `virtio` card; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65520))]
@@ -248,7 +252,7 @@ pub struct Template {
     /// When PVE starts and stops them beside its other guests. Default: as the template has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup: Option<Startup>,
-    /// The PVE resource pool that machines are put into.
+    /// The PVE resource pool that machines are put into. Those that are there are moved to it (PVE 8.1 and newer).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_pool: Option<String>,
     /// The CPU model, such as `host` or `x86-64-v3`.

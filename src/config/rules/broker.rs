@@ -66,6 +66,8 @@ pub(super) fn broker(
             resource_pools: of(&extra.resource_pools, |template| {
                 template.resource_pool.as_ref()
             }),
+            template_pools: template_pools(all, is_local),
+            template_groups: template_groups(all, is_local),
             max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
             max_memory: most(|kind| kind.memory),
             max_disk: most(|kind| kind.disk),
@@ -80,6 +82,37 @@ pub(super) fn broker(
             quarantine: file.scale_down.quarantine.0,
         },
     }
+}
+
+/// The resource pools of the templates in regions with the local channel.
+fn template_pools(
+    all: &BTreeMap<Arc<str>, Template>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<String, String> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let named = local.filter_map(|(name, of)| Some((name.to_string(), of.resource_pool.clone()?)));
+    named.collect()
+}
+
+/// The security groups of these templates' cards.
+fn template_groups(
+    all: &BTreeMap<Arc<str>, Template>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<String, Vec<(String, u8)>> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let named = local.filter_map(|(name, of)| {
+        let said = of.cards().any(|(_, card)| card.groups.is_some());
+        let groups = of.cards().flat_map(|(number, card)| {
+            let groups = card.groups.unwrap_or_default().into_iter();
+            groups.map(move |group| (group, number))
+        });
+        said.then(|| (name.to_string(), groups.collect()))
+    });
+    named.collect()
 }
 
 /// What is said of the hosts of the region with the local channel.

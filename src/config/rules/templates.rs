@@ -54,6 +54,7 @@ pub(super) fn templates(
                 bridge: template.bridge.clone(),
                 vlan: template.vlan,
                 firewall: template.firewall,
+                security_groups: template.security_groups.clone(),
                 mtu: template.mtu,
                 multiqueue: template.multiqueue,
                 nic_model: template.nic_model.map(file::NicModel::called),
@@ -133,6 +134,12 @@ fn check_template(
         problems.add(&path.at("ipconfig"), why);
     }
     check_card(path, template.vlan, template.mtu, problems);
+    check_groups(
+        template.security_groups.as_deref(),
+        template.firewall,
+        path,
+        problems,
+    );
     check_nics(&template.nic, &path.at("nic"), problems);
     each(
         &template.ssh_keys,
@@ -148,6 +155,7 @@ fn card(nic: &file::NetCard) -> NetCard {
         bridge: nic.bridge.clone(),
         vlan: nic.vlan,
         firewall: nic.firewall,
+        groups: nic.security_groups.clone(),
         mtu: nic.mtu,
         multiqueue: nic.multiqueue,
         model: nic.model.map(file::NicModel::called),
@@ -165,6 +173,23 @@ fn check_card(path: &KeyPath, vlan: Option<u16>, mtu: Option<u16>, problems: &mu
     let mtu = mtu.is_none_or(|mtu| mtu == 1 || (576..=65520).contains(&mtu));
     problems.unless(mtu, &path.at("mtu"), || {
         "expected an MTU, 576 to 65520, or 1 for the bridge's".to_owned()
+    });
+}
+
+/// Security groups: each named once, of a card that passes through the firewall.
+fn check_groups(
+    groups: Option<&[String]>,
+    firewall: Option<bool>,
+    path: &KeyPath,
+    problems: &mut Problems,
+) {
+    let groups = groups.unwrap_or_default();
+    let path = path.at("security_groups");
+    let expected = "a security group's name: 2 to 18 letters, digits, '-' and '_', a letter first";
+    each(groups, &path, syntax::security_group, expected, problems);
+    let passes = groups.is_empty() || firewall != Some(false);
+    problems.unless(passes, &path, || {
+        "the card does not pass through the firewall; expected firewall = true beside it".to_owned()
     });
 }
 
@@ -187,6 +212,12 @@ fn check_nics(nics: &[file::NetCard], path: &KeyPath, problems: &mut Problems) {
                 .to_owned()
         });
         check_card(&path, nic.vlan, nic.mtu, problems);
+        check_groups(
+            nic.security_groups.as_deref(),
+            nic.firewall,
+            &path,
+            problems,
+        );
         let Some(text) = nic.ipconfig.as_deref() else {
             continue;
         };

@@ -51,6 +51,17 @@ fn what_could_not_be_read_is_not_said_to_be_missing() {
 fn a_message_says_what_may_stand_there() {
     for (text, said) in [
         (
+            with("vmid = 8000", "security_groups = [\"1st\"]"),
+            "template.debian.security_groups.0 = \"1st\": expected a security group's name: 2 to 18 letters, digits, '-' and '_', a letter first",
+        ),
+        (
+            with(
+                "vmid = 8000",
+                "firewall = false\nsecurity_groups = [\"web\"]",
+            ),
+            "template.debian.security_groups: the card does not pass through the firewall; expected firewall = true beside it",
+        ),
+        (
             with("vmid = 8000", "vlan = 70000"),
             "template.debian.vlan = 70000: expected a VLAN tag, 1 to 4094",
         ),

@@ -11,6 +11,7 @@ use super::table::Act;
 use super::wire::Fault;
 use super::world::World;
 use super::{Asked, Pve};
+use crate::model::time::Time;
 
 impl Pve {
     /// One of the calls below `/access` that are no login, and the change of a storage.
@@ -24,7 +25,7 @@ impl Pve {
             {
                 self.need(&asked.caller, "/access/groups", &["User.Modify"])?;
             }
-            Act::PoolAdd => {
+            Act::PoolAdd | Act::PoolChange => {
                 let pool = format!("/pool/{}", asked.text("poolid"));
                 self.need(&asked.caller, &pool, &["Pool.Allocate"])?;
             }
@@ -36,7 +37,7 @@ impl Pve {
             }
             _ => {}
         }
-        self.world(|world, _| match act {
+        self.world(|world, now| match act {
             Act::Roles => Ok(world.role_list()),
             Act::RoleAdd => world.role_add(asked),
             Act::RoleChange => world.role_change(asked),
@@ -47,6 +48,10 @@ impl Pve {
             Act::TokenAdd => world.token_add(asked),
             Act::TokenRemove => world.token_remove(asked),
             Act::PoolAdd => world.pool_add(asked),
+            Act::PoolChange => world.pool_change(asked, now).map_err(|why| {
+                // What is thrown under the lock, exceptions for missing rights among it, comes out as text.
+                Fault::die(format!("update pools failed: {why}"))
+            }),
             Act::StorageChange => world.storage_change(asked),
             _ => Err(Fault::not_implemented("", "")),
         })
@@ -194,6 +199,61 @@ impl World {
             )));
         }
         self.pools.insert(name.to_owned(), BTreeSet::new());
+        Ok(Value::Null)
+    }
+
+    /// `update_pool` of pve-manager's `PVE/API2/Pool.pm`: all of it, or nothing.
+    fn pool_change(&mut self, asked: &Asked, now: Time) -> Result<Value, String> {
+        if !self.quorate {
+            return Err("cfs-lock 'file-user_cfg' error: no quorum!".to_owned());
+        }
+        let name = asked.text("poolid");
+        let mut pools = self.pools.clone();
+        if !pools.contains_key(name) {
+            return Err(format!("pool '{name}' does not exist"));
+        }
+        let lacks = |path: String, privileges: &[&str]| {
+            let may = self.allowed(&asked.caller, &path, privileges);
+            (!may).then(|| {
+                let privileges = privileges.join("|");
+                format!("403 Permission check failed ({path}, {privileges})")
+            })
+        };
+        for vmid in split(asked.text("vms")).filter_map(|vmid| vmid.parse::<u32>().ok()) {
+            let modify = ["Permissions.Modify", "VM.Allocate"];
+            if let Some(why) = lacks(format!("/vms/{vmid}"), &modify) {
+                return Err(why);
+            }
+            let holder = pools.iter().find(|(_, members)| members.contains(&vmid));
+            let holder = holder.map(|(holder, _)| holder.clone());
+            match (holder, asked.flag("delete")) {
+                (Some(holder), true) if holder == name => {
+                    pools.entry(holder).or_default().remove(&vmid);
+                    continue;
+                }
+                (_, true) => return Err(format!("VM {vmid} is not a pool member")),
+                (Some(holder), false) if holder == name => {
+                    return Err(format!("VM {vmid} is already a pool member"));
+                }
+                (Some(holder), false) if !asked.flag("allow-move") => {
+                    return Err(format!(
+                        "VM {vmid} belongs already to pool '{holder}' and 'allow-move' is not set"
+                    ));
+                }
+                (Some(holder), false) => {
+                    if let Some(why) = lacks(format!("/pool/{holder}"), &["Pool.Allocate"]) {
+                        return Err(why);
+                    }
+                    pools.entry(holder).or_default().remove(&vmid);
+                }
+                (None, false) => {}
+            }
+            pools.entry(name.to_owned()).or_default().insert(vmid);
+        }
+        self.pools = pools;
+        for vmid in split(asked.text("vms")).filter_map(|vmid| vmid.parse().ok()) {
+            self.note(now, &asked.caller.name, vmid, "pool");
+        }
         Ok(Value::Null)
     }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Pve;
 use super::facts::{Change, Seen, VmFacts};
 use super::locks::VM_LOCK;
 use super::spec::MachineSpec;
 use super::world::{Host, Run, World};
+use super::{FirewallRule, Pve};
 use crate::model::time::Time;
 
 /// Who is noted as the author of an act.
@@ -69,6 +69,20 @@ pub enum Act {
     Destroy {
         /// The machine.
         vmid: u32,
+    },
+    /// Put into a pool, and out of the one it was in; or out of any.
+    Pool {
+        /// The machine.
+        vmid: u32,
+        /// The pool.
+        pool: Option<String>,
+    },
+    /// Somebody writes the rules of a VM's firewall, all of them.
+    Firewall {
+        /// The machine.
+        vmid: u32,
+        /// The rules in their order.
+        rules: Vec<FirewallRule>,
     },
     /// Given to the HA manager with a wanted state, or taken from it.
     Ha {
@@ -264,6 +278,10 @@ impl World {
                     return Err(format!("no running task '{upid}'"));
                 }
             }
+            Act::Firewall { vmid, rules } => {
+                self.firewalls.insert(*vmid, rules.clone());
+            }
+            Act::Pool { vmid, pool } => self.put_into(*vmid, pool.as_deref()),
             Act::Ha { vmid, state } => match state {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),
                 None => drop(self.ha.remove(vmid)),
@@ -282,13 +300,7 @@ impl World {
                 storage,
                 host,
                 left,
-            } => {
-                let place = self.place(storage, host).to_owned();
-                let key = (place, storage.clone());
-                self.filled.remove(&key);
-                let (_, available) = self.space(storage, host);
-                self.filled.insert(key, available.saturating_sub(*left));
-            }
+            } => self.fill(storage, host, *left),
             Act::StorageActive { storage, active } => {
                 let storage = self
                     .storages
@@ -304,6 +316,23 @@ impl World {
             | Act::HostOnline { .. } => {}
         }
         Ok(())
+    }
+
+    fn fill(&mut self, storage: &str, host: &str, left: u64) {
+        let place = self.place(storage, host).to_owned();
+        let key = (place, storage.to_owned());
+        self.filled.remove(&key);
+        let (_, available) = self.space(storage, host);
+        self.filled.insert(key, available.saturating_sub(left));
+    }
+
+    fn put_into(&mut self, vmid: u32, pool: Option<&str>) {
+        for members in self.pools.values_mut() {
+            members.remove(&vmid);
+        }
+        if let Some(pool) = pool {
+            self.pools.entry(pool.to_owned()).or_default().insert(vmid);
+        }
     }
 
     fn configure(

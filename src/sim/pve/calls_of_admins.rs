@@ -2,7 +2,7 @@
 
 use super::params::{ACCESS_MODIFY, ACL, PRIVILEGES, ROLE, TOKEN, USER};
 use super::schema::Kind::{Boolean, Format, Text};
-use super::schema::{STORAGE, anything, may, must, with};
+use super::schema::{STORAGE, anything, may, must, split, with};
 use super::table::{Act, Call, Need, Pace, call};
 
 /// All of them.
@@ -118,4 +118,25 @@ pub(super) const CALLS: &[Call] = &[
             may("comment", Text(None)),
         ]],
     ),
+    call(
+        "PUT",
+        "/pools",
+        Act::PoolChange,
+        Pace::Change,
+        Need::None,
+        &[&[
+            must("poolid", Format("pve-poolid", None, anything)),
+            may("comment", Text(None)),
+            may("vms", Format("pve-vmid-list", None, vmids)),
+            may("allow-move", Boolean),
+            may("delete", Boolean),
+        ]],
+    ),
 ];
+
+fn vmids(list: &str) -> Result<(), String> {
+    let wrong = split(list).find(|vmid| !vmid.parse().is_ok_and(|vmid: u32| vmid >= 100));
+    wrong.map_or(Ok(()), |_| {
+        Err("value does not look like a valid VM ID".to_owned())
+    })
+}

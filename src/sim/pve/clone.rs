@@ -351,6 +351,10 @@ async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
         let vm = world.vm_mut(&plan.node, plan.newid)?;
         vm.config.remove("lock");
         plan.target.clone_into(&mut vm.host);
+        // `PVE::Firewall::clone_vmfw_conf`.
+        if let Some(rules) = world.firewalls.get(&plan.source).cloned() {
+            world.firewalls.insert(plan.newid, rules);
+        }
         if let Some(pool) = &plan.pool {
             world
                 .pools

@@ -105,7 +105,7 @@ impl World {
             let seen = self.vms.values().filter(|vm| {
                 self.allowed(&asked.caller, &format!("/vms/{}", vm.vmid), &["VM.Audit"])
             });
-            rows.extend(seen.map(|vm| self.vm_resource(vm, now)));
+            rows.extend(seen.map(|vm| self.vm_resource(&asked.caller, vm, now)));
         }
         if is("node") {
             rows.extend(
@@ -134,7 +134,7 @@ impl World {
         json!(rows)
     }
 
-    fn vm_resource(&self, vm: &Vm, now: Time) -> Value {
+    fn vm_resource(&self, caller: &Caller, vm: &Vm, now: Time) -> Value {
         let kind = if vm.container { "lxc" } else { "qemu" };
         let mut row = json!({
             "id": format!("{kind}/{}", vm.vmid), "type": kind, "vmid": vm.vmid, "node": vm.host, "status": "unknown",
@@ -147,10 +147,13 @@ impl World {
                 row[key] = json!(text);
             }
         }
-        if let Some((pool, _)) = self
+        let pool = self
             .pools
             .iter()
-            .find(|(_, members)| members.contains(&vm.vmid))
+            .find(|(_, members)| members.contains(&vm.vmid));
+        // Who may not see the pool does not see that the VM is in it (Cluster.pm, `resources`).
+        if let Some((pool, _)) = pool
+            && self.allowed(caller, &format!("/pool/{pool}"), &["Pool.Audit"])
         {
             row["pool"] = json!(pool);
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Pve;
 use super::world::{Run, World};
+use super::{FirewallRule, Pve};
 use crate::model::time::Time;
 
 /// Requests kept; older ones are only counted.
@@ -90,6 +90,10 @@ pub struct VmFacts {
     pub config: BTreeMap<String, String>,
     /// Volumes.
     pub volumes: Vec<String>,
+    /// The pool it is in.
+    pub pool: Option<String>,
+    /// The rules of its firewall.
+    pub rules: Vec<FirewallRule>,
 }
 
 impl Pve {
@@ -204,6 +208,12 @@ impl World {
             uuid: vm.uuid(),
             config: vm.config.clone(),
             volumes: World::volumes_of(vm),
+            rules: self.firewalls.get(&vmid).cloned().unwrap_or_default(),
+            pool: {
+                let mut pools = self.pools.iter();
+                let holder = pools.find(|(_, members)| members.contains(&vmid));
+                holder.map(|(name, _)| name.clone())
+            },
         })
     }
 

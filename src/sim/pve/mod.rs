@@ -17,6 +17,7 @@ mod config;
 mod create;
 mod disks;
 mod facts;
+mod firewall;
 mod images;
 mod isos;
 mod locks;
@@ -63,6 +64,7 @@ use crate::model::time::{Span, Time};
 
 pub use self::admin::{Act as AdminAct, Dump};
 pub use self::facts::{Change, IsoFacts, Seen, VmFacts};
+pub use self::firewall::Rule as FirewallRule;
 
 pub(super) use self::wire::form_field;
 
@@ -402,6 +404,11 @@ impl Pve {
             | Act::CloudInit
             | Act::CloudInitWrite
             | Act::CloudInitDump => self.vm_read(act, &asked),
+            Act::SecurityGroups
+            | Act::FirewallRules
+            | Act::FirewallOptions
+            | Act::FirewallRuleAdd
+            | Act::FirewallRuleRemove => self.firewall(act, &asked),
             Act::Roles
             | Act::RoleAdd
             | Act::RoleChange
@@ -412,6 +419,7 @@ impl Pve {
             | Act::TokenAdd
             | Act::TokenRemove
             | Act::PoolAdd
+            | Act::PoolChange
             | Act::StorageChange => self.account(act, &asked),
             _ => self.cluster_read(act, &asked),
         }

@@ -257,6 +257,7 @@ impl World {
         for members in self.pools.values_mut() {
             members.remove(&vmid);
         }
+        self.firewalls.remove(&vmid);
         if purge {
             self.ha.remove(&vmid);
         }

@@ -33,6 +33,10 @@ pub struct PveSpec {
     pub mappings: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     /// Pools, by name.
     pub pools: Vec<String>,
+    /// Security groups of the firewall, by name.
+    pub security_groups: Vec<String>,
+    /// VMs whose firewall is switched on.
+    pub firewall_on: Vec<u32>,
     /// Users who log in with a password. `root@pam` may do everything.
     pub users: Vec<UserSpec>,
     /// API tokens.
@@ -440,6 +444,8 @@ impl Default for PveSpec {
             ],
             mappings: BTreeMap::new(),
             pools: vec!["k8s".to_owned()],
+            security_groups: Vec::new(),
+            firewall_on: Vec::new(),
             users: vec![UserSpec {
                 name: "root@pam".to_owned(),
                 password: "simulated".to_owned(),

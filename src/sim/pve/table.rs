@@ -1,7 +1,7 @@
 //! What a call is: path, method, parameters, rights; and how a request finds its call.
 
 use super::schema::Param;
-use super::{calls, calls_of_admins};
+use super::{calls, calls_of_admins, firewall};
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,14 @@ pub(super) enum Act {
     HaAdd,
     HaRemove,
     Mappings,
+    SecurityGroups,
+    FirewallRules,
+    FirewallOptions,
+    FirewallRuleAdd,
+    FirewallRuleRemove,
     Pools,
     PoolAdd,
+    PoolChange,
     Storages,
     Nodes,
     NodeStatus,
@@ -135,7 +141,8 @@ pub(super) const fn call(
 
 /// Every call that the fake knows.
 pub(super) fn all() -> impl Iterator<Item = &'static Call> {
-    calls::CALLS.iter().chain(calls_of_admins::CALLS)
+    let usual = calls::CALLS.iter().chain(calls_of_admins::CALLS);
+    usual.chain(firewall::CALLS)
 }
 
 /// The call that a method and a path name, with the path's parameters decoded.

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, Volume, format_size};
 use super::facts::{Change, Seen};
+use super::firewall::Rule;
 use super::spec::{HostSpec, MachineSpec, PveSpec, StorageSpec};
 use super::tasks::Task;
 use crate::model::time::{Span, Time};
@@ -212,6 +213,8 @@ pub(super) struct World {
     pub(super) uploads: BTreeMap<String, Vec<u8>>,
     pub(super) vms: BTreeMap<u32, Vm>,
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
+    /// The rules of VMs' firewalls.
+    pub(super) firewalls: BTreeMap<u32, Vec<Rule>>,
     /// Roles that were made, with their privileges.
     pub(super) roles: BTreeMap<String, Vec<String>>,
     /// Wanted state of machines that the HA manager keeps.
@@ -274,6 +277,7 @@ impl World {
                 .iter()
                 .map(|name| (name.clone(), BTreeSet::new()))
                 .collect(),
+            firewalls: BTreeMap::new(),
             ha: BTreeMap::new(),
             tasks: BTreeMap::new(),
             task_order: VecDeque::new(),

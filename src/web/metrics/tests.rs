@@ -238,8 +238,11 @@ fn counters_are_there_before_the_first_failure() {
     assert!(text().lines().any(|line| line == kube));
     // Every name under which a call is made is among those that begin at zero.
     let source = [
+        include_str!("../../pve/names.rs"),
         include_str!("../../pve/calls.rs"),
+        include_str!("../../pve/firewall.rs"),
         include_str!("../../pve/isos.rs"),
+        include_str!("../../pve/placing.rs"),
     ]
     .concat();
     for call in crate::pve::CALLS {

@@ -20,6 +20,9 @@ const CONTAINERS: &str = include_str!("containers.json");
 /// The calls about mappings, which it leaves out too: as pve-manager has them (`PVE/API2/Cluster/Mapping/PCI.pm`).
 const MAPPINGS: &str = include_str!("mappings.json");
 
+/// The removal of a firewall's rule, which it leaves out as well: as pve-firewall has it (`PVE/API2/Firewall/Rules.pm`).
+const FIREWALL: &str = include_str!("firewall.json");
+
 type Schema = BTreeMap<(String, String), Value>;
 
 fn read(text: &str) -> Schema {
@@ -181,6 +184,7 @@ fn the_table_agrees_with_the_whole_schema() {
     let mut schema = read(&std::fs::read_to_string(path).expect("the schema"));
     schema.extend(read(CONTAINERS));
     schema.extend(read(MAPPINGS));
+    schema.extend(read(FIREWALL));
     assert_eq!(compare(&schema, true), all().count());
 }
 

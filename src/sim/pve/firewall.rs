@@ -1,0 +1,212 @@
+//! The firewall of VMs: their rules and the security groups that there are (pve-firewall, `PVE/API2/Firewall/{Rules,VM,Groups}.pm`).
+//! Which packets pass nobody asks here.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::params::{ON_VM, VM_AUDIT};
+use super::schema::Kind::{Enum, Format, Integer, Pattern, Text};
+use super::schema::{anything, may, must};
+use super::table::{Act, Call, Need, Pace, call};
+use super::wire::Fault;
+use super::world::World;
+use super::{Asked, Pve};
+use crate::model::time::Time;
+
+/// Who may change a VM's rules.
+const NETWORK: Need = Need::Any("/vms/{vmid}", &["VM.Config.Network"]);
+const RULES: &str = "/nodes/{node}/qemu/{vmid}/firewall/rules";
+
+/// Its calls.
+pub(super) const CALLS: &[Call] = &[
+    call(
+        "GET",
+        "/cluster/firewall/groups",
+        Act::SecurityGroups,
+        Pace::Read,
+        Need::None,
+        &[],
+    ),
+    call(
+        "GET",
+        RULES,
+        Act::FirewallRules,
+        Pace::Read,
+        VM_AUDIT,
+        &[ON_VM],
+    ),
+    call(
+        "GET",
+        "/nodes/{node}/qemu/{vmid}/firewall/options",
+        Act::FirewallOptions,
+        Pace::Read,
+        VM_AUDIT,
+        &[ON_VM],
+    ),
+    call(
+        "POST",
+        RULES,
+        Act::FirewallRuleAdd,
+        Pace::Change,
+        NETWORK,
+        &[
+            ON_VM,
+            &[
+                must("type", Enum(&["in", "out", "forward", "group"])),
+                must("action", Pattern("[A-Za-z][A-Za-z0-9\\-\\_]+", group)),
+                may("iface", Format("pve-iface", Some(20), anything)),
+                may("enable", Integer(Some(0), None)),
+                may("comment", Text(None)),
+                may("pos", Integer(Some(0), None)),
+                may("digest", Text(Some(64))),
+            ],
+        ],
+    ),
+    call(
+        "DELETE",
+        "/nodes/{node}/qemu/{vmid}/firewall/rules/{pos}",
+        Act::FirewallRuleRemove,
+        Pace::Change,
+        NETWORK,
+        &[
+            ON_VM,
+            &[
+                must("pos", Integer(Some(0), None)),
+                may("digest", Text(Some(64))),
+            ],
+        ],
+    ),
+];
+
+fn group(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    (2..=20).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(fine)
+}
+
+/// A rule of a VM's firewall.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rule {
+    /// `in`, `out`, `forward` or `group`.
+    pub kind: String,
+    /// `ACCEPT` and the like, or the group's name.
+    pub action: String,
+    /// The network card, such as `net0`; none for all.
+    pub iface: Option<String>,
+    /// Whether it is in force.
+    pub enable: bool,
+    /// What somebody wrote to it.
+    pub comment: Option<String>,
+}
+
+impl Pve {
+    /// One of the firewall's calls.
+    pub(super) fn firewall(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+        self.world(|world, now| match act {
+            Act::SecurityGroups => {
+                let groups = world.spec.security_groups.iter();
+                let rows = groups.map(|group| json!({ "group": group, "digest": "0a1b" }));
+                Ok(json!(rows.collect::<Vec<_>>()))
+            }
+            Act::FirewallRules => Ok(world.rules(asked.vmid)),
+            Act::FirewallOptions => {
+                let on = world.spec.firewall_on.contains(&asked.vmid);
+                Ok(json!({ "enable": u8::from(on), "digest": "0a1b" }))
+            }
+            Act::FirewallRuleAdd => world.rule_add(asked, now),
+            _ => world.rule_remove(asked, now),
+        })
+    }
+}
+
+impl World {
+    /// The digest of rules, forty hexadecimal digits.
+    fn rules_digest(&self, vmid: u32) -> String {
+        let text = serde_json::to_string(&self.firewalls.get(&vmid)).unwrap_or_default();
+        let sum = Sha256::digest(text);
+        sum.iter()
+            .take(20)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+
+    fn rules(&self, vmid: u32) -> Value {
+        let digest = self.rules_digest(vmid);
+        let rules = self.firewalls.get(&vmid).into_iter().flatten();
+        let rows = rules.enumerate().map(|(pos, rule)| {
+            let mut row = json!({
+                "pos": pos, "type": rule.kind, "action": rule.action, "enable": u8::from(rule.enable), "digest": digest,
+            });
+            for (key, text) in [("iface", &rule.iface), ("comment", &rule.comment)] {
+                if let Some(text) = text {
+                    row[key] = json!(text);
+                }
+            }
+            row
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    /// Before all others, whatever place is asked for; a group that is not there is taken.
+    fn rule_add(&mut self, asked: &Asked, now: Time) -> Result<Value, Fault> {
+        let kind = asked.text("type").to_owned();
+        let action = asked.text("action").to_owned();
+        if kind != "group" && !["ACCEPT", "DROP", "REJECT"].contains(&&*action) {
+            return Err(Fault::parameter(
+                "action",
+                format!("unknown action '{action}'"),
+            ));
+        }
+        let number = |iface: &str| {
+            let number = iface.strip_prefix("net");
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        if asked.given("iface").is_some_and(|iface| !number(iface)) {
+            let why = "value does not match the regex pattern 'net\\d+'";
+            return Err(Fault::parameter("iface", why));
+        }
+        self.rules_writable()?;
+        let rule = Rule {
+            kind,
+            action,
+            iface: asked.given("iface").map(str::to_owned),
+            enable: asked.count("enable").is_some_and(|on| on > 0),
+            comment: asked.given("comment").map(str::to_owned),
+        };
+        self.firewalls
+            .entry(asked.vmid)
+            .or_default()
+            .insert(0, rule);
+        self.note(now, &asked.caller.name, asked.vmid, "firewall");
+        Ok(Value::Null)
+    }
+
+    fn rule_remove(&mut self, asked: &Asked, now: Time) -> Result<Value, Fault> {
+        let digest = self.rules_digest(asked.vmid);
+        if asked.given("digest").is_some_and(|given| given != digest) {
+            let why = "detected modified configuration - file changed by other user? Try again.";
+            return Err(Fault::die(why));
+        }
+        self.rules_writable()?;
+        let position = asked.count("pos").unwrap_or(usize::MAX);
+        let rules = self.firewalls.entry(asked.vmid).or_default();
+        if position >= rules.len() {
+            return Err(Fault::die(format!("no rule at position {position}")));
+        }
+        rules.remove(position);
+        self.note(now, &asked.caller.name, asked.vmid, "firewall");
+        Ok(Value::Null)
+    }
+
+    /// Without quorum `/etc/pve` cannot be written.
+    fn rules_writable(&self) -> Result<(), Fault> {
+        if self.quorate {
+            return Ok(());
+        }
+        let why = "unable to open file '/etc/pve/firewall/fw.tmp' - Permission denied";
+        Err(Fault::die(why))
+    }
+}
