@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::pve::perl::Fields;
 use crate::pve::{VmConfig, sound};
@@ -50,6 +51,8 @@ struct Kind {
     pool: String,
     instance_type: String,
     addresses: Vec<IpAddr>,
+    /// Of the host where it is.
+    cpus: CpuSet,
 }
 
 impl Kind {
@@ -58,6 +61,7 @@ impl Kind {
             pool: mark.pool.clone(),
             instance_type: mark.instance_type.clone(),
             addresses: mark.addresses.values().flatten().copied().collect(),
+            cpus: mark.cpus.clone(),
         }
     }
 }
@@ -108,11 +112,22 @@ struct Count {
     pools: BTreeMap<String, Used>,
     /// VMIDs of the machines by the addresses that are reserved for them.
     addresses: BTreeMap<IpAddr, BTreeSet<u32>>,
+    /// VMIDs of the machines that have CPUs for themselves, with them, by host.
+    cpus: BTreeMap<String, Vec<(u32, CpuSet)>>,
 }
 
 impl Count {
-    /// One machine more; `present` is what PVE shows of it, for a type that the policy does not have.
-    fn add(&mut self, policy: &Policy, (vmid, kind): (u32, &Kind), present: (i64, i64)) {
+    /// One machine more, on this host; `present` is what PVE shows of it, for a type that the policy does not have.
+    fn add(
+        &mut self,
+        policy: &Policy,
+        (vmid, host, kind): (u32, &str, &Kind),
+        present: (i64, i64),
+    ) {
+        if !kind.cpus.is_empty() {
+            let there = self.cpus.entry(host.to_owned()).or_default();
+            there.push((vmid, kind.cpus.clone()));
+        }
         for address in &kind.addresses {
             self.addresses.entry(*address).or_default().insert(vmid);
         }
@@ -136,6 +151,19 @@ impl Count {
             Some((*address, others.next()?))
         });
         shared.next()
+    }
+
+    /// What a machine on this host would have together with another one that `keeps` names, and why it does not get it.
+    fn shared(&self, (mark, host): (&Mark, &str), keeps: impl Fn(u32) -> bool) -> Option<String> {
+        if let Some((address, other)) = self.shares(mark, &keeps) {
+            return Some(format!("the address {address}: VM {other} has it"));
+        }
+        let there = self.cpus.get(host).into_iter().flatten();
+        let mut others = there.filter(|(vmid, _)| *vmid != mark.vmid && keeps(*vmid));
+        others.find_map(|(other, cpus)| {
+            let both = cpus.both(&mark.cpus);
+            (!both.is_empty()).then(|| format!("the CPUs {both} of {host}: VM {other} has them"))
+        })
     }
 
     /// What is above a limit of `pool` or of all pools, if anything is.
@@ -204,22 +232,22 @@ impl Service {
         self.read_sound(&path, &[], end, sound::resources).await
     }
 
-    /// One machine more with this mark stays within all limits.
+    /// One machine more with this mark, on this host, stays within all limits.
     pub(super) async fn room_for(
         &self,
         policy: &Policy,
-        mark: &Mark,
+        (mark, host): (&Mark, &str),
         resources: Value,
         end: Instant,
     ) -> Result<(), Ends> {
         let mut seen = Seen::at_once(resources);
         loop {
             let mut count = self.count(policy, &seen, Some(mark.vmid), end).await?;
-            count.add(policy, (mark.vmid, &Kind::of(mark)), (0, 0));
-            if let Some((address, other)) = count.shares(mark, |_| true) {
+            count.add(policy, (mark.vmid, host, &Kind::of(mark)), (0, 0));
+            if let Some(shared) = count.shared((mark, host), |_| true) {
                 if seen.sure.is_some() {
                     return Err(Reply::refused(&format!(
-                        "the address {address} of {} is reserved for VM {other} already",
+                        "{} does not get {shared} reserved already",
                         mark.machine
                     )));
                 }
@@ -248,7 +276,7 @@ impl Service {
         end: Instant,
     ) -> Result<(), Ends> {
         let starts = call.rule.name == "start";
-        let sizes = ["cores", "memory", "size"];
+        let sizes = ["cores", "memory", "size", "affinity"];
         if !starts && !sizes.iter().any(|key| call.param(key).is_some()) {
             return Ok(());
         }
@@ -259,16 +287,18 @@ impl Service {
         let mut seen = Seen::at_once(resources);
         loop {
             let count = self.count(policy, &seen, None, end).await?;
-            // Of two with one address the one that was configured first keeps it, else the lower VMID; the same rule
+            // Of two with one address or CPU the one that was configured first keeps it, else the lower VMID; the same rule
             // as the daemon's, so that one of them does come up.
             let keeps = |vmid: u32| {
                 let held = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
                 vmid < mark.vmid || held.is_some_and(|held| held.configured)
             };
-            let shared = count.shares(mark, keeps).filter(|_| !record.configured);
-            if let Some((address, other)) = shared {
+            let host = call.host.as_deref().unwrap_or_default();
+            let new = !record.configured || call.param("affinity").is_some();
+            let shared = count.shared((mark, host), keeps).filter(|_| new);
+            if let Some(shared) = shared {
                 return Err(Reply::refused(&format!(
-                    "VM {} does not get the address {address}: VM {other} has it",
+                    "VM {} does not get {shared}",
                     mark.vmid
                 )));
             }
@@ -339,9 +369,10 @@ impl Service {
             }
             if let Some(kind) = self.kind_of(policy, entry, vmid, sure, end).await? {
                 let cpu = i64::from(entry.count("maxcpu")).saturating_mul(1000);
+                let host = entry.text("node").unwrap_or_default();
                 count.add(
                     policy,
-                    (vmid, &kind),
+                    (vmid, &host, &kind),
                     (cpu, entry.integer("maxmem").unwrap_or(0)),
                 );
             }
@@ -355,7 +386,9 @@ impl Service {
             if let Ok(Some(intent)) = self.intents.get(vmid, now)
                 && !intent.settled
             {
-                count.add(policy, (vmid, &kind_of_intent(&intent)), (0, 0));
+                let kind = kind_of_intent(&intent);
+                let host = intent.cpus.as_ref().map_or("", |(host, _)| host);
+                count.add(policy, (vmid, host, &kind), (0, 0));
             }
         }
         Ok(count)
@@ -373,11 +406,14 @@ impl Service {
         let record = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
         let last = self.census.last(vmid);
         let age = last.as_ref().map(|looked| looked.at.elapsed());
+        let told = record
+            .as_ref()
+            .is_some_and(|record| tells_cpus(policy, record));
         let known = match (sure, age) {
             (Some(sure), Some(age)) => age < sure,
             (Some(_), None) => false,
             (None, Some(age)) => record.is_some() || age < FOREIGN,
-            (None, None) => record.is_some(),
+            (None, None) => told,
         };
         if known {
             let seen = last.map(|looked| looked.machine);
@@ -469,11 +505,21 @@ fn entries(resources: &Value) -> impl Iterator<Item = (u32, Fields<'_>)> {
     })
 }
 
+/// Whether a record says which CPUs the machine has for itself, if its pool gives it some: older ones do not.
+fn tells_cpus(policy: &Policy, record: &Intent) -> bool {
+    let pool = policy.allow.pools.get(&record.pool);
+    record.cpus.is_some() || !pool.is_some_and(|pool| pool.pinning.cpus)
+}
+
 fn kind_of_intent(intent: &Intent) -> Kind {
     Kind {
         pool: intent.pool.clone(),
         instance_type: intent.instance_type.clone(),
         addresses: intent.addresses.clone(),
+        cpus: {
+            let cpus = intent.cpus.as_ref().map(|(_, cpus)| cpus.clone());
+            cpus.unwrap_or_default()
+        },
     }
 }
 
@@ -486,5 +532,6 @@ fn by_name(policy: &Policy, name: &str) -> Option<Kind> {
         pool: pool.to_owned(),
         instance_type: String::new(),
         addresses: Vec::new(),
+        cpus: CpuSet::new(),
     })
 }

@@ -37,7 +37,9 @@ impl Service {
         owned::template(policy, template, &config).map_err(refuse)?;
         let target = call.param("target").unwrap_or(host);
         owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
-        let (intent, earlier) = self.intend(policy, &mark, host, template, end).await?;
+        let (intent, earlier) = self
+            .intend(policy, &mark, (host, target), template, end)
+            .await?;
         let sent = match in_time(end) {
             Ok(()) => self.way.send(&request, end).await,
             Err(_) => Sent::Never("the checks before it took all its time".to_owned()),
@@ -73,7 +75,7 @@ impl Service {
         &self,
         policy: &Policy,
         mark: &Mark,
-        host: &str,
+        (host, target): (&str, &str),
         template: u32,
         end: Instant,
     ) -> Result<(Intent, Option<Intent>), Ends> {
@@ -101,8 +103,11 @@ impl Service {
         if owned::exists(&resources, mark.vmid) && !same {
             return Err(taken());
         }
-        self.room_for(policy, mark, resources, end).await?;
-        let intent = Intent::new(mark, host, template, now).after(earlier.as_ref());
+        self.room_for(policy, (mark, target), resources, end)
+            .await?;
+        let intent = Intent::new(mark, host, template, now)
+            .on(mark, target)
+            .after(earlier.as_ref());
         let fail = |why: String| Reply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
         self.cluster.learn(&mark.cluster).map_err(fail)?;

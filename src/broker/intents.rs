@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::time::Time;
 use crate::pve::{LATE_CALL, Upid};
@@ -48,6 +49,9 @@ pub(super) struct Intent {
     /// The addresses of its mark.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) addresses: Vec<IpAddr>,
+    /// The CPUs of its mark, and the host whose they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cpus: Option<(String, CpuSet)>,
     /// The VM was seen with its mark: the clone has done its work, and the record lasts as long as the
     /// VM. It then is what the broker itself knows of the machine.
     #[serde(default)]
@@ -75,10 +79,18 @@ impl Intent {
             pool: mark.pool.clone(),
             instance_type: mark.instance_type.clone(),
             addresses: mark.addresses.values().flatten().copied().collect(),
+            cpus: None,
             settled: false,
             configured: false,
             unanswered: vec![asked],
         }
+    }
+
+    /// Notes the CPUs of the mark, and the host that the machine comes to, whose they are.
+    pub(super) fn on(mut self, mark: &Mark, target: &str) -> Intent {
+        let some = (!mark.cpus.is_empty()).then(|| (target.to_owned(), mark.cpus.clone()));
+        self.cpus = some;
+        self
     }
 
     /// Adds the calls of `earlier` that may still be begun, when it is about the same machine in the same place.
@@ -229,6 +241,7 @@ mod tests {
             pool: "small".into(),
             instance_type: "s2".into(),
             addresses: Vec::new(),
+            cpus: None,
             settled: false,
             configured: false,
             unanswered: Vec::new(),

@@ -465,7 +465,7 @@ impl Service {
                     .get("tags")
                     .is_some_and(|tags| tags.split([';', ',', ' ']).any(|tag| tag == TAG)),
                 unanswered: Vec::new(),
-                ..Intent::new(mark, host, 0, now)
+                ..Intent::new(mark, host, 0, now).on(mark, host)
             },
         };
         self.intents.record(&record).map_err(fail)?;

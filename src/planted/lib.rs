@@ -57,6 +57,8 @@ mod on {
         FailedNotKept,
         /// Before an address is written nobody looks whether another guest has it.
         AddressNotLookedUp,
+        /// Before CPUs are written nobody looks whether another guest has them.
+        CpusNotLookedUp,
         /// A machine is looked at as it was before its action ended.
         NoSettling,
         /// What PVE answers is read however damaged it is, and a VM that its list leaves out is gone.

@@ -192,3 +192,104 @@ fn the_cpus_of_somebody_elses_vm_stay_his() {
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }
+
+/// Machines on one host that have a CPU together, by their configuration.
+pub(super) fn shared(scene: &Scene) -> Vec<String> {
+    let sets: Vec<(u32, CpuSet)> = told(scene, "affinity")
+        .into_iter()
+        .filter_map(|(vmid, text)| Some((vmid, CpuSet::read(&text)?)))
+        .collect();
+    let pairs = sets.iter().enumerate().flat_map(|(at, one)| {
+        let later = sets[at + 1..].iter();
+        later.map(move |other| (one, other))
+    });
+    let twice = pairs.filter(|(one, other)| !one.1.both(&other.1).is_empty());
+    twice
+        .map(|(one, other)| format!("VMs {} and {} have CPUs together", one.0, other.0))
+        .collect()
+}
+
+/// A VM with CPUs of those that were chosen comes between the clone and the first write.
+pub(super) async fn rival() -> Scene {
+    let scene = world(9, "");
+    let acts = async {
+        while scene.machines_made() == 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let made = scene.world.pve.vms().into_iter();
+        let made: Vec<u32> = made
+            .map(|vm| vm.vmid)
+            .filter(|vmid| *vmid >= 9100)
+            .collect();
+        assert_eq!(told(&scene, "affinity")[&made[0]], "", "it has none yet");
+        act(
+            &scene,
+            &AdminAct::AddMachine(MachineSpec {
+                vmid: 9120,
+                host: "pve1".to_owned(),
+                container: false,
+                template: false,
+                running: true,
+                storage: "shared".to_owned(),
+                disk: 1 << 30,
+                disk_used: 1 << 20,
+                cloudinit: false,
+                pool: None,
+                // One of each set that machines get first.
+                config: [("affinity", "1,8,12"), ("onboot", "0")]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            }),
+        );
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = scene.live(None, 0, pods(2, 60), Duration::from_mins(6)) => {}
+        () = acts => {}
+    }
+    scene
+}
+
+#[test]
+fn a_machine_gives_way_to_whoever_has_its_cpus() {
+    simulate(async {
+        let scene = rival().await;
+        assert_eq!(shared(&scene), Vec::<String>::new());
+        let sets = told(&scene, "affinity");
+        assert_eq!(sets.len(), 3, "two machines and the other VM: {sets:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// The first leader's clone is under way, without a mark that anybody could read, when the second one takes over with a state
+/// directory of its own and has machines to make.
+#[test]
+fn two_leaders_in_a_row_give_no_cpu_twice() {
+    simulate(async {
+        let scene = world(31, "");
+        let other = tempfile::tempdir().expect("a directory");
+        let lives = async {
+            tokio::select! {
+                () = scene.live_on(0, |_| {}) => {}
+                () = async {
+                    while scene.machines_made() == 0 {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                } => {}
+            }
+            let ended = scene.world.daemon(other.path(), None, 100).await;
+            panic!("it ended: {ended:?}");
+        };
+        tokio::select! {
+            biased;
+            () = lives => {}
+            () = scene.preside() => {}
+            () = scene.play(pods(3, 60)) => {}
+            () = tokio::time::sleep(Duration::from_mins(9)) => {}
+        }
+        assert_eq!(shared(&scene), Vec::<String>::new());
+        alone(&scene);
+        assert_eq!(told(&scene, "affinity").len(), 3);
+    });
+}

@@ -681,6 +681,13 @@ fn an_address_that_nobody_looks_up_is_found() {
 }
 
 #[test]
+fn cpus_that_nobody_looks_up_are_found() {
+    finds(Bug::CpusNotLookedUp, "have CPUs together", async || {
+        crate::pinning::shared(&crate::pinning::rival().await)
+    });
+}
+
+#[test]
 fn a_failed_machine_that_is_not_kept_is_found() {
     finds(
         Bug::FailedNotKept,

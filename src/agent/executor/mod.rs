@@ -4,7 +4,6 @@
 //! task may be dropped at any await and begun again later, by this process or the next one: every
 //! step first looks whether it is done already.
 
-mod addresses;
 mod clone;
 mod down;
 mod drain;
@@ -19,6 +18,7 @@ mod late;
 mod looks;
 mod nocloud;
 mod node;
+mod reserved;
 mod settling;
 mod spent;
 mod sweep;

@@ -11,7 +11,7 @@ use crate::model::policy::InstanceType;
 use crate::pve::transport::Outcome;
 use crate::pve::{Cause, ConfigUpdate, VmConfig};
 
-use super::addresses;
+use super::reserved;
 use super::work::{Look, Stop, Work, passing};
 
 /// Between two looks at a lock that somebody else holds.
@@ -68,8 +68,8 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let pool = settings.pools.get(work.mark.pool.as_str());
     let pool = pool.cloned().unwrap_or_default();
     let own = own_keys(work, &instance_type)?;
-    if !work.mark.addresses.is_empty() && !work.entry()?.configured {
-        addresses::unique(work).await?;
+    if !work.entry()?.configured {
+        reserved::unique(work).await?;
     }
     let mut writes = 0;
     loop {

@@ -25,11 +25,11 @@ async fn a_clone_reserves_an_address_of_its_pools_network_that_no_other_has() {
     refused(
         9051,
         50,
-        "192.0.2.50 of small-09051 is reserved for VM 9050",
+        "small-09051 does not get the address 192.0.2.50: VM 9050 has it reserved already",
     )
     .await;
     rig.world.put(9052, &mark_at(9052, 52).line());
-    refused(9051, 52, "is reserved for VM 9052").await;
+    refused(9051, 52, "VM 9052 has it reserved already").await;
     assert_eq!(
         rig.clone_of(9000, 9051, &mark_at(9051, 51)).await.outcome,
         "done"

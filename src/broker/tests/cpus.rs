@@ -146,3 +146,68 @@ async fn which_cpus_guests_have_is_told_where_machines_get_some() {
         assert_eq!(body["data"]["affinity"], wanted("?"));
     }
 }
+
+fn marked_as(vmid: u32, text: &str) -> Mark {
+    Mark {
+        cpus: cpus(text),
+        ..mark(vmid)
+    }
+}
+
+/// A clone gets no CPU that another machine of ours has on that host: one that is there, or one whose clone is under way.
+#[tokio::test]
+async fn a_clone_gets_no_cpu_of_another_machine() {
+    let rig = rig_with(pinned(None));
+    rig.world.put(9040, &marked_as(9040, "1-7,15").line());
+    let reply = rig.clone_of(9000, 9050, &marked_as(9050, "8-15")).await;
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    assert_eq!(reply.outcome, "refused-by-broker", "{said}");
+    let words = "small-09050 does not get the CPUs 15 of pve1: VM 9040 has them";
+    assert!(said.contains(words), "{said}");
+    // A broker that knows nothing of earlier looks.
+    let rig = rig.again(pinned(None));
+    rig.world.put(9040, &mark(9040).line());
+    let first = rig.clone_of(9000, 9050, &marked_as(9050, "8-15")).await;
+    assert_eq!(first.outcome, "done", "{first:?}");
+    let reply = rig.clone_of(9000, 9051, &marked_as(9051, "1-8")).await;
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(
+        said.contains("the CPUs 8 of pve1: VM 9050 has them"),
+        "{said}"
+    );
+    assert_eq!(rig.intent(9050).expect("there")["cpus"][0], "pve1");
+    // The same after a new start, by the record.
+    let rig = rig.again(pinned(None));
+    let reply = rig.clone_of(9000, 9051, &marked_as(9051, "1-8")).await;
+    assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
+}
+
+/// Of two machines with one CPU the one that was configured first has it, else the lower VMID; a VM on another host is in nobody's way.
+#[tokio::test]
+async fn a_vm_gets_no_affinity_with_a_cpu_of_another_machine() {
+    let path = |vmid: u32| format!("/nodes/{HOST}/qemu/{vmid}/config");
+    let write = async |rig: &super::rig::Rig, vmid: u32| {
+        rig.send("PUT", &path(vmid), &[("affinity", "8-15")]).await
+    };
+    let rig = rig_with(pinned(None));
+    rig.world.put(9050, &marked_as(9050, "8-15").line());
+    rig.world.put(9051, &marked_as(9051, "8-15").line());
+    let reply = write(&rig, 9051).await;
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    let words = "VM 9051 does not get the CPUs 8-15 of pve1: VM 9050 has them";
+    assert!(said.contains(words), "{said}");
+    assert!(rig.world.changes().is_empty());
+    assert_eq!(write(&rig, 9050).await.outcome, "done");
+    assert_eq!(write(&rig, 9050).await.outcome, "done", "once more");
+    assert_eq!(write(&rig, 9051).await.outcome, "refused-by-broker");
+    // Nor is it started.
+    let start = format!("/nodes/{HOST}/qemu/9051/status/start");
+    let reply = rig.send("POST", &start, &[]).await;
+    assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
+    // The one that was configured has it, whatever its VMID.
+    let rig = rig_with(pinned(None));
+    rig.world.put(9051, &marked_as(9051, "8-15").line());
+    assert_eq!(write(&rig, 9051).await.outcome, "done");
+    rig.world.put(9050, &marked_as(9050, "8-15").line());
+    assert_eq!(write(&rig, 9050).await.outcome, "refused-by-broker");
+}
