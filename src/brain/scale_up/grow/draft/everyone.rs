@@ -54,18 +54,6 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     None
 }
 
-/// Gives a place to everybody who has none in this plan, beside those who have one, if that is found within so many
-/// steps; else leaves the plan as it is. Says whether it was. What was done before is taken back no more.
-pub(super) fn finish(draft: &mut Draft<'_>, steps: u64) -> bool {
-    let mut search = Search::new(draft.clone(), Order::Size, steps);
-    let found = search.place(0);
-    if found {
-        *draft = search.draft;
-        draft.commit();
-    }
-    found
-}
-
 struct Search<'p> {
     problem: &'p Problem,
     units: Vec<Unit>,

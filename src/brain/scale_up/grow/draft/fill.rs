@@ -99,7 +99,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
 }
 
 /// The sum and the most of some amounts, in parts of the largest machine.
-pub(super) fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
+fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
     let (mut sum, mut most) = (0, 0);
     for (resource, amount) in amounts.iter().enumerate() {
         let largest = problem.models.iter().map(|model| model.free[resource]);

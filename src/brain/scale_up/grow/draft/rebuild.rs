@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use super::cheapen::{self, Dice};
-use super::everyone;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
@@ -28,10 +27,6 @@ const EFFORT_PODS: u64 = 600;
 /// Machines that are taken apart at a time: at least, and at most.
 const LEAST: usize = 2;
 const MOST: usize = 5;
-/// Every so many rounds the machines with most room are taken apart, and places are searched for, in so many steps, for all
-/// who have none: what room there is may be enough, if it comes together.
-const EXACT: usize = 4;
-const EXACT_STEPS: u64 = 2_000;
 /// Rounds without a better plan after which the search begins again with the best.
 const PATIENCE: usize = 60;
 
@@ -73,20 +68,12 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
             break;
         }
         let mut trial = current.clone();
-        let exact = round % EXACT == 0;
-        let victims = if exact {
-            roomiest(&trial, &mut dice)
-        } else {
-            victims(&trial, &unplaceable, &mut dice)
-        };
-        for victim in victims {
+        for victim in victims(&trial, &unplaceable, &mut dice) {
             trial.take_apart(victim);
         }
         trial.follow();
         trial.drop_empty();
-        if !exact || !everyone::finish(&mut trial, EXACT_STEPS) {
-            lay(&mut trial, (filler, &values), (round, &mut dice));
-        }
+        lay(&mut trial, (filler, &values), (round, &mut dice));
         trial.drop_empty();
         let after = waiting(&trial);
         if trial.is_fair()
@@ -200,28 +187,6 @@ fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usiz
         }
     }
     victims.into_iter().rev().collect()
-}
-
-/// The machines with most room that no pod takes, by falling number; shaken, so that others come in turn.
-fn roomiest(draft: &Draft<'_>, dice: &mut Dice) -> Vec<usize> {
-    let problem = draft.problem;
-    let machines = draft.machines.iter().enumerate();
-    let rooms = machines.filter_map(|(at, machine)| {
-        let (model, _) = machine.bound?;
-        let free = problem.models[model].free.iter().zip(&machine.load.sum);
-        let free: Vec<i64> = free
-            .map(|(free, taken)| free.saturating_sub(*taken))
-            .collect();
-        let room = fill::sizes(problem, &free).0.saturating_add(1);
-        let noise = 100 + dice.below(200) as i128;
-        Some((room.saturating_mul(noise), at))
-    });
-    let mut rooms: Vec<(i128, usize)> = rooms.collect();
-    rooms.sort_unstable_by(|a, b| b.cmp(a));
-    rooms.truncate(LEAST + dice.below(MOST - LEAST + 1));
-    let mut roomiest: Vec<usize> = rooms.into_iter().map(|(_, at)| at).collect();
-    roomiest.sort_unstable_by(|a, b| b.cmp(a));
-    roomiest
 }
 
 /// Lays out whoever has no place: pods that depend on others first, or all by their size, shaken a little.
