@@ -55,6 +55,23 @@ where
     (Client::new(Arc::new(recorder)), asked)
 }
 
+/// Calls about what of a VM stands elsewhere than in its configuration.
+async fn place(client: &Client) {
+    client.move_to_pool(9001, "k8s").await.expect("move");
+    client.security_groups().await.expect("groups");
+    client.firewall_rules("pve1", 9001).await.expect("rules");
+    let on = client.has_firewall_on("pve1", 9000).await;
+    assert!(!on.expect("options"));
+    let added = client.add_security_group("pve1", 9001, "web", 0).await;
+    added.expect("a rule more");
+    let rule = FirewallRule {
+        digest: Some("abc".into()),
+        ..FirewallRule::default()
+    };
+    let removed = client.remove_firewall_rule("pve1", 9001, &rule).await;
+    removed.expect("a rule less");
+}
+
 /// Makes every call once and gives what went out.
 pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
@@ -126,19 +143,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         .update_config("pve1", 9001, &update)
         .await
         .expect("update");
-    client.move_to_pool(9001, "k8s").await.expect("move");
-    client.security_groups().await.expect("groups");
-    client.firewall_rules("pve1", 9001).await.expect("rules");
-    let on = client.has_firewall_on("pve1", 9000).await;
-    assert!(!on.expect("options"));
-    let added = client.add_security_group("pve1", 9001, "web", 0).await;
-    added.expect("a rule more");
-    let rule = FirewallRule {
-        digest: Some("abc".into()),
-        ..FirewallRule::default()
-    };
-    let removed = client.remove_firewall_rule("pve1", 9001, &rule).await;
-    removed.expect("a rule less");
+    place(&client).await;
     client
         .resize("pve1", 9001, "scsi0", 1025)
         .await

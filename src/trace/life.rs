@@ -256,7 +256,9 @@ impl Observer for Lives {
             Some(attempt) => attempt.stepped(step, took, now, failure.map(fault)),
             None => Vec::new(),
         };
-        done.into_iter().for_each(|span| self.sink.take(span));
+        for span in done {
+            self.sink.take(span);
+        }
         self.observer.step(machine, step, took, failure);
     }
 

@@ -1,6 +1,8 @@
 //! The firewall of VMs: their rules and the security groups that there are (pve-firewall, `PVE/API2/Firewall/{Rules,VM,Groups}.pm`).
 //! Which packets pass nobody asks here.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -127,10 +129,10 @@ impl World {
     fn rules_digest(&self, vmid: u32) -> String {
         let text = serde_json::to_string(&self.firewalls.get(&vmid)).unwrap_or_default();
         let sum = Sha256::digest(text);
-        sum.iter()
-            .take(20)
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        sum.iter().take(20).fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 
     fn rules(&self, vmid: u32) -> Value {
