@@ -26,7 +26,7 @@ use crate::pve::{FirewallRule, GuestResource, VmConfig};
 const PLAIN: [&str; 4] = ["cpulimit", "cpuunits", "onboot", "startup"];
 /// The name of the notes above the mark where a difference is told; PVE's key for them.
 pub const DESCRIPTION: &str = "description";
-/// The name of the resource pool where a difference is told; PVE's parameter for it.
+/// The name of the resource pool where a difference is told.
 pub const POOL: &str = "pool";
 pub use groups::GROUPS;
 

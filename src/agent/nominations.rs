@@ -106,7 +106,8 @@ impl Nominations {
         self.state().planned.clone_from(bookings);
     }
 
-    /// Waits for its turn to let a node take pods, no longer than [`PATIENCE`]. When one does, kube-scheduler tries all
+    /// Waits for its turn to let a node take pods, no longer than [`PATIENCE`]: after that it goes without, since the API server may
+    /// be slow for whoever has the turn. When one does, kube-scheduler tries all
     /// pods that wait, and clears the nominations for those that do not take pods yet.
     pub async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
         let turn = self.opening.clone().lock_owned();
@@ -146,9 +147,9 @@ impl Nominations {
         }
         let waiting = store.with(|cluster| waiting(cluster, &planned));
         let nominating = async {
-            let written = self.write(kube, waiting, node).await;
+            let written = self.write(kube, (waiting, node), false).await;
             let lost = lost(store, &written, node).await;
-            self.write(kube, lost, node).await;
+            self.write(kube, (lost, node), true).await;
             written.len()
         };
         match timeout(PATIENCE, nominating).await {
@@ -160,12 +161,19 @@ impl Nominations {
         }
     }
 
-    /// Nominates pods for a node; gives those whose nomination was written.
-    async fn write(&self, kube: &Client, pods: Waiting, node: &Arc<str>) -> Waiting {
+    /// Nominates pods for a node; gives those whose nomination was written. Of those that were nominated `before` the view may be
+    /// late: one that cannot be written may stand.
+    async fn write(
+        &self,
+        kube: &Client,
+        (pods, node): (Waiting, &Arc<str>),
+        before: bool,
+    ) -> Waiting {
         let calls = pods.into_iter().map(|(pod, uid)| async move {
             self.begin(&pod, &uid, node);
             let result = kube.nominate(&pod, &uid, None, Some(node)).await;
-            self.note(&pod, &uid, &result).then_some((pod, uid))
+            let stands = before && matches!(result, Ok(Nomination::Void));
+            (!stands && self.note(&pod, &uid, &result)).then_some((pod, uid))
         });
         let calls = futures::stream::iter(calls).buffer_unordered(SIDE_BY_SIDE);
         calls.filter_map(std::future::ready).collect().await

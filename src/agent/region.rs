@@ -385,9 +385,17 @@ impl RegionWatcher {
             }
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
+                    let rules = match self.rules(&guest.host, vmid, &config).await {
+                        Ok(rules) => rules,
+                        // They are read again with the configuration, at its time.
+                        Err(error) => {
+                            tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
+                            self.known.get(&vmid).and_then(|known| known.rules.clone())
+                        }
+                    };
                     let known = Known {
                         fingerprint: Fingerprint::of(guest),
-                        rules: self.rules(&guest.host, vmid, &config).await,
+                        rules,
                         config: Arc::new(config),
                         read: now,
                     };
@@ -458,19 +466,16 @@ impl RegionWatcher {
         host: &str,
         vmid: u32,
         config: &VmConfig,
-    ) -> Option<Arc<Vec<FirewallRule>>> {
+    ) -> Result<Option<Arc<Vec<FirewallRule>>>, CallError> {
         let Ownership::Marked(mark) = config.ownership() else {
-            return None;
+            return Ok(None);
         };
-        let template = self.settings.templates.get(mark.template.as_str())?;
-        groups::wanted(template)?;
-        match self.client.firewall_rules(host, vmid).await {
-            Ok(rules) => Some(Arc::new(rules)),
-            Err(error) => {
-                tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
-                None
-            }
+        let template = self.settings.templates.get(mark.template.as_str());
+        if template.and_then(groups::wanted).is_none() {
+            return Ok(None);
         }
+        let rules = self.client.firewall_rules(host, vmid).await?;
+        Ok(Some(Arc::new(rules)))
     }
 
     /// The resource pool of a VM, as far as it is seen.

@@ -289,12 +289,18 @@ impl Service {
             let count = self.count(policy, &seen, None, end).await?;
             // Of two with one address or CPU the one that was configured first keeps it, else the lower VMID; the same rule
             // as the daemon's, so that one of them does come up.
-            let keeps = |vmid: u32| {
-                let held = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
-                vmid < mark.vmid || held.is_some_and(|held| held.configured)
+            let keeps = |vmid: u32| match self.intents.get(vmid, self.clock.now()) {
+                Ok(held) => {
+                    let configured = held.is_some_and(|held| held.configured);
+                    configured || (!record.configured && vmid < mark.vmid)
+                }
+                // What cannot be read may have been configured.
+                Err(_) => true,
             };
             let host = call.host.as_deref().unwrap_or_default();
-            let new = !record.configured || call.param("affinity").is_some();
+            let affinity = call.param("affinity");
+            let has = config.raw.get("affinity").map(|text| &**text);
+            let new = !record.configured || (affinity.is_some() && affinity != has);
             let shared = count.shared((mark, host), keeps).filter(|_| new);
             if let Some(shared) = shared {
                 return Err(Reply::refused(&format!(
@@ -361,6 +367,7 @@ impl Service {
         let mut count = Count::default();
         let mut there = BTreeSet::new();
         let entries = entries(&seen.resources);
+        let now = self.clock.now();
         for (vmid, entry) in entries.filter(|(vmid, _)| policy.in_range(*vmid)) {
             there.insert(vmid);
             let qemu = entry.text("type").as_deref() == Some("qemu");
@@ -369,7 +376,12 @@ impl Service {
             }
             if let Some(kind) = self.kind_of(policy, entry, vmid, sure, end).await? {
                 let cpu = i64::from(entry.count("maxcpu")).saturating_mul(1000);
-                let host = entry.text("node").unwrap_or_default();
+                let node = entry.text("node").unwrap_or_default();
+                // PVE shows a VM on its template's host until the clone ends.
+                let record = self.intents.get(vmid, now).unwrap_or(None);
+                let record = record.filter(|record| !record.settled);
+                let target = record.and_then(|record| record.cpus);
+                let host = target.map_or(node, |(host, _)| host);
                 count.add(
                     policy,
                     (vmid, &host, &kind),
@@ -377,7 +389,6 @@ impl Service {
                 );
             }
         }
-        let now = self.clock.now();
         for vmid in self.intents.vmids() {
             if there.contains(&vmid) || seen.ended.contains(&vmid) || Some(vmid) == except {
                 continue;

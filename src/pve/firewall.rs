@@ -86,7 +86,7 @@ impl FirewallRule {
                 card: text("iface"),
                 enabled: fields.flag("enable"),
                 comment: text("comment").unwrap_or_default(),
-                digest: text("digest").map(Arc::from),
+                digest: Some(needed("digest")?.into()),
             })
         });
         rules.collect()
@@ -165,19 +165,29 @@ impl Client {
 
     /// `GET …/qemu/{vmid}/firewall/options`: whether the VM's firewall is switched on. Without it its rules do nothing.
     pub async fn has_firewall_on(&self, host: &str, vmid: u32) -> Result<bool, CallError> {
-        let at = vm_path(host, vmid, &["firewall", "options"])?;
+        let asked = (
+            "firewall_options",
+            vm_path(host, vmid, &["firewall", "options"])?,
+        );
+        let sound = |data: &Value| {
+            let fits = data.is_object();
+            fits.then_some(())
+                .ok_or_else(|| "it is no object".to_owned())
+        };
         let data = self
-            .get("firewall_options", at, vec![], deadline::READ_HOST)
+            .get_sound(asked, vec![], deadline::READ_HOST, sound)
             .await?;
         Ok(Fields::of(&data).flag("enable"))
     }
 
     /// `GET /cluster/firewall/groups`: the security groups that there are.
     pub async fn security_groups(&self) -> Result<BTreeSet<String>, CallError> {
-        let at = path(&["cluster", "firewall", "groups"]);
-        let data = self
-            .get("security_groups", at, vec![], deadline::READ)
-            .await?;
+        let asked = ("security_groups", path(&["cluster", "firewall", "groups"]));
+        let sound = |data: &Value| {
+            let fits = data.is_array();
+            fits.then_some(()).ok_or_else(|| "it is no list".to_owned())
+        };
+        let data = self.get_sound(asked, vec![], deadline::READ, sound).await?;
         let entries = data.as_array().into_iter().flatten().map(Fields::of);
         Ok(entries.filter_map(|entry| entry.text("group")).collect())
     }
@@ -201,6 +211,7 @@ mod tests {
             json!([null]),
             json!([{"pos": 1, "type": "in", "action": "ACCEPT"}]),
             json!([{"pos": 0, "type": "group"}]),
+            json!([{"pos": 0, "type": "group", "action": "web"}]),
         ] {
             assert!(FirewallRule::read_all(&odd).is_err(), "{odd}");
         }

@@ -128,7 +128,9 @@ impl Attempt {
             began: if first { mark.created.min(now) } else { now },
             decided: mark.created.min(now),
             first,
-            was_up: entry.reached >= Some(Step::Done) || entry.step == Step::Done,
+            was_up: entry.reached >= Some(Step::Done)
+                || entry.step == Step::Done
+                || entry.target.node.is_some(),
             before: entry.failure.as_ref().map(fault),
             resumes: resumes.then_some((entry.step, entry.since)),
             step: None,

@@ -219,7 +219,8 @@ impl Sending {
                 }
                 Came::Later(why, wanted) => {
                     self.fails(&why);
-                    sleep(wanted.unwrap_or(pause).min(self.pace.longest)).await;
+                    let wanted = wanted.unwrap_or(pause).max(self.pace.first);
+                    sleep(wanted.min(self.pace.longest)).await;
                     pause = (pause * 2).min(self.pace.longest);
                 }
             }
@@ -238,10 +239,15 @@ impl Sending {
                     .insert(post.client(self.telemetry.ca_file.as_deref())?),
             };
             let limit = self.telemetry.timeout.to_std();
-            post.send(client, body, limit).await
+            let answer = post.send(client, body, limit).await?;
+            // What is in the answer's JSON was not seen as it is before that was read.
+            Ok(match judge(&answer) {
+                Came::Taken(refused, why) => Came::Taken(refused, post.blotted(&why)),
+                came => came,
+            })
         };
         match sent.await {
-            Ok(answer) => judge(&answer),
+            Ok(came) => came,
             Err(why) => Came::Later(why, None),
         }
     }

@@ -6,6 +6,7 @@ use crate::agent::in_place::groups::{self, Step};
 use crate::pve::transport::CallError;
 use crate::pve::{Cause, FirewallRule, SecurityGroup};
 
+use super::vm;
 use super::work::{Stop, Work, passing};
 
 /// After a call that PVE could not do just now.
@@ -57,11 +58,15 @@ pub(super) async fn write(
 ) -> Result<Result<(), CallError>, Stop> {
     for _ in 0..MOST_STEPS {
         let rules = rules(work).await?;
+        let Some(step) = groups::next_step(wanted, &rules) else {
+            return Ok(Ok(()));
+        };
+        // PVE takes rules for a VM that is gone, too: the next one of that VMID would have them.
+        vm::ours(work).await?;
         let (host, vmid) = (work.host()?, work.mark.vmid);
-        let done = match groups::next_step(wanted, &rules) {
-            None => return Ok(Ok(())),
-            Some(Step::Remove(rule)) => work.pve.remove_firewall_rule(&host, vmid, rule).await,
-            Some(Step::Add((group, card))) => {
+        let done = match step {
+            Step::Remove(rule) => work.pve.remove_firewall_rule(&host, vmid, rule).await,
+            Step::Add((group, card)) => {
                 let client = &work.pve;
                 client.add_security_group(&host, vmid, &group, card).await
             }

@@ -215,7 +215,12 @@ async fn proven(work: &Work) -> Result<(VmConfig, VmConfig), Stop> {
 
 /// Whether PVE takes this value itself for wrong, or is too old for the call.
 fn is_wrong(error: &CallError, change: &Change, many: usize) -> bool {
-    let named = error.errors.keys().any(|key| &**key == change.key);
+    let names: &[&str] = match change.key {
+        POOL => &["poolid", "pool"],
+        GROUPS => &["action", "iface", "type"],
+        key => &[key],
+    };
+    let named = error.errors.keys().any(|key| names.contains(&&**key));
     let alone = many == 1 && error.errors.is_empty();
     let wrong = error.status == Some(400) && (named || alone);
     error.outcome == Outcome::Refused && (wrong || error.status == Some(501))

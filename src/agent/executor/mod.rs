@@ -291,15 +291,13 @@ impl Executor {
 
     /// Ends all that is being done: somebody else holds the lease. What was begun is found again.
     pub fn stop(&mut self) {
-        if !self.running.is_empty() {
-            tracing::warn!(
-                actions = self.running.len(),
-                "not leading any more; stopping"
-            );
-            self.tools.observer.stopped();
-        }
+        let actions = self.running.len();
         self.tasks.abort_all();
         self.running.clear();
+        if actions > 0 {
+            tracing::warn!(actions, "not leading any more; stopping");
+            self.tools.observer.stopped();
+        }
     }
 
     /// Ends all that is being done and waits until it has ended: no call is sent after it. One that

@@ -17,6 +17,9 @@ use crate::pve::{Cause, VmConfig};
 
 use super::work::{Stop, Work};
 
+/// How often a VM that is listed is looked for.
+const LOOKS: usize = 3;
+
 /// What a machine has for itself.
 enum Reserved<'a> {
     Address(IpAddr),
@@ -125,18 +128,40 @@ async fn others(work: &Work, reserved: &Reserved<'_>) -> Result<Vec<Other>, Stop
         if elsewhere || !online(&guest.host) {
             continue;
         }
+        if let Some((host, config)) = read(work, *vmid, &guest.host).await? {
+            others.extend(of_config((*vmid, &host), &config, reserved));
+        }
+    }
+    Ok(others)
+}
+
+/// The configuration of a VM that was seen on a host, and the host that it is on; nothing if it is gone. The end of a clone moves it.
+async fn read(work: &Work, vmid: u32, seen: &str) -> Result<Option<(String, VmConfig)>, Stop> {
+    let mut host = seen.to_owned();
+    for _ in 0..LOOKS {
         let read = work
             .patiently("reading a VM that may have it too", || async {
-                match work.pve.vm_config(&guest.host, *vmid).await {
+                match work.pve.vm_config(&host, vmid).await {
                     Ok(config) => Ok(Some(config)),
                     Err(error) if error.cause() == Cause::Gone => Ok(None),
                     Err(error) => Err(error),
                 }
             })
             .await?;
-        others.extend(read.and_then(|config| of_config((*vmid, &guest.host), &config, reserved)));
+        if let Some(config) = read {
+            return Ok(Some((host, config)));
+        }
+        let resources = work
+            .patiently("reading the resources", || work.pve.resources())
+            .await?;
+        let Some(guest) = resources.guests.get(&vmid) else {
+            return Ok(None);
+        };
+        host = guest.host.to_string();
     }
-    Ok(others)
+    Err(Stop::Transient(format!(
+        "VM {vmid}, which may have its CPUs or address, is listed and cannot be found"
+    )))
 }
 
 fn of_entry(entry: &Entry) -> Other {

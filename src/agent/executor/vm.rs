@@ -68,9 +68,6 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
     let pool = settings.pools.get(work.mark.pool.as_str());
     let pool = pool.cloned().unwrap_or_default();
     let own = own_keys(work, &instance_type)?;
-    if !work.entry()?.configured {
-        reserved::unique(work).await?;
-    }
     let mut writes = 0;
     loop {
         let mut config = unlocked(work).await?;
@@ -104,6 +101,9 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             return Err(Stop::Failed(format!(
                 "PVE does not keep what is written to {keys}"
             )));
+        }
+        if !configured {
+            reserved::unique(work).await?;
         }
         let host = work.host()?;
         let update = ConfigUpdate {

@@ -82,7 +82,6 @@ fn same_digest(call: &Call, config: &VmConfig) -> Result<(), String> {
         && call.rule.needs == Needs::MarkAndDigest
         && given != read
     {
-        // With PVE's words, by which the client knows it.
         return Err("checksum mismatch (file changed since it was read)".to_owned());
     }
     Ok(())
@@ -127,8 +126,10 @@ pub(in crate::broker) fn may_go(
     rules: &Value,
 ) -> Result<(), String> {
     let rules = FirewallRule::read_all(rules)?;
-    let rule = call.position.and_then(|position| rules.get(position));
-    let rule = rule.ok_or("there is no rule at this place")?;
+    let position = call.position.ok_or("the call names no rule")?;
+    // Both with PVE's words, by which the client knows them.
+    let rule = rules.get(position);
+    let rule = rule.ok_or_else(|| format!("no rule at position {position}"))?;
     if rule.digest.as_deref() != call.param("digest") {
         // With PVE's words, by which the client knows it.
         return Err("detected modified configuration - file changed since it was read".to_owned());

@@ -16,10 +16,12 @@ use super::{Bits, Problem, Rank};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
-/// Steps of one search at most, each of which places one unit: for a question of so many pods or fewer, in which a step
-/// takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
-const STEPS: u64 = 60_000;
+/// Steps of one search at most, each of which tries one unit in one place: for a question of so many pods or fewer, in
+/// which a step takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
+const STEPS: u64 = 240_000;
 const STEPS_PODS: u64 = 32;
+/// So many machines and places that stay make a step as long as another one.
+const PLACES: usize = 32;
 
 /// By what pods that hang on no others are sorted, the largest first.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +124,6 @@ impl<'p> Search<'p> {
         if self.steps == 0 || self.is_wasteful(next) || !self.vain.insert(self.state(next)) {
             return false;
         }
-        self.steps -= 1;
         let unit = self.units[next].clone();
         let menu = std::mem::take(&mut self.menu);
         let way = Way {
@@ -134,6 +135,12 @@ impl<'p> Search<'p> {
         let spots = fill::spots(&self.draft, &unit, way);
         self.menu = menu;
         for spot in spots {
+            let places = self.draft.machines.len() + self.draft.fixed.len();
+            let taken = 1 + u64::try_from(places / PLACES).unwrap_or(u64::MAX);
+            self.steps = self.steps.saturating_sub(taken);
+            if self.steps == 0 {
+                return false;
+            }
             let mark = self.draft.mark();
             if fill::put_all(&mut self.draft, &unit, spot, &self.menu) {
                 if self.place(next + 1) {
