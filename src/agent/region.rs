@@ -385,14 +385,7 @@ impl RegionWatcher {
             }
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
-                    let rules = match self.rules(&guest.host, vmid, &config).await {
-                        Ok(rules) => rules,
-                        // They are read again with the configuration, at its time.
-                        Err(error) => {
-                            tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
-                            self.known.get(&vmid).and_then(|known| known.rules.clone())
-                        }
-                    };
+                    let rules = self.rules(&guest.host, vmid, &config).await;
                     let known = Known {
                         fingerprint: Fingerprint::of(guest),
                         rules,
@@ -460,22 +453,26 @@ impl RegionWatcher {
             || self.templates().any_is(vmid, guest)
     }
 
-    /// The rules of a machine's firewall, where the file names security groups for its template.
+    /// The rules of a machine's firewall, where the file names security groups for its template. Where they cannot be read, those
+    /// that were: they are read again with the configuration, at its time.
     async fn rules(
         &self,
         host: &str,
         vmid: u32,
         config: &VmConfig,
-    ) -> Result<Option<Arc<Vec<FirewallRule>>>, CallError> {
+    ) -> Option<Arc<Vec<FirewallRule>>> {
         let Ownership::Marked(mark) = config.ownership() else {
-            return Ok(None);
+            return None;
         };
-        let template = self.settings.templates.get(mark.template.as_str());
-        if template.and_then(groups::wanted).is_none() {
-            return Ok(None);
+        let template = self.settings.templates.get(mark.template.as_str())?;
+        groups::wanted(template)?;
+        match self.client.firewall_rules(host, vmid).await {
+            Ok(rules) => Some(Arc::new(rules)),
+            Err(error) => {
+                tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
+                self.known.get(&vmid)?.rules.clone()
+            }
         }
-        let rules = self.client.firewall_rules(host, vmid).await?;
-        Ok(Some(Arc::new(rules)))
     }
 
     /// The resource pool of a VM, as far as it is seen.

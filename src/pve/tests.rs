@@ -72,6 +72,18 @@ async fn place(client: &Client) {
     removed.expect("a rule less");
 }
 
+/// Calls about images of CDs.
+async fn images(client: &Client) {
+    client.isos("pve1", "local").await.expect("isos");
+    let name = super::iso_name(9001, b"an image");
+    let sent = client.upload_iso("pve1", "local", &name, b"an image").await;
+    sent.expect("upload");
+    let removed = client
+        .remove_iso("pve1", &format!("local:iso/{name}"))
+        .await;
+    removed.expect("removal");
+}
+
 /// Makes every call once and gives what went out.
 pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
@@ -84,7 +96,8 @@ pub(crate) async fn all_calls() -> Vec<Request> {
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
-            "active_tasks" | "firewall_rules" => json!([]),
+            "active_tasks" | "firewall_rules" | "security_groups" => json!([]),
+            "firewall_options" => json!({}),
             _ => Value::Null,
         })
     });
@@ -124,14 +137,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
     client.pci_mappings().await.expect("mappings");
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
-    client.isos("pve1", "local").await.expect("isos");
-    let name = super::iso_name(9001, b"an image");
-    let sent = client.upload_iso("pve1", "local", &name, b"an image").await;
-    sent.expect("upload");
-    let removed = client
-        .remove_iso("pve1", &format!("local:iso/{name}"))
-        .await;
-    removed.expect("removal");
+    images(&client).await;
     client.vm_config("pve1", 9001).await.expect("config");
     for kind in [GuestKind::Qemu, GuestKind::Lxc] {
         let promise = client.guest_promise("pve1", kind, 300).await;
