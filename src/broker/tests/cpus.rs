@@ -182,6 +182,41 @@ async fn a_clone_gets_no_cpu_of_another_machine() {
     assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
 }
 
+/// PVE shows a VM on its template's host until its clone ends; its CPUs are of the host that it goes to.
+#[tokio::test]
+async fn a_clone_under_way_has_the_cpus_of_the_host_that_it_goes_to() {
+    let mut policy = pinned(None);
+    let topologies = &mut policy.allow.topologies;
+    let here = Arc::clone(&topologies[HOST]);
+    topologies.insert("pve2".into(), here);
+    let rig = rig_with(policy);
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    let clone = async |vmid: u32, target: Option<&str>| {
+        let mark = marked_as(vmid, "8-15");
+        let (newid, description) = (vmid.to_string(), mark.line());
+        let mut params = vec![
+            ("newid", newid.as_str()),
+            ("name", mark.machine.as_str()),
+            ("description", description.as_str()),
+        ];
+        params.extend(target.map(|target| ("target", target)));
+        let reply = rig.send("POST", &path, &params).await;
+        rig.world.placeholder(vmid);
+        let said = String::from_utf8_lossy(&reply.body).into_owned();
+        (reply.outcome, said)
+    };
+    assert_eq!(clone(9050, Some("pve2")).await.0, "done");
+    assert_eq!(
+        clone(9051, None).await.0,
+        "done",
+        "other CPUs: another host's"
+    );
+    let (outcome, said) = clone(9052, Some("pve2")).await;
+    assert_eq!(outcome, "refused-by-broker", "{said}");
+    let words = "small-09052 does not get the CPUs 8-15 of pve2: VM 9050 has them";
+    assert!(said.contains(words), "{said}");
+}
+
 /// Of two machines with one CPU the one that was configured first has it, else the lower VMID; a VM on another host is in nobody's way.
 #[tokio::test]
 async fn a_vm_gets_no_affinity_with_a_cpu_of_another_machine() {
