@@ -186,6 +186,19 @@ fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
     let missing = "WRONG: template debian: there is no resource pool k9s; pvesh create /pools --poolid k9s makes it";
     assert!(said.contains(missing), "{said}");
 
+    // A pool that is there, and whether a token may move machines into it.
+    let there = format!("vm_name = \"{TEMPLATE}\"\nresource_pool = \"k8s\"");
+    let there = [(&*changes[0].0, &*there)];
+    let stays = "template debian: resource pool k8s; machines that are there do not follow into it without Pool.Allocate";
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &there);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(stays), "{said}");
+    let mut more = spec.clone();
+    let privileges = &mut more.tokens[0].acl[0].privileges;
+    privileges.push("Pool.Allocate".to_owned());
+    let (_, said) = check_changed(&more, TEMPLATE, "9100-9120", &there);
+    assert!(said.contains("resource pool k8s\n"), "{said}");
+
     spec.tokens[0].acl[0]
         .privileges
         .retain(|one| one != "Pool.Audit");

@@ -215,8 +215,14 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
     let all_seen = region.is_some_and(|region| region.channel == Channel::Local);
     for (template, pool) in wanted {
         if found.contains(pool) {
-            findings.fine(format!("template {template}: resource pool {pool}"));
-        } else if all_seen || audits(client, pool).await {
+            let moves = all_seen || holds(client, pool, "Pool.Allocate").await;
+            let but = if moves {
+                ""
+            } else {
+                "; machines that are there do not follow into it without Pool.Allocate"
+            };
+            findings.fine(format!("template {template}: resource pool {pool}{but}"));
+        } else if all_seen || holds(client, pool, "Pool.Audit").await {
             findings
                 .wrong(format!(
                     "template {template}: there is no resource pool {pool}"
@@ -230,7 +236,8 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
     }
 }
 
-async fn audits(client: &Client, pool: &str) -> bool {
+/// Whether the caller has a privilege on a resource pool.
+async fn holds(client: &Client, pool: &str, privilege: &str) -> bool {
     let held = client.permissions(&format!("/pool/{pool}")).await;
-    held.is_ok_and(|held| held.contains("Pool.Audit"))
+    held.is_ok_and(|held| held.contains(privilege))
 }
