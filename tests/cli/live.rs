@@ -188,7 +188,7 @@ fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
 
     // A pool that is there, and whether a token may move machines into it.
     let there = format!("vm_name = \"{TEMPLATE}\"\nresource_pool = \"k8s\"");
-    let there = [(&*changes[0].0, &*there)];
+    let there = [(changes[0].0, &*there)];
     let stays = "template debian: resource pool k8s; machines that are there do not follow into it without Pool.Allocate";
     let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &there);
     assert_eq!(code, Some(0), "{said}");
