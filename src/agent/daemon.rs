@@ -476,10 +476,9 @@ impl Loop {
         ended.transpose()?;
         self.nominations
             .take_back(&snapshot.cluster, snapshot.leader);
-        if snapshot.leader && self.parts.settings.policy.scale_up.nominate_pods {
-            let verdicts = &decision.report.pods;
-            self.nominations.requeue(&snapshot.cluster, verdicts);
-        }
+        let wanted = snapshot.leader && self.parts.settings.policy.scale_up.nominate_pods;
+        self.nominations
+            .requeue(&snapshot.cluster, &decision.report, wanted);
         self.number += 1;
         let wake = decision.wake;
         let turn = Arc::new(Turn {

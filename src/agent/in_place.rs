@@ -30,7 +30,7 @@ pub const DESCRIPTION: &str = "description";
 pub const POOL: &str = "pool";
 pub use groups::GROUPS;
 
-/// What of a VM stands elsewhere than in its configuration, as far as it is known.
+/// A VM's resource pool and firewall rules, which PVE keeps outside of the VM's configuration; each as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The PVE resource pool; empty for none, `None` where that is not seen.
@@ -147,7 +147,8 @@ impl Change {
     }
 }
 
-/// What of a VM, of its configuration and beside it, is not as the settings say for the machine that has this mark.
+/// The differences between a VM (its configuration, resource pool and firewall rules) and what the settings say for the machine that
+/// has this mark.
 pub fn changes(
     (config, beside): (&VmConfig, &Beside),
     mark: &Mark,

@@ -37,7 +37,7 @@ pub struct Facts {
     pub digest: Option<Arc<str>>,
     /// All of it.
     pub config: Option<Arc<VmConfig>>,
-    /// What of the VM stands elsewhere.
+    /// The VM's resource pool and firewall rules.
     pub beside: Beside,
 }
 

@@ -19,7 +19,7 @@ use crate::agent::requeue::{Back, Requeue};
 use crate::kube::{Client, ClusterStore, Error, Nomination};
 use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
 use crate::model::policy::LEAVING_TAINT;
-use crate::model::report::PodVerdict;
+use crate::model::report::{Report, Scope};
 use crate::model::scheduling::DEFAULT_SCHEDULER;
 
 /// Pods of a node that are nominated at a time: the API server is not flooded.
@@ -106,12 +106,12 @@ impl Nominations {
         self.state().planned.clone_from(bookings);
     }
 
-    /// Waits for its turn to let a node take pods, no longer than [`PATIENCE`]: after that it goes without, since the API server may
-    /// be slow for whoever has the turn. When one does, kube-scheduler tries all
-    /// pods that wait, and clears the nominations for those that do not take pods yet.
+    /// Waits until no other node begins to take pods, and keeps others from it for as long as what it gives is held. Gives nothing
+    /// after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
+    /// kube-scheduler tries all pods that wait, and clears their nominations for nodes that do not take pods yet.
     pub async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
-        let turn = self.opening.clone().lock_owned();
-        timeout(PATIENCE, turn).await.ok()
+        let opening = self.opening.clone().lock_owned();
+        timeout(PATIENCE, opening).await.ok()
     }
 
     /// Waits until kube-scheduler has tried the pods that are nominated for a node, which takes pods now: no longer
@@ -227,13 +227,24 @@ impl Nominations {
     }
 
     /// Brings pods back into kube-scheduler's queue that have room on a node, as this view and what was decided on it
-    /// show, and still wait.
-    pub fn requeue(&self, cluster: &Cluster, verdicts: &BTreeMap<PodKey, PodVerdict>) {
-        let now = Instant::now();
-        let due = self.state().requeue.due(cluster, verdicts, now);
-        if let Some(back) = due {
-            self.send(Call::Requeue(now, back));
+    /// show, and still wait; if that is `wanted`.
+    pub fn requeue(&self, cluster: &Cluster, report: &Report, wanted: bool) {
+        if let Some(back) = self.due(cluster, report, wanted) {
+            self.send(Call::Requeue(Instant::now(), back));
         }
+    }
+
+    /// The pod that is to be brought back now. Nobody is while machines may not be made, by a pause or a view that is not
+    /// good enough; whoever waits then waits anew.
+    fn due(&self, cluster: &Cluster, report: &Report, wanted: bool) -> Option<Back> {
+        let mut state = self.state();
+        let mut holds = report.holds.iter();
+        let held = holds.any(|hold| matches!(hold.scope, Scope::Everything | Scope::ScaleUp));
+        if held || !wanted {
+            state.requeue = Requeue::default();
+            return None;
+        }
+        state.requeue.due(cluster, &report.pods, Instant::now())
     }
 
     fn send(&self, call: Call) {
@@ -275,7 +286,7 @@ impl Nominations {
 }
 
 /// The pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
-/// kube-scheduler tried them in the meantime, and cleared it. It lets them rest for a second now.
+/// kube-scheduler tried them in the meantime, and cleared it. After an attempt it tries a pod for a second no more.
 async fn lost(store: &ClusterStore, nominated: &Waiting, node: &Arc<str>) -> Waiting {
     let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() != Some(node);
     settled(store, nominated, waits).await
@@ -395,147 +406,4 @@ async fn requeue(kube: &Client, back: Back, keep: impl Fn(Given)) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const NODE: &str = "general-1";
-
-    /// A pending pod with other fields laid over it.
-    fn pod(uid: &str, other: &Value) -> Pod {
-        let mut pod = json!({"uid": uid, "shape": {}, "created": "2026-01-01T00:00:00Z"});
-        for (key, value) in other.as_object().into_iter().flatten() {
-            pod[key] = value.clone();
-        }
-        serde_json::from_value(pod).unwrap_or_else(|error| panic!("a pod: {error}"))
-    }
-
-    fn cluster(pods: Vec<Pod>, node: Option<&Value>) -> Cluster {
-        let mut cluster = Cluster::default();
-        for pod in pods {
-            cluster
-                .pods
-                .insert(PodKey::new("default", &*pod.uid.clone()), pod);
-        }
-        if let Some(other) = node {
-            let mut node = json!({
-                "uid": "node-uid", "created": "2026-01-01T00:00:00Z", "allocatable": {}, "capacity": {},
-                "ready": {"status": "True", "since": "2026-01-01T00:00:00Z"},
-            });
-            for (key, value) in other.as_object().into_iter().flatten() {
-                node[key] = value.clone();
-            }
-            let node = serde_json::from_value(node).unwrap_or_else(|error| panic!("{error}"));
-            cluster.nodes.insert(NODE.into(), node);
-        }
-        cluster
-    }
-
-    #[test]
-    fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
-        let pods = vec![
-            pod("waits", &json!({})),
-            pod("unplanned", &json!({})),
-            pod("bound", &json!({"node": "other"})),
-            pod("nominated", &json!({"nominated": "other"})),
-            pod("deleted", &json!({"deletion": "2026-01-02T00:00:00Z"})),
-            pod("gated", &json!({"gated": true})),
-            pod("runs", &json!({"phase": "Running"})),
-            pod("foreign", &json!({"shape": {"scheduler": "volcano"}})),
-            pod("patient", &json!({"shape": {"never_preempts": true}})),
-        ];
-        let planned = pods.iter().map(|pod| pod.uid.clone());
-        let planned = planned.filter(|uid| &**uid != "unplanned").collect();
-        let found = waiting(&cluster(pods, None), &planned);
-        let found: Vec<&str> = found.iter().map(|(_, uid)| &**uid).collect();
-        assert_eq!(found, ["waits"]);
-    }
-
-    fn given() -> Nominations {
-        let nominations = Nominations::default();
-        let node: Arc<str> = NODE.into();
-        nominations.begin(&PodKey::new("default", "a"), &"a".into(), &node);
-        nominations
-    }
-
-    async fn pause(seconds: u64) {
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_nomination_that_comes_to_nothing_is_taken_back_once() {
-        let nominated = pod("a", &json!({"nominated": NODE}));
-        let view = cluster(vec![nominated], Some(&json!({})));
-        let nominations = given();
-        pause(50).await;
-        assert!(nominations.end(&view, true).is_empty());
-        pause(15).await;
-        let ended = nominations.end(&view, true);
-        assert_eq!(ended.len(), 1);
-        assert_eq!((&*ended[0].uid, &*ended[0].node), ("a", NODE));
-        assert!(nominations.end(&view, true).is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn it_goes_with_its_node() {
-        for node in [
-            None,
-            Some(json!({"unschedulable": true})),
-            Some(json!({"taints": [{"key": LEAVING_TAINT, "value": "", "effect": "NoSchedule"}]})),
-        ] {
-            let nominated = pod("a", &json!({"nominated": NODE}));
-            let view = cluster(vec![nominated], node.as_ref());
-            assert_eq!(given().end(&view, true).len(), 1, "{node:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_does_not_stand_is_not_taken_back() {
-        // Bound, gone, another pod of this name, cleared or changed by kube-scheduler.
-        for other in [
-            json!({"node": NODE}),
-            json!({"uid": "b"}),
-            json!({"nominated": "other"}),
-            json!({}),
-        ] {
-            let nominations = given();
-            let mut view = cluster(Vec::new(), Some(&json!({})));
-            view.pods
-                .insert(PodKey::new("default", "a"), pod("a", &other));
-            pause(20).await;
-            assert!(nominations.end(&view, true).is_empty(), "{other}");
-            let later = cluster(
-                vec![pod("a", &json!({"nominated": NODE}))],
-                Some(&json!({})),
-            );
-            pause(120).await;
-            assert!(nominations.end(&later, true).is_empty(), "{other}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_view_that_does_not_show_it_yet_does_not_end_it() {
-        let nominations = given();
-        let before = cluster(vec![pod("a", &json!({}))], Some(&json!({})));
-        assert!(nominations.end(&before, true).is_empty());
-        pause(90).await;
-        let view = cluster(
-            vec![pod("a", &json!({"nominated": NODE}))],
-            Some(&json!({})),
-        );
-        assert_eq!(nominations.end(&view, true).len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_does_not_lead_takes_nothing_back() {
-        let nominations = given();
-        pause(90).await;
-        let view = cluster(
-            vec![pod("a", &json!({"nominated": NODE}))],
-            Some(&json!({})),
-        );
-        assert!(nominations.end(&view, false).is_empty());
-        assert!(nominations.end(&view, true).is_empty(), "forgotten");
-    }
-}
+pub(super) mod tests;

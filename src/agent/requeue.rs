@@ -137,37 +137,19 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    const NODE: &str = "general-1";
+    use crate::agent::nominations::tests::{self as nominations, NODE};
 
     /// A pending pod that kube-scheduler refused, with other fields laid over it.
     fn pod(uid: &str, other: &Value) -> Pod {
-        let mut pod = json!({
-            "uid": uid, "shape": {}, "created": "2026-01-01T00:00:00Z", "unschedulable_since": "2026-01-01T00:00:01Z",
-        });
+        let mut fields = json!({"unschedulable_since": "2026-01-01T00:00:01Z"});
         for (key, value) in other.as_object().into_iter().flatten() {
-            pod[key] = value.clone();
+            fields[key] = value.clone();
         }
-        serde_json::from_value(pod).unwrap_or_else(|error| panic!("a pod: {error}"))
+        nominations::pod(uid, &fields)
     }
 
-    /// These pods and a node, with other fields laid over it.
-    fn cluster(pods: Vec<Pod>, other: &Value) -> Cluster {
-        let mut cluster = Cluster::default();
-        for pod in pods {
-            let key = PodKey::new("default", &*pod.uid.clone());
-            cluster.pods.insert(key, pod);
-        }
-        let mut node = json!({
-            "uid": "node-uid", "created": "2026-01-01T00:00:00Z", "allocatable": {}, "capacity": {},
-            "ready": {"status": "True", "since": "2026-01-01T00:00:00Z"},
-        });
-        for (key, value) in other.as_object().into_iter().flatten() {
-            node[key] = value.clone();
-        }
-        let node = serde_json::from_value(node).unwrap_or_else(|error| panic!("{error}"));
-        cluster.nodes.insert(NODE.into(), node);
-        cluster
+    fn cluster(pods: Vec<Pod>, node: &Value) -> Cluster {
+        nominations::cluster(pods, Some(node))
     }
 
     /// All pods fit on the node.

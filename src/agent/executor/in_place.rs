@@ -113,8 +113,8 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
     }
 }
 
-/// What goes into one call: what stands in the configuration all together, or alone where one refused value is looked for; after
-/// that the rest, each alone.
+/// The changes that go into one call to PVE: all keys of the VM's configuration together, or one alone while the value that PVE refused
+/// is looked for; then resource pool and security groups, one at a time, since each has a call of its own.
 fn at_once(open: Vec<Change>, apart: bool) -> Vec<Change> {
     let (configured, mut beside): (Vec<Change>, Vec<Change>) = open
         .into_iter()
@@ -154,7 +154,7 @@ async fn write(
     Ok(work.pve.update_config(&host, vmid, &update).await)
 }
 
-/// What of the VM stands elsewhere than in its configuration, as far as the file says something of it.
+/// Reads the VM's resource pool and firewall rules, where the file says which they are to be.
 async fn read_beside(work: &Work) -> Result<Beside, Stop> {
     let settings = &work.tools.settings;
     let template = settings.templates.get(work.mark.template.as_str());

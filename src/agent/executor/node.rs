@@ -295,7 +295,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 changed(&mut changes).await;
                 continue;
             }
-            let turn = work.tools.opening().await;
+            let opening = work.tools.opening().await;
             work.tools.nominate(name).await;
             nominated = Some(Instant::now());
             work.patiently_kube("taking the startup taint away", || {
@@ -303,7 +303,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             })
             .await?;
             work.tools.nominations.tried(&work.tools.store, name).await;
-            drop(turn);
+            drop(opening);
             work.progress("the startup taint is being taken away");
         } else {
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.

@@ -20,7 +20,7 @@ use super::work::{Stop, Work};
 /// How often a VM that is listed is looked for.
 const LOOKS: usize = 3;
 
-/// What a machine has for itself.
+/// A thing that only one machine may have: an address, or CPUs of a host.
 enum Reserved<'a> {
     Address(IpAddr),
     /// CPUs of a host.

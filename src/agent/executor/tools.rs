@@ -102,7 +102,7 @@ impl Tools {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn to let a node take pods, if pods are nominated.
+    /// Waits until no other node begins to take pods, if pods are nominated.
     pub(super) async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
         if self.settings.policy.scale_up.nominate_pods {
             self.nominations.opening().await

@@ -22,7 +22,7 @@ pub fn wanted(template: &Template) -> Option<Vec<SecurityGroup>> {
     said.then_some(groups)
 }
 
-/// What is to be done next to a VM's firewall.
+/// One change of a VM's firewall rules, on the way to the security groups that the file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// A rule of ours goes.
