@@ -138,6 +138,7 @@ OF_DEMO = [
     Bug("a machine's CPUs have no NUMA nodes", "/page/now.js",
         [("view.numa[name]", "view.numa[name + '-other']")], on_demo(stories.pins_are_shown)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
+    Bug("empty tables before the first view", "/page/main.js", [("unread() ? h(", "false ? h(")], on_demo(stories.nothing_is_claimed)),
 ]
 # Of a daemon that can be ended.
 OF_INSTALLATION = [

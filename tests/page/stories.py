@@ -178,6 +178,22 @@ def numbers_sort(browser):
     expect(len(set(cells)) > 1 and cells == sorted(cells, reverse=True), f"not sorted: {cells}")
 
 
+def nothing_is_claimed(browser):
+    """Before the first view came the page does not say that there are no pods, machines and nodes."""
+    browser.devtools("Network.enable", {})
+    browser.devtools("Network.setBlockedURLs", {"urls": ["*/api/events"]})
+    try:
+        browser.run("location.hash = '#/'; location.reload()")
+        browser.shows("Nothing was heard from the daemon yet", seconds=5)
+        said = browser.text()
+        expect("No pod" not in said and "No machine" not in said, f"without a view it says {said[:200]!r}")
+    finally:
+        browser.devtools("Network.setBlockedURLs", {"urls": []})
+    browser.shows("Pending pods", seconds=30)
+    browser.look_at_logs()
+    browser.complaints.clear()
+
+
 def times_go_on(browser):
     """How long a pod waits goes on by itself."""
     browser.go("#/")

@@ -53,7 +53,7 @@ function route(fromPerson) {
   const make = Object.hasOwn(ROUTES, parts[0]) ? ROUTES[parts[0]] : () => lost();
   shown?.leave?.();
   shown = barred ? new LogIn(begin) : make(parts.slice(1));
-  main.replaceChildren(shown.element);
+  main.replaceChildren(unread() ? h("p", { class: "none", id: "unread" }, "Nothing was heard from the daemon yet.") : shown.element);
   document.title = shown.title ? `${shown.title} · pve-autoscaler` : "pve-autoscaler";
   for (const anchor of document.querySelectorAll("#views a")) {
     const here = anchor.getAttribute("href") === `#/${parts[0]}` ||
@@ -67,6 +67,11 @@ function route(fromPerson) {
     main.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
+}
+
+/// Whether what is to be shown stands in the daemon's view, and none came yet: an empty table would say that nothing is there.
+function unread() {
+  return Boolean(shown.waits) && !view;
 }
 
 function lost() {
@@ -144,7 +149,9 @@ function onState(next) {
 
 function onView(next) {
   const before = view;
+  const first = unread();
   view = next;
+  if (first) main.replaceChildren(shown.element);
   say(document.getElementById("version"), `pve-autoscaler ${view.status.version}`);
   shown.update?.(view);
   const faults = (of) => of.status.problems.length + of.status.troubles.length;

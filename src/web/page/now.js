@@ -29,6 +29,8 @@ function section(title, id, ...content) {
 
 export class Now {
   title = "Now";
+  /// It shows nothing but what the daemon's view has.
+  waits = true;
 
   constructor() {
     this.line = h("p", { class: "line" });
