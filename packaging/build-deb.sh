@@ -14,7 +14,16 @@ fi
 
 readonly out=target/package
 target="${CARGO_TARGET_DIR:-target}"
-case "$profile" in dev) built="$target/debug" ;; *) built="$target/$profile" ;; esac
+# The simulator's program has a profile of its own in the package.
+simulator_profile="$profile"
+[ "$profile" != deb ] || simulator_profile=deb-simulator
+
+# Prints where cargo leaves what it builds in this profile.
+folder_of() {
+    case "$1" in dev) echo "$target/debug" ;; *) echo "$target/$1" ;; esac
+}
+built="$(folder_of "$profile")"
+simulator="$(folder_of "$simulator_profile")/pve-autoscaler-simulator"
 
 version="$(sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 changelog="$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)"
@@ -36,27 +45,27 @@ build() {
     fi
     # What runs on a hypervisor is built without the simulator, and without what only that needs of the libraries
     # (tokio's paused clock, a temporary directory). So these libraries and ours are compiled twice.
-    cargo build --quiet --locked --profile "$profile" --bin pve-autoscaler-simulator
+    cargo build --quiet --locked --profile "$simulator_profile" --bin pve-autoscaler-simulator
     cargo build --quiet --locked --profile "$profile" --no-default-features --bin pve-autoscaler --bin pve-autoscaler-broker
 }
 
 # has_simulator PROGRAM: whether functions of the simulator or of the runner of cases are in it.
 has_simulator() {
     local symbols
-    symbols="$(nm "$built/$1")"
+    symbols="$(nm "$1")"
     grep -qE 'pve_autoscaler(3sim|9simulator|11conformance)[0-9]' <<<"$symbols"
 }
 
 # The daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
 apart() {
     local program
-    has_simulator pve-autoscaler-simulator || {
-        echo "build-deb: nm shows no function of the simulator in $built/pve-autoscaler-simulator, where it must be;" \
+    has_simulator "$simulator" || {
+        echo "build-deb: nm shows no function of the simulator in $simulator, where it must be;" \
             "how symbols are written has changed: mend has_simulator" >&2
         exit 1
     }
     for program in pve-autoscaler pve-autoscaler-broker; do
-        if has_simulator "$program"; then
+        if has_simulator "$built/$program"; then
             echo "build-deb: nm shows functions of the simulator in $built/$program; it belongs into" \
                 "pve-autoscaler-simulator alone (docs/decisions/simulator-apart.md)" >&2
             exit 1
@@ -79,7 +88,7 @@ stage() {
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
-    install -D -m 0755 "$built/pve-autoscaler-simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
+    install -D -m 0755 "$simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
     # Short, so that an upgrade has no reason to ask about it; what changes with versions is the example.
     install -m 0644 packaging/pve-autoscaler.toml "$tree/etc/"
     install -D -m 0644 -t "$tree/doc/examples" contrib/pve-autoscaler.toml

@@ -69,7 +69,9 @@ dev_test() {
     # `cargo test` by hand throws anew each time, and PROPTEST_CASES=5000 looks harder.
     # Built apart, so that what takes long is seen to be the compiler's or the tests'.
     part "building the tests" shown test --locked --no-run
+    # Many tests wait for a part of their time: three at once for two cores.
     part "tests" env INSTA_UPDATE=no PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}" \
+        RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((($(nproc) * 3 + 1) / 2))}" \
         cargo test --quiet --locked --no-fail-fast
     part_clients
     part_completion

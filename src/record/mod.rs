@@ -10,19 +10,13 @@
 //! [`History::open`] takes the record's directory, or one segment of it.
 //! It works while a daemon writes, and never holds more than one record in memory. For the page:
 //!
-//! ```no_run
-//! # use pve_autoscaler::record::{Filter, History};
-//! # use pve_autoscaler::model::time::{Span, Time};
-//! # fn page(directory: &std::path::Path, now: Time) -> Result<(), pve_autoscaler::record::ReadError> {
+//! ```text
 //! let history = History::open(directory)?; // `StateFiles::record()` names the directory
 //! let filter = Filter { since: Some(now - Span::minutes(60 * 24)), ..Filter::default() };
 //! let points = history.points(&filter, 500)?;     // at most 500: pods pending, nodes there and wanted, by time
 //! let machines = history.machines(&filter)?;      // each machine's phases with durations, and how it ended
 //! let deeds = history.deeds(&filter, 1_000)?;     // the latest 1,000: what was decided, did not begin, ended
-//! # if let Some(deed) = deeds.last() {
 //! let state = history.state(deed.decision, deed.at)?; // all that this decision was made of, as JSON
-//! # }
-//! # Ok(()) }
 //! ```
 //! All of these read files: in the daemon call them by `tokio::task::spawn_blocking`, and one at a time.
 //!

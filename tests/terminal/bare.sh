@@ -70,8 +70,9 @@ lend_ways() {
     done
     cp -a /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
     chroot "$root" update-ca-certificates >/dev/null 2>&1
+    # How cargo builds is handed on as well: CI keeps nothing for a next build, and reads no debugger.
     # Variables that say where certificates are name Debian's place for them, or nothing of the root.
-    env -0 | grep -zE '^([a-zA-Z]+_proxy|[A-Z]+_PROXY|CARGO_(HTTP|NET|REGISTRIES|REGISTRY|SOURCE)_[A-Z_]+|RUSTUP_(DIST|UPDATE)_[A-Z]+|PIP_[A-Z_]+)=' |
+    env -0 | grep -zE '^([a-zA-Z]+_proxy|[A-Z]+_PROXY|CARGO_(HTTP|NET|REGISTRIES|REGISTRY|SOURCE|PROFILE)_[A-Z_]+|CARGO_INCREMENTAL|RUSTUP_(DIST|UPDATE)_[A-Z]+|PIP_[A-Z_]+)=' |
         sed -z 's/^/--setenv=/' >"$work/ways"
 }
 
