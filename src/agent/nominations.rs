@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A pod that still waits so long after its nomination is not going to that node: it was tried and refused, or
 /// kube-scheduler does not look at it. Its backoff is ten seconds at most.
 const LIFE: Duration = Duration::from_mins(1);
-/// A nomination that is to be taken back waits no longer for its turn: an API server that hangs holds each call.
+/// A nomination that is to be taken back waits no longer for those before it: an API server that hangs holds each call.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(10);
 /// A node waits no longer than this for the watched view to show its nominations, and what became of those of the node
 /// before it: what is shown to us is shown to kube-scheduler, which must not see the node take pods before.

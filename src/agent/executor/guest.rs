@@ -40,7 +40,7 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
         let host = work.host()?;
         let turn = work
             .tools
-            .ping_turn(&work.entry()?.target.region, &host)
+            .ping_permit(&work.entry()?.target.region, &host)
             .await;
         let answer = work.pve.agent_ping(&host, work.mark.vmid).await;
         drop(turn);

@@ -119,9 +119,13 @@ impl Tools {
         }
     }
 
-    /// Waits for a turn to ask an agent of a host that may not answer: such a question holds one of
+    /// Waits for a permit to ask an agent of a host that may not answer: such a question holds one of
     /// pvedaemon's three workers for three seconds (`Agent.pm`, `qga_check_running`).
-    pub(super) async fn ping_turn(&self, region: &str, host: &str) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn ping_permit(
+        &self,
+        region: &str,
+        host: &str,
+    ) -> Option<OwnedSemaphorePermit> {
         let key = format!("{region}/{host}");
         // The semaphore is never closed.
         self.pings

@@ -16,6 +16,8 @@ mod cheapen;
 mod everyone;
 mod exact;
 mod fill;
+mod movables;
+mod overload;
 mod rates;
 mod rebuild;
 mod rehearse;
@@ -262,6 +264,13 @@ pub(super) fn solve(problem: &Problem) -> Option<Answer> {
         {
             cheapen::improve(&mut found, &filler);
             *draft = found;
+        }
+        if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+            let least_lost = problem.rank.min(draft.rank());
+            if let Some(mut found) = overload::search(draft, least_lost) {
+                cheapen::improve(&mut found, &filler);
+                *draft = found;
+            }
         }
         if draft.rank().lost > 0 && !rebuild::is_short(problem) {
             let least_lost = problem.rank.min(draft.rank());

@@ -268,7 +268,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot leave a machine.
-    fn take_off(&mut self, at: usize, lot: usize, count: usize) {
+    pub(super) fn take_off(&mut self, at: usize, lot: usize, count: usize) {
         let problem = self.problem;
         let class = self.machines[at].class;
         for counter in &problem.lots[lot].asks.feeds {
@@ -366,7 +366,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Machines that carry nothing are planned no more. Nothing that was done before is taken back any more.
-    fn drop_empty(&mut self) {
+    pub(super) fn drop_empty(&mut self) {
         self.commit();
         let mut index = vec![None; self.machines.len()];
         let mut kept = 0;
@@ -394,7 +394,7 @@ impl<'p> Draft<'p> {
     }
 
     /// The plan once more from nothing, in an order in which each pod may go where it is; `None` where none is found.
-    fn put_together(&self) -> Option<Draft<'p>> {
+    pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
         let menu = Bits::all(self.problem.models.len());
         let mut made: Vec<Option<usize>> = vec![None; self.machines.len()];

@@ -93,6 +93,18 @@ impl Load {
         }
     }
 
+    /// Takes pods of a lot away again.
+    pub(super) fn remove(&mut self, problem: &Problem, lot: usize, count: usize) {
+        for (_, known) in self.counts.iter_mut().filter(|(of, _)| *of == lot) {
+            *known = known.saturating_sub(count);
+        }
+        self.counts.retain(|(_, count)| *count > 0);
+        let times = i64::try_from(count).unwrap_or(i64::MAX);
+        for (sum, asked) in self.sum.iter_mut().zip(&problem.lots[lot].asked) {
+            *sum = sum.saturating_sub(asked.saturating_mul(times));
+        }
+    }
+
     /// Nothing of a resource fits everywhere, as kube-scheduler has it.
     pub(super) fn within(&self, free: &[i64]) -> bool {
         let mut both = self.sum.iter().zip(free);

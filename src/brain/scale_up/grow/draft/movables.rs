@@ -1,0 +1,330 @@
+//! Which pods of a plan can change places by themselves, as plain numbers: who insists on the company of others on a machine
+//! goes with them, who is counted by zone stays in its zone, and who is counted by machine stays where it is.
+
+use super::state::{Amounts, Draft, Load, Spot};
+use super::units::{self, Deal};
+use super::{Bits, Problem, Step, To, fill};
+use crate::simulation::company::topology::FRESH;
+
+/// Pods that change their place together.
+#[derive(Clone, Debug)]
+pub(super) struct Movable {
+    /// Lots with how many pods of each; who others insist on comes first.
+    pub(super) parts: Vec<(usize, usize)>,
+    /// Those of them that are at home.
+    taken: Vec<(usize, usize)>,
+    pub(super) asked: Amounts,
+    /// The models that all its pods may be on.
+    pub(super) may: Bits,
+    /// The classes of machines that it may be on; `None` for all.
+    pub(super) classes: Option<Vec<usize>>,
+    /// The machine that it is on; `None` where all of it waits.
+    pub(super) home: Option<usize>,
+}
+
+impl Movable {
+    /// Where it is before anything moves: with a pod that waits it has no place, either.
+    pub(super) fn start(&self) -> Option<usize> {
+        self.home.filter(|_| self.taken == self.parts)
+    }
+}
+
+/// What hangs on the place of a lot's pods.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ties {
+    /// Pods on its machine insist on it, or it on them.
+    company: bool,
+    /// It is counted by a wider topology than machines.
+    wide: bool,
+    /// It is counted by machine, for spread.
+    counted: bool,
+}
+
+/// Who can move, and who may not share a machine.
+#[derive(Debug)]
+pub(super) struct Movables {
+    pub(super) all: Vec<Movable>,
+    /// By lot: the lots that it may not share a machine with, itself among them where one pod keeps the next away.
+    pub(super) apart: Vec<Vec<usize>>,
+}
+
+impl Movables {
+    /// Those of a plan. Whoever waits for the company of pods that have a place moves with some of them: others in each
+    /// attempt. Who is counted by zone stays in its zone; in every other attempt it may be where there is a place for one
+    /// more as well, and whether all of that goes together is seen later.
+    pub(super) fn of(draft: &Draft<'_>, attempt: usize) -> Movables {
+        let problem = draft.problem;
+        let lots = 0..problem.lots.len();
+        let ties: Vec<Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
+        let mut all = Vec::new();
+        for (at, machine) in draft.machines.iter().enumerate() {
+            let mut together: Vec<(usize, usize)> = Vec::new();
+            for (lot, count) in &machine.load.counts {
+                let of = ties[*lot];
+                if of.counted {
+                    continue;
+                }
+                if of.company {
+                    together.push((*lot, *count));
+                    continue;
+                }
+                let mut one = movable(problem, vec![(*lot, 1)], Some(at));
+                one.classes = of.wide.then(|| classes(draft, &one, attempt));
+                all.extend(std::iter::repeat_n(one, *count));
+            }
+            for parts in groups(problem, &together) {
+                let wide = parts.iter().any(|(lot, _)| ties[*lot].wide);
+                let mut some = movable(problem, parts, Some(at));
+                some.classes = wide.then(|| classes(draft, &some, attempt));
+                all.push(some);
+            }
+        }
+        let (waiting, _) = units::waiting(problem, draft.left.clone(), Deal::Apart);
+        for unit in waiting {
+            for _ in 0..unit.times {
+                match company(problem, &unit.parts, &all, attempt) {
+                    Some(with) => join(problem, &mut all[with], &unit.parts),
+                    None => {
+                        let mut one = movable(problem, unit.parts.clone(), None);
+                        let mut lots = one.parts.iter().map(|(lot, _)| ties[*lot]);
+                        let wide = lots.any(|ties| ties.wide);
+                        one.classes = wide.then(|| classes(draft, &one, attempt));
+                        all.push(one);
+                    }
+                }
+            }
+        }
+        Movables {
+            all,
+            apart: lots.map(|lot| apart(problem, lot)).collect(),
+        }
+    }
+
+    /// What stays on each machine.
+    pub(super) fn remainders(&self, draft: &Draft<'_>) -> Vec<Load> {
+        let problem = draft.problem;
+        let machines = draft.machines.iter();
+        let mut loads: Vec<Load> = machines.map(|machine| machine.load.clone()).collect();
+        for movable in &self.all {
+            let Some(home) = movable.home else { continue };
+            let before = std::mem::replace(&mut loads[home], Load::empty(problem));
+            for (lot, count) in before.counts {
+                let gone = movable.taken.iter().find(|(of, _)| *of == lot);
+                let stays = count - gone.map_or(0, |(_, gone)| *gone);
+                if stays > 0 {
+                    loads[home].add(problem, lot, stays);
+                }
+            }
+        }
+        loads
+    }
+}
+
+/// Whose company pods that wait go to, of those that have it to give.
+fn company(
+    problem: &Problem,
+    waiting: &[(usize, usize)],
+    all: &[Movable],
+    attempt: usize,
+) -> Option<usize> {
+    let (first, _) = waiting.first()?;
+    let asks = &problem.lots[*first].asks;
+    if asks.wants_itself
+        || !asks
+            .wanted
+            .iter()
+            .any(|counter| is_local(problem, *counter))
+    {
+        return None;
+    }
+    let has = |movable: &Movable| {
+        let mut parts = movable.parts.iter();
+        parts.any(|(lot, _)| insists(problem, *first, *lot))
+    };
+    let with = all.iter().enumerate().filter(|(_, movable)| has(movable));
+    let with: Vec<usize> = with.map(|(at, _)| at).collect();
+    with.get(attempt % with.len().max(1)).copied()
+}
+
+/// Pods that wait move with others from now on.
+fn join(problem: &Problem, with: &mut Movable, waiting: &[(usize, usize)]) {
+    let mut load = Load::empty(problem);
+    for (lot, count) in with.parts.iter().chain(waiting) {
+        load.add(problem, *lot, *count);
+        with.may.keep(&problem.lots[*lot].may);
+    }
+    with.parts = load.counts.to_vec();
+    with.asked = load.sum;
+}
+
+/// The classes of machines that pods who are counted by zone may be on: that of their home; where they have none, and in
+/// every other attempt, those as well that others let one of each in.
+fn classes(draft: &Draft<'_>, movable: &Movable, attempt: usize) -> Vec<usize> {
+    let problem = draft.problem;
+    let class = |at: usize| {
+        let bound = draft.machines[at].bound;
+        bound.map(|(model, _)| problem.models[model].class)
+    };
+    let mut classes: Vec<usize> = movable.home.and_then(class).into_iter().collect();
+    if classes.is_empty() || attempt % 2 == 1 {
+        for at in 0..draft.machines.len() {
+            let spot = Spot {
+                to: Some(To::Machine(at)),
+                class: class(at),
+            };
+            let mut parts = movable.parts.iter();
+            if let Some(class) = spot.class
+                && !classes.contains(&class)
+                && parts.all(|(lot, _)| draft.may(*lot, spot) > 0)
+            {
+                classes.push(class);
+            }
+        }
+    }
+    classes
+}
+
+fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -> Movable {
+    let mut may = Bits::all(problem.models.len());
+    for (lot, _) in &parts {
+        may.keep(&problem.lots[*lot].may);
+    }
+    let unit = units::Unit { parts, times: 1 };
+    Movable {
+        asked: fill::amounts(problem, &unit),
+        taken: match home {
+            Some(_) => unit.parts.clone(),
+            None => Vec::new(),
+        },
+        parts: unit.parts,
+        may,
+        classes: None,
+        home,
+    }
+}
+
+/// Whether a counter counts machines, and not a wider topology.
+fn is_local(problem: &Problem, counter: usize) -> bool {
+    let key = problem.counters[counter].key;
+    let mut classes = problem.classes.iter();
+    classes.all(|class| class.domains[key] == FRESH)
+}
+
+fn ties(problem: &Problem, lot: usize) -> Ties {
+    let mut ties = Ties::default();
+    let fed = &problem.lots[lot].asks.feeds;
+    for (other, of) in problem.lots.iter().enumerate() {
+        let own = other == lot;
+        let mut see = |counter: usize, of: &dyn Fn(&mut Ties)| {
+            if own || fed.contains(&counter) {
+                match is_local(problem, counter) {
+                    true => of(&mut ties),
+                    false => ties.wide = true,
+                }
+            }
+        };
+        for counter in &of.asks.wanted {
+            see(*counter, &|ties| ties.company = true);
+        }
+        for even in &of.asks.spread {
+            see(even.counter, &|ties| ties.counted = true);
+        }
+        // Who may not share a machine is asked for each machine.
+        for counter in &of.asks.forbidden {
+            see(*counter, &|_| {});
+        }
+        for (counter, _) in &of.asks.unwanted {
+            see(*counter, &|_| {});
+        }
+    }
+    ties
+}
+
+/// Pods on one machine by who insists on whom; those that others insist on come first.
+fn groups(problem: &Problem, lots: &[(usize, usize)]) -> Vec<Vec<(usize, usize)>> {
+    let mut groups: Vec<Vec<(usize, usize)>> = Vec::new();
+    for part in lots {
+        let linked = |group: &Vec<(usize, usize)>| {
+            let mut others = group.iter();
+            others.any(|(other, _)| {
+                insists(problem, part.0, *other) || insists(problem, *other, part.0)
+            })
+        };
+        let (with, apart): (Vec<_>, Vec<_>) = groups.into_iter().partition(linked);
+        groups = apart;
+        let mut group: Vec<_> = with.into_iter().flatten().collect();
+        group.push(*part);
+        groups.push(group);
+    }
+    for group in &mut groups {
+        group.sort_by_key(|(lot, _)| (!problem.lots[*lot].asks.wanted.is_empty(), *lot));
+    }
+    groups
+}
+
+fn insists(problem: &Problem, lot: usize, on: usize) -> bool {
+    let mut wanted = problem.lots[lot].asks.wanted.iter();
+    wanted
+        .any(|counter| is_local(problem, *counter) && problem.lots[on].asks.feeds.contains(counter))
+}
+
+/// The lots that pods of a lot may not share a machine with.
+fn apart(problem: &Problem, lot: usize) -> Vec<usize> {
+    let keeps_off = |of: usize, other: usize| {
+        let asks = &problem.lots[of].asks;
+        let unwanted = asks.unwanted.iter().map(|(counter, _)| counter);
+        let mut counters = asks.forbidden.iter().chain(unwanted);
+        counters.any(|counter| {
+            is_local(problem, *counter) && problem.lots[other].asks.feeds.contains(counter)
+        })
+    };
+    let others = (0..problem.lots.len()).filter(|other| {
+        problem.lots[lot].apart[*other] || keeps_off(lot, *other) || keeps_off(*other, lot)
+    });
+    others.collect()
+}
+
+impl<'p> Draft<'p> {
+    /// The plan with each movable on the machine that `places` says, laid out once more by all rules; `None` where no order is
+    /// found in which each pod may go there.
+    pub(super) fn with_places(&self, movables: &[Movable], places: &[usize]) -> Option<Draft<'p>> {
+        let mut draft = self.clone();
+        let both = movables.iter().zip(places);
+        let moved = both.filter(|(movable, place)| {
+            movable.home != Some(**place) || movable.taken != movable.parts
+        });
+        for (movable, place) in moved {
+            for (lot, count) in &movable.taken {
+                let Some(home) = movable.home else { continue };
+                draft.machines[home].load.remove(self.problem, *lot, *count);
+                draft.forget(home, *lot, *count);
+            }
+            for (lot, count) in &movable.parts {
+                let machine = &mut draft.machines[*place];
+                machine.load.add(self.problem, *lot, *count);
+                if movable.classes.is_some() {
+                    let bound = machine.bound.map(|(model, _)| model);
+                    machine.class = bound.map(|model| self.problem.models[model].class);
+                }
+                draft.steps.push(Step {
+                    lot: *lot,
+                    to: To::Machine(*place),
+                    count: *count,
+                });
+            }
+        }
+        draft.put_together()
+    }
+
+    /// Pods of a lot that left a machine are no longer among what was done.
+    fn forget(&mut self, at: usize, lot: usize, mut count: usize) {
+        for step in self.steps.iter_mut().rev() {
+            if step.to == To::Machine(at) && step.lot == lot {
+                let gone = count.min(step.count);
+                step.count -= gone;
+                count -= gone;
+            }
+        }
+        self.steps.retain(|step| step.count > 0);
+    }
+}
