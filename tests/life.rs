@@ -79,6 +79,8 @@ mod terms;
 mod text;
 #[path = "life/traces.rs"]
 mod traces;
+#[path = "life/unread.rs"]
+mod unread;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

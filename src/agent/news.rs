@@ -55,7 +55,37 @@ impl Told {
 /// What a decision says: of machines that are left alone, and of pods that stay pending.
 pub fn of_decision(turn: &Turn, namespace: &str) -> Vec<Event> {
     let mut news = of_contradictions(turn, namespace);
+    news.extend(of_lost_marks(turn, namespace));
     news.extend(of_pending(turn));
+    news
+}
+
+/// Machines whose mark somebody took out of their VMs' descriptions, and their nodes.
+fn of_lost_marks(turn: &Turn, namespace: &str) -> Vec<Event> {
+    let machines = turn.snapshot.machines.iter();
+    let lost = machines.filter_map(|(name, machine)| {
+        let region = turn.snapshot.regions.get(&machine.region)?;
+        let vm = machine.lost_mark(region)?;
+        let (vmid, host) = (machine.mark.vmid, &vm.host);
+        Some((
+            name,
+            format!(
+                "machine {name} is left alone: its mark is not in the description of VM {vmid} on {host} any more; `explain node {name}` \
+                 tells what to put back"
+            ),
+        ))
+    });
+    let mut news = Vec::new();
+    for (name, message) in lost.take(MAX_NODES) {
+        let node = node_of(name, turn).map(|node| About::node(&node));
+        let about = node.into_iter().chain([About::status(namespace)]);
+        news.extend(about.map(|about| Event {
+            about,
+            warning: true,
+            reason: reason::LOST_MARK,
+            message: message.clone(),
+        }));
+    }
     news
 }
 

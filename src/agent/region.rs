@@ -23,6 +23,7 @@ use crate::config::settings::{Settings, Template};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
+use crate::model::shared::Shared;
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
@@ -166,6 +167,8 @@ pub struct RegionWatcher {
     known: BTreeMap<u32, Known>,
     strangers: Strangers,
     mappings: BTreeMap<Arc<str>, MappedDevices>,
+    /// What was seen last.
+    last: Shared<Region>,
     doubts: Doubts,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was for a clock.
@@ -188,6 +191,7 @@ impl RegionWatcher {
             known: BTreeMap::new(),
             strangers: Strangers::default(),
             mappings: BTreeMap::new(),
+            last: Shared::default(),
             doubts: Doubts::default(),
             clocks: HostClocks::default(),
             clock_was_last: false,
@@ -272,7 +276,8 @@ impl RegionWatcher {
     pub async fn poll(&mut self) -> Result<Observed, String> {
         let text = |error: CallError| error.to_string();
         let status = self.client.cluster_status().await.map_err(text)?;
-        let resources = self.client.resources().await.map_err(text)?;
+        let mut resources = self.client.resources().await.map_err(text)?;
+        unread::complete(&mut resources, &status, &self.last.vms);
         self.read_configs(&resources).await.map_err(text)?;
         self.read_strangers(&resources).await;
         self.read_mappings().await;
@@ -282,15 +287,11 @@ impl RegionWatcher {
             ..Region::default()
         };
         for (name, host) in &resources.hosts {
-            let member = status.members.get(name);
-            region.hosts.insert(
-                name.clone(),
-                Host {
-                    online: host.online && member.is_none_or(|member| member.online),
-                    clock_ahead: self.clocks.ahead(name),
-                    ..host.into()
-                },
-            );
+            let seen = Host {
+                clock_ahead: self.clocks.ahead(name),
+                ..host.into()
+            };
+            region.hosts.insert(name.clone(), seen);
         }
         for (host, storages) in &resources.storages {
             let storages = storages.iter();
@@ -298,8 +299,13 @@ impl RegionWatcher {
             region.storages.insert(host.clone(), storages.collect());
         }
         for (vmid, guest) in &resources.guests {
-            region.vms.insert(*vmid, self.vm(*vmid, guest, &resources));
+            let mut vm = self.vm(*vmid, guest, &resources);
+            if guest.odd.is_some() {
+                vm = unread::guest(vm, guest, self.last.vms.get(vmid));
+            }
+            region.vms.insert(*vmid, vm);
         }
+        unread::mark_hosts(&mut region);
         let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
         region.templates = self.templates().find(&resources, config);
         let facts = self.known.iter().map(|(vmid, known)| {
@@ -314,10 +320,10 @@ impl RegionWatcher {
             };
             (*vmid, facts)
         });
-        Ok(Observed {
-            region: region.into(),
-            facts: facts.collect(),
-        })
+        let facts = facts.collect();
+        let region: Shared<Region> = region.into();
+        self.last = region.clone();
+        Ok(Observed { region, facts })
     }
 
     /// Asks a host for its clock, if that is due; in turns with re-readings, if one is waiting. A host that does not
@@ -360,6 +366,8 @@ impl RegionWatcher {
                 continue;
             }
             match self.known.get(vmid) {
+                // Whether it changed its row does not tell.
+                Some(_) if guest.odd.is_some() => {}
                 Some(known)
                     if known.fingerprint == Fingerprint::of(guest) && !doubted.contains(vmid) =>
                 {
@@ -491,6 +499,7 @@ impl RegionWatcher {
     fn vm(&self, vmid: u32, guest: &GuestResource, resources: &Resources) -> Vm {
         let known = self.known.get(&vmid).filter(|known| {
             known.fingerprint == Fingerprint::of(guest)
+                || guest.odd.is_some()
                 || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
         });
         let own = || known.map(|known| known.config.promise());
@@ -541,6 +550,7 @@ impl RegionWatcher {
                 .filter(|_| in_range)
                 .map(|known| templates::sizes(&known.config))
                 .unwrap_or_default(),
+            unread: guest.odd.clone(),
         }
     }
 }
@@ -551,3 +561,4 @@ fn online(resources: &Resources, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests;
+mod unread;

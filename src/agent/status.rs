@@ -239,11 +239,18 @@ impl Status {
 
 /// What PVE and Kubernetes show to be wrong with a machine that became a node and that no task works on.
 fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
+    let region = snapshot.regions.get(&machine.region);
+    let row = region.and_then(|region| region.vms.get(&machine.mark.vmid));
+    if let Some(why) = row.and_then(|vm| vm.unread.as_ref()) {
+        return Some(format!("PVE's row of its VM cannot be read: {why}").into());
+    }
+    if region.is_some_and(|region| machine.lost_mark(region).is_some()) {
+        return Some("its mark is not in its VM's description any more".into());
+    }
     let node = snapshot.cluster.nodes.get(machine.node.as_ref()?)?;
     if machine.busy.is_some() || node.ready.status == ReadyStatus::True {
         return None;
     }
-    let region = snapshot.regions.get(&machine.region);
     let host = region.and_then(|region| region.hosts.get(&machine.host));
     let mut said = Vec::new();
     if host.is_some_and(|host| !host.online) {

@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::pve::perl::Fields;
-use crate::pve::{VmConfig, sound};
+use crate::pve::{VmConfig, rows};
 
 use super::allow::Call;
 use super::intents::Intent;
 use super::owned;
 use super::policy::Policy;
-use super::service::{Ends, Reply, Service, in_time};
+use super::service::{Ends, Reply, Service, in_time, unusable};
 
 /// A VM that was somebody else's is looked at again after this.
 const FOREIGN: Duration = Duration::from_mins(10);
@@ -226,10 +226,11 @@ impl Count {
 
 impl Service {
     /// All guests of the region. An answer that cannot be read right is an error: it must not be taken for a region
-    /// without some.
+    /// without some. A guest whose row cannot be read has one that says so.
     pub(super) async fn resources(&self, end: Instant) -> Result<Value, Ends> {
         let path = ["cluster", "resources"];
-        self.read_sound(&path, &[], end, sound::resources).await
+        let data = self.read(&path, &[], end).await?;
+        rows::resources(&data).map_err(|why| unusable(&path, &why))
     }
 
     /// One machine more with this mark, on this host, stays within all limits.
@@ -442,6 +443,15 @@ impl Service {
                     .map(Kind::of)
                     .or_else(|| record.as_ref().filter(|_| placeholder).map(kind_of_intent)))
             }
+            // Whose it is its row does not tell; what it was when it was looked at last it is still.
+            Err(_) if entry.text(rows::ODD).is_some() && record.is_none() => match last {
+                Some(looked) => Ok(looked.machine),
+                None => {
+                    let why = entry.text(rows::ODD).unwrap_or_default();
+                    let why = format!("nobody knows whose VM {vmid} is: {why}");
+                    Err(unusable(&["cluster", "resources"], &why))
+                }
+            },
             // Its host is away: by what is recorded of it, or by its name.
             Err(_) => Ok(record
                 .as_ref()

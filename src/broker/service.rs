@@ -374,13 +374,7 @@ impl Service {
         sound: fn(&Value) -> Result<(), Unsound>,
     ) -> Result<Value, Ends> {
         let data = self.read(path, params, end).await?;
-        sound(&data).map_err(|why| {
-            let path = crate::pve::path(path);
-            Reply::not_sent(&format!(
-                "cannot look before the call: PVE's answer to GET {path} cannot be used: {why}; try again, and look at \
-                 pveproxy's log if it stays so"
-            ))
-        })?;
+        sound(&data).map_err(|why| unusable(path, &why))?;
         Ok(data)
     }
 
@@ -586,4 +580,13 @@ fn data(answer: Answer) -> Result<Value, Ends> {
 pub(super) fn task_of(answer: &Answer) -> Option<Upid> {
     let body: Value = serde_json::from_slice(&answer.body).ok()?;
     body["data"].as_str()?.parse().ok()
+}
+
+/// The reply where an answer of PVE's that a call hangs on cannot be used.
+pub(super) fn unusable(path: &[&str], why: &str) -> Reply {
+    let path = crate::pve::path(path);
+    Reply::not_sent(&format!(
+        "cannot look before the call: PVE's answer to GET {path} cannot be used: {why}; try again, and look at \
+         pveproxy's log if it stays so"
+    ))
 }

@@ -57,6 +57,8 @@ pub mod reason {
     pub const DELETE_UNREGISTERED: &str = "DeleteUnregistered";
     /// Which node is a machine's is contradicted, and both are left alone. cluster-autoscaler has no word for it.
     pub const CONTRADICTION: &str = "IdentityContradiction";
+    /// Somebody took the mark out of a machine's description, and the machine is left alone. Neither has it for this.
+    pub const LOST_MARK: &str = "MarkLost";
 }
 
 /// What an event is about.

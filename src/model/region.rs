@@ -70,6 +70,9 @@ pub struct Host {
     /// How far its clock was ahead of this host's when it was last asked; negative: behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead: Option<Span>,
+    /// Why nobody knows what it has and what of it is promised: PVE's row of it, or of a guest on it, cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<ForeignText>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -133,6 +136,9 @@ pub struct Vm {
     /// Sizes of its disks in bytes, summed up by storage; empty when its configuration was not read.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<Arc<str>, i64>,
+    /// Why PVE's row of it cannot be read: it is there, and what is told of it is what was seen last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unread: Option<ForeignText>,
 }
 
 /// A storage on a host.
@@ -232,6 +238,15 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The VM that was the machine's, by the UUID that is remembered, if somebody took the mark out of its description. With
+    /// another UUID it is another VM, or somebody wants it for themselves.
+    pub fn lost_mark<'a>(&self, region: &'a Region) -> Option<&'a Vm> {
+        let vm = region.vms.get(&self.mark.vmid)?;
+        let unmarked = vm.ownership == Some(Ownership::Unmarked);
+        let same = vm.uuid.is_some() && vm.uuid == self.remembered;
+        (self.vm.is_none() && unmarked && same).then_some(vm)
+    }
+
     /// What its node must show, while it has a VM that carries its mark: before and after it has no node. A VM
     /// that a removal of ours has switched off is known by the UUID it had: what was edited and pending came
     /// into force with the stop, and no node is on it.

@@ -17,6 +17,7 @@ mod pem;
 pub mod perl;
 mod placing;
 mod resources;
+pub(crate) mod rows;
 pub(crate) mod sound;
 mod tasks;
 pub mod texts;

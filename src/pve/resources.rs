@@ -7,6 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::perl::{self, Fields};
+use super::rows::{MOST_BYTES, ODD, is_amount};
+use crate::model::foreign::ForeignText;
 use crate::model::network::fixed_addresses;
 use crate::model::pci::PciUse;
 use crate::model::region;
@@ -43,6 +45,8 @@ pub struct HostResource {
     pub uptime: i64,
     /// `hastate` is `maintenance`: somebody told the HA manager to empty it.
     pub maintenance: bool,
+    /// Why PVE's row cannot be read: it is there, and nothing of what it has is known.
+    pub odd: Option<ForeignText>,
 }
 
 /// What counts of a guest that is not ours: what its host has to keep for it, and the addresses that nobody else may have.
@@ -127,6 +131,9 @@ pub struct GuestResource {
     pub disk: i64,
     /// Seconds since it started.
     pub uptime: i64,
+    /// Why PVE's row cannot be read: it is there, and what is told of it beside its VMID may be untrue. Its host is empty where
+    /// that is not known.
+    pub odd: Option<ForeignText>,
 }
 
 /// A storage on a host in the resources.
@@ -184,12 +191,16 @@ impl Resources {
 
 impl HostResource {
     fn read(fields: Fields<'_>) -> HostResource {
+        let memory = fields.integer("maxmem").unwrap_or(0);
         HostResource {
-            online: fields.text("status").as_deref() == Some("online"),
+            // What cannot be read is not off.
+            online: fields.text("status").is_none_or(|status| status == "online"),
             cpus: fields.count("maxcpu"),
-            cpu_used: fields.number("cpu").unwrap_or(0.0),
-            memory: fields.integer("maxmem").unwrap_or(0),
-            memory_used: fields.integer("mem").unwrap_or(0),
+            // What is not told is in use.
+            cpu_used: fields.number("cpu").unwrap_or(1.0),
+            memory,
+            memory_used: fields.integer("mem").unwrap_or(memory),
+            odd: fields.text(ODD).map(ForeignText::from),
             uptime: fields.integer("uptime").unwrap_or(0),
             maintenance: fields.text("hastate").as_deref() == Some("maintenance"),
         }
@@ -224,7 +235,14 @@ impl GuestResource {
             memory: fields.integer("maxmem").unwrap_or(0),
             disk: fields.integer("maxdisk").unwrap_or(0),
             uptime: fields.integer("uptime").unwrap_or(0),
+            odd: fields.text(ODD).map(ForeignText::from),
         }
+    }
+
+    /// Why nobody knows on which host it is, if its row cannot be read and does not tell.
+    pub fn unplaced(&self, vmid: u32) -> Option<String> {
+        let why = self.odd.as_ref().filter(|_| self.host.is_empty())?;
+        Some(format!("PVE's row of VM {vmid} cannot be read: {why}"))
     }
 
     /// It holds its memory: up to 10 s old. PVE shows QEMU's own word here (`running`, `paused`,
@@ -236,8 +254,12 @@ impl GuestResource {
 
 impl StorageResource {
     fn read(fields: Fields<'_>) -> StorageResource {
+        let space = ["maxdisk", "disk"].into_iter();
+        let mut space = space.filter_map(|key| fields.get(key));
+        let believed = space.all(|value| is_amount(value, MOST_BYTES));
         StorageResource {
-            active: fields.text("status").as_deref() == Some("available"),
+            // Of one whose numbers cannot be believed nobody knows what is free.
+            active: believed && fields.text("status").as_deref() == Some("available"),
             shared: fields.flag("shared"),
             total: fields.integer("maxdisk").unwrap_or(0),
             used: fields.integer("disk").unwrap_or(0),
@@ -258,6 +280,7 @@ impl From<&HostResource> for region::Host {
             maintenance: host.maintenance,
             uptime: Span(host.uptime.max(0).saturating_mul(1_000)),
             clock_ahead: None,
+            unread: host.odd.clone(),
         }
     }
 }
@@ -283,6 +306,7 @@ impl From<&GuestResource> for region::Vm {
             devices: None,
             pins: None,
             disks: BTreeMap::new(),
+            unread: guest.odd.clone(),
         }
     }
 }

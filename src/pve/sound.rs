@@ -1,7 +1,5 @@
 //! What an answer must show before it counts as one: where a guest is and whose it is, whether it runs, and what is under
-//! way, is decided by it. A missing answer is not an empty one, and a row that cannot be read may be anybody's.
-
-use std::collections::BTreeSet;
+//! way, is decided by it. A missing answer is not an empty one. Of lists, single rows that cannot be read are told ([`rows`](super::rows)).
 
 use serde_json::{Map, Value};
 
@@ -9,81 +7,11 @@ use super::calls::is_host;
 use super::perl;
 use super::upid::Upid;
 
-/// VMIDs that PVE gives (pve-common `JSONSchema`, `pve-vmid`).
-const VMIDS: std::ops::RangeInclusive<i64> = 100..=999_999_999;
 /// Most of an odd value that is told, in characters.
 const TOLD: usize = 60;
 
 /// Why an answer cannot be used; what of it is odd.
 pub(crate) type Unsound = String;
-
-/// `/cluster/resources`: hosts, and guests that are told apart.
-pub(crate) fn resources(data: &Value) -> Result<(), Unsound> {
-    let mut hosts = BTreeSet::new();
-    let mut guests = BTreeSet::new();
-    for row in rows(data)? {
-        let kind = word(row, "type")?.ok_or_else(|| odd(row, "type"))?;
-        let id = match row.get("id") {
-            None => None,
-            Some(id) => Some(id.as_str().ok_or_else(|| odd(row, "id"))?),
-        };
-        let claimed = id.and_then(|id| id.split_once('/')).map(|(kind, _)| kind);
-        let says = |known: &str| kind == known || claimed == Some(known);
-        if !["qemu", "lxc", "node"].iter().any(|known| says(known)) {
-            continue;
-        }
-        let host = host(row, "node")?;
-        if kind == "node" {
-            word(row, "status")?.ok_or_else(|| odd(row, "status"))?;
-            if claimed.is_some_and(|claimed| claimed != "node") || !hosts.insert(host) {
-                return Err(format!("it has two rows that may be of host {host}"));
-            }
-            continue;
-        }
-        let vmid = row.get("vmid").and_then(perl::integer);
-        let vmid = vmid.filter(|vmid| VMIDS.contains(vmid));
-        let vmid = vmid.ok_or_else(|| odd(row, "vmid"))?;
-        if id.is_some_and(|id| id != format!("{kind}/{vmid}")) {
-            return Err(odd(row, "id"));
-        }
-        if !guests.insert(vmid) {
-            return Err(format!("it has two rows for VMID {vmid}"));
-        }
-        word(row, "status")?;
-        word(row, "lock")?;
-        bit(row, "template")?;
-    }
-    if hosts.is_empty() {
-        return Err("it names no host".to_owned());
-    }
-    Ok(())
-}
-
-/// `/cluster/status`: the hosts, and of more than one whether they have quorum.
-pub(super) fn cluster(data: &Value) -> Result<(), Unsound> {
-    let (mut hosts, mut clusters) = (BTreeSet::new(), 0);
-    for row in rows(data)? {
-        match word(row, "type")?.ok_or_else(|| odd(row, "type"))? {
-            "cluster" => {
-                bit(row, "quorate")?.ok_or_else(|| odd(row, "quorate"))?;
-                clusters += 1;
-            }
-            "node" => {
-                bit(row, "online")?;
-                let name = host(row, "name")?;
-                if !hosts.insert(name) {
-                    return Err(format!("it has two rows for host {name}"));
-                }
-            }
-            _ => {}
-        }
-    }
-    match (hosts.len(), clusters) {
-        (0, _) => Err("it names no host".to_owned()),
-        (1, 0) | (_, 1) => Ok(()),
-        _ => Err(format!("it names {clusters} clusters of these hosts")),
-    }
-}
 
 /// `…/config` of a VM: PVE gives every configuration a digest, and writes texts as texts.
 pub(crate) fn config(data: &Value) -> Result<(), Unsound> {
@@ -143,7 +71,7 @@ fn is_time(value: &Value) -> bool {
     perl::integer(value).is_some_and(|seconds| seconds > 0)
 }
 
-fn rows(data: &Value) -> Result<Vec<&Map<String, Value>>, Unsound> {
+pub(super) fn rows(data: &Value) -> Result<Vec<&Map<String, Value>>, Unsound> {
     let list = data.as_array();
     let list = list.ok_or_else(|| format!("it is no list but {}", told(data)))?;
     list.iter().map(object).collect()
@@ -155,7 +83,7 @@ fn object(data: &Value) -> Result<&Map<String, Value>, Unsound> {
 }
 
 /// A word of PVE's own (a type, a state, a lock, a digest): nothing, or a text without blanks and control characters.
-fn word<'a>(row: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Unsound> {
+pub(super) fn word<'a>(row: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Unsound> {
     let Some(value) = row.get(key).filter(|value| !value.is_null()) else {
         return Ok(None);
     };
@@ -167,7 +95,7 @@ fn word<'a>(row: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, U
 }
 
 /// A flag: nothing, or 0 or 1, however Perl writes it.
-fn bit(row: &Map<String, Value>, key: &str) -> Result<Option<bool>, Unsound> {
+pub(super) fn bit(row: &Map<String, Value>, key: &str) -> Result<Option<bool>, Unsound> {
     match row.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Bool(set)) => Ok(Some(*set)),
@@ -181,14 +109,14 @@ fn bit(row: &Map<String, Value>, key: &str) -> Result<Option<bool>, Unsound> {
     }
 }
 
-fn host<'a>(row: &'a Map<String, Value>, key: &str) -> Result<&'a str, Unsound> {
+pub(super) fn host<'a>(row: &'a Map<String, Value>, key: &str) -> Result<&'a str, Unsound> {
     let name = row.get(key).and_then(Value::as_str);
     name.filter(|name| is_host(name))
         .ok_or_else(|| odd(row, key))
 }
 
 /// What is odd about a row, by its id where it has one.
-fn odd(row: &Map<String, Value>, key: &str) -> Unsound {
+pub(super) fn odd(row: &Map<String, Value>, key: &str) -> Unsound {
     let of = ["id", "upid", "name"].iter().find_map(|id| {
         let named = row.get(*id)?.as_str()?;
         Some(format!(" of {named:?}"))
@@ -214,75 +142,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn list() -> Value {
-        json!([
-            {"id": "qemu/9100", "type": "qemu", "vmid": 9100, "node": "pve1", "status": "unknown", "lock": null},
-            {"id": "lxc/300", "type": "lxc", "vmid": "300", "node": "pve1", "status": "running", "template": 0},
-            {"id": "node/pve1", "type": "node", "node": "pve1", "status": "online"},
-            {"id": "storage/pve1/local", "type": "storage", "storage": "local", "node": "pve1"},
-            {"id": "sdn/pve1/localnetwork", "type": "sdn", "node": 7},
-        ])
-    }
-
-    #[test]
-    fn a_list_that_may_hide_a_guest_is_none() {
-        assert_eq!(resources(&list()), Ok(()));
-        for (row, key, value) in [
-            (0, "vmid", Value::Null),
-            (0, "vmid", json!(9101)),
-            (0, "vmid", json!(-9100)),
-            (0, "vmid", json!(300)),
-            (0, "type", json!("")),
-            (0, "type", json!(5)),
-            (0, "type", json!("sdn")),
-            (0, "id", json!(9100)),
-            (0, "node", Value::Null),
-            (0, "node", json!("pve1\0")),
-            (0, "lock", json!(["clone"])),
-            (0, "template", json!("x")),
-            (2, "node", json!("")),
-            (2, "type", json!({})),
-            (2, "status", Value::Null),
-        ] {
-            let mut damaged = list();
-            damaged[row][key] = value.clone();
-            assert!(resources(&damaged).is_err(), "{key} of row {row}: {value}");
-        }
-        for row in [0, 1, 2] {
-            let mut damaged = list();
-            let twice = damaged[row].clone();
-            damaged.as_array_mut().expect("a list").push(twice);
-            assert!(resources(&damaged).is_err(), "row {row} twice");
-        }
-        for none in [Value::Null, json!([]), json!({}), json!("x"), json!([1])] {
-            assert!(resources(&none).is_err(), "{none}");
-        }
-    }
-
-    #[test]
-    fn quorum_is_believed_of_hosts_that_are_one_cluster() {
-        let node = |name: &str| json!({"type": "node", "name": name, "online": 1});
-        let quorate = json!({"type": "cluster", "name": "c", "quorate": 1});
-        let good = [
-            json!([node("pve1")]),
-            json!([quorate, node("a"), node("b")]),
-        ];
-        for good in good {
-            assert_eq!(cluster(&good), Ok(()));
-        }
-        let odd = json!({"type": "cluster", "name": "c", "quorate": "yes"});
-        let bad = [
-            json!([node("a"), node("b")]),
-            json!([odd, node("a")]),
-            json!([quorate]),
-            json!([quorate, quorate, node("a")]),
-            json!([quorate, node("a"), node("a")]),
-        ];
-        for bad in bad {
-            assert!(cluster(&bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn what_is_no_configuration_shows_no_missing_mark() {

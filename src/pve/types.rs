@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::perl::{self, Fields};
+use super::rows::ODD;
 use super::upid::Upid;
 use crate::model::foreign::{self, ForeignOutput, ForeignText};
 
@@ -86,6 +87,8 @@ pub struct ClusterStatus {
     pub quorate: bool,
     /// The hosts by name.
     pub members: BTreeMap<Arc<str>, Member>,
+    /// Why the row of a host of which not even the name can be read cannot be: a host that has no row is that one.
+    pub nameless: Option<ForeignText>,
 }
 
 /// A host as the cluster sees it.
@@ -97,6 +100,8 @@ pub struct Member {
     pub local: bool,
     /// Its cluster address.
     pub address: Option<String>,
+    /// Why its row cannot be read: whether it is online is not known.
+    pub odd: Option<ForeignText>,
 }
 
 impl ClusterStatus {
@@ -115,10 +120,16 @@ impl ClusterStatus {
                     status.name = Some(name);
                 }
                 Some("node") => {
+                    let odd = fields.text(ODD).map(ForeignText::from);
+                    if name.is_empty() {
+                        status.nameless = odd;
+                        continue;
+                    }
                     let member = Member {
                         online: fields.flag("online"),
                         local: fields.flag("local"),
                         address: fields.text("ip"),
+                        odd,
                     };
                     status.members.insert(name.into(), member);
                 }
@@ -126,8 +137,9 @@ impl ClusterStatus {
             }
         }
         // An answer that names no host is no answer about quorum, nor is one that names hosts of no cluster.
-        let known = status.members.len() == 1 || status.name.is_some();
-        status.quorate &= known && !status.members.is_empty();
+        let hosts = status.members.len() + usize::from(status.nameless.is_some());
+        let known = hosts == 1 || status.name.is_some();
+        status.quorate &= known && hosts > 0;
         status
     }
 }

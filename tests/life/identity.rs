@@ -278,8 +278,8 @@ fn a_pending_uuid_changes_nothing() {
     });
 }
 
-/// Somebody takes the mark out of the notes, and puts it back in the moment in which the intent is dropped:
-/// nothing was begun, so nothing goes on.
+/// Somebody takes the mark out of the notes, and puts it back while it is in quarantine or later: nothing was begun, so
+/// nothing goes on.
 #[test]
 fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
     for after in (24_000..40_000).step_by(800) {
@@ -293,7 +293,7 @@ fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
                 edit(&scene, vm.vmid, "description", Some("mine"));
                 // Tags are seen at once, so that the quarantine begins with the next poll. Ours stay: they would be put back.
                 edit(&scene, vm.vmid, "tags", Some("mine;pve-autoscaler"));
-                while !warnings(&scene).contains("does not carry our mark any more") {
+                while !warnings(&scene).contains("its mark is not in the description of its VM") {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 tokio::time::sleep(Duration::from_millis(after)).await;
@@ -315,6 +315,83 @@ fn notes_that_are_edited_and_put_back_cost_nobody_a_vm() {
     }
 }
 
+/// Somebody empties the description of a working machine: it is left alone and told of for as long as that lasts, and it stays
+/// a machine of ours. Nobody else gets its address, though its configuration does not name it any more. When its VM has another
+/// UUID, it is theirs.
+#[test]
+fn an_emptied_description_costs_nobody_a_vm_and_gives_nothing_away() {
+    let network = "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.51\"]\ngateway = \"192.0.2.1\"\n";
+    let config = HASTY
+        .replace(
+            "[instance_type.small]",
+            &format!("{network}[instance_type.small]"),
+        )
+        .replace("max = 3", "max = 3\nnetwork = \"lan\"");
+    simulate(async {
+        let scene = Scene::new(11, &config, GuestSpec::default());
+        let forever =
+            |name, pods| Workload::visit(name, pods, Pods::of("1500m", "1Gi"), Span::minutes(120));
+        let story = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            let (vms, pods) = (machines(&scene), running(&scene).await);
+            assert_eq!((vms.len(), pods.len()), (1, 1), "a machine in service");
+            let vm = &vms[0];
+            let touched = || {
+                let changes = scene.world.pve.changes();
+                let of_it = changes.iter().filter(|change| change.vmid == vm.vmid);
+                of_it.filter(|change| change.by != "administrator").count()
+            };
+            let before = touched();
+            edit(&scene, vm.vmid, "description", None);
+            edit(&scene, vm.vmid, "ipconfig0", None);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            let line = vm.description.lines().last().expect("a mark");
+            let told = warnings(&scene);
+            assert!(
+                told.contains("its mark is not in the description of its VM")
+                    && told.contains(line),
+                "{told}"
+            );
+            let wanted = [
+                ("ConfigMap MarkLost: ", "is left alone"),
+                ("Node MarkLost: ", "is left alone"),
+            ];
+            expect_told(&events(&scene).await, &wanted);
+            let more = async {
+                tokio::time::sleep(Duration::from_mins(12)).await;
+            };
+            tokio::select! {
+                biased;
+                () = more => {}
+                () = scene.play(forever("more", 2)) => {}
+            }
+            let all = machines(&scene);
+            let of = |key: &str| {
+                all.iter()
+                    .map(|vm| vm.config.get(key).cloned().unwrap_or_default())
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(of("ipconfig0"), ["", "ip=192.0.2.51/24,gw=192.0.2.1"]);
+            assert_eq!(all[0].uuid, vm.uuid);
+            assert!(running(&scene).await.is_superset(&pods), "pods that ran");
+            assert_eq!(touched(), before, "{:#?}", scene.world.pve.changes());
+            let theirs = "uuid=0badcafe-0000-4000-8000-000000000001";
+            edit(&scene, vm.vmid, "smbios1", Some(theirs));
+            tokio::time::sleep(Duration::from_mins(8)).await;
+            let told = warnings(&scene);
+            assert!(
+                !told.contains("its mark is not in the description"),
+                "{told}"
+            );
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, forever("web", 1), Duration::from_mins(60)) => {}
+            () = story => {}
+        }
+    });
+}
+
 /// An edit of the notes shows nowhere but in the configuration, and that is read in turns.
 #[test]
 fn an_edit_of_the_notes_is_noticed_within_a_poll_of_each_machine() {
@@ -326,7 +403,7 @@ fn an_edit_of_the_notes_is_noticed_within_a_poll_of_each_machine() {
             assert_eq!(vms.len(), 2, "two machines in service");
             edit(&scene, vms[0].vmid, "description", Some("mine"));
             let (requests, edited) = (scene.world.pve.request_count(), tokio::time::Instant::now());
-            let words = format!("machine {}: its VM does not carry our mark", vms[0].name);
+            let words = format!("machine {}: left alone: its mark is not in", vms[0].name);
             while !warnings(&scene).contains(&words) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 let waited = edited.elapsed();

@@ -165,6 +165,12 @@ async fn read_beside(work: &Work) -> Result<Beside, Stop> {
             .patiently("reading the resources", || work.pve.resources())
             .await?;
         let guest = resources.guests.get(&work.mark.vmid);
+        if let Some(why) = guest.and_then(|guest| guest.odd.as_ref()) {
+            let vmid = work.mark.vmid;
+            return Err(Stop::Transient(format!(
+                "PVE's row of VM {vmid} cannot be read: {why}"
+            )));
+        }
         beside.pool = guest.and_then(|guest| in_place::seen_pool(settings, &region, guest));
     }
     if firewall::wanted(work).is_some() {

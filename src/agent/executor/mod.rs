@@ -18,6 +18,7 @@ mod late;
 mod looks;
 mod nocloud;
 mod node;
+mod passing;
 mod reserved;
 mod settling;
 mod spent;

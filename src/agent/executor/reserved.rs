@@ -120,8 +120,14 @@ async fn others(work: &Work, reserved: &Reserved<'_>) -> Result<Vec<Other>, Stop
     for (vmid, guest) in &resources.guests {
         // A VM in the journal is among `others` already, with what its mark reserves.
         let known = *vmid == work.mark.vmid || intended(*vmid);
-        if known || guest.template || guest.kind != GuestKind::Qemu || !in_range(*vmid) {
+        let machine = !guest.template && guest.kind == GuestKind::Qemu;
+        if known || !(machine || guest.odd.is_some()) || !in_range(*vmid) {
             continue;
+        }
+        if let Some(why) = guest.unplaced(*vmid) {
+            return Err(Stop::Transient(format!(
+                "{why}; it may have its CPUs or address"
+            )));
         }
         let elsewhere = matches!(reserved, Reserved::Cpus(host, _) if *guest.host != **host);
         let online = |host: &str| resources.hosts.get(host).is_some_and(|host| host.online);

@@ -12,10 +12,11 @@ use crate::model::cluster::PodKey;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
-use crate::pve::transport::{CallError, Outcome};
+use crate::pve::transport::CallError;
 use crate::pve::{Cause, Resources, Task, VmConfig};
 
 use super::Tools;
+pub(super) use super::passing::{kube_passing, passing};
 use super::spent::span;
 pub(super) use super::task::TaskFailure;
 
@@ -307,7 +308,12 @@ impl Work {
                 }
                 return Ok(Look::Absent);
             };
-            if guest.kind != GuestKind::Qemu {
+            if let Some(why) = guest.unplaced(vmid) {
+                self.note_outage(why);
+                sleep(LONGEST_PAUSE).await;
+                continue;
+            }
+            if guest.kind != GuestKind::Qemu && guest.odd.is_none() {
                 return Ok(Look::Foreign(format!("VMID {vmid} is a container")));
             }
             let host = guest.host.clone();
@@ -573,28 +579,6 @@ where
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             answered => return answered,
-        }
-    }
-}
-
-/// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts:
-/// all our changes there may be repeated. So does a 403: every API server answers so for some seconds after its
-/// start, until it has read the roles.
-pub(super) fn kube_passing(error: &crate::kube::Error) -> bool {
-    match error.code() {
-        None => true,
-        Some(code) => error.maybe_done() || matches!(code, 401 | 403 | 409 | 429 | 500..=599),
-    }
-}
-
-/// Whether waiting may mend it: nothing wrong with the call itself.
-pub(super) fn passing(error: &CallError) -> bool {
-    match error.outcome {
-        Outcome::NotSent | Outcome::Unknown => true,
-        Outcome::RefusedByBroker => false,
-        Outcome::Refused => {
-            error.cause().passes()
-                || matches!(error.status, Some(401 | 429 | 502..=504 | 595..=599))
         }
     }
 }

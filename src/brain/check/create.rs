@@ -76,6 +76,10 @@ fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> Verdict {
     ensure(stays, Rule::Host, || {
         format!("the host {host} is in maintenance")
     })?;
+    let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
+    ensure(unread.is_none(), Rule::Host, || {
+        format!("what of the host {host} is free is not known")
+    })?;
     let named = pool.hosts.is_empty() || pool.hosts.iter().any(|name| name == host);
     let excluded = pool.host_rules.exclude.iter().any(|name| name == host);
     ensure(named && !excluded, Rule::Host, || {

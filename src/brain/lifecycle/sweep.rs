@@ -11,7 +11,7 @@ use model::identity;
 use model::mark::Ownership;
 use model::policy::{MACHINE_ANNOTATION, POOL_LABEL, Policy, REGION_LABEL};
 use model::reasons::{Lost, Orphan, VmAt, Warning};
-use model::region::Vm;
+use model::region::{Region, Vm};
 use model::snapshot::Snapshot;
 
 use crate::decision::turn::{self, Turn};
@@ -274,12 +274,31 @@ fn foreign(turn: &mut Turn<'_>) {
                 name: vm.name.clone(),
             };
             warnings.extend(strange(vm, at, (id, in_range), intended));
+            warnings.extend(vm.unread.as_ref().map(|why| Warning::UnreadRow {
+                vm: at(),
+                host: vm.host.clone(),
+                why: why.clone(),
+            }));
         }
+        warnings.extend(unread_hosts(region_name, region));
     }
     warnings.extend(unread(snapshot, turn.view.policy));
     for warning in warnings {
         turn.warn(warning);
     }
+}
+
+/// What is to be said of hosts that are there and whose free capacity nobody knows.
+fn unread_hosts(name: &Arc<str>, region: &Region) -> Vec<Warning> {
+    let unread = region.hosts.iter().filter(|(_, seen)| seen.online);
+    let unread = unread.filter_map(|(host, seen)| {
+        Some(Warning::UnreadHost {
+            region: name.clone(),
+            host: host.clone(),
+            why: seen.unread.clone()?,
+        })
+    });
+    unread.collect()
 }
 
 /// What is to be said of one VM, which is where `at` says. `id`: our cluster's; `intended`: whether a machine is to have its VMID.

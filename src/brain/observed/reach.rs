@@ -24,6 +24,10 @@ pub(crate) fn copy<'a>(
     if region.hosts.get(host).is_some_and(|host| host.maintenance) {
         return Err(HostRefused::Maintenance);
     }
+    let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
+    if let Some(why) = unread {
+        return Err(HostRefused::Unread { why: why.clone() });
+    }
     let within = copies
         .iter()
         .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)));

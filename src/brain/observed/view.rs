@@ -427,6 +427,16 @@ fn untouchable(
         }
         _ => {}
     }
+    let lost = known
+        .region
+        .and_then(|region| known.machine.lost_mark(region));
+    if let Some(vm) = lost {
+        return Some(LeftAlone::LostMark {
+            vmid: mark.vmid,
+            host: vm.host.clone(),
+            line: mark.line().into(),
+        });
+    }
     if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
         return Some(LeftAlone::Unreadable);
     }

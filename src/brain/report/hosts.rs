@@ -95,6 +95,9 @@ fn notes(
     } else if seen.maintenance {
         notes.push(HostNote::Maintenance);
     }
+    if let Some(why) = &seen.unread {
+        notes.push(HostNote::Unread { why: why.clone() });
+    }
     if pools.is_empty() {
         notes.push(HostNote::NoPool);
     }

@@ -210,6 +210,11 @@ pub enum HostRefused {
     Offline,
     /// It is in the HA manager's maintenance.
     Maintenance,
+    /// What it has, or what of it is taken, cannot be read.
+    Unread {
+        /// Why.
+        why: ForeignText,
+    },
     /// It can clone no copy of the template.
     NoTemplate {
         /// The template.

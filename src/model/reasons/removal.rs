@@ -421,6 +421,15 @@ pub enum LeftAlone {
     Unreadable,
     /// The machine's VM does not carry the machine's mark.
     NoMark,
+    /// The mark of the machine's VM is not in its description any more: by its UUID it is the VM that is remembered.
+    LostMark {
+        /// The machine's VMID.
+        vmid: u32,
+        /// The VM's host.
+        host: Arc<str>,
+        /// The line that was the mark.
+        line: Arc<str>,
+    },
     /// The machine's VMID is not in the range of its region: nothing may be done with VMs outside of it, and they are not read.
     OutsideRange {
         /// The machine's VMID.

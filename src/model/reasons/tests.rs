@@ -239,6 +239,7 @@ one_of_each! { Refused:
 one_of_each! { HostRefused:
     Offline(),
     Maintenance(),
+    Unread { why: "maxmem of \"node/pve1\" is -1".into() },
     NoTemplate { template: "base".into(), seen: 0 },
     TemplateFault { fault: ForeignText::new("VM 9000 on pve1 has no guest agent enabled") },
     StorageInactive { storage: "nfs".into(), template: 9000 },
@@ -366,6 +367,8 @@ one_of_each! { Warning:
     ForeignVm { vm: vm() },
     UnreadMachine { vm: vm(), host: "pve1".into(), pool: "small".into() },
     UnreadVm { region: "default".into(), vmid: 9_005, host: "pve1".into() },
+    UnreadRow { vm: vm(), host: "pve1".into(), why: "maxmem of \"qemu/9005\" is -1".into() },
+    UnreadHost { region: "default".into(), host: "pve1".into(), why: "maxmem of \"node/pve1\" is -1".into() },
     TooComplex { namespaces: vec!["shop".into()], more: 1 },
     NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
@@ -402,6 +405,7 @@ fn warnings_of_one_code_tell_what_happened() {
 one_of_each! { HostNote:
     Offline(),
     Maintenance(),
+    Unread { why: "maxmem of \"node/pve1\" is -1".into() },
     NoPool(),
     BacksOff { pool: "small".into(), until: Time(0), failure: "no space left".into() },
     TakenLast { pool: "small".into(), failure: "no space left".into() },

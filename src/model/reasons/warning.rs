@@ -171,6 +171,24 @@ pub enum Warning {
         /// The VM's host.
         host: Arc<str>,
     },
+    /// PVE's row of a guest cannot be read: it counts as there, as it was seen last.
+    UnreadRow {
+        /// The VM or container.
+        vm: VmAt,
+        /// Where it is; empty where nobody knows.
+        host: Arc<str>,
+        /// Why.
+        why: ForeignText,
+    },
+    /// What a host has, or what of it is taken, cannot be read: it gets no machine.
+    UnreadHost {
+        /// The region.
+        region: Arc<str>,
+        /// The host.
+        host: Arc<str>,
+        /// Why.
+        why: ForeignText,
+    },
     /// Pods of some namespaces are left out, because their constraints are too complex.
     TooComplex {
         /// The first namespaces.
@@ -239,6 +257,11 @@ pub enum HostNote {
     Offline,
     /// It is in maintenance.
     Maintenance,
+    /// What it has, or what of it is taken, cannot be read.
+    Unread {
+        /// Why.
+        why: ForeignText,
+    },
     /// No pool may use it.
     NoPool,
     /// A pool makes nothing there for a while, after a failure.

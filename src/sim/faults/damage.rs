@@ -64,6 +64,28 @@ const WAYS: [Way; 13] = [
     Way::Another,
 ];
 
+/// One row of PVE's lists that comes damaged every time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spoilt {
+    /// The row's `id`, such as `qemu/300`.
+    pub id: String,
+    /// What of it is damaged.
+    pub key: &'static str,
+    /// What stands there.
+    pub value: Value,
+}
+
+/// Damages the rows of a list.
+pub(super) fn spoil(data: &mut Value, spoilt: &[Spoilt]) {
+    for row in data.as_array_mut().into_iter().flatten() {
+        let of_it = |spoilt: &&Spoilt| row.get("id").is_some_and(|id| *id == *spoilt.id);
+        let found: Vec<&Spoilt> = spoilt.iter().filter(of_it).collect();
+        for spoilt in found {
+            row[spoilt.key] = spoilt.value.clone();
+        }
+    }
+}
+
 /// Damages answers, by seeded dice.
 #[derive(Debug)]
 pub struct Damager {

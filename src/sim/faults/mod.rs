@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use damage::Damager;
+pub use damage::Spoilt;
 
 /// Marks a call that is carried out after whoever made it has given up.
 pub const LATE: &str = "x-simulator-late";
@@ -178,6 +179,8 @@ struct Dice {
     rng: StdRng,
     dealt: u64,
     aim: Option<Aim>,
+    /// What is wrong with single rows of every list.
+    spoilt: Vec<Spoilt>,
     /// Damages answers; with dice of its own, so that it does not shift the luck of later calls.
     damager: Damager,
 }
@@ -190,6 +193,7 @@ impl Faults {
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
             aim: None,
+            spoilt: Vec::new(),
             damager: Damager::new(seed ^ 0xda),
         };
         Faults {
@@ -205,6 +209,11 @@ impl Faults {
     /// Aims at some calls, or no longer.
     pub fn aim(&self, at: Option<Aim>) {
         self.dice(|dice| dice.aim = at);
+    }
+
+    /// Spoils these rows of PVE's lists from now on, and no others.
+    pub fn spoil(&self, rows: Vec<Spoilt>) {
+        self.dice(|dice| dice.spoilt = rows);
     }
 
     /// Nothing goes wrong from now on.
@@ -360,7 +369,15 @@ async fn disturb(
             std::future::pending().await
         }
         // Kubernetes' answers are never damaged.
-        Fate::Fine | Fate::Damaged => next.run(request).await,
+        Fate::Fine | Fate::Damaged if style == Style::Kubernetes => next.run(request).await,
+        Fate::Fine | Fate::Damaged => {
+            let answer = next.run(request).await;
+            let spoilt = faults.dice(|dice| dice.spoilt.clone());
+            if spoilt.is_empty() {
+                return answer;
+            }
+            damage::of(answer, |data| damage::spoil(data, &spoilt)).await
+        }
         Fate::Lost => {
             let _ = next.run(request).await;
             broken()

@@ -98,6 +98,11 @@ pub enum Act {
         /// Whether it answers.
         online: bool,
     },
+    /// `pvecm delnode` of a host that is off: no list has a row of it any more, and the configurations of its guests stay.
+    RemoveHost {
+        /// The host.
+        host: String,
+    },
     /// A host goes into maintenance, or out of it.
     Maintenance {
         /// The host.
@@ -286,6 +291,13 @@ impl World {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),
                 None => drop(self.ha.remove(vmid)),
             },
+            Act::RemoveHost { host } => {
+                let host = self.host_mut(host)?;
+                if host.offline_since.is_none() {
+                    return Err("the host is online".to_owned());
+                }
+                host.removed = true;
+            }
             Act::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
             Act::Load {
                 host,

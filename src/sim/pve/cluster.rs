@@ -63,7 +63,7 @@ impl World {
                 "quorate": u8::from(self.quorate), "version": self.hosts.len(),
             }));
         }
-        rows.extend(self.hosts.values().enumerate().map(|(at, host)| {
+        rows.extend(self.members().enumerate().map(|(at, host)| {
             let name = &host.spec.name;
             json!({
                 "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": if alone { 0 } else { at + 1 },
@@ -109,8 +109,7 @@ impl World {
         }
         if is("node") {
             rows.extend(
-                self.hosts
-                    .values()
+                self.members()
                     .map(|host| self.node_row(&asked.caller, host, now, true)),
             );
         }
@@ -118,7 +117,7 @@ impl World {
             rows.extend(self.storage_resources(&asked.caller));
         }
         if is("sdn") {
-            rows.extend(self.hosts.values().map(|host| {
+            rows.extend(self.members().map(|host| {
                 let name = &host.spec.name;
                 let status = if host.offline_since.is_none() {
                     "ok"
@@ -132,6 +131,11 @@ impl World {
             }));
         }
         json!(rows)
+    }
+
+    /// The hosts that are in the cluster.
+    fn members(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.values().filter(|host| !host.removed)
     }
 
     fn vm_resource(&self, caller: &Caller, vm: &Vm, now: Time) -> Value {
@@ -191,8 +195,7 @@ impl World {
 
     fn nodes(&self, caller: &Caller, now: Time) -> Value {
         json!(
-            self.hosts
-                .values()
+            self.members()
                 .map(|host| self.node_row(caller, host, now, false))
                 .collect::<Vec<_>>()
         )

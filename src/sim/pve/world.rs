@@ -28,6 +28,8 @@ pub(super) struct Host {
     pub(super) spec: HostSpec,
     pub(super) offline_since: Option<Time>,
     pub(super) maintenance: bool,
+    /// It is not in the cluster any more.
+    pub(super) removed: bool,
     /// Thousandths of its CPUs that are in use.
     pub(super) cpu_permille: u32,
     /// Bytes that its own system uses.
@@ -247,6 +249,7 @@ impl World {
                 let host = Host {
                     spec: host.clone(),
                     offline_since: None,
+                    removed: false,
                     maintenance: false,
                     cpu_permille: 20,
                     own_memory: 2 * super::GIB,

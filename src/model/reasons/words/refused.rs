@@ -184,6 +184,10 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::Maintenance => {
             write!(f, "the host {host} is in maintenance (the HA manager's)")
         }
+        HostRefused::Unread { why } => write!(
+            f,
+            "nobody knows how much of the host {host} is free: {why}"
+        ),
         HostRefused::NoTemplate { template, seen } => write!(
             f,
             "the template {template} has no copy that the host {host} can clone ({seen} seen)"

@@ -324,6 +324,11 @@ impl Display for LeftAlone {
                 "its VM is there, and its configuration could not be read"
             ),
             LeftAlone::NoMark => write!(f, "its VM does not carry its mark"),
+            LeftAlone::LostMark { vmid, host, line } => write!(
+                f,
+                "its mark is not in the description of its VM {vmid} on {host} any more; as the last line of that `{line}` makes it ours again, \
+                 and another SMBIOS UUID makes it yours"
+            ),
             LeftAlone::OutsideRange { vmid, first, last } => write!(
                 f,
                 "its VMID {vmid} is not in the range {first}-{last} (vmids); a range that holds it lets it go on"

@@ -60,15 +60,7 @@ impl Display for Warning {
                 Joined(hosts.iter(), ", ")
             ),
             Warning::OrphanNode { node, orphan } => {
-                let what = match orphan {
-                    Orphan::Unchecked => {
-                        "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked"
-                    }
-                    Orphan::LeftAlone => {
-                        "it claims to be ours, but no machine of ours is behind it; it is left alone"
-                    }
-                    Orphan::Quarantined => "its VM is gone; it is in quarantine",
-                };
+                let what = of_orphan(orphan);
                 write!(f, "node {node}: {what}")
             }
             Warning::Quarantined { .. }
@@ -85,8 +77,23 @@ impl Display for Warning {
             | Warning::HalfDestroyed { .. }
             | Warning::ForeignVm { .. }
             | Warning::UnreadMachine { .. }
-            | Warning::UnreadVm { .. } => of_vm(self, f),
+            | Warning::UnreadVm { .. }
+            | Warning::UnreadRow { .. }
+            | Warning::UnreadHost { .. } => of_vm(self, f),
         }
+    }
+}
+
+/// What is said of a node that claims to be ours.
+fn of_orphan(orphan: &Orphan) -> &'static str {
+    match orphan {
+        Orphan::Unchecked => {
+            "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked"
+        }
+        Orphan::LeftAlone => {
+            "it claims to be ours, but no machine of ours is behind it; it is left alone"
+        }
+        Orphan::Quarantined => "its VM is gone; it is in quarantine",
     }
 }
 
@@ -197,6 +204,17 @@ fn of_vm(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             f,
             "region {region}: VM {vmid}: neither its configuration nor its name can be read until {host} answers; if it is a machine of ours, its pool has one more than is counted"
         ),
+        Warning::UnreadHost { region, host, why } => write!(
+            f,
+            "region {region}: host {host}: nobody knows how much of it is free, so that no machine is made on it: {why}"
+        ),
+        Warning::UnreadRow { vm, host, why } => {
+            let at = if host.is_empty() { "" } else { " on " };
+            write!(
+                f,
+                "{vm}{at}{host}: PVE's row of it cannot be read: {why}; it counts as there, as it was seen last"
+            )
+        }
         _ => Ok(()),
     }
 }
@@ -206,6 +224,7 @@ impl Display for HostNote {
         match self {
             HostNote::Offline => write!(f, "offline"),
             HostNote::Maintenance => write!(f, "in maintenance"),
+            HostNote::Unread { why } => write!(f, "nobody knows how much of it is free: {why}"),
             HostNote::NoPool => write!(f, "no pool may use it"),
             HostNote::BacksOff {
                 pool,
