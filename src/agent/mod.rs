@@ -18,6 +18,7 @@ pub mod inspection;
 mod isos;
 pub mod join;
 pub mod journal;
+mod loads;
 pub mod machines;
 pub mod news;
 pub mod nocloud;

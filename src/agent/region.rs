@@ -3,7 +3,8 @@
 //!
 //! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
 //! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
-//! so are a machine's rules with each reading of its configuration, where the file names security groups.
+//! so are a machine's rules with each reading of its configuration, where the file names security groups, and each host's load
+//! once a minute where a pool bounds that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::agent::clocks::HostClocks;
 use crate::agent::in_place::{self, Beside, groups};
 use crate::agent::inspection;
+use crate::agent::loads::HostLoads;
 use crate::agent::machines::{Facts, Observed};
 use crate::agent::strangers::{Scarce, Strangers};
 use crate::agent::templates::{self, Templates};
@@ -45,6 +47,8 @@ const REREADS_PER_POLL: usize = 1;
 const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);
+/// No further host is asked for its load in a poll after this long.
+const LOADS: Duration = Duration::from_secs(10);
 /// The clock's step.
 const TICK: Duration = Duration::from_millis(1);
 /// A whole poll must end within this time.
@@ -170,6 +174,7 @@ pub struct RegionWatcher {
     /// What was seen last.
     last: Shared<Region>,
     doubts: Doubts,
+    loads: HostLoads,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was for a clock.
     clock_was_last: bool,
@@ -193,6 +198,7 @@ impl RegionWatcher {
             mappings: BTreeMap::new(),
             last: Shared::default(),
             doubts: Doubts::default(),
+            loads: HostLoads::default(),
             clocks: HostClocks::default(),
             clock_was_last: false,
         }
@@ -281,6 +287,7 @@ impl RegionWatcher {
         self.read_configs(&resources).await.map_err(text)?;
         self.read_strangers(&resources).await;
         self.read_mappings().await;
+        self.read_loads(&resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
@@ -289,6 +296,7 @@ impl RegionWatcher {
         for (name, host) in &resources.hosts {
             let seen = Host {
                 clock_ahead: self.clocks.ahead(name),
+                load: self.loads.of(name, Instant::now()),
                 ..host.into()
             };
             region.hosts.insert(name.clone(), seen);
@@ -451,6 +459,26 @@ impl RegionWatcher {
             Err(error) => {
                 tracing::debug!(region = %self.name, %error, "cannot read the mappings of PCI devices");
             }
+        }
+    }
+
+    /// Asks hosts how loaded they are, if a pool bounds that. The time for it is bounded: hosts that are slow are asked in
+    /// the next poll.
+    async fn read_loads(&mut self, resources: &Resources) {
+        if !self.settings.policy.loads_in(&self.name) {
+            return;
+        }
+        let began = Instant::now();
+        let online = resources.hosts.iter().filter(|(_, host)| host.online);
+        for host in self.loads.due(online.map(|(name, _)| name), began) {
+            if began.elapsed() > LOADS {
+                return;
+            }
+            let load = self.client.host_load(&host).await;
+            if let Err(error) = &load {
+                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's load");
+            }
+            self.loads.told(host, Instant::now(), load.ok());
         }
     }
 

@@ -9,6 +9,7 @@ use super::output::sentences;
 use super::{Failure, doctor, load, runtime, write};
 use crate::config::Settings;
 use crate::config::scalar::Overcommit;
+use crate::model::hosts::LoadKind;
 use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
 
@@ -143,6 +144,11 @@ fn hosts(pool: &PoolPolicy) -> String {
     if rules.min_free_cpu_milli > 0 {
         let cores = words::cores(rules.min_free_cpu_milli);
         let _ = write!(text, ", {cores} cores stay free");
+    }
+    for kind in [LoadKind::Cpu, LoadKind::Memory, LoadKind::CpuPressure] {
+        if let Some(most) = rules.most(kind) {
+            let _ = write!(text, ", {} {}", kind.key(), words::percent(most));
+        }
     }
     text
 }

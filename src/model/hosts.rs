@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the capacity of a region's hosts is counted.
@@ -86,4 +87,77 @@ pub struct HostRules {
     pub min_free_cpu_milli: i64,
     /// Memory in bytes that a new machine leaves free on its host, by what is in use; 0 for no such bound.
     pub min_free_memory: i64,
+    /// What of its CPUs a host may have in use, in thousandths; with more it gets no machine. `None`: no such bound.
+    pub max_cpu_load: Option<i64>,
+    /// The same of its memory.
+    pub max_memory_load: Option<i64>,
+    /// How much of the time something on a host may wait for CPU, memory or disk, in thousandths.
+    pub max_pressure: Option<i64>,
+}
+
+impl HostRules {
+    /// The most that a host may be loaded in one way.
+    pub fn most(&self, kind: LoadKind) -> Option<i64> {
+        match kind {
+            LoadKind::Cpu => self.max_cpu_load,
+            LoadKind::Memory => self.max_memory_load,
+            _ => self.max_pressure,
+        }
+    }
+
+    /// Whether it matters how loaded hosts are.
+    pub fn bound_load(&self) -> bool {
+        LoadKind::ALL.iter().any(|kind| self.most(*kind).is_some())
+    }
+}
+
+/// In which way a host is loaded.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadKind {
+    /// CPU in use.
+    Cpu,
+    /// Memory in use.
+    Memory,
+    /// Waiting for a CPU.
+    CpuPressure,
+    /// Waiting for memory.
+    MemoryPressure,
+    /// Waiting for a disk.
+    IoPressure,
+}
+
+impl LoadKind {
+    /// All of them.
+    pub const ALL: [LoadKind; 5] = [
+        LoadKind::Cpu,
+        LoadKind::Memory,
+        LoadKind::CpuPressure,
+        LoadKind::MemoryPressure,
+        LoadKind::IoPressure,
+    ];
+
+    /// The key of the configuration that bounds it.
+    pub fn key(self) -> &'static str {
+        match self {
+            LoadKind::Cpu => "max_cpu_load",
+            LoadKind::Memory => "max_memory_load",
+            _ => "max_pressure",
+        }
+    }
+}
+
+impl fmt::Display for LoadKind {
+    /// Writes what is told of it: *its CPUs were in use*, as a share of the time or of what there is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LoadKind::Cpu => "of its CPUs are in use",
+            LoadKind::Memory => "of its memory is in use",
+            LoadKind::CpuPressure => "of the time something waits for a CPU",
+            LoadKind::MemoryPressure => "of the time something waits for memory",
+            LoadKind::IoPressure => "of the time something waits for a disk",
+        })
+    }
 }

@@ -69,6 +69,12 @@ impl Policy {
         self.pools_in(region).any(|(_, pool)| pool.pinning.cpus)
     }
 
+    /// Whether some pool in a region bounds how loaded its hosts may be.
+    pub fn loads_in(&self, region: &str) -> bool {
+        self.pools_in(region)
+            .any(|(_, pool)| pool.host_rules.bound_load())
+    }
+
     /// The pools that may have machines in a region, as they are there.
     pub fn pools_in(&self, region: &str) -> impl Iterator<Item = (&Arc<str>, &PoolPolicy)> {
         let all = self.pools.iter();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drift::Drift;
 use super::foreign::ForeignText;
+use super::hosts::LoadKind;
 use super::identity::{Contradiction, Signs};
 use super::in_place::Difference;
 use super::mark::{Mark, Ownership};
@@ -70,9 +71,41 @@ pub struct Host {
     /// How far its clock was ahead of this host's when it was last asked; negative: behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead: Option<Span>,
+    /// How loaded it was of late, on average; `None` where no pool asks for that, or it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<HostLoad>,
     /// Why nobody knows what it has and what of it is promised: PVE's row of it, or of a guest on it, cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread: Option<ForeignText>,
+}
+
+/// How loaded a host was, on average over some minutes, in thousandths; `None` where PVE does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostLoad {
+    /// CPU in use, of what it has.
+    pub cpu: Option<i64>,
+    /// Memory in use, of what it has.
+    pub memory: Option<i64>,
+    /// How much of the time something waited for a CPU (PSI, `some`); not before PVE 9.
+    pub cpu_pressure: Option<i64>,
+    /// For memory.
+    pub memory_pressure: Option<i64>,
+    /// For a disk.
+    pub io_pressure: Option<i64>,
+}
+
+impl HostLoad {
+    /// The number that is bounded as one of these.
+    pub fn of(&self, kind: LoadKind) -> Option<i64> {
+        match kind {
+            LoadKind::Cpu => self.cpu,
+            LoadKind::Memory => self.memory,
+            LoadKind::CpuPressure => self.cpu_pressure,
+            LoadKind::MemoryPressure => self.memory_pressure,
+            LoadKind::IoPressure => self.io_pressure,
+        }
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -27,6 +27,14 @@ pub fn cores(milli: i64) -> String {
     }
 }
 
+/// Thousandths in percent: `25 %`, `0.5 %`.
+pub fn percent(permille: i64) -> String {
+    match permille % 10 {
+        0 => format!("{} %", permille / 10),
+        part => format!("{}.{} %", permille / 10, part.abs()),
+    }
+}
+
 /// Bytes in the largest binary unit that leaves a whole part, with one decimal.
 pub fn bytes(amount: i64) -> String {
     let (unit, name) = match amount.saturating_abs() {

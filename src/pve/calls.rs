@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::encode::path;
+use super::load;
 use super::perl::Fields;
 use super::resources::{GuestPromise, Resources};
 use super::rows;
@@ -21,7 +22,7 @@ use super::types::{
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
 use crate::model::foreign;
-use crate::model::region::{GuestKind, MappedDevices};
+use crate::model::region::{GuestKind, HostLoad, MappedDevices};
 use crate::model::time::Time;
 
 /// Lines of a task's log asked for at once.
@@ -209,6 +210,17 @@ impl Client {
         let seconds = Fields::of(&data).integer("time");
         let seconds = seconds.filter(|seconds| (0..=LAST_SECOND).contains(seconds));
         Ok(seconds.map(|seconds| Time(seconds.saturating_mul(1_000))))
+    }
+
+    /// `GET /nodes/{host}/rrddata`: how loaded the host was of late.
+    pub async fn host_load(&self, host: &str) -> Result<HostLoad, CallError> {
+        let at = host_path(host, &["rrddata"])?;
+        let params = [("timeframe", "hour"), ("cf", "AVERAGE")];
+        let params = params.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let data = self
+            .get("host_load", at, params.into(), deadline::READ_HOST)
+            .await?;
+        Ok(load::read(&data))
     }
 
     /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, that the caller may use.

@@ -12,6 +12,7 @@ mod client;
 mod encode;
 mod firewall;
 mod isos;
+mod load;
 mod names;
 mod pem;
 pub mod perl;

@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 36] = [
+pub const CALLS: [&str; 37] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -16,6 +16,7 @@ pub const CALLS: [&str; 36] = [
     "firewall_options",
     "firewall_rules",
     "guest_promise",
+    "host_load",
     "host_time",
     "isos",
     "move_to_pool",

@@ -194,7 +194,9 @@ impl HostResource {
         let memory = fields.integer("maxmem").unwrap_or(0);
         HostResource {
             // What cannot be read is not off.
-            online: fields.text("status").is_none_or(|status| status == "online"),
+            online: fields
+                .text("status")
+                .is_none_or(|status| status == "online"),
             cpus: fields.count("maxcpu"),
             // What is not told is in use.
             cpu_used: fields.number("cpu").unwrap_or(1.0),
@@ -280,6 +282,7 @@ impl From<&HostResource> for region::Host {
             maintenance: host.maintenance,
             uptime: Span(host.uptime.max(0).saturating_mul(1_000)),
             clock_ahead: None,
+            load: None,
             unread: host.odd.clone(),
         }
     }

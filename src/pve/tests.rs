@@ -132,6 +132,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
     client.resources().await.expect("resources");
     client.node_status("pve1").await.expect("node");
     client.host_time("pve1").await.expect("time");
+    client.host_load("pve1").await.expect("load");
     client.bridges("pve1").await.expect("bridges");
     client.pools().await.expect("pools");
     client.pci_mappings().await.expect("mappings");
@@ -194,6 +195,7 @@ async fn what_is_sent_stands_in_pves_schema() {
         include_str!("../sim/pve/tests/containers.json"),
         include_str!("../sim/pve/tests/mappings.json"),
         include_str!("../sim/pve/tests/firewall.json"),
+        include_str!("../sim/pve/tests/load.json"),
     ] {
         schema.extend(serde_json::from_str::<Vec<Value>>(more).expect("JSON"));
     }

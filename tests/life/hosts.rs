@@ -301,3 +301,108 @@ fn a_fault_of_every_start_is_tried_once_on_each_host() {
         assert_eq!(scene.machines_made(), 3);
     });
 }
+
+/// A host is loaded for long: it gets no machine until it is not any more, whichever of its bounds it is. A peak of a minute
+/// closes nothing.
+#[test]
+fn a_loaded_host_gets_its_machine_later_and_a_peak_closes_none() {
+    let cpu = |permille| AdminAct::Load {
+        host: "pve2".to_owned(),
+        cpu_permille: permille,
+        memory: 2 << 30,
+    };
+    let memory = |memory| AdminAct::Load {
+        host: "pve2".to_owned(),
+        cpu_permille: 20,
+        memory,
+    };
+    let waits = |permille| AdminAct::Pressure {
+        host: "pve2".to_owned(),
+        permille: [0, 0, permille],
+    };
+    simulate(async {
+        for (key, loaded, idle, why) in [
+            (
+                "max_cpu_load",
+                cpu(950),
+                cpu(100),
+                "95 % of its CPUs are in use on average, and max_cpu_load allows 50 %",
+            ),
+            (
+                "max_memory_load",
+                memory(100 << 30),
+                memory(2 << 30),
+                "of its memory is in use on average, and max_memory_load",
+            ),
+            (
+                "max_pressure",
+                waits(700),
+                waits(0),
+                "70 % of the time something waits for a disk on average, and max_pressure",
+            ),
+        ] {
+            let config = region(&format!("hosts = [\"pve2\"]\n{key} = 0.5\n"));
+            let scene = Scene::new(5, &config, GuestSpec::default());
+            act(&scene, &loaded);
+            let mut told = Vec::new();
+            let acts = async {
+                // Ten minutes of load before anybody needs a machine.
+                tokio::time::sleep(Duration::from_mins(14)).await;
+                told.push((said(&scene), made(&scene)));
+                act(&scene, &idle);
+                tokio::time::sleep(Duration::from_mins(10)).await;
+                told.push((said(&scene), made(&scene)));
+                // A peak, and a pod that comes in it.
+                act(&scene, &loaded);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                act(&scene, &idle);
+                tokio::select! {
+                    biased;
+                    () = tokio::time::sleep(Duration::from_mins(4)) => {}
+                    () = scene.play(Workload::visit("more", 1, Pods::of("1500m", "1Gi"), Span::minutes(60))) => {}
+                }
+                told.push((said(&scene), made(&scene)));
+                std::future::pending::<()>().await;
+            };
+            let late = async {
+                tokio::time::sleep(Duration::from_mins(10)).await;
+                scene.play(fill(1)).await;
+            };
+            tokio::select! {
+                biased;
+                () = scene.live(None, 0, Workload { steps: Vec::new() }, Duration::from_mins(30)) => {}
+                () = acts => {}
+                () = late => {}
+            }
+            assert!(told[0].0.contains(why), "{key}: {told:?}");
+            assert_eq!(told[0].1, on([]), "{key}");
+            assert_eq!(told[1].1, on([("pve2", 1)]), "{key}: {told:?}");
+            assert_eq!(told[2].1, on([("pve2", 2)]), "{key}: {told:?}");
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        }
+    });
+}
+
+/// PVE 8 tells no pressure: a bound on it lets no machine be made, and the pod says why.
+#[test]
+fn a_load_that_nobody_tells_is_too_much() {
+    simulate(async {
+        let scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve: PveSpec {
+                version: "8.4.14".to_owned(),
+                ..PveSpec::default()
+            },
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: region("max_pressure = 0.9\n"),
+        });
+        scene.live(None, 0, fill(1), Duration::from_mins(6)).await;
+        let said = said(&scene);
+        assert!(
+            said.contains("PVE does not tell, and max_pressure allows"),
+            "{said}"
+        );
+        assert_eq!(made(&scene), on([]));
+    });
+}

@@ -214,5 +214,23 @@ fn of_pool(
                 "{host} would have {idle} thousandths of a CPU that are not in use, the pool {name} keeps {keep}"
             )
         },
+    )?;
+    let load = seen.load.unwrap_or_default();
+    let pressures = [load.cpu_pressure, load.memory_pressure, load.io_pressure];
+    let mut ways = vec![
+        (load.cpu, rules.max_cpu_load),
+        (load.memory, rules.max_memory_load),
+    ];
+    ways.extend(pressures.map(|pressure| (pressure, rules.max_pressure)));
+    let bears = |(is, most): &(Option<i64>, Option<i64>)| {
+        most.is_none_or(|most| is.is_some_and(|is| is <= most))
+    };
+    let newcomer = planned.iter().any(|(action, mark)| {
+        *action.target.region == *region && *action.target.host == *host && *mark.pool == *name
+    });
+    ensure(
+        !newcomer || ways.iter().all(bears),
+        Rule::HostCapacity,
+        || format!("{host} is loaded too much for the pool {name}: {load:?}"),
     )
 }

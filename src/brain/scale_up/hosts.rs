@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use model::hosts::{HostCounting, HostStrategy};
+use model::hosts::{HostCounting, HostStrategy, LoadKind};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
 use model::reasons::HostRefused;
-use model::region::{Host, Vm};
+use model::region::{Host, HostLoad, Vm};
 use model::time::Time;
 
 use crate::lifecycle::backoff::FailedThere;
@@ -75,6 +75,8 @@ pub(crate) struct HostCapacity {
     others: u64,
     /// What a new machine leaves idle, by pool.
     keeps: Arc<[Size]>,
+    /// How loaded it is of late.
+    load: HostLoad,
 }
 
 /// Machines of one pool on a host.
@@ -102,6 +104,8 @@ pub(crate) struct HostDemand {
     next: usize,
     /// Number of all hosts.
     hosts: usize,
+    /// The most that a host may be loaded, by way.
+    loads: [Option<i64>; LoadKind::ALL.len()],
 }
 
 /// How good a host is for the next machine: the lowest gets it.
@@ -131,6 +135,8 @@ pub(crate) enum Full {
     IdleMemory(i64, i64),
     /// What is not in use of its CPU, and what the machine must leave of it.
     IdleCpu(i64, i64),
+    /// How loaded it is in some way, if that is known, and the most that it may be.
+    Load(LoadKind, Option<i64>, i64),
 }
 
 impl HostCapacity {
@@ -166,6 +172,7 @@ impl HostCapacity {
             pools: vec![PoolMachines::default(); pools],
             others: 0,
             keeps: keeps.clone(),
+            load: host.load.unwrap_or_default(),
         }
     }
 
@@ -278,7 +285,19 @@ impl HostCapacity {
                 return Err(Full::Machines(has));
             }
         }
+        self.bears(demand)?;
         self.holds(demand, size, Size::default())
+    }
+
+    /// Whether it is not loaded too much for one more machine of a pool. What is not known may be too much.
+    fn bears(&self, demand: &HostDemand) -> Result<(), Full> {
+        for (kind, most) in LoadKind::ALL.into_iter().zip(demand.loads) {
+            let is = self.load.of(kind);
+            if let Some(most) = most.filter(|most| is.is_none_or(|is| is > *most)) {
+                return Err(Full::Load(kind, is, most));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a planned machine here may get another size.
@@ -389,6 +408,7 @@ impl HostDemand {
             most_of_all: most_of_all.map(u64::from),
             next: last.map_or(0, |last| last + 1),
             hosts,
+            loads: LoadKind::ALL.map(|kind| rules.most(kind)),
         }
     }
 }
@@ -422,6 +442,7 @@ impl Full {
                 asks: cpu_milli,
                 keep,
             },
+            Full::Load(of, is, most) => HostRefused::Load { of, is, most },
         }
     }
 }

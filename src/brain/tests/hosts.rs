@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::hosts::HostStrategy;
-use model::region::{GuestKind, Step, Vm};
+use model::region::{GuestKind, HostLoad, Step, Vm};
 use model::report::PodVerdict;
 
 /// A host: CPUs, GiB of memory, and the cores and GiB that guests of others have.
@@ -202,6 +202,32 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
                 region(lab, &|host| host.cpu_used_milli = 11_500);
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.min_free_cpu_milli = 3000;
+            }),
+        ),
+        (
+            "50.1 % of its CPUs are in use on average, and max_cpu_load allows 50 %",
+            edit(&|lab| {
+                region(lab, &|host| {
+                    host.load = Some(HostLoad {
+                        cpu: Some(501),
+                        ..HostLoad::default()
+                    });
+                });
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.max_cpu_load = Some(500);
+            }),
+        ),
+        (
+            "PVE does not tell, and max_pressure allows no more",
+            edit(&|lab| {
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.max_pressure = Some(500);
+            }),
+        ),
+        (
+            "nobody knows how much of the host pve1 is free: maxmem is -1",
+            edit(&|lab| {
+                region(lab, &|host| host.unread = Some("maxmem is -1".into()));
             }),
         ),
         (

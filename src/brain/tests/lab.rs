@@ -414,6 +414,7 @@ impl Lab {
             uuid: Some(format!("uuid-{name}").into()),
             ownership: Some(Ownership::Marked(machine.mark.clone())),
             disks: BTreeMap::new(),
+            unread: None,
             addresses: Some(Vec::new()),
             devices: Some(Vec::new()),
             pins: Some(model::topology::Pins::default()),

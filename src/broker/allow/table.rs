@@ -75,6 +75,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
     read("cluster-status", &[Fixed("cluster"), Fixed("status")], &[]),
     read("resources", &[Fixed("cluster"), Fixed("resources")], &[]),
     read("node-status", &[Fixed("nodes"), Host, Fixed("status")], &[]),
+    read(
+        "host-load",
+        &[Fixed("nodes"), Host, Fixed("rrddata")],
+        &[must("timeframe", values::hour), must("cf", values::average)],
+    ),
     read("host-time", &[Fixed("nodes"), Host, Fixed("time")], &[]),
     read(
         "bridges",

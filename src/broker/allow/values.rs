@@ -174,6 +174,14 @@ pub(super) fn any_bridge(_: &Policy, value: &str) -> Verdict {
     when(value == "any_bridge", "any_bridge")
 }
 
+pub(super) fn hour(_: &Policy, value: &str) -> Verdict {
+    when(value == "hour", "hour")
+}
+
+pub(super) fn average(_: &Policy, value: &str) -> Verdict {
+    when(value == "AVERAGE", "AVERAGE")
+}
+
 pub(super) fn active(_: &Policy, value: &str) -> Verdict {
     when(value == "active", "active")
 }

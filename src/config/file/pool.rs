@@ -81,6 +81,17 @@ pub struct Pool {
     /// A host gets no machine that would leave it with less free memory, by what is in use now. Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
+    /// A host of whose CPUs a larger part is in use, on average over the last five minutes, gets no machine. 1 is no bound.
+    /// Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu_load: Option<Ratio>,
+    /// The same of its memory. Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_load: Option<Ratio>,
+    /// A host on which something waits for a CPU, for memory or for a disk during a larger part of the time gets no machine
+    /// (PVE 9). 1 is no bound. Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pressure: Option<Ratio>,
     /// Nodes to keep. One that is not Ready for longer than `scale_up.max_node_provision_time`, or whose host is off, does not
     /// count: another one is made.
     pub min: u32,
@@ -362,6 +373,9 @@ impl Default for Pool {
             max_per_host: None,
             min_free_cores: None,
             min_free_memory: None,
+            max_cpu_load: None,
+            max_memory_load: None,
+            max_pressure: None,
             min: 0,
             max: None,
             max_cpu: None,

@@ -11,7 +11,7 @@ use super::cloud_init::CloudInit;
 use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::network::NetCard;
 use super::topology::Topology;
-use crate::config::scalar::{Cpu, Duration, Overcommit, Size, VmidRange};
+use crate::config::scalar::{Cpu, Duration, Overcommit, Ratio, Size, VmidRange};
 use crate::model::time::Span;
 
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
@@ -151,6 +151,18 @@ pub struct Region {
     /// count in full. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
+    /// A host of whose CPUs a larger part is in use, on average over the last five minutes, gets no machine; one that does not
+    /// tell gets none either. 1 is no bound. Default: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu_load: Option<Ratio>,
+    /// The same of its memory: what is in use, whatever guests are promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_load: Option<Ratio>,
+    /// A host on which something waits for a CPU, for memory or for a disk during a larger part of the time (`some` of the
+    /// kernel's PSI, each by itself, on average over the last five minutes) gets no machine. PVE 9 and later tell; below that no
+    /// machine is made while this is set. 1 is no bound. Default: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pressure: Option<Ratio>,
     /// What a machine costs here, times the price of its instance type. Of several regions a pool takes the cheapest. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_factor: Option<Overcommit>,
@@ -329,6 +341,9 @@ impl Default for Region {
             cpu_overcommit: None,
             min_free_cores: None,
             min_free_memory: None,
+            max_cpu_load: None,
+            max_memory_load: None,
+            max_pressure: None,
             price_factor: None,
             weight: 0,
             poll: Duration(Span::seconds(30)),

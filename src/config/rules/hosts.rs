@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Problems, each, shared};
 use crate::config::file::{self, File};
 use crate::config::place::KeyPath;
+use crate::config::scalar::Ratio;
 use crate::config::syntax;
 use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
 use crate::model::policy::{Policy, PoolPolicy};
@@ -38,6 +39,9 @@ pub(super) fn of_region(
             max_per_host: None,
             min_free_cpu_milli: region.min_free_cores.map_or(0, |cpu| cpu.0),
             min_free_memory: region.min_free_memory.map_or(0, |size| size.0),
+            max_cpu_load: bound(region.max_cpu_load),
+            max_memory_load: bound(region.max_memory_load),
+            max_pressure: bound(region.max_pressure),
         },
     }
 }
@@ -99,6 +103,10 @@ pub(super) fn complete(
     rules.min_free_cpu_milli = own.unwrap_or(region.rules.min_free_cpu_milli);
     let own = pool.min_free_memory.map(|size| size.0);
     rules.min_free_memory = own.unwrap_or(region.rules.min_free_memory);
+    let own = |own: Option<Ratio>, region: Option<i64>| own.map_or(region, |own| bound(Some(own)));
+    rules.max_cpu_load = own(pool.max_cpu_load, region.rules.max_cpu_load);
+    rules.max_memory_load = own(pool.max_memory_load, region.rules.max_memory_load);
+    rules.max_pressure = own(pool.max_pressure, region.rules.max_pressure);
     // Hosts that the pool names and the region excludes are said above.
     let own = |host: &&Arc<str>| !region.rules.exclude.contains(*host);
     let left = !policy.hosts.iter().any(|host| own(&host))
@@ -113,6 +121,11 @@ pub(super) fn complete(
             )
         },
     );
+}
+
+/// The most of a load in thousandths; 1 bounds nothing.
+fn bound(most: Option<Ratio>) -> Option<i64> {
+    most.map(|most| most.0).filter(|most| *most < 1000)
 }
 
 /// More memory than this is promised by mistake: a percentage was meant.

@@ -9,11 +9,13 @@ fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
         .replace(
             "vmids = \"9000-9019\"",
             "vmids = \"9000-9019\"\nhosts = [\"a\", \"b\", \"c\"]\nexclude_hosts = [\"a\"]\nhost_strategy = \"max-cpu\"\n\
-             max_per_host = 4\ncpu_overcommit = 2.5\nmemory_overcommit = 0.9\nmin_free_cores = 2\nmin_free_memory = \"8GiB\"",
+             max_per_host = 4\ncpu_overcommit = 2.5\nmemory_overcommit = 0.9\nmin_free_cores = 2\nmin_free_memory = \"8GiB\"\n\
+             max_cpu_load = 0.8\nmax_memory_load = 0.9\nmax_pressure = 0.2",
         )
         .replace(
             "max = 3",
-            "max = 3\nexclude_hosts = [\"c\"]\nmin_free_cores = 0\nmax_per_host = 1",
+            "max = 3\nexclude_hosts = [\"c\"]\nmin_free_cores = 0\nmax_per_host = 1\n\
+             max_memory_load = 1\nmax_pressure = 0.1",
         );
     let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
     let pool = &settings.policy.pools["small"];
@@ -26,6 +28,12 @@ fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
         (0, 8 << 30)
     );
     assert_eq!(rules.max_per_host, Some(1));
+    let loads = (
+        rules.max_cpu_load,
+        rules.max_memory_load,
+        rules.max_pressure,
+    );
+    assert_eq!(loads, (Some(800), None, Some(100)));
     let capacity = &settings.policy.regions["default"].capacity;
     assert_eq!(
         (

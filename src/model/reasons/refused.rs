@@ -11,6 +11,7 @@ use super::misfit::Misfit;
 use super::removal::Limit;
 use crate::cluster::PodKey;
 use crate::foreign::ForeignText;
+use crate::hosts::LoadKind;
 use crate::time::Time;
 
 /// Refusals by `pool/type`, `pool/*` or `*`; shared between the pods of one shape.
@@ -298,6 +299,16 @@ pub enum HostRefused {
         asks: i64,
         /// `min_free_cores` in millicores.
         keep: i64,
+    },
+    /// It is more loaded of late than `max_cpu_load`, `max_memory_load` or `max_pressure` allows.
+    Load {
+        /// In which way.
+        of: LoadKind,
+        /// How much, in thousandths, on average over some minutes; `None` where that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        is: Option<i64>,
+        /// The most, in thousandths.
+        most: i64,
     },
     /// A storage there has too little free that machines under way do not take.
     StorageFree {

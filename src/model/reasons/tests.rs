@@ -16,6 +16,7 @@ use crate::action::Reason;
 use crate::cluster::{PodKey, ZoneLabel};
 use crate::disruption::{Cause, Share};
 use crate::foreign::ForeignText;
+use crate::hosts::LoadKind;
 use crate::in_place::{Difference, FailedWrite};
 use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
@@ -198,6 +199,7 @@ one_of_each! { LeftAlone:
     OtherMark(),
     Unreadable(),
     NoMark(),
+    LostMark { vmid: 9_001, host: "pve1".into(), line: "pve-autoscaler:v1 {}".into() },
     OutsideRange { vmid: 9_200, first: 9_000, last: 9_099 },
     Contradiction { contradiction: "two nodes".into() },
 }
@@ -254,6 +256,7 @@ one_of_each! { HostRefused:
     Cpu { left: 0, asks: 4_000 },
     IdleMemory { idle: 0, asks: 1 << 30, keep: 1 << 30 },
     IdleCpu { idle: 0, asks: 4_000, keep: 1_000 },
+    Load { of: LoadKind::Cpu, is: Some(913), most: 800 },
     StorageFree { storage: "nfs".into(), free: 0, asks: 1 << 30 },
     StorageGrowth { storage: "nfs".into(), left: 0, asks: 1 << 30 },
     UnknownMapping { mapping: "gpu".into() },

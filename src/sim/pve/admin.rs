@@ -119,6 +119,13 @@ pub enum Act {
         /// Bytes.
         memory: u64,
     },
+    /// Something on a host waits for CPU, memory and disk from now on.
+    Pressure {
+        /// The host.
+        host: String,
+        /// Thousandths of the time for each.
+        permille: [u32; 3],
+    },
     /// The cluster loses or regains its quorum.
     Quorum(
         /// Whether it is quorate.
@@ -291,22 +298,10 @@ impl World {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),
                 None => drop(self.ha.remove(vmid)),
             },
-            Act::RemoveHost { host } => {
-                let host = self.host_mut(host)?;
-                if host.offline_since.is_none() {
-                    return Err("the host is online".to_owned());
-                }
-                host.removed = true;
-            }
-            Act::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
-            Act::Load {
-                host,
-                cpu_permille,
-                memory,
-            } => {
-                let host = self.host_mut(host)?;
-                (host.cpu_permille, host.own_memory) = (*cpu_permille, *memory);
-            }
+            Act::RemoveHost { .. }
+            | Act::Maintenance { .. }
+            | Act::Load { .. }
+            | Act::Pressure { .. } => self.administer_host(act, now)?,
             Act::Quorum(quorate) => self.quorate = *quorate,
             Act::Fill {
                 storage,
@@ -326,6 +321,33 @@ impl World {
             | Act::PowerOff { .. }
             | Act::Destroy { .. }
             | Act::HostOnline { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Does what is done to a host.
+    fn administer_host(&mut self, act: &Act, now: Time) -> Result<(), String> {
+        match act {
+            Act::RemoveHost { host } => {
+                let host = self.host_mut(host)?;
+                if host.offline_since.is_none() {
+                    return Err("the host is online".to_owned());
+                }
+                host.removed = true;
+            }
+            Act::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
+            Act::Load {
+                host,
+                cpu_permille,
+                memory,
+            } => {
+                let host = self.host_mut(host)?;
+                (host.cpu_permille, host.own_memory) = (*cpu_permille, *memory);
+                let pressure = host.loads.last().map_or([0; 3], |load| load.pressure);
+                host.loaded(now, pressure);
+            }
+            Act::Pressure { host, permille } => self.host_mut(host)?.loaded(now, *permille),
+            _ => {}
         }
         Ok(())
     }

@@ -140,6 +140,20 @@ pub(super) const CALLS: &[Call] = &[
     ),
     call(
         "GET",
+        "/nodes/{node}/rrddata",
+        Act::NodeLoad,
+        Pace::Read,
+        NODE_AUDIT,
+        &[
+            ON_NODE,
+            &[
+                must("timeframe", Enum(&["hour", "day", "week", "month", "year"])),
+                may("cf", Enum(&["AVERAGE", "MAX"])),
+            ],
+        ],
+    ),
+    call(
+        "GET",
         "/nodes/{node}/time",
         Act::NodeTime,
         Pace::Read,

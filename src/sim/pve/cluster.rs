@@ -33,6 +33,7 @@ impl Pve {
                 let seconds = now.0 / 1_000 + host.map_or(0, |host| host.spec.clock_ahead);
                 Ok(json!({ "time": seconds, "localtime": seconds, "timezone": "UTC" }))
             }
+            Act::NodeLoad => Ok(world.rrddata(&asked.node, now)),
             Act::NodeNetwork => Ok(world.network(asked)),
             Act::NodeStorages => Ok(world.node_storages(asked)),
             Act::StorageStatus => world.storage_status(asked),
@@ -202,7 +203,7 @@ impl World {
     }
 
     /// Memory that the host's own system and its running machines take, in bytes.
-    fn memory_used(&self, host: &str) -> u64 {
+    pub(super) fn memory_used(&self, host: &str) -> u64 {
         let running = self
             .vms
             .values()

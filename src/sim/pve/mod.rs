@@ -20,6 +20,7 @@ mod facts;
 mod firewall;
 mod images;
 mod isos;
+mod load;
 mod locks;
 mod numa;
 mod options;

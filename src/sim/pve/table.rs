@@ -41,6 +41,7 @@ pub(super) enum Act {
     NodeStatus,
     NodeVersion,
     NodeTime,
+    NodeLoad,
     NodeNetwork,
     NodeStorages,
     StorageStatus,

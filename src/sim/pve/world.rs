@@ -34,9 +34,23 @@ pub(super) struct Host {
     pub(super) cpu_permille: u32,
     /// Bytes that its own system uses.
     pub(super) own_memory: u64,
+    /// How loaded it was, from when on.
+    pub(super) loads: Vec<Loaded>,
     pub(super) booted: Time,
     /// When within ten seconds its pvestatd speaks, in milliseconds.
     phase: i64,
+}
+
+/// What a host does beside its guests, from a time on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) since: Time,
+    /// Thousandths of its CPUs.
+    pub(super) cpu: u32,
+    /// Bytes.
+    pub(super) memory: u64,
+    /// Thousandths of the time in which something waits for CPU, memory, disk.
+    pub(super) pressure: [u32; 3],
 }
 
 /// Whether a machine runs.
@@ -253,6 +267,7 @@ impl World {
                     maintenance: false,
                     cpu_permille: 20,
                     own_memory: 2 * super::GIB,
+                    loads: Vec::new(),
                     booted: now - Span::minutes(60 * 24),
                     phase: rng.random_range(0..BROADCAST.0),
                 };

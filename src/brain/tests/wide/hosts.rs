@@ -211,6 +211,7 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
             max_per_host: of.max_per_host,
             min_free_cpu_milli: of.min_free_cores * 1000,
             min_free_memory: of.min_free_gib * GI,
+            ..HostRules::default()
         };
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::reasons::{GuestAt, HostRefused, Limit, Refusals, Refused, UnknownAddresses};
-use crate::words::{are, bytes, cores, count, price};
+use crate::words::{are, bytes, cores, count, percent, price};
 
 use super::Joined;
 
@@ -184,10 +184,9 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::Maintenance => {
             write!(f, "the host {host} is in maintenance (the HA manager's)")
         }
-        HostRefused::Unread { why } => write!(
-            f,
-            "nobody knows how much of the host {host} is free: {why}"
-        ),
+        HostRefused::Unread { why } => {
+            write!(f, "nobody knows how much of the host {host} is free: {why}")
+        }
         HostRefused::NoTemplate { template, seen } => write!(
             f,
             "the template {template} has no copy that the host {host} can clone ({seen} seen)"
@@ -343,6 +342,20 @@ fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             cores(*asks),
             cores(*keep)
         ),
+        HostRefused::Load { of, is, most } => {
+            let (key, most) = (of.key(), percent(*most));
+            match is {
+                Some(is) => write!(
+                    f,
+                    "the host {host} is too loaded: {} {of} on average, and {key} allows {most}",
+                    percent(*is)
+                ),
+                None => write!(
+                    f,
+                    "how loaded the host {host} is PVE does not tell, and {key} allows no more than that {most} {of}"
+                ),
+            }
+        }
         HostRefused::StorageFree {
             storage,
             free,

@@ -22,6 +22,8 @@ const MAPPINGS: &str = include_str!("mappings.json");
 
 /// The removal of a firewall's rule, which it leaves out as well: as pve-firewall has it (`PVE/API2/Firewall/Rules.pm`).
 const FIREWALL: &str = include_str!("firewall.json");
+/// The averages of a host, which it has for VMs alone: as pve-manager has them (`PVE/API2/Nodes.pm`).
+const LOAD: &str = include_str!("load.json");
 
 type Schema = BTreeMap<(String, String), Value>;
 
@@ -185,6 +187,7 @@ fn the_table_agrees_with_the_whole_schema() {
     schema.extend(read(CONTAINERS));
     schema.extend(read(MAPPINGS));
     schema.extend(read(FIREWALL));
+    schema.extend(read(LOAD));
     assert_eq!(compare(&schema, true), all().count());
 }
 
