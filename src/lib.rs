@@ -21,6 +21,7 @@ pub mod config;
 pub mod conformance;
 pub mod kube;
 pub mod notify;
+pub mod pinning;
 mod post;
 pub mod pve;
 pub mod record;

@@ -11,7 +11,7 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// What each module of the program's own crate may use besides itself, `model`, `clock` and `planted`;
 /// docs/architecture.md has the picture. `lib` is not a module. What is a crate of its own has its list in
 /// its Cargo.toml.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 22] = [
     ("clock", &[]),
     ("config", &[]),
     ("pve", &[]),
@@ -23,6 +23,8 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("conformance", &["brain", "kube"]),
     ("post", &["agent", "pve"]),
     ("screen", &[]),
+    // It runs on hosts that have nothing of the daemon.
+    ("pinning", &["pve"]),
     ("notify", &["agent", "config", "post"]),
     ("trace", &["agent", "config", "post"]),
     ("web", &["agent", "config", "kube", "pve", "record"]),
@@ -53,6 +55,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
             "config",
             "kube",
             "notify",
+            "pinning",
             "pve",
             "record",
             "screen",

@@ -6,7 +6,7 @@ readonly this=/root/try/this.deb next=/root/try/next.deb
 readonly config=/etc/pve-autoscaler.toml
 readonly example=/usr/share/doc/pve-autoscaler/examples/pve-autoscaler.toml
 readonly daemon=pve-autoscaler.service socket=pve-autoscaler-broker.socket broker=pve-autoscaler-broker.service
-readonly mail=pve-autoscaler-mail.socket
+readonly mail=pve-autoscaler-mail.socket pinning=pve-autoscaler-pinning.service
 # What systemd-analyze may find at most, in tenths.
 readonly daemon_exposure=15 broker_exposure=30
 missed=0
@@ -109,6 +109,7 @@ installed_and_idle() {
     hold "credentials are for root and the daemon alone" owned /etc/pve-autoscaler root:pve-autoscaler 750
     hold "the broker's socket is for the daemon's group" owned /run/pve-autoscaler/pve.sock root:pve-autoscaler 660
     hold "the mails' socket listens" active "$mail"
+    hold "nobody places vCPUs who was not asked to" inactive "$pinning"
     hold "the mails' socket is for the daemon's group" owned /run/pve-autoscaler/mail.sock root:pve-autoscaler 660
     mails_are_handed_on
     hold "the control socket is for the daemon's group" owned /run/pve-autoscaler/control.sock pve-autoscaler:pve-autoscaler 660
@@ -234,7 +235,7 @@ sandbox_gone() {
 
 verify_units() {
     local said
-    said="$(systemd-analyze verify --man=no "$daemon" "$socket" "$broker" "$mail" 2>&1)" || { echo "$said" && return 1; }
+    said="$(systemd-analyze verify --man=no "$daemon" "$socket" "$broker" "$mail" "$pinning" 2>&1)" || { echo "$said" && return 1; }
     [ -z "$said" ] || { echo "$said" && return 1; }
 }
 

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::complete;
 use super::control::NotifyTestOptions;
 use super::examples;
+use super::host_pinning::HostPinningOptions;
 use super::mail_relay::MailRelayOptions;
 use super::output::Output;
 use super::template::options::TemplateCommand;
@@ -159,6 +160,12 @@ pub(super) enum Command {
     /// tell it. It asks the kernel, reserves the first core for PVE itself, and changes nothing.
     #[command(after_help = examples::HOST_TOPOLOGY)]
     HostTopology(HostTopologyOptions),
+    /// Put each vCPU of machines with CPUs of their own on one of them, on this host; for pve-autoscaler-pinning.service.
+    ///
+    /// Machines are found by their mark and `affinity` in /etc/pve; no other VM is touched. It needs neither the daemon nor its
+    /// configuration file: enable the service on each host where it is wanted.
+    #[command(after_help = examples::HOST_PINNING)]
+    HostPinning(HostPinningOptions),
     /// Build templates as the configuration says, list them, remove those that nothing needs.
     #[command(subcommand, after_help = examples::TEMPLATE)]
     Template(TemplateCommand),

@@ -109,6 +109,12 @@ Examples:
   pve-autoscaler host-topology >>/etc/pve-autoscaler.toml
   for host in pve2 pve3; do ssh root@$host pve-autoscaler host-topology --reserved 0-1; done";
 
+pub(super) const HOST_PINNING: &str = "\
+Examples:
+  systemctl enable --now pve-autoscaler-pinning # on each host with such machines
+  pve-autoscaler host-pinning --show            # what it has placed here
+  pve-autoscaler host-pinning --once --housekeeping 0-1";
+
 pub(super) const SCHEMA: &str = "\
 Examples:
   pve-autoscaler schema >pve-autoscaler.schema.json    # for editors that complete and check TOML";

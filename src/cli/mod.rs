@@ -18,6 +18,7 @@ mod explain;
 mod fold;
 mod generate;
 mod history;
+mod host_pinning;
 mod host_topology;
 mod in_force;
 mod journald;
@@ -160,6 +161,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
         Command::Kubeconfig(options) => kubeconfig::run(options),
         Command::WebPassword(options) => web_password::run(&cli.config, &options),
         Command::HostTopology(options) => host_topology::run(&options),
+        Command::HostPinning(options) => host_pinning::run(options),
         Command::Adopt(options) => adopt::run(&cli.config, &options),
         Command::Setup(options) => setup::run(&cli.config, &options),
         Command::Template(command) => template::run(&cli.config, &command),

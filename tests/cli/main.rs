@@ -7,6 +7,7 @@ mod live;
 mod migrate;
 mod notifications;
 mod page;
+mod pinning;
 mod service;
 mod setup;
 mod simulators;

@@ -8,6 +8,7 @@ use crate::cli::host_topology;
 use crate::config::settings::Channel;
 use crate::model::topology::HostTopology;
 use crate::model::words;
+use crate::pinning::{self, topology};
 
 /// How the table is made anew.
 const ANEW: &str = "run `pve-autoscaler host-topology` on the host and put what it prints in the place of the table";
@@ -49,6 +50,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
         }
         if here.as_deref() == Some(&**host) {
             compare(host, topology, Path::new(host_topology::SYS), findings);
+            placed(&pinning::Roots::default(), findings);
         }
     }
     for host in policy.topologies.keys() {
@@ -59,6 +61,25 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
                 ))
                 .mend("take the table out, or write the host's name as PVE has it");
         }
+    }
+}
+
+/// Whether somebody places vCPUs on this host; that nobody does is as it should be where nobody asked for it.
+fn placed(roots: &pinning::Roots, findings: &mut Findings) {
+    match pinning::Report::read(roots, crate::clock::Clock::System.now()) {
+        Ok(Some(report)) => match report.problems().next() {
+            None => findings.fine(report.summary()),
+            Some(problem) => {
+                let text = format!("{}: {problem}", report.summary());
+                findings.warning(text).mend("pve-autoscaler host-pinning --show");
+            }
+        },
+        Ok(None) => findings.fine(
+            "vCPUs are where PVE put them, among their machine's CPUs (pve-autoscaler-pinning.service does not run on this host)",
+        ),
+        Err(why) => findings
+            .warning(why)
+            .mend("systemctl status pve-autoscaler-pinning.service"),
     }
 }
 
@@ -83,7 +104,7 @@ fn judge((host, has): (&str, u32), topology: &HostTopology, findings: &mut Findi
 
 /// Of this host the kernel can be asked.
 fn compare(host: &str, topology: &HostTopology, sys: &Path, findings: &mut Findings) {
-    let read = match host_topology::read(sys) {
+    let read = match topology::read(sys) {
         Ok(read) => read,
         Err(error) => {
             findings.unseen(format!("host {host}: its topology: {error:#}"));

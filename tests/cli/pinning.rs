@@ -1,0 +1,144 @@
+//! `host-pinning` on a made-up host, with a process that runs.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use pve_autoscaler::model::cpus::CpuSet;
+use pve_autoscaler::model::mark::Mark;
+use pve_autoscaler::model::time::Time;
+use tempfile::TempDir;
+
+use super::{program, text};
+
+/// A process that ends with the test.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Guest {
+    /// One whose thread has the name that KVM gives that of a vCPU.
+    fn starts() -> Guest {
+        let script = "printf 'CPU 0/KVM' >/proc/self/comm; read -r _";
+        let child = Command::new("bash")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .spawn();
+        let guest = Guest(child.expect("bash"));
+        let began = Instant::now();
+        while guest.told("Name:") != "CPU 0/KVM" {
+            assert!(began.elapsed() < Duration::from_secs(20), "it has no name");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        guest
+    }
+
+    /// What the kernel tells of it.
+    fn told(&self, key: &str) -> String {
+        let path = format!("/proc/{}/status", self.0.id());
+        let status = std::fs::read_to_string(path).expect("it runs");
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key));
+        value.expect("the key").trim().to_owned()
+    }
+}
+
+fn write(root: &TempDir, path: &str, text: &str) {
+    let path = root.path().join(path);
+    std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    std::fs::write(path, text).expect("written");
+}
+
+/// A host with these CPUs on which the VM runs that the process stands for.
+fn host(cpus: &CpuSet, guest: &Guest, notes: &str, affinity: u16) -> TempDir {
+    let root = tempfile::tempdir().expect("a directory");
+    let system = "sys/devices/system";
+    write(&root, &format!("{system}/cpu/online"), &cpus.to_string());
+    for cpu in cpus.iter() {
+        let of = format!("{system}/cpu/cpu{cpu}/topology");
+        write(
+            &root,
+            &format!("{of}/thread_siblings_list"),
+            &cpu.to_string(),
+        );
+        write(&root, &format!("{of}/physical_package_id"), "0");
+    }
+    write(&root, &format!("{system}/node/online"), "0");
+    write(
+        &root,
+        &format!("{system}/node/node0/cpulist"),
+        &cpus.to_string(),
+    );
+    write(
+        &root,
+        &format!("{system}/node/node0/meminfo"),
+        "Node 0 MemTotal:  33554432 kB\n",
+    );
+    let pid = guest.0.id();
+    let conf = format!("#{notes}\naffinity: {affinity}\ncores: 1\n");
+    write(&root, "etc/pve/qemu-server/910.conf", &conf);
+    write(&root, "run/qemu-server/910.pid", &format!("{pid}\n"));
+    write(
+        &root,
+        &format!("proc/{pid}/cmdline"),
+        "/usr/bin/kvm\0-id\0910\0",
+    );
+    let tasks = root.path().join(format!("proc/{pid}/task"));
+    symlink(format!("/proc/{pid}/task"), tasks).expect("linked");
+    root
+}
+
+fn pins(root: &TempDir, option: &str) -> Output {
+    let mut command = program();
+    command
+        .args(["host-pinning", option, "--root"])
+        .arg(root.path());
+    command.output().expect("it runs")
+}
+
+#[test]
+fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
+    let guest = Guest::starts();
+    let allowed = guest.told("Cpus_allowed_list:");
+    let cpus = CpuSet::read(&allowed).expect("a list");
+    let last = cpus.iter().last().expect("a CPU");
+    let mark = Mark {
+        cluster: "uid/home".into(),
+        machine: "fast-abcde".into(),
+        vmid: 910,
+        pool: "fast".into(),
+        instance_type: "f1".into(),
+        template: "debian".into(),
+        token: "abcdef".into(),
+        created: Time(0),
+        addresses: BTreeMap::new(),
+        cpus: CpuSet::new(),
+    };
+    let theirs = host(&cpus, &guest, "mine", last);
+    let output = pins(&theirs, "--once");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("0 vCPUs of 0 machines"), "{said}");
+    assert_eq!(guest.told("Cpus_allowed_list:"), allowed, "it is not ours");
+
+    let ours = host(&cpus, &guest, &mark.line().replace(':', "%3A"), last);
+    let output = pins(&ours, "--show");
+    assert!(text(&output.stdout).contains("does not run on this host"));
+    assert_eq!(
+        guest.told("Cpus_allowed_list:"),
+        allowed,
+        "--show changes nothing"
+    );
+    let output = pins(&ours, "--once");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let wanted = format!("VM 910 (fast-abcde), CPUs {last}: 0 on {last}");
+    assert!(said.contains(&wanted), "{said}");
+    assert_eq!(guest.told("Cpus_allowed_list:"), last.to_string());
+}
