@@ -34,6 +34,8 @@ mod keep_failed;
 mod lease;
 #[path = "life/networks.rs"]
 mod networks;
+#[path = "life/no_template.rs"]
+mod no_template;
 #[path = "life/nominations.rs"]
 mod nominations;
 #[path = "life/notices.rs"]
@@ -57,6 +59,8 @@ mod regions;
 mod rescue;
 #[path = "life/retry.rs"]
 mod retry;
+#[path = "life/serving.rs"]
+mod serving;
 #[path = "life/shipped_metrics.rs"]
 mod shipped_metrics;
 #[path = "life/storages.rs"]
@@ -65,6 +69,8 @@ mod storages;
 mod support_bundle;
 #[path = "life/swarm.rs"]
 mod swarm;
+#[path = "life/talos.rs"]
+mod talos;
 #[path = "life/tasks.rs"]
 mod tasks;
 #[path = "life/tell.rs"]

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
+use crate::agent::beside;
 use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns, Waits};
 use crate::agent::identity::identify;
-use crate::agent::isos;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::Nominations;
 use crate::agent::observe::{self, Sources};
@@ -230,22 +230,6 @@ fn watch_regions(
     (views, pokes)
 }
 
-/// Begins to sweep ISOs away that no machine needs.
-fn sweep_isos(
-    parts: &Parts,
-    (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
-    holder: channel::Receiver<Holder>,
-    tasks: &mut JoinSet<String>,
-) {
-    let sweeper = isos::Sweeper {
-        settings: parts.settings.clone(),
-        clients: clients.clone(),
-        journal: journal.clone(),
-        holder,
-    };
-    tasks.spawn(named("the sweeper of ISOs", sweeper.run()));
-}
-
 /// A client for each region.
 fn clients(parts: &Parts) -> BTreeMap<RegionName, crate::pve::Client> {
     let regions = parts.pve.iter();
@@ -255,7 +239,7 @@ fn clients(parts: &Parts) -> BTreeMap<RegionName, crate::pve::Client> {
 }
 
 /// A supervised task: its name is what is left when it ends.
-async fn named(name: &str, task: impl Future<Output = ()>) -> String {
+pub(super) async fn named(name: &str, task: impl Future<Output = ()>) -> String {
     task.await;
     name.to_owned()
 }
@@ -327,7 +311,8 @@ impl Loop {
         let (nominations, withdrawing) = Nominations::new(&kube, &memory.bookings);
         tasks.spawn(named("the nominations", withdrawing));
         let recording = Recording::begin(&parts);
-        sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
+        beside::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
+        beside::approve_certificates(&parts, &clients, leadership.holder(), tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),

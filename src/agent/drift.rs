@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::agent::journal::Entry;
 use crate::config::file::Build;
+use crate::config::new_vm::NewVm;
 use crate::config::settings::{JoinMethod, Pool, Settings, Template};
 use crate::model::drift::Drift;
 use crate::model::mark::Mark;
@@ -79,8 +80,13 @@ fn source(template: &Template) -> Value {
     let build = template.build.as_deref().map(build);
     json!({
         "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags), "build": build,
-        "storage": template.storage, "full": template.full_clone.then_some(true),
+        "storage": template.storage, "full": template.full_clone.then_some(true), "new": template.new_vm.as_deref().map(new_vm),
     })
+}
+
+/// What its VMs are made of. The resource pool follows the file, and the network card is among the hardware.
+fn new_vm(new: &NewVm) -> Value {
+    json!(new.create)
 }
 
 fn hardware(template: &Template, pool: &Pool, pinning: Pinning) -> Value {
@@ -104,7 +110,10 @@ fn hardware(template: &Template, pool: &Pool, pinning: Pinning) -> Value {
 fn cloud_init(template: &Template) -> Value {
     let own = template.cloud_init.as_ref();
     let own = own.map(|own| {
-        json!({"user": own.user_data, "vendor": own.vendor_data, "network": own.network_config})
+        json!({
+            "user": own.user_data, "vendor": own.vendor_data, "network": own.network_config,
+            "machine": own.machine_config,
+        })
     });
     let cards = template.cards().map(|(_, card)| card.ipconfig);
     json!({

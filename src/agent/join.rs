@@ -144,7 +144,7 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 /// The pool's taints, and our startup taint.
-fn taints(pool: &[Taint]) -> impl Iterator<Item = Taint> + '_ {
+pub fn taints(pool: &[Taint]) -> impl Iterator<Item = Taint> + '_ {
     let startup = Taint {
         key: STARTUP_TAINT.into(),
         value: Arc::from(""),

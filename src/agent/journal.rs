@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::drift::MadeOf;
 use crate::agent::in_place::Written;
-use crate::model::action::{CreateSpec, Target};
+use crate::model::action::{CreateSpec, NO_TEMPLATE, Target};
 use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
 use crate::pve::Upid;
@@ -114,6 +114,11 @@ impl Entry {
     /// Whether its VM was seen with our mark: from then on no clone of ours can make it any more.
     pub fn was_ours(&self) -> bool {
         self.marked || self.spec.template_vmid == UNKNOWN_TEMPLATE
+    }
+
+    /// Whether a VM at its VMID that shows no mark and has this lock is one that PVE makes for it.
+    pub fn is_placeholder(&self, lock: Option<&str>) -> bool {
+        lock == Some(self.spec.lock()) && !self.was_ours()
     }
 
     /// Forgets what belongs to a VM: there is none yet, or none any more.
@@ -412,7 +417,7 @@ fn read(path: &Path, text: &[u8]) -> Result<Entry, String> {
         Err(format!("it tells of VM {vmid}, and its mark of VM {other}"))
     } else if !VMIDS.contains(&target.vmid) {
         Err(format!("{} is no VMID", target.vmid))
-    } else if template != UNKNOWN_TEMPLATE && !VMIDS.contains(&template) {
+    } else if ![UNKNOWN_TEMPLATE, NO_TEMPLATE].contains(&template) && !VMIDS.contains(&template) {
         Err(format!("{template} is no VMID of a template"))
     } else if let Some(Err(error)) = entry.upid.as_deref().map(Upid::from_str) {
         Err(error.to_string())

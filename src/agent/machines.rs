@@ -152,7 +152,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
         let locked = match vm.lock.as_deref() {
             // A machine whose VM once carried our mark has no clone under way: a placeholder at its VMID is another
             // machine's, or a person's.
-            Some("clone") => !entry.was_ours(),
+            Some(lock) if lock == entry.spec.lock() => !entry.was_ours(),
             Some("destroyed") => entry.step == Step::Destroy || entry.was_ours(),
             _ => false,
         };

@@ -3,6 +3,7 @@
 pub mod announce;
 pub mod answering;
 pub mod answers;
+mod beside;
 mod blot;
 pub mod clocks;
 pub mod conditions;
@@ -31,6 +32,7 @@ pub mod region;
 mod requeue;
 mod retries;
 pub mod secret_file;
+mod serving;
 mod spacing;
 pub mod state;
 pub mod status;

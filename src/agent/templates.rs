@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::inspection;
+use crate::config::file::Firmware;
+use crate::config::new_vm::NewVm;
 use crate::config::settings::Template;
+use crate::model::action::NO_TEMPLATE;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
 use crate::pve::{Disk, GuestResource, Resources, VmConfig};
+
+/// What an EFI disk takes: that of PVE's own firmware has 528 KiB, which storages of blocks round up to 4 MiB.
+const EFI_DISK: i64 = 4 << 20;
 
 /// The configured templates of a region.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +42,12 @@ impl<'a> Templates<'a> {
     ) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
         let mut found = BTreeMap::new();
         for (name, template) in self.own() {
+            if let Some(new) = &template.new_vm {
+                let hosts = resources.hosts.keys();
+                let each = hosts.map(|host| of_settings(new, template, host));
+                found.insert(name.clone(), each.collect());
+                continue;
+            }
             let guests = resources.guests.iter();
             let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
             let copies = copies.filter_map(|(vmid, guest)| {
@@ -56,6 +68,33 @@ impl<'a> Templates<'a> {
             found.insert(name.clone(), copies.collect());
         }
         found
+    }
+}
+
+/// What stands for a template on a host where VMs are made of settings: every host can make one that has the storages.
+fn of_settings(new: &NewVm, template: &Template, host: &Arc<str>) -> TemplateCopy {
+    let storage: Arc<str> = new.create.storage.as_str().into();
+    let mut disks = vec![TemplateDisk {
+        storage: storage.clone(),
+        size: 0,
+        boot: true,
+    }];
+    if new.create.bios == Firmware::Ovmf {
+        let size = EFI_DISK;
+        disks.push(TemplateDisk {
+            storage,
+            size,
+            boot: false,
+        });
+    }
+    disks.extend(further(template));
+    TemplateCopy {
+        vmid: NO_TEMPLATE,
+        host: host.clone(),
+        shared: false,
+        disk: 0,
+        disks,
+        fault: None,
     }
 }
 
@@ -95,14 +134,18 @@ fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
         size: disk.size.unwrap_or(0),
         boot: boot == Some(key),
     });
-    // Made right after the clone: they count with it, and a host that has not their storage makes no such machine.
+    disks.chain(further(template)).collect()
+}
+
+/// The further disks of a machine. They are made right after its VM: they count with it, and a host that has not their storage
+/// makes no such machine.
+fn further(template: &Template) -> impl Iterator<Item = TemplateDisk> {
     let further = template.hardware.disks.values();
-    let further = further.map(|disk| TemplateDisk {
+    further.map(|disk| TemplateDisk {
         storage: disk.storage.clone(),
         size: disk.size,
         boot: false,
-    });
-    disks.chain(further).collect()
+    })
 }
 
 /// Sizes of a VM's disks in bytes, summed up by storage.

@@ -436,12 +436,13 @@ impl Service {
         match self.config(&host, vmid, end).await {
             Ok(config) => {
                 self.noticed(policy, vmid, &config);
-                let placeholder = config.lock.as_deref() == Some("clone");
+                let lock = config.lock.as_deref();
                 let mark = self.mark(policy, vmid, &config).ok();
-                Ok(mark
-                    .as_ref()
-                    .map(Kind::of)
-                    .or_else(|| record.as_ref().filter(|_| placeholder).map(kind_of_intent)))
+                Ok(mark.as_ref().map(Kind::of).or_else(|| {
+                    let made = record.as_ref();
+                    let made = made.filter(|record| lock == Some(record.lock()));
+                    made.map(kind_of_intent)
+                }))
             }
             // Whose it is its row does not tell; what it was when it was looked at last it is still.
             Err(_) if entry.text(rows::ODD).is_some() && record.is_none() => match last {
@@ -476,8 +477,7 @@ impl Service {
             Some(mark) => mark.machine != record.machine || mark.cluster != record.cluster,
             // What is being made or destroyed shows no mark.
             None => {
-                !(lock == Some(super::removals::LOCK)
-                    || (lock == Some("clone") && record.may_be_placeholder() && bare))
+                !(lock == Some(super::removals::LOCK) || (record.may_be_placeholder(lock) && bare))
             }
         };
         if theirs {

@@ -1,7 +1,8 @@
-//! Clones: counted, recorded, forwarded.
+//! Clones, and VMs that are made of settings: counted, recorded, forwarded.
 
 use tokio::time::Instant;
 
+use crate::model::action::NO_TEMPLATE;
 use crate::model::mark::Mark;
 use crate::model::policy::VOLUMES_VMID;
 use crate::pve::{Outcome, Request, TaskState};
@@ -24,6 +25,33 @@ impl Service {
         end: Instant,
     ) -> Result<Reply, Ends> {
         let (host, template) = place(call)?;
+        let mark = self.new_mark(call)?;
+        let config = self.config(host, template, end).await?;
+        let refuse = |why: String| Reply::refused(&why);
+        owned::template(policy, template, &config).map_err(refuse)?;
+        let target = call.param("target").unwrap_or(host);
+        owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
+        self.make_vm(policy, (&mark, (host, target), template), request, end)
+            .await
+    }
+
+    /// Makes a VM of settings, as [`Service::clone_vm`] clones one.
+    pub(super) async fn create_vm(
+        &self,
+        policy: &Policy,
+        call: &Call,
+        request: Request,
+        end: Instant,
+    ) -> Result<Reply, Ends> {
+        let mark = self.new_mark(call)?;
+        owned::made_of_settings(policy, call, &mark).map_err(|why| Reply::refused(&why))?;
+        let host = call.host.as_deref().unwrap_or_default();
+        self.make_vm(policy, (&mark, (host, host), NO_TEMPLATE), request, end)
+            .await
+    }
+
+    /// The mark of the VM that a call makes.
+    fn new_mark(&self, call: &Call) -> Result<Mark, Ends> {
         let refuse = |why: String| Reply::refused(&why);
         let mark = owned::mark_of_clone(call).map_err(refuse)?;
         if mark.vmid == VOLUMES_VMID {
@@ -33,12 +61,19 @@ impl Service {
             )));
         }
         self.cluster.check(&mark.cluster).map_err(refuse)?;
-        let config = self.config(host, template, end).await?;
-        owned::template(policy, template, &config).map_err(refuse)?;
-        let target = call.param("target").unwrap_or(host);
-        owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
+        Ok(mark)
+    }
+
+    /// Sends the call that makes a machine's VM, of a template or of none, after its intent is durable.
+    async fn make_vm(
+        &self,
+        policy: &Policy,
+        (mark, (host, target), template): (&Mark, (&str, &str), u32),
+        request: Request,
+        end: Instant,
+    ) -> Result<Reply, Ends> {
         let (intent, earlier) = self
-            .intend(policy, &mark, (host, target), template, end)
+            .intend(policy, mark, (host, target), template, end)
             .await?;
         let sent = match in_time(end) {
             Ok(()) => self.way.send(&request, end).await,

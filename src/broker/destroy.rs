@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::model::action::{CLONE_LOCK, is_being_made};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::time::Span;
 use crate::pve::perl::Fields;
@@ -151,7 +152,7 @@ impl Service {
             let removal = self.interrupted(host, vmid, &config, end).await?;
             return Ok((removal, true));
         }
-        let locked = lock == Some("clone");
+        let locked = lock == Some(CLONE_LOCK);
         let now = self.clock.now();
         let removal = |machine: &str, cluster: &str| Removal {
             vmid,
@@ -161,7 +162,7 @@ impl Service {
             asked: now,
             task: None,
         };
-        if locked && bare {
+        if is_being_made(lock) && bare {
             let intent = self.placeholder(policy, host, vmid, &config, end).await?;
             return Ok((removal(&intent.machine, &intent.cluster), true));
         }
@@ -189,7 +190,8 @@ impl Service {
     ) -> Result<Intent, Ends> {
         let refuse = |why: String| Reply::refused(&why);
         let intent = self.intents.get(vmid, self.clock.now()).map_err(refuse)?;
-        let Some(intent) = intent.filter(Intent::may_be_placeholder) else {
+        let lock = config.lock.as_deref();
+        let Some(intent) = intent.filter(|intent| intent.may_be_placeholder(lock)) else {
             return Err(refuse(format!(
                 "VM {vmid} is a clone under way that no intent of ours names; if it is dead, `qm destroy {vmid} --skiplock` on {host} removes it"
             )));
@@ -204,13 +206,13 @@ impl Service {
         let limit = TASKS.to_string();
         let params = [
             ("source", "all"),
-            ("typefilter", "qmclone"),
+            ("typefilter", intent.task_kind()),
             ("since", &since),
             ("limit", &limit),
         ];
         let path = ["nodes", host, "tasks"];
         let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
-        let tasks = owned::clone_tasks(&tasks);
+        let tasks = owned::making_tasks(&tasks, &intent);
         if let Some(task) = owned::others_clone(&tasks, &intent, &self.claimed(vmid)) {
             return Err(refuse(format!(
                 "VM {vmid} may be what clone task {task} of somebody else left; `qm destroy {vmid} --skiplock` on {host} removes it, if it is nobody's"
@@ -305,12 +307,12 @@ impl Service {
         let limit = TASKS.to_string();
         let params = [
             ("source", "active"),
-            ("typefilter", "qmclone"),
+            ("typefilter", intent.task_kind()),
             ("limit", &limit),
         ];
         let path = ["nodes", host, "tasks"];
         let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
-        let tasks = owned::clone_tasks(&tasks);
+        let tasks = owned::making_tasks(&tasks, intent);
         if let Some(task) = owned::clone_under_way(&tasks, intent, &self.claimed(vmid)) {
             return refuse(format!("VM {vmid}: clone task {task} is still under way"));
         }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::action::{CLONE_LOCK, CREATE_LOCK, NO_TEMPLATE};
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::time::Time;
@@ -33,7 +34,7 @@ pub(super) struct Intent {
     pub(super) cluster: String,
     /// The host where it is cloned: there the placeholder is.
     pub(super) host: String,
-    /// VMID of the template: the clone's task carries it.
+    /// VMID of the template: the clone's task carries it. [`NO_TEMPLATE`] where the VM is made of settings.
     pub(super) template: u32,
     /// When it was asked for.
     pub(super) asked: Time,
@@ -83,6 +84,33 @@ impl Intent {
             settled: false,
             configured: false,
             unanswered: vec![asked],
+        }
+    }
+
+    /// The lock that PVE holds on the VM while it is made.
+    pub(super) fn lock(&self) -> &'static str {
+        if self.template == NO_TEMPLATE {
+            CREATE_LOCK
+        } else {
+            CLONE_LOCK
+        }
+    }
+
+    /// The kind of the task that makes the VM.
+    pub(super) fn task_kind(&self) -> &'static str {
+        if self.template == NO_TEMPLATE {
+            "qmcreate"
+        } else {
+            "qmclone"
+        }
+    }
+
+    /// What such a task carries: the VMID of the template, or without one that of the VM itself. Nothing where that is not known.
+    pub(super) fn task_id(&self) -> Option<u32> {
+        match self.template {
+            0 => None,
+            NO_TEMPLATE => Some(self.vmid),
+            template => Some(template),
         }
     }
 
@@ -143,9 +171,9 @@ impl Intent {
         }
     }
 
-    /// Whether a VM at its VMID that is locked and shows no mark may be what a clone of it left.
-    pub(super) fn may_be_placeholder(&self) -> bool {
-        !self.settled || !self.unanswered.is_empty()
+    /// Whether a VM at its VMID that has this lock and shows no mark may be what a call of it left.
+    pub(super) fn may_be_placeholder(&self, lock: Option<&str>) -> bool {
+        lock == Some(self.lock()) && (!self.settled || !self.unanswered.is_empty())
     }
 
     /// When its first and its last clone were asked for that a VM without a mark may be of.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::config::settings::has_tags;
+use crate::config::settings::{PoolAllow, has_tags};
+use crate::model::action::CLONE_LOCK;
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
 use crate::pve::{Cause, LATE_CALL, TaskState, Upid, VmConfig};
@@ -47,13 +48,14 @@ pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark
     Ok((*mark).clone())
 }
 
-/// The mark that a clone call wants to give.
+/// The mark that a call wants to give to the VM that it makes.
 pub(super) fn mark_of_clone(call: &Call) -> Result<Mark, String> {
-    let newid = call.param("newid").and_then(|text| text.parse().ok());
+    let newid = call.param("newid").or_else(|| call.param("vmid"));
+    let newid = newid.and_then(|text| text.parse().ok());
     let (Some(newid), Some(name), Some(description)) =
         (newid, call.param("name"), call.param("description"))
     else {
-        return Err("a clone needs newid, name and description".to_owned());
+        return Err("a new VM needs a VMID, a name and a description".to_owned());
     };
     mark_of(description, newid, name)
 }
@@ -99,8 +101,11 @@ pub(super) struct CloneTask {
     pub(super) failed: bool,
 }
 
-/// The clone tasks in a list of tasks, running and ended.
-pub(super) fn clone_tasks(data: &Value) -> Vec<CloneTask> {
+/// The tasks in a list that make VMs as an intent's was to be made, running and ended. Those that make VMs of settings name the VM:
+/// of these only its own count.
+pub(super) fn making_tasks(data: &Value, intent: &Intent) -> Vec<CloneTask> {
+    let own = intent.vmid.to_string();
+    let clones = intent.lock() == CLONE_LOCK;
     let entries = data.as_array().into_iter().flatten();
     entries
         .filter_map(|entry| {
@@ -110,7 +115,8 @@ pub(super) fn clone_tasks(data: &Value) -> Vec<CloneTask> {
             let ended = fields.get("endtime").is_some();
             let running = !ended && (status.is_empty() || status.eq_ignore_ascii_case("running"));
             let well = status == "OK" || status.starts_with("WARNINGS");
-            (upid.kind() == "qmclone").then_some(CloneTask {
+            let right = upid.kind() == intent.task_kind() && (clones || upid.id() == own);
+            right.then_some(CloneTask {
                 upid,
                 running,
                 failed: !running && !well,
@@ -127,14 +133,14 @@ pub(super) fn clone_under_way<'a>(
     intent: &Intent,
     claimed: &BTreeSet<Upid>,
 ) -> Option<&'a Upid> {
-    let template = intent.template.to_string();
+    let named = intent.task_id().map(|id| id.to_string());
     tasks
         .iter()
         .filter(|task| task.running && !claimed.contains(&task.upid))
         .map(|task| &task.upid)
         .find(|upid| match &intent.task {
             Some(known) if intent.unanswered.is_empty() => *upid == known,
-            _ => intent.template == 0 || upid.id() == template,
+            _ => named.as_deref().is_none_or(|named| upid.id() == named),
         })
 }
 
@@ -162,14 +168,13 @@ pub(super) fn others_clone<'a>(
         first.0 / 1000 - CLOCKS,
         last.0 / 1000 + LATE_SECONDS + CLOCKS,
     );
-    let template = intent.template.to_string();
+    let named = intent.task_id().unwrap_or_default().to_string();
     let most = intent.unanswered.len().max(1);
     let mut ours = 0;
     let mut others = open
         .filter(|upid| Some(*upid) != known && upid.started() >= first)
         .filter(|upid| {
-            let alike =
-                upid.user() == "root@pam" && upid.id() == template && upid.started() <= last;
+            let alike = upid.user() == "root@pam" && upid.id() == named && upid.started() <= last;
             if alike {
                 ours += 1;
             }
@@ -199,18 +204,7 @@ pub(super) fn fits_pool(
     template: u32,
     config: &VmConfig,
 ) -> Result<(), String> {
-    let Some(pool) = policy.allow.pools.get(&mark.pool) else {
-        return Err(format!(
-            "the mark names pool {}, which is not in the configuration",
-            mark.pool
-        ));
-    };
-    if !pool.types.contains(&mark.instance_type) {
-        return Err(format!(
-            "the mark names instance type {}, which pool {} does not have",
-            mark.instance_type, mark.pool
-        ));
-    }
+    let pool = pool_of(policy, mark)?;
     let named = pool.template_vmid == Some(template)
         || pool.template_name.as_deref() == Some(&*config.name)
         || has_tags(&config.tags(), &pool.template_tags);
@@ -220,6 +214,56 @@ pub(super) fn fits_pool(
             mark.pool
         ));
     }
+    is_of_pool(policy, mark, host)
+}
+
+/// A VM that is made of settings is one of its mark's pool, and made of what the file says, to the letter.
+pub(super) fn made_of_settings(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+    let pool = pool_of(policy, mark)?;
+    let own = pool.new_vm.as_deref() == Some(&*mark.template);
+    let new = policy.allow.new_vms.get(&mark.template).filter(|_| own);
+    let Some(new) = new else {
+        return Err(format!(
+            "machines of pool {} are not made of the settings of template {}",
+            mark.pool, mark.template
+        ));
+    };
+    is_of_pool(policy, mark, call.host.as_deref().unwrap_or_default())?;
+    let kind = policy.allow.types.get(&mark.instance_type);
+    let notes = call.param("description").unwrap_or_default();
+    let wanted = new.params(mark, notes, kind.map_or(0, |kind| kind.disk));
+    let wanted: BTreeMap<&str, &str> = wanted.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let given: BTreeMap<&str, &str> = call.params.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let keys: BTreeSet<&str> = wanted.keys().chain(given.keys()).copied().collect();
+    let differs = keys.iter().find(|key| wanted.get(*key) != given.get(*key));
+    differs.map_or(Ok(()), |key| {
+        Err(format!(
+            "parameter {key}: the configuration gives machines of pool {} {} there",
+            mark.pool,
+            wanted.get(key).unwrap_or(&"nothing")
+        ))
+    })
+}
+
+fn pool_of<'a>(policy: &'a Policy, mark: &Mark) -> Result<&'a PoolAllow, String> {
+    let pool = policy.allow.pools.get(&mark.pool).ok_or_else(|| {
+        format!(
+            "the mark names pool {}, which is not in the configuration",
+            mark.pool
+        )
+    })?;
+    if !pool.types.contains(&mark.instance_type) {
+        return Err(format!(
+            "the mark names instance type {}, which pool {} does not have",
+            mark.instance_type, mark.pool
+        ));
+    }
+    Ok(pool)
+}
+
+/// The machine has the host, the addresses, the CPUs and the name of one of its pool's.
+fn is_of_pool(policy: &Policy, mark: &Mark, host: &str) -> Result<(), String> {
+    let pool = pool_of(policy, mark)?;
     let named = |hosts: &[String]| hosts.iter().any(|named| named == host);
     if !pool.hosts.is_empty() && !named(&pool.hosts) || named(&pool.exclude_hosts) {
         return Err(format!("pool {} may not use host {host}", mark.pool));

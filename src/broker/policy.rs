@@ -148,6 +148,15 @@ impl Policy {
         self.allow.pools.values().any(|pool| pool.pinning.cpus)
     }
 
+    /// A volume is one that VMs are made of.
+    pub(super) fn makes_vms_of(&self, volume: &str) -> bool {
+        let mut all = self.allow.new_vms.values();
+        all.any(|new| {
+            let named = [&new.create.image, &new.create.iso];
+            named.iter().any(|named| named.as_deref() == Some(volume))
+        })
+    }
+
     /// `vmid` lies in one of our ranges.
     pub(super) fn in_range(&self, vmid: u32) -> bool {
         let inside = |range: &(u32, u32)| (range.0..=range.1).contains(&vmid);

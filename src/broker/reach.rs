@@ -181,7 +181,7 @@ impl Service {
 /// Of a list that a call asks for what the daemon needs of it. `None` when the answer cannot be read.
 pub(super) fn told(policy: &Policy, call: &Call, body: &[u8]) -> Option<Vec<u8>> {
     match call.rule.name {
-        "disks" if call.param("content") == Some("iso") => our_isos(policy, body),
+        "disks" if call.param("content") != Some("images") => our_files(policy, body),
         "disks" => our_disks(policy, body),
         "pci-mappings" => mapped_devices(policy, body),
         "bridges" => only("iface", body),
@@ -292,14 +292,18 @@ fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": ours }).to_string().into_bytes())
 }
 
-/// Of the ISOs on a storage those of a range's VMs, by their names. `None` when the answer cannot be read.
-pub(super) fn our_isos(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+/// Of the files on a storage the ISOs of a range's VMs, by their names, and those that the policy makes VMs of. `None` when the
+/// answer cannot be read.
+pub(super) fn our_files(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
-    let isos = body.get("data")?.as_array()?.iter();
-    let ours = isos.filter_map(|iso| {
-        let volume = Fields::of(iso).text("volid")?;
+    let files = body.get("data")?.as_array()?.iter();
+    let ours = files.filter_map(|file| {
+        let volume = Fields::of(file).text("volid")?;
+        if policy.makes_vms_of(&volume) {
+            return Some(json!({ "volid": volume }));
+        }
         let (_, vmid) = iso_volume(&volume)?;
-        let told = json!({ "volid": volume, "size": iso.get("size"), "content": "iso" });
+        let told = json!({ "volid": volume, "size": file.get("size"), "content": "iso" });
         policy.in_range(vmid).then_some(told)
     });
     let ours: Vec<Value> = ours.collect();

@@ -262,6 +262,7 @@ impl Service {
             }
             Needs::OwnRule => self.own_rule(policy, call, end).await?,
             Needs::Template => return self.clone_vm(policy, call, request, end).await,
+            Needs::Settings => return self.create_vm(policy, call, request, end).await,
             Needs::MarkOrRecord => return self.destroy(policy, call, request, end).await,
         }
         let reply = self.forward(&request, end).await?;

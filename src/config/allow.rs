@@ -1,9 +1,11 @@
 //! What the broker may let pass, as far as it follows from the file.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::new_vm::NewVm;
 use super::settings::Network;
 use crate::model::pci::PciDevice;
 use crate::model::time::Span;
@@ -36,6 +38,9 @@ pub struct BrokerAllow {
     /// The security groups that machines' network cards get, by the name of their template in the file: group and card.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub template_groups: BTreeMap<String, Vec<(String, u8)>>,
+    /// What VMs may be made of without a template to clone, by the name of the template in the file.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub new_vms: BTreeMap<String, Arc<NewVm>>,
     /// Largest cores, memory (bytes) and disk (bytes) of any instance type.
     pub max_cores: u32,
     /// Largest memory in bytes.
@@ -90,6 +95,9 @@ pub struct PoolAllow {
     /// Tags of its template.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub template_tags: Vec<String>,
+    /// The name of its template in the file, where its VMs are made of settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_vm: Option<String>,
     /// Further disks that its machines get, by their places: what is written to PVE.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, String>,

@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::model::facts::{self, Facts};
+use crate::model::policy::{POOL_LABEL, STARTUP_TAINT};
+use crate::model::scheduling::{Effect, Labels, Taint};
 
 /// Longest text in bytes once it is filled in: three of them, a join and the ISO around must come through PVE's API.
 pub const LONGEST: usize = 48 * 1024;
@@ -17,6 +19,8 @@ pub enum Kind {
     Vendor,
     /// `network-config`.
     Network,
+    /// Talos' machine configuration, as `user-data`.
+    Machine,
 }
 
 /// Before that a line may stand after which cloud-init itself fills in the rest; what it shall fill in is `raw` to us.
@@ -92,6 +96,12 @@ pub struct Words {
     pub user: String,
     /// `ssh_keys`: the user's public keys.
     pub ssh_keys: Vec<String>,
+    /// `labels`: those of the node that a kubelet may give itself.
+    pub labels: Labels,
+    /// `taints`: those that the node begins with.
+    pub taints: Vec<Taint>,
+    /// `provider_id`; empty where the pool has none.
+    pub provider_id: String,
 }
 
 impl Words {
@@ -111,10 +121,17 @@ impl Words {
             searchdomain: "example.org".to_owned(),
             user: "admin".to_owned(),
             ssh_keys: vec!["ssh-ed25519 AAAA admin".to_owned()],
+            labels: [(POOL_LABEL.into(), "pool".into())].into_iter().collect(),
+            taints: vec![Taint {
+                key: STARTUP_TAINT.into(),
+                value: "".into(),
+                effect: Effect::NoSchedule,
+            }],
+            provider_id: "proxmox://default/9001".to_owned(),
         }
     }
 
-    fn pairs(&self) -> [(&'static str, Value); 7] {
+    fn pairs(&self) -> [(&'static str, Value); 10] {
         let addresses: Vec<&String> = self.nics.iter().flat_map(|nic| &nic.addresses).collect();
         let nics = self.nics.iter().map(|nic| {
             json!({
@@ -122,7 +139,13 @@ impl Words {
                 "dhcp4": nic.dhcp4, "dhcp6": nic.dhcp6, "auto6": nic.auto6,
             })
         });
+        let taints = self.taints.iter().map(|taint| {
+            json!({"key": &*taint.key, "value": &*taint.value, "effect": format!("{:?}", taint.effect)})
+        });
         [
+            ("labels", json!(self.labels)),
+            ("provider_id", json!(self.provider_id)),
+            ("taints", taints.collect()),
             ("addresses", json!(addresses)),
             ("nameservers", json!(self.nameservers)),
             ("nics", nics.collect()),
@@ -161,6 +184,7 @@ fn named<'a>(facts: &Facts<'a>, words: &'a Words) -> impl Iterator<Item = (&'sta
         ("pool", facts.pool),
         ("region", facts.region),
         ("searchdomain", &words.searchdomain),
+        ("provider_id", &words.provider_id),
         ("user", &words.user),
         ("zone", &words.zone),
     ];
@@ -186,8 +210,10 @@ fn check(kind: Kind, text: &str) -> Result<(), String> {
             text.len()
         ));
     }
-    if kind == Kind::Network {
-        return network(text);
+    match kind {
+        Kind::Network => return network(text),
+        Kind::Machine => return machine(text),
+        Kind::User | Kind::Vendor => {}
     }
     let mut lines = text.lines();
     let mut first = lines.next().unwrap_or_default().trim_end();
@@ -222,6 +248,21 @@ fn network(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err("expected a network configuration with version: 1 or version: 2 in it".to_owned())
+}
+
+/// A worker's machine configuration: YAML documents, one of which has `machine` in it. What Talos makes of it is Talos' to say, but a
+/// control plane that joins by the autoscaler would be a disaster.
+fn machine(text: &str) -> Result<(), String> {
+    let mut found = None;
+    for document in text.split("\n---") {
+        let whole = yaml(document)?;
+        found = found.or_else(|| whole.get("machine").cloned());
+    }
+    let machine = found.ok_or("expected Talos' machine configuration, with machine: in it")?;
+    match machine.get("type").and_then(Value::as_str) {
+        Some("worker") => Ok(()),
+        _ => Err("expected the configuration of a worker (machine.type: worker)".to_owned()),
+    }
 }
 
 /// Whether user data say that cloud-init shall not read vendor data.

@@ -7,6 +7,7 @@ mod error;
 pub mod file;
 pub mod hardware;
 mod hash;
+pub mod new_vm;
 pub mod notification;
 mod place;
 mod read;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::schema::schema;
 
 /// The tables in the order of the manual: heading and definition; the file itself has none.
-const TABLES: [(&str, &str); 31] = [
+const TABLES: [(&str, &str); 32] = [
     ("`[kubernetes]`", "Kubernetes"),
     ("`[proxmox]` or `[region.NAME]`", "Region"),
     ("`[region.NAME.topology.HOST]`", "Topology"),
@@ -16,6 +16,7 @@ const TABLES: [(&str, &str); 31] = [
     ("`[template.NAME.cloud_init]`", "CloudInit"),
     ("`[[template.NAME.disk]]`", "FurtherDisk"),
     ("`[template.NAME.startup]`", "Startup"),
+    ("`[template.NAME.create]`", "Create"),
     ("`[template.NAME.build]`", "Build"),
     ("`[network.NAME]`", "Network"),
     ("`[instance_type.NAME]`", "InstanceType"),

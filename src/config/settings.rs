@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
 use super::file::Build;
 use super::hardware::Hardware;
+use super::new_vm::NewVm;
 use super::notification::Notification;
 use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
@@ -67,6 +68,8 @@ pub struct Kubernetes {
     pub name: String,
     /// Namespace of the Lease, the status ConfigMap and the Events without an object.
     pub namespace: String,
+    /// Whether serving certificates of machines' kubelets are approved.
+    pub serving_certificates: bool,
 }
 
 /// `[broker]`.
@@ -168,6 +171,8 @@ pub struct Template {
     pub cloud_init: Option<Arc<CloudInit>>,
     /// How it is built, if the program builds it.
     pub build: Option<Arc<Build>>,
+    /// What its machines are made of, if no VM is cloned for them.
+    pub new_vm: Option<Arc<NewVm>>,
 }
 
 /// `[template.NAME.cloud_init]`; the texts with gaps ([`crate::config::cloud_init`]), read from their files.
@@ -177,6 +182,8 @@ pub struct CloudInit {
     pub storage: String,
     /// User data; as PVE makes it when absent.
     pub user_data: Option<String>,
+    /// A file with Talos' machine configuration, with gaps, in place of user and vendor data. It is a secret: only its name is here.
+    pub machine_config: Option<PathBuf>,
     /// Vendor data.
     pub vendor_data: Option<String>,
     /// Network configuration; as PVE makes it when absent.
@@ -270,6 +277,14 @@ pub enum AddressSource {
 }
 
 impl AddressSource {
+    /// The gateway, where machines get addresses of ranges.
+    pub fn gateway(&self) -> Option<IpAddr> {
+        match self {
+            AddressSource::Ranges { gateway, .. } => *gateway,
+            AddressSource::None | AddressSource::Guest(_) => None,
+        }
+    }
+
     /// The ranges that machines get an address of.
     pub fn ranges(&self) -> &[AddressRange] {
         match self {
@@ -367,6 +382,8 @@ pub enum JoinMethod {
         /// A secret for it in place of a bootstrap token.
         secret_file: Option<PathBuf>,
     },
+    /// Nobody tells it to: its image, its netboot server or its machine configuration has what it needs.
+    Itself,
 }
 
 impl JoinMethod {
@@ -377,6 +394,7 @@ impl JoinMethod {
             JoinMethod::K3s => "the start of k3s-agent",
             JoinMethod::Rke2 => "the start of rke2-agent",
             JoinMethod::Command { .. } => "the join command",
+            JoinMethod::Itself => "the machine's own join",
         }
     }
 }
@@ -400,6 +418,13 @@ pub struct Join {
     pub ignore_preflight_errors: Vec<String>,
     /// CRI socket.
     pub cri_socket: Option<String>,
+}
+
+impl Join {
+    /// Whether nobody in the guest is asked while the machine joins: it says that it has joined by its node.
+    pub fn asks_nobody(&self) -> bool {
+        self.at_first_boot || self.method == JoinMethod::Itself
+    }
 }
 
 /// How a node is drained.

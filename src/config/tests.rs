@@ -1,5 +1,6 @@
 mod cloud_init;
 mod contradictions;
+mod creations;
 mod hardware;
 mod hosts;
 mod joining;

@@ -59,6 +59,8 @@ pub mod reason {
     pub const CONTRADICTION: &str = "IdentityContradiction";
     /// Somebody took the mark out of a machine's description, and the machine is left alone. Neither has it for this.
     pub const LOST_MARK: &str = "MarkLost";
+    /// A kubelet asks for a serving certificate that is not of its machine. cluster-autoscaler approves none.
+    pub const CERTIFICATE_LEFT_ALONE: &str = "ServingCertificateLeftAlone";
 }
 
 /// What an event is about.

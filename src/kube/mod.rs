@@ -18,6 +18,7 @@ pub mod nodes;
 pub mod observer;
 pub mod pods;
 mod refused;
+pub mod serving;
 pub mod status;
 pub mod store;
 pub mod survey;

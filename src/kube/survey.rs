@@ -17,6 +17,8 @@ pub struct NodeFound {
     pub name: String,
     /// Addresses that it reports, internal and external.
     pub addresses: Vec<IpAddr>,
+    /// Its operating system, such as `Talos (v1.11.2)`.
+    pub os_image: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,9 +41,16 @@ struct Metadata {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct ListedNodeStatus {
     addresses: Option<Vec<Address>>,
+    node_info: Option<OsInfo>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OsInfo {
+    os_image: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -59,6 +68,11 @@ impl Client {
             .await?;
         let nodes = list.items.into_iter().map(|item| NodeFound {
             name: item.metadata.name,
+            os_image: item
+                .status
+                .node_info
+                .and_then(|info| info.os_image)
+                .unwrap_or_default(),
             addresses: item
                 .status
                 .addresses

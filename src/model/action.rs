@@ -76,20 +76,50 @@ pub enum Kind {
     Update,
 }
 
+/// The lock of a VM that is being cloned.
+pub const CLONE_LOCK: &str = "clone";
+/// The lock of a VM that is being made of settings.
+pub const CREATE_LOCK: &str = "create";
+
+/// Whether a VM with this lock is being made.
+pub fn is_being_made(lock: Option<&str>) -> bool {
+    matches!(lock, Some(CLONE_LOCK | CREATE_LOCK))
+}
+
+/// In the place of a template's VMID for a machine that PVE makes of settings. No guest has it: VMIDs begin at 100.
+pub const NO_TEMPLATE: u32 = 1;
+
 /// All that is fixed when a machine is planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
     /// The mark it will carry.
     pub mark: Mark,
-    /// The template's VMID.
+    /// The template's VMID; [`NO_TEMPLATE`] where the VM is made of settings.
     pub template_vmid: u32,
-    /// The host whose configuration directory holds the template: the clone call goes there.
+    /// The host whose configuration directory holds the template: the clone call goes there. Without a template the host
+    /// that makes the VM.
     pub template_host: Arc<str>,
     /// What the configuration promised of it; `None` where an older program planned it, or where it is
     /// known by its mark alone: then the configuration of now says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terms: Option<Arc<Terms>>,
+}
+
+impl CreateSpec {
+    /// Whether PVE makes the VM of settings, and clones no template.
+    pub fn is_new(&self) -> bool {
+        self.template_vmid == NO_TEMPLATE
+    }
+
+    /// The lock that PVE holds on the VM while it makes it.
+    pub fn lock(&self) -> &'static str {
+        if self.is_new() {
+            CREATE_LOCK
+        } else {
+            CLONE_LOCK
+        }
+    }
 }
 
 /// What an action is about.

@@ -34,9 +34,11 @@ pub struct Mark {
     pub pool: String,
     /// The instance type it was made as.
     pub instance_type: String,
-    /// The template it was cloned from.
+    /// The template it was cloned from, or whose settings it was made of.
     pub template: String,
-    /// The public part of its bootstrap token (`[a-z0-9]{6}`), so that a sweep finds the token.
+    /// The public part of its bootstrap token (`[a-z0-9]{6}`), so that a sweep finds the token; absent where it joins by
+    /// itself, and empty here.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
     /// When the intent was written.
     pub created: Time,

@@ -12,13 +12,7 @@ use super::types::deadline;
 use super::upid::Upid;
 
 /// The names of these calls in errors.
-pub(super) const CALLS: [&str; 5] = [
-    "create_vm",
-    "download_image",
-    "images",
-    "make_template",
-    "storages",
-];
+pub(super) const CALLS: [&str; 4] = ["download_image", "images", "make_template", "storages"];
 
 /// What PVE is to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,16 +64,6 @@ impl Client {
             pair("checksum-algorithm", download.algorithm.as_str()),
         ];
         self.task("download_image", Method::Post, at, params).await
-    }
-
-    /// `POST /nodes/{host}/qemu`: a new VM with these parameters, its `vmid` among them.
-    pub async fn create_vm(
-        &self,
-        host: &str,
-        params: Vec<(String, String)>,
-    ) -> Result<Upid, CallError> {
-        let at = host_path(host, &["qemu"])?;
-        self.task("create_vm", Method::Post, at, params).await
     }
 
     /// `POST …/qemu/{vmid}/template`: a VM that is off becomes a template.

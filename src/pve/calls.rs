@@ -1,6 +1,7 @@
 //! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -380,6 +381,16 @@ impl Client {
         self.task("clone", Method::Post, at, clone.params()).await
     }
 
+    /// `POST /nodes/{host}/qemu`: a new VM with these parameters, its `vmid` among them.
+    pub async fn create_vm(
+        &self,
+        host: &str,
+        params: Vec<(String, String)>,
+    ) -> Result<Upid, CallError> {
+        let at = host_path(host, &["qemu"])?;
+        self.task("create_vm", Method::Post, at, params).await
+    }
+
     /// `PUT …/qemu/{vmid}/config`: done when it returns (PVE waits up to 10 s for the VM's lock).
     pub async fn update_config(
         &self,
@@ -530,6 +541,28 @@ impl Client {
         ))
         .await
         .map(drop)
+    }
+
+    /// `GET …/agent/network-get-interfaces`: the addresses that the guest says it has, each with the MAC address of its card in lower
+    /// case.
+    pub async fn agent_addresses(
+        &self,
+        host: &str,
+        vmid: u32,
+    ) -> Result<Vec<(String, IpAddr)>, CallError> {
+        let at = vm_path(host, vmid, &["agent", "network-get-interfaces"])?;
+        let data = self
+            .get("agent_addresses", at, vec![], deadline::READ_HOST)
+            .await?;
+        let cards = data["result"].as_array().into_iter().flatten();
+        let mut all = Vec::new();
+        for card in cards {
+            let mac = card["hardware-address"].as_str().unwrap_or_default();
+            let addresses = card["ip-addresses"].as_array().into_iter().flatten();
+            let addresses = addresses.filter_map(|one| one["ip-address"].as_str()?.parse().ok());
+            all.extend(addresses.map(|address| (mac.to_ascii_lowercase(), address)));
+        }
+        Ok(all)
     }
 
     /// `POST …/agent/exec`: starts `argv` in the guest with `stdin`, and gives its pid there. PVE

@@ -1,6 +1,6 @@
 //! ISOs for cloud-init: their names, which say whose they are, and the calls that bring them to a storage and take them away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -59,6 +59,20 @@ impl Client {
             Some((volume, usize::try_from(entry.integer("size")?).ok()?))
         });
         Ok(isos.collect())
+    }
+
+    /// The same for `content`, `iso` or `import`: the volumes there that the broker tells of, ours and those that the file names.
+    pub async fn files(
+        &self,
+        host: &str,
+        storage: &str,
+        content: &str,
+    ) -> Result<BTreeSet<String>, CallError> {
+        let at = host_path(host, &["storage", storage, "content"])?;
+        let params = vec![pair("content", content)];
+        let data = self.get("isos", at, params, deadline::READ_HOST).await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        Ok(entries.filter_map(|entry| entry.text("volid")).collect())
     }
 
     /// `POST /nodes/{host}/storage/{storage}/upload`: an ISO comes to the storage, in a task of PVE's that copies it there. It is

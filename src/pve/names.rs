@@ -1,9 +1,10 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 37] = [
+pub const CALLS: [&str; 39] = [
     "active_tasks",
     "add_security_group",
+    "agent_addresses",
     "agent_exec",
     "agent_exec_status",
     "agent_ping",
@@ -11,6 +12,7 @@ pub const CALLS: [&str; 37] = [
     "broker_info",
     "clone",
     "cluster_status",
+    "create_vm",
     "destroy",
     "disks",
     "firewall_options",

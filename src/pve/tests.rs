@@ -84,6 +84,27 @@ async fn images(client: &Client) {
     removed.expect("removal");
 }
 
+/// A VM that is made of settings, with the notes of a clone.
+fn settings_of(clone: &CloneVm) -> Vec<(String, String)> {
+    let all = [
+        ("vmid", "9050"),
+        ("name", clone.name.as_str()),
+        ("description", clone.description.as_str()),
+        ("ostype", "l26"),
+        ("agent", "1"),
+        ("machine", "q35"),
+        ("scsihw", "virtio-scsi-single"),
+        ("scsi0", "ceph:20,discard=on,iothread=1"),
+        ("net0", "virtio,bridge=vmbr0"),
+        ("boot", "order=scsi0;net0"),
+        ("serial0", "socket"),
+        ("smbios1", "base64=1,serial=eA,uuid=0"),
+    ];
+    let all = all.into_iter();
+    all.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
 /// Makes every call once and gives what went out.
 pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
@@ -145,7 +166,17 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         promise.expect("promise");
     }
     client.vm_status("pve1", 9001).await.expect("status");
+    let addresses = client.agent_addresses("pve1", 9001).await;
+    addresses.expect("addresses");
     client.clone_vm("pve1", 9000, &clone).await.expect("clone");
+    client
+        .create_vm("pve1", settings_of(&clone))
+        .await
+        .expect("create");
+    for content in ["iso", "import"] {
+        let files = client.files("pve1", "local", content).await;
+        files.expect("files");
+    }
     client
         .update_config("pve1", 9001, &update)
         .await

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::pve::{Pve, VmFacts, form_field};
 use crate::clock::Clock;
+use crate::model::action::is_being_made;
 use crate::model::time::{Span, Time};
 
 /// What every mark begins with.
@@ -107,7 +108,8 @@ impl Broker {
 
     /// Records a clone, if its pool has room for it. The second value is what was recorded of its VMID before.
     fn intend(&self, form: &str) -> Result<Option<(u32, Option<Intent>)>, String> {
-        let newid = form_field(form, "newid").and_then(|text| text.parse::<u32>().ok());
+        let newid = form_field(form, "newid").or_else(|| form_field(form, "vmid"));
+        let newid = newid.and_then(|text| text.parse::<u32>().ok());
         let notes = form_field(form, "description").unwrap_or_default();
         let (Some(vmid), Some(mark)) = (newid, mark(&notes)) else {
             return Ok(None);
@@ -160,7 +162,7 @@ impl Kept {
                     let lock = vm.lock.as_deref();
                     let made = !intent.settled || !intent.unanswered.is_empty();
                     vm.name.is_empty()
-                        && (lock == Some("destroyed") || (lock == Some("clone") && made))
+                        && (lock == Some("destroyed") || (is_being_made(lock) && made))
                 }
             },
             None if intent.may_come(now) => {
@@ -200,7 +202,7 @@ async fn pass(State(broker): State<Broker>, request: Request, next: Next) -> Res
         }
         return next.run(request).await;
     }
-    if path.ends_with("/clone") {
+    if path.ends_with("/clone") || path.ends_with("/qemu") {
         return clone(&broker, request, next).await;
     }
     if *request.method() == Method::PUT && path.ends_with("/pools") {
@@ -256,7 +258,7 @@ async fn change(broker: &Broker, vm: &VmFacts, request: Request, next: Next) -> 
     let remains = removal
         && vm.lock.as_deref() == Some("destroyed")
         && broker.kept().removals.contains(&vm.vmid);
-    let locked = vm.lock.as_deref() == Some("clone") || remains;
+    let locked = is_being_made(vm.lock.as_deref()) || remains;
     let ours = own_mark(vm).is_some();
     if !locked && !ours && !planted!(MarkNotReRead) {
         let what = format!("{} {}", request.method(), request.uri().path());

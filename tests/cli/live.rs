@@ -302,6 +302,74 @@ fn check_live_says_what_keeps_isos_for_cloud_init_away() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+#[test]
+fn check_live_says_what_hosts_lack_for_vms_that_are_made_of_settings() {
+    let machine = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(machine.path(), "machine: {type: worker}\n").expect("written");
+    let image = "local:import/a.qcow2";
+    let mut spec = PveSpec::default();
+    let file = |storage: &str| {
+        format!(
+            "bridge = \"vmbr0\"\n[template.debian.create]\nstorage = \"{storage}\"\nimage = \"{image}\"\n\
+             [template.debian.cloud_init]\nstorage = \"local\"\nmachine_config_file = \"{}\"",
+            machine.path().display()
+        )
+    };
+    let named = format!("vm_name = \"{TEMPLATE}\"");
+    let said_of = |spec: &PveSpec, storage: &str, mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(machine.path(), mode).expect("changed");
+        let changes = [
+            (&*named, &*file(storage)),
+            ("max = 2", "max = 2\njoin.method = \"self\""),
+        ];
+        check_changed(spec, TEMPLATE, "9100-9120", &changes).1
+    };
+    let said = said_of(&spec, "attic", 0o644);
+    for words in [
+        "no machine is made on pve1, pve2, pve3: it has no storage attic",
+        "has mode 0644; wanted are owner root",
+        "VM.Config.HWType on /vms/9100",
+        "ok: pool general: machines join by themselves; no token is made for them",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let words = "no machine is made on pve1, pve2, pve3: there is no local:import/a.qcow2";
+    let said = said_of(&spec, "shared", 0o600);
+    assert!(said.contains(words), "{said}");
+    spec.images = vec![image.to_owned()];
+    let said = said_of(&spec, "shared", 0o600);
+    for words in [
+        "ok: template debian: VMs are made of settings on pve1, pve2, pve3",
+        "is a worker's machine configuration",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+#[test]
+fn check_live_asks_for_the_rights_to_approve_serving_certificates() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let made = kubeconfig(&simulators);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let config = simulators.config(&simulators.path("kubeconfig"), TEMPLATE, "9100-9120");
+    let file = std::fs::read_to_string(&config).expect("it is there");
+    let asked = file.replace(
+        "[kubernetes]\n",
+        "[kubernetes]\nserving_certificates = true\n",
+    );
+    std::fs::write(&config, asked).expect("written");
+    let (code, said) = check_as(&own_name(), &config);
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "update certificatesigningrequests/approval.certificates.k8s.io",
+        "approve signers.certificates.k8s.io kubernetes.io/kubelet-serving",
+        "serving-certificates.yaml",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
 /// A token that sees its own machines alone promises their hosts' memory a second time.
 #[test]
 fn check_live_says_that_guests_are_not_seen() {

@@ -273,13 +273,14 @@ impl Scene {
         left
     }
 
-    /// Clones asked for so far that PVE took.
+    /// Machines asked for so far, cloned or made of settings, that PVE took.
     pub(crate) fn machines_made(&self) -> usize {
         let requests = self.world.pve.requests();
-        requests
+        let makes = |path: &str| path.ends_with("/clone") || path.ends_with("/qemu");
+        let taken = requests
             .iter()
-            .filter(|seen| seen.path.ends_with("/clone") && seen.status == Some(200))
-            .count()
+            .filter(|seen| makes(&seen.path) && seen.method == "POST" && seen.status == Some(200));
+        taken.count()
     }
 
     /// Everything that went over either wire.

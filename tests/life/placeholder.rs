@@ -11,12 +11,14 @@ use pve_autoscaler::sim::workload::{Pods, Workload};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
+use crate::no_template::of_settings;
 
 /// As in [`HASTY`].
 const QUARANTINE: Span = Span::seconds(30);
 
 /// Kills the first clone's worker; gives when that was, and the VMID of what it leaves.
 async fn cut_short(scene: &Scene) -> (Time, u32) {
+    let makes = |upid: &String| upid.contains(":qmclone:") || upid.contains(":qmcreate:");
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let pve = &scene.world.pve;
@@ -25,7 +27,7 @@ async fn cut_short(scene: &Scene) -> (Time, u32) {
             (9100..9121).contains(&vm.vmid) && vm.lock.is_some() && vm.name.is_empty()
         });
         let tasks = pve.running_tasks();
-        let clone = tasks.into_iter().find(|upid| upid.contains(":qmclone:"));
+        let clone = tasks.into_iter().find(makes);
         if let (Some(vm), Some(upid)) = (half.next(), clone) {
             pve.administer(&AdminAct::KillTask { upid })
                 .expect("it runs");
@@ -35,9 +37,9 @@ async fn cut_short(scene: &Scene) -> (Time, u32) {
 }
 
 /// How long after that the daemon destroyed it; the daemon is started anew whenever it has lived for so long.
-fn cleared_after(life: Duration) -> Span {
+fn cleared_after(file: &str, life: Duration) -> Span {
     simulate(async {
-        let scene = Scene::new(3, HASTY, GuestSpec::default());
+        let scene = Scene::new(3, file, GuestSpec::default());
         let lives = async {
             for start in 0.. {
                 tokio::select! {
@@ -76,7 +78,15 @@ fn cleared_after(life: Duration) -> Span {
 
 #[test]
 fn a_dead_clone_goes_one_quarantine_after_the_last_look_at_it() {
-    let took = cleared_after(Duration::from_hours(1));
+    let took = cleared_after(HASTY, Duration::from_hours(1));
+    assert!(took >= QUARANTINE, "{took}");
+    assert!(took < Span::minutes(1), "{took}");
+}
+
+/// So does what is left where a VM was being made of settings.
+#[test]
+fn a_dead_create_goes_one_quarantine_after_the_last_look_at_it() {
+    let took = cleared_after(&of_settings("", ""), Duration::from_hours(1));
     assert!(took >= QUARANTINE, "{took}");
     assert!(took < Span::minutes(1), "{took}");
 }
@@ -85,7 +95,7 @@ fn a_dead_clone_goes_one_quarantine_after_the_last_look_at_it() {
 /// on over all of them. A crash costs the half minute for which the lease runs on.
 #[test]
 fn a_quarantine_is_not_begun_anew_with_every_life() {
-    let took = cleared_after(Duration::from_secs(57));
+    let took = cleared_after(HASTY, Duration::from_secs(57));
     assert!(took >= QUARANTINE, "{took}");
     assert!(took < Span::minutes(3), "{took}");
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
-use crate::agent::journal::UNKNOWN_TEMPLATE;
+use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
+use crate::model::action::CLONE_LOCK;
 use crate::model::region::{Failure, Step};
-use crate::pve::transport::Outcome;
+use crate::pve::transport::{CallError, Outcome};
 use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
 
 use super::up::Plan;
@@ -54,7 +55,7 @@ async fn cloned(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
     loop {
         let look = work.look().await?;
         let locked = match &look {
-            Look::Ours(config) => config.lock.as_deref() == Some("clone"),
+            Look::Ours(config) => config.lock.as_deref() == Some(CLONE_LOCK),
             Look::Placeholder => true,
             Look::Absent | Look::Going | Look::Foreign(_) | Look::Changed(_) => false,
         };
@@ -173,6 +174,53 @@ fn still_wanted(work: &Work) -> Result<(), Stop> {
     )))
 }
 
+/// The call that makes the VM.
+enum Making {
+    /// Of a template.
+    Clone(CloneVm),
+    /// Of settings: PVE's parameters.
+    New(Vec<(String, String)>),
+}
+
+impl Making {
+    fn of(work: &Work, notes: &str) -> Result<Making, Stop> {
+        let entry = work.entry()?;
+        let templates = &work.tools.settings.templates;
+        let template = templates.get(work.mark.template.as_str()).cloned();
+        let template = template.unwrap_or_default();
+        let description = work.mark.describe(notes);
+        if !entry.spec.is_new() {
+            return Ok(Making::Clone(CloneVm {
+                newid: work.mark.vmid,
+                name: work.machine.to_string(),
+                description,
+                full: template.full_clone.then(|| template.storage.clone()),
+                target: (entry.target.host != entry.spec.template_host)
+                    .then(|| entry.target.host.to_string()),
+                pool: template.resource_pool,
+            }));
+        }
+        let Some(new) = template.new_vm else {
+            return Err(Stop::Transient(format!(
+                "[template.{}.create] is not in the configuration any more",
+                work.mark.template
+            )));
+        };
+        let disk = work.instance_type()?.disk;
+        Ok(Making::New(new.params(&work.mark, &description, disk)))
+    }
+
+    async fn call(self, work: &Work, entry: &Entry) -> Result<Upid, CallError> {
+        match self {
+            Making::Clone(clone) => {
+                let (host, source) = (&entry.spec.template_host, entry.spec.template_vmid);
+                work.pve.clone_vm(host, source, &clone).await
+            }
+            Making::New(params) => work.pve.create_vm(&entry.target.host, params).await,
+        }
+    }
+}
+
 async fn ask(work: &Work) -> Result<(), Stop> {
     let before = work.entry()?.unanswered_clone;
     let now = work.tools.clock.now();
@@ -181,30 +229,13 @@ async fn ask(work: &Work) -> Result<(), Stop> {
         .pools
         .get(work.mark.pool.as_str())
         .map_or("", |pool| &*pool.description);
+    let making = Making::of(work, human)?;
     work.record(|entry| {
         entry.forget_vm();
         entry.unanswered_clone = Some(now);
         entry.written.text = Some(human.to_owned());
     })?;
-    let entry = work.entry()?;
-    let template = settings
-        .templates
-        .get(work.mark.template.as_str())
-        .cloned()
-        .unwrap_or_default();
-    let call = CloneVm {
-        newid: work.mark.vmid,
-        name: work.machine.to_string(),
-        description: work.mark.describe(human),
-        full: template.full_clone.then(|| template.storage.clone()),
-        target: (entry.target.host != entry.spec.template_host)
-            .then(|| entry.target.host.to_string()),
-        pool: template.resource_pool.clone(),
-    };
-    let answer = work
-        .pve
-        .clone_vm(&entry.spec.template_host, entry.spec.template_vmid, &call)
-        .await;
+    let answer = making.call(work, &work.entry()?).await;
     let lost = matches!(&answer, Err(error) if error.outcome == Outcome::Unknown);
     work.record(|entry| {
         if !lost {
@@ -270,7 +301,7 @@ pub(super) async fn running(work: &Work) -> Result<bool, Stop> {
 }
 
 /// Whether a clone of our template runs that no other machine's entry claims. A clone task names
-/// its source, not its result, so such a task may be ours whose reply was lost.
+/// its source, not its result, so such a task may be ours whose reply was lost. One that makes a VM of settings names that VM.
 async fn running_clone(work: &Work) -> Result<bool, Stop> {
     if planted!(RunningCloneIgnored) {
         return Ok(false);
@@ -282,13 +313,18 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
         .into_values()
         .filter_map(|e| e.upid)
         .collect();
-    for (host, template) in sources(work).await? {
+    let kind = if work.entry()?.spec.is_new() {
+        "qmcreate"
+    } else {
+        "qmclone"
+    };
+    for (host, named) in sources(work).await? {
         let tasks = work
-            .patiently("listing tasks", || work.pve.active_tasks(&host, template))
+            .patiently("listing tasks", || work.pve.active_tasks(&host, named))
             .await?;
-        let source = template.to_string();
+        let source = named.to_string();
         let runs = |task: &Task| {
-            task.upid.kind() == "qmclone"
+            task.upid.kind() == kind
                 && task.upid.id() == source
                 && !claimed.iter().any(|upid| upid == task.upid.as_str())
         };
@@ -299,10 +335,13 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
     Ok(false)
 }
 
-/// The templates, with their hosts, that the machine may have been cloned from: its own, or where that is not
+/// The VMs, with their hosts, that the machine's task names: the templates that it may have been cloned from: its own, or where that is not
 /// known (it is known by its mark alone) every one there is.
 async fn sources(work: &Work) -> Result<Vec<(Arc<str>, u32)>, Stop> {
-    let spec = work.entry()?.spec;
+    let Entry { spec, target, .. } = work.entry()?;
+    if spec.is_new() {
+        return Ok(vec![(target.host, target.vmid)]);
+    }
     if spec.template_vmid != UNKNOWN_TEMPLATE {
         return Ok(vec![(spec.template_host, spec.template_vmid)]);
     }

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::guest::{self, JoinState, Probe};
+use crate::config::settings::JoinMethod;
 use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
 use crate::pve::Cause;
@@ -69,13 +70,21 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
     }
 }
 
-/// Waits until a machine that cloud-init joins has its node. Nobody in it is asked: its agent may refuse that, or not be there.
+/// Waits until a machine that cloud-init joins, or that joins by itself, has its node. Nobody in it is asked: its agent may refuse that, or not be there.
 pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop> {
     let vmid = work.mark.vmid;
+    let by_itself = joining::method(work) == JoinMethod::Itself;
     loop {
-        work.progress(format!(
-            "cloud-init has not joined the machine yet; its console shows how far it is (`qm terminal {vmid}`), and in it /var/log/cloud-init-output.log"
-        ));
+        work.progress(if by_itself {
+            format!(
+                "the machine has not joined by itself yet: its node has its name, {}, and the VM's UUID; its console shows how far it is (`qm terminal {vmid}`)",
+                work.machine
+            )
+        } else {
+            format!(
+                "cloud-init has not joined the machine yet; its console shows how far it is (`qm terminal {vmid}`), and in it /var/log/cloud-init-output.log"
+            )
+        });
         let ends = Instant::now() + FIRST_BOOT_LOOK;
         while Instant::now() < ends {
             if node::has_joined(work, uuid)? {

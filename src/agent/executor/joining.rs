@@ -10,6 +10,7 @@ use crate::agent::guest::Probe;
 use crate::agent::join::{self, JoinError, JoinInput, RKE2_PORT, Trust};
 use crate::agent::nocloud::first_boot::{self, FirstBoot};
 use crate::agent::secret_file;
+use crate::config::cloud_init::Words;
 use crate::config::settings::{JoinMethod, Pool};
 use crate::kube::{Authority, BootstrapToken, certificate};
 use crate::model::foreign::ForeignOutput;
@@ -39,6 +40,11 @@ fn pool(work: &Work) -> Pool {
 /// It is cloud-init that joins the machine, at its first boot.
 pub(super) fn at_first_boot(work: &Work) -> bool {
     pool(work).join.at_first_boot
+}
+
+/// Nobody in the machine is asked while it joins.
+pub(super) fn asks_nobody(work: &Work) -> bool {
+    pool(work).join.asks_nobody()
 }
 
 /// How the machine joins.
@@ -112,13 +118,26 @@ impl Parts {
     }
 }
 
+/// Adds what texts for cloud-init may name of the node that the machine is to be.
+pub(super) fn add_words(work: &Work, words: &mut Words) -> Result<(), Stop> {
+    let parts = Parts::of(work)?;
+    let own = parts.labels.iter();
+    let own = own.filter(|(key, _)| join::kubelet_may_set(key));
+    words.labels = own
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    words.taints = join::taints(&parts.taints).collect();
+    words.provider_id = parts.provider_id.unwrap_or_default();
+    Ok(())
+}
+
 /// Makes what the guest's join script reads. `probe`: what the guest said of itself.
 pub(super) async fn payload(work: &Work, probe: &Probe) -> Result<SecretString, Stop> {
     let version = match method(work) {
         JoinMethod::Kubeadm => &*probe.kubeadm,
         JoinMethod::K3s => &*probe.k3s,
         JoinMethod::Rke2 => &*probe.rke2,
-        JoinMethod::Command { .. } => "",
+        JoinMethod::Command { .. } | JoinMethod::Itself => "",
     };
     let mut made = payloads(work, &[version]).await?;
     let first = made.pop().unwrap_or(Err(JoinError::Changed));
@@ -131,7 +150,7 @@ pub(super) async fn first_boot(work: &Work) -> Result<SecretString, Stop> {
         JoinMethod::Kubeadm => Some("kubeadm"),
         JoinMethod::K3s => Some("k3s"),
         JoinMethod::Rke2 => Some("rke2"),
-        JoinMethod::Command { .. } => None,
+        JoinMethod::Command { .. } | JoinMethod::Itself => None,
     };
     let minors = match program {
         Some(_) => &join::CHANGES[..],
@@ -175,6 +194,8 @@ async fn payloads(
             script,
             secret_file,
         } => by_command(work, &parts, script, secret_file.as_deref()).await,
+        // Nobody asks: a reload changed the method in between.
+        JoinMethod::Itself => Ok(versions.iter().map(|_| Err(JoinError::Changed)).collect()),
     }
 }
 

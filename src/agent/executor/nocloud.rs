@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::nocloud::{self, Told};
@@ -88,7 +89,9 @@ async fn image(
     let entry = work.entry()?;
     let policy = &work.tools.settings.policy;
     let zone = policy.zone_of(&entry.target.region, &entry.target.host);
-    let words = nocloud::words(config, &zone);
+    let mut words = nocloud::words(config, &zone);
+    joining::add_words(work, &mut words)?;
+    let machine_config = machine_config(texts).await?;
     let template = work
         .tools
         .settings
@@ -107,9 +110,20 @@ async fn image(
         },
         words: &words,
         uuid,
+        machine_config: machine_config.as_ref(),
         first_boot: script.as_ref(),
     })
     .map_err(Stop::Failed)
+}
+
+/// The machine configuration that the file names, read anew.
+async fn machine_config(texts: &CloudInit) -> Result<Option<SecretString>, Stop> {
+    let Some(path) = texts.machine_config.clone() else {
+        return Ok(None);
+    };
+    let read = tokio::task::spawn_blocking(move || nocloud::read_machine_config(&path)).await;
+    let read = read.map_err(|error| Stop::Transient(error.to_string()))?;
+    read.map(Some).map_err(Stop::Failed)
 }
 
 /// The image is on the host's storage, whole, and no other one of the machine's.

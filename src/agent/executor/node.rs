@@ -400,6 +400,9 @@ fn annotations(work: &Work, uuid: &str) -> Result<Labels, Stop> {
 pub(super) async fn drop_token(work: &Work) {
     let kube = &work.tools.kube;
     let id = work.mark.token.as_str();
+    if id.is_empty() {
+        return;
+    }
     let deletion = work.patiently_kube("deleting the bootstrap token", || kube.delete_token(id));
     if !matches!(timeout(TOKEN_PATIENCE, deletion).await, Ok(Ok(()))) {
         tracing::warn!(machine = %work.machine, token = id, "the bootstrap token could not be deleted; it expires by itself");

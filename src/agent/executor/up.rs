@@ -95,7 +95,7 @@ pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
 /// Waits for the guest and lets it join.
 async fn join(work: &Work, uuid: &str) -> Result<(), Failure> {
     let deadlines = &work.tools.settings.deadlines;
-    if joining::at_first_boot(work) {
+    if joining::asks_nobody(work) {
         // As long as the guest agent would be given for all of it.
         let limit = Span(deadlines.agent.0 + deadlines.os.0 + deadlines.join.0);
         let joins = guest::joins_by_itself(work, uuid);

@@ -411,9 +411,7 @@ impl Work {
                 self.remember(Some((Instant::now(), config.clone())));
                 Ok(Look::Ours(Box::new(config)))
             }
-            Ownership::Unmarked
-                if config.lock.as_deref() == Some("clone") && !self.entry()?.was_ours() =>
-            {
+            Ownership::Unmarked if self.entry()?.is_placeholder(config.lock.as_deref()) => {
                 Ok(Look::Placeholder)
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("destroyed") => {
@@ -452,7 +450,9 @@ impl Work {
     /// it with the VM, and its name alone does not prove whose it is.
     pub(super) fn disk_left(&self) {
         let template = self.tools.settings.templates.get(&*self.mark.template);
-        let storage = template.and_then(|template| template.storage.as_deref());
+        let new = template.and_then(|template| template.new_vm.as_ref());
+        let new = new.map(|new| new.create.storage.as_str());
+        let storage = new.or(template.and_then(|template| template.storage.as_deref()));
         tracing::warn!(machine = %self.machine,
             "a disk that the clone was copying may be left: `pvesm list {} --vmid {}` on {} shows it, `pvesm free VOLUME` removes it",
             storage.unwrap_or("STORAGE"), self.mark.vmid, self.host().unwrap_or_default());

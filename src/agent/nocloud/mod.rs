@@ -14,9 +14,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::agent::secret_file;
 use crate::config::cloud_init::{self, Kind, Words};
 use crate::config::settings::CloudInit;
 use crate::model::facts::Facts;
+use crate::model::scheduling::Labels;
 use crate::pve::VmConfig;
 
 pub use network::nics;
@@ -52,8 +54,19 @@ pub struct Told<'a> {
     pub words: &'a Words,
     /// The VM's SMBIOS UUID.
     pub uuid: &'a str,
+    /// Talos' machine configuration, with gaps, in place of user and vendor data. It is a secret.
+    pub machine_config: Option<&'a SecretString>,
     /// The script that joins it, if cloud-init is to do that. It holds a secret.
     pub first_boot: Option<&'a SecretString>,
+}
+
+/// Talos' machine configuration out of the file that the configuration names.
+///
+/// # Errors
+/// What is wrong with the file, and what to do; never what stands in it.
+pub fn read_machine_config(path: &std::path::Path) -> Result<SecretString, String> {
+    let most = u64::try_from(cloud_init::LONGEST).unwrap_or(u64::MAX);
+    secret_file::read_as("cloud_init.machine_config_file", path, most)
 }
 
 /// What a VM's configuration says to cloud-init.
@@ -72,6 +85,9 @@ pub fn words(config: &VmConfig, zone: &str) -> Words {
         nameservers: list("nameserver"),
         searchdomain: text("searchdomain"),
         user: text("ciuser"),
+        labels: Labels::new(),
+        taints: Vec::new(),
+        provider_id: String::new(),
         ssh_keys: keys.map(str::to_owned).collect(),
     }
 }
@@ -89,14 +105,22 @@ pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
             .map_err(|why| format!("cloud_init.{key}: {why}"))
     };
     let texts = told.texts;
-    let user = filled(Kind::User, "user_data", &texts.user_data)?;
-    let user = user.unwrap_or_else(|| user_data(told));
-    let vendor = filled(Kind::Vendor, "vendor_data", &texts.vendor_data)?;
-    let vendor = vendor_data(vendor.as_deref(), told.first_boot);
+    let (user, vendor) = if let Some(config) = told.machine_config {
+        // Talos looks for no vendor data.
+        let filled = cloud_init::filled(Kind::Machine, config.expose_secret(), facts, words);
+        let filled = filled.map_err(|why| format!("cloud_init.machine_config_file: {why}"))?;
+        (filled, None)
+    } else {
+        let user = filled(Kind::User, "user_data", &texts.user_data)?;
+        let user = user.unwrap_or_else(|| user_data(told));
+        let vendor = filled(Kind::Vendor, "vendor_data", &texts.vendor_data)?;
+        (user, Some(vendor_data(vendor.as_deref(), told.first_boot)))
+    };
     let network = filled(Kind::Network, "network_config", &texts.network_config)?;
     let network = network
         .or_else(|| network::config(words))
         .unwrap_or_default();
+    let vendor = vendor.unwrap_or_default();
     let parts = [&*user, &*vendor, &*network].map(str::as_bytes);
     // Other data are another first boot, also on a disk that has had one.
     let instance = format!("{}-{}", told.uuid, marks(&parts));
@@ -106,7 +130,9 @@ pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
         files.push(("network-config", network.as_bytes()));
     }
     files.push(("user-data", user.as_bytes()));
-    files.push(("vendor-data", vendor.as_bytes()));
+    if !vendor.is_empty() {
+        files.push(("vendor-data", vendor.as_bytes()));
+    }
     iso::image(LABEL, &files).ok_or_else(|| "the ISO for cloud-init cannot be made".to_owned())
 }
 

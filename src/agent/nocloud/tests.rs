@@ -26,6 +26,7 @@ fn told<'a>(texts: &'a CloudInit, words: &'a Words, script: Option<&'a SecretStr
         facts: FACTS,
         words,
         uuid: "0123",
+        machine_config: None,
         first_boot: script,
     }
 }

@@ -184,6 +184,16 @@ fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
             mark.cluster, mark.machine, mark.vmid
         )
     })?;
+    let none = case
+        .policy
+        .pools
+        .get(mark.pool.as_str())
+        .is_some_and(|pool| pool.joins_itself);
+    if none {
+        return ensure(mark.token.is_empty(), Rule::Token, || {
+            "machines of its pool join by themselves, and it has a token".to_owned()
+        });
+    }
     let form = mark.token.len() == TOKEN_ID
         && mark
             .token

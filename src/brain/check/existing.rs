@@ -1,7 +1,7 @@
 //! Rules for machines there are: going on, releasing, clearing away.
 
 use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
-use model::action::{Action, Kind};
+use model::action::{Action, Kind, is_being_made};
 use model::cluster::{Node, ReadyStatus};
 use model::identity::{self, NodeIdentity};
 use model::mark::Ownership;
@@ -145,7 +145,7 @@ pub(super) fn may_continue(case: Case<'_>, action: &Action) -> Verdict {
     let machine = machine(case, action)?;
     let vm = machine.vm.as_ref();
     let placeholder =
-        machine.intended && vm.is_none_or(|vm| !vm.marked && vm.lock.as_deref() == Some("clone"));
+        machine.intended && vm.is_none_or(|vm| !vm.marked && is_being_made(vm.lock.as_deref()));
     ensure(
         vm.is_some_and(|vm| vm.marked) || placeholder,
         Rule::Ours,
@@ -322,7 +322,7 @@ pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> Verdict {
         .as_ref()
         .filter(|vm| !vm.marked && !vm.running)
         .and_then(|vm| vm.lock.as_deref());
-    let clone = lock == Some("clone");
+    let clone = is_being_made(lock);
     // Of a VM that is being destroyed nothing but the lock is left.
     let remains =
         lock == Some("destroyed") && machine.step.is_some_and(|(step, _)| step == Step::Destroy);

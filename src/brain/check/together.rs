@@ -28,7 +28,9 @@ pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdic
                 .map(|node| format!("node {}", node.name)),
         );
         if let Kind::Create(spec) = &action.kind {
-            names.push(format!("token {}", spec.mark.token));
+            if !spec.mark.token.is_empty() {
+                names.push(format!("token {}", spec.mark.token));
+            }
             let addresses = spec.mark.addresses.values().flatten();
             names.extend(addresses.map(|address| format!("address {address}")));
         }

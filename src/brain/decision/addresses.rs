@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::action::{Action, Kind};
+use model::action::{Action, Kind, is_being_made};
 use model::mark::Ownership;
 use model::memory::Memory;
 use model::network::{Family, NetworkPolicy, NicAddresses};
@@ -182,7 +182,7 @@ fn unknown(
     // Another leader's clone shows its mark, and with it its addresses, when it is done.
     let is_clone = |vmid: u32, vm: &Vm| {
         in_range(vmid)
-            && vm.lock.as_deref() == Some("clone")
+            && is_being_made(vm.lock.as_deref())
             && !matches!(vm.ownership, Some(Ownership::Marked(_)))
     };
     let unread = others.filter(|(vmid, vm)| vm.addresses.is_none() || is_clone(**vmid, vm));

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::action::is_being_made;
 use model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use model::mark::Ownership;
 use model::memory::Memory;
@@ -441,7 +442,8 @@ fn untouchable(
         return Some(LeftAlone::Unreadable);
     }
     let vm = known.machine.vm.as_ref()?;
-    let remains = matches!(vm.lock.as_deref(), Some("clone" | "destroyed"));
+    let lock = vm.lock.as_deref();
+    let remains = is_being_made(lock) || lock == Some("destroyed");
     if !(vm.marked || known.machine.intended && remains) {
         return Some(LeftAlone::NoMark);
     }

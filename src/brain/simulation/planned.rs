@@ -224,7 +224,11 @@ fn create_spec(
             pool: choice.pool.to_string(),
             instance_type: choice.type_name.to_string(),
             template: choice.policy.template.to_string(),
-            token: planned.token.clone(),
+            token: if choice.policy.joins_itself {
+                String::new()
+            } else {
+                planned.token.clone()
+            },
             created: turn.now(),
             addresses,
             cpus,

@@ -93,6 +93,8 @@ pub(super) enum Needs {
     MarkAndDigest,
     /// It is a template of the policy; the new VM's mark is in the description.
     Template,
+    /// The new VM's mark is in the description, and everything else is what the policy makes VMs of.
+    Settings,
     /// The file is an ISO for cloud-init, by its name one of a VM in the range; to come there that VM must carry our mark.
     Iso,
     /// It carries our mark, or is the placeholder of a clone that an intent names, or what is left of

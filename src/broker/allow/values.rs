@@ -23,8 +23,9 @@ const DELETABLE_NUMBERED: [&str; 2] = ["hostpci", "numa"];
 /// Disks' keys: a template's drive for cloud-init gives way to an ISO; that it is that drive is seen in `against`.
 const DELETABLE_DRIVES: [&str; 3] = ["ide", "sata", "scsi"];
 /// Tasks whose state and log may be read: those that the listed calls start.
-const TASKS: [&str; 9] = [
+const TASKS: [&str; 10] = [
     "qmclone",
+    "qmcreate",
     "qmconfig",
     "resize",
     "qmstart",
@@ -40,6 +41,8 @@ const MAX_SHUTDOWN: u64 = 3600;
 const MAX_PAGE: u64 = 1000;
 /// Longest description in characters (qemu-server, `description`: 8 KiB).
 const MAX_DESCRIPTION: usize = 8 * 1024;
+/// Longest value that is only compared.
+const MAX_COMPARED: usize = 512;
 /// Longest tag list in characters; PVE sets no limit.
 const MAX_TAGS: usize = 1024;
 /// Longest word of a guest command: PVE takes 512 KiB for the whole request.
@@ -63,6 +66,11 @@ pub(super) fn keys_again(value: &str) -> String {
         return value.to_owned();
     }
     component(decoded(value).trim())
+}
+
+/// A value that is compared, once the mark is known, with the only one that may be.
+pub(super) fn compared(_: &Policy, value: &str) -> Verdict {
+    when(value.len() <= MAX_COMPARED, "shorter")
 }
 
 fn when(right: bool, wanted: &str) -> Verdict {
@@ -136,10 +144,11 @@ pub(super) fn dns_name(_: &Policy, value: &str) -> Verdict {
 
 /// What of a storage is listed: disks, or ISOs for cloud-init where there are some.
 pub(super) fn images_or_isos(policy: &Policy, value: &str) -> Verdict {
-    let isos = value == "iso" && !policy.allow.iso_storages.is_empty();
+    let new = !policy.allow.new_vms.is_empty();
+    let isos = value == "iso" && (new || !policy.allow.iso_storages.is_empty());
     when(
-        value == "images" || isos,
-        "images, or iso with [template.NAME.cloud_init]",
+        value == "images" || isos || (new && value == "import"),
+        "images, or iso with [template.NAME.cloud_init], or those and import with [template.NAME.create]",
     )
 }
 

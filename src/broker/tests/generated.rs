@@ -14,7 +14,15 @@ fn rightful(request: &Request) -> bool {
         let found = request.params.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.clone())
     };
-    let named = ["lock", "args", "hookscript", "import-from", "hostpci0"];
+    let named = [
+        "lock",
+        "args",
+        "hookscript",
+        "import-from",
+        "hostpci0",
+        "archive",
+        "force",
+    ];
     if request
         .params
         .iter()

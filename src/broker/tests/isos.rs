@@ -100,7 +100,7 @@ async fn only_isos_of_the_range_go_and_are_told_of() {
         {"volid":"local:iso/pve-autoscaler-9001-0123456789abcdef.iso","size":7,"content":"iso","ctime":3},
         {"volid":"local:iso/pve-autoscaler-8000-0123456789abcdef.iso","size":7},
         {"volid":"local:iso/debian-13.iso","size":7}]}"#;
-    let told = crate::broker::reach::our_isos(&policy(), body).expect("a list");
+    let told = crate::broker::reach::our_files(&policy(), body).expect("a list");
     let told: Value = serde_json::from_slice(&told).expect("JSON");
     assert_eq!(
         told["data"],

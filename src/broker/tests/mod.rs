@@ -10,6 +10,7 @@ mod generated;
 mod hardware;
 mod isos;
 mod limits;
+mod new_vms;
 mod ownership;
 mod pools;
 mod reads;

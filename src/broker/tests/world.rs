@@ -11,6 +11,8 @@ use tokio::time::Instant;
 
 use crate::broker::forward::{Answer, Sent, Way};
 use crate::broker::policy::{Guest, Policy};
+use crate::config::file::{BootDevice, Create};
+use crate::config::new_vm::NewVm;
 use crate::config::settings::{AddressSource, BrokerAllow, Network, PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
 use crate::model::network::AddressRange;
@@ -41,6 +43,32 @@ pub(in crate::broker) fn mark(vmid: u32) -> Mark {
     }
 }
 
+/// A mark of ours for a machine that is made of settings.
+pub(in crate::broker) fn bare(vmid: u32) -> Mark {
+    Mark {
+        machine: format!("bare-{vmid:05}"),
+        pool: "bare".into(),
+        template: "bare".into(),
+        token: String::new(),
+        ..mark(vmid)
+    }
+}
+
+/// What machines of the pool `bare` are made of.
+pub(in crate::broker) fn new_vm() -> NewVm {
+    let create = Create {
+        storage: "ceph".to_owned(),
+        image: Some("local:import/a.qcow2".to_owned()),
+        boot: vec![BootDevice::Disk, BootDevice::Network],
+        ..Create::default()
+    };
+    NewVm {
+        create,
+        net: "virtio,bridge=vmbr0".to_owned(),
+        pool: Some("k8s".to_owned()),
+    }
+}
+
 /// VMIDs 9001 to 9099, template 9000, one of everything else.
 pub(in crate::broker) fn policy() -> Policy {
     let text = |text: &str| text.to_owned();
@@ -68,7 +96,18 @@ pub(in crate::broker) fn policy() -> Policy {
                     ..PoolAllow::default()
                 },
             )]
-            .into(),
+            .into_iter()
+            .chain([(
+                text("bare"),
+                PoolAllow {
+                    max: 20,
+                    types: vec![text("s2")],
+                    exclude_hosts: vec![text("pve2")],
+                    new_vm: Some(text("bare")),
+                    ..PoolAllow::default()
+                },
+            )])
+            .collect(),
             types: [(
                 text("s2"),
                 TypeAllow {
@@ -79,6 +118,7 @@ pub(in crate::broker) fn policy() -> Policy {
                 },
             )]
             .into(),
+            new_vms: [(text("bare"), Arc::new(new_vm()))].into(),
             cluster_name: text("home"),
             quarantine: Span::minutes(10),
             ..BrokerAllow::default()

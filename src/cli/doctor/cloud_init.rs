@@ -4,13 +4,28 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use secrecy::ExposeSecret as _;
+
 use super::finding::Findings;
 use super::region::{Seen, SeenRegion};
 use super::templates;
 use crate::agent::executor::REFUSES_COMMANDS;
+use crate::agent::nocloud;
 use crate::config::Settings;
+use crate::config::cloud_init as texts;
+use crate::model::facts::Facts;
 use crate::model::memory::Memory;
 use crate::pve::iso_volume;
+
+/// A machine as there may be one.
+const SAMPLE: Facts<'static> = Facts {
+    machine: "pool-abcde",
+    vmid: 9000,
+    host: "pve1",
+    region: "default",
+    pool: "pool",
+    instance_type: "type",
+};
 
 /// Looks at the storages of a region's templates.
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
@@ -27,6 +42,9 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         let Some(cloud_init) = &of.cloud_init else {
             continue;
         };
+        if let Some(path) = &cloud_init.machine_config {
+            judge_machine_config(template, path, findings);
+        }
         let storage = &*cloud_init.storage;
         let pools = settings.policy.pools.values();
         let pools = pools.filter_map(|pool| pool.of_template(template));
@@ -57,6 +75,28 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                     .mend(format!("pvesm free {volume}, on {host}, where no daemon runs"));
             }
         }
+    }
+}
+
+/// Talos' machine configuration: the daemon can read it, nobody else, and it is a worker's.
+fn judge_machine_config(template: &str, path: &std::path::Path, findings: &mut Findings) {
+    let judged = nocloud::read_machine_config(path).and_then(|text| {
+        let filled = texts::filled(
+            texts::Kind::Machine,
+            text.expose_secret(),
+            &SAMPLE,
+            &texts::Words::sample(),
+        );
+        filled.map_err(|why| format!("{}: {why}", path.display()))
+    });
+    match judged {
+        Ok(_) => findings.fine(format!(
+            "template {template}: {} is a worker's machine configuration",
+            path.display()
+        )),
+        Err(why) => findings
+            .wrong(format!("template {template}: {why}"))
+            .mend("talosctl gen config --output-types worker makes one; docs/talos.md says what of it is another for each machine"),
     }
 }
 

@@ -55,6 +55,12 @@ async fn look_at_cluster_info(cluster: &Cluster, findings: &mut Findings) {
 fn judge_others(cluster: &Cluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     for (name, pool) in settings.pools.iter().filter(|(_, pool)| !by_kubeadm(pool)) {
+        if pool.join.method == JoinMethod::Itself {
+            findings.fine(format!(
+                "pool {name}: machines join by themselves; no token is made for them"
+            ));
+            continue;
+        }
         let port = (pool.join.method == JoinMethod::Rke2).then_some(join::RKE2_PORT);
         let authority = client.authority();
         let endpoint = match (&pool.join.endpoint, &authority) {

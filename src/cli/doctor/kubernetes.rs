@@ -111,7 +111,14 @@ fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings
 /// Asks for every right that the RBAC manifest grants.
 pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
-    let needed = match bootstrap::rights(&settings.kubernetes.namespace) {
+    let serving = settings.kubernetes.serving_certificates;
+    let needed = bootstrap::rights(&settings.kubernetes.namespace).and_then(|mut needed| {
+        if serving {
+            needed.extend(bootstrap::serving_rights()?);
+        }
+        Ok(needed)
+    });
+    let needed = match needed {
         Ok(needed) => needed,
         Err(error) => {
             findings.wrong(format!("kubernetes: {error}"));
@@ -146,7 +153,11 @@ pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
                 "kubernetes: these rights are missing: {}",
                 missing.join(", ")
             ))
-            .mend("kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)");
+            .mend(if serving {
+                "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml -f /usr/share/pve-autoscaler/kubernetes/serving-certificates.yaml"
+            } else {
+                "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)"
+            });
     }
 }
 

@@ -6,8 +6,8 @@ use super::probe::Probe;
 use super::region::{Region, SeenRegion};
 use super::{
     Here, admission, broker, clocks, clones, cloud_init, collector, daemon, devices, disks,
-    endpoint, hosts, journal, kubernetes, lease, network, provider, range, region, rights, skew,
-    state, templates, topology, user,
+    endpoint, hosts, journal, kubernetes, lease, network, new_vms, provider, range, region, rights,
+    skew, state, talos, templates, topology, user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -35,12 +35,13 @@ pub(super) const HERE: [Probe<Here>; 4] = [
 ];
 
 /// In Kubernetes, once the API server answered.
-pub(super) const CLUSTER: [Probe<Cluster>; 7] = [
+pub(super) const CLUSTER: [Probe<Cluster>; 8] = [
     probe!("rights", kubernetes::look_at_rights),
     probe!("admission", admission::look),
     probe!("lease", lease::look),
     probe!("cluster-info", endpoint::look),
     probe!("provider", provider::look),
+    probe!("talos", talos::look),
     probe!("skew", skew::look),
     probe!("journal", judge journal::look),
 ];
@@ -49,11 +50,12 @@ pub(super) const CLUSTER: [Probe<Cluster>; 7] = [
 pub(super) const REGION: [Probe<Region>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 12] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 13] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
     probe!("templates", judge templates::look),
+    probe!("new-vms", new_vms::look),
     probe!("cloud-init", cloud_init::look),
     probe!("clones", judge clones::look),
     probe!("range", judge range::look),

@@ -6,6 +6,7 @@ use super::ClusterId;
 use super::finding::Findings;
 use super::region::{Seen, SeenRegion};
 use crate::config::Settings;
+use crate::model::action::is_being_made;
 use crate::model::mark::Ownership;
 use crate::model::policy::VOLUMES_VMID;
 use crate::model::words;
@@ -43,7 +44,7 @@ pub(super) fn judge(
                 ours += 1;
             }
             Some(Ownership::Damaged(why)) => damaged.push(format!("{vmid} ({why})")),
-            _ if guest.lock.as_deref() == Some("clone") => {}
+            _ if is_being_made(guest.lock.as_deref()) => {}
             _ => foreign.push(vmid.to_string()),
         }
     }

@@ -124,6 +124,19 @@ pub(in crate::cli) fn needed(
                 storages.extend(disks.map(|disk| disk.storage.to_string()));
             }
         }
+        if let Some(new) = &template.new_vm {
+            add(
+                on_machines(name, template, settings),
+                &["VM.Config.CDROM", "VM.Config.HWType"],
+            );
+            let files = [&new.create.image, &new.create.iso].into_iter().flatten();
+            let files = files.filter_map(|volume| volume.split(':').next());
+            storages.extend(
+                files
+                    .chain([new.create.storage.as_str()])
+                    .map(str::to_owned),
+            );
+        }
         for storage in storages {
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
             add(format!("/storage/{storage}"), &privileges);

@@ -49,6 +49,10 @@ pub(super) fn judge(
     settings: &Settings,
     findings: &mut Findings,
 ) {
+    if template.new_vm.is_some() {
+        // `new_vms` looks at what its machines are made of.
+        return;
+    }
     let copies: Vec<_> = copies(seen, template).collect();
     if copies.is_empty() {
         let wanted = match (&template.vm_name, template.vmid) {

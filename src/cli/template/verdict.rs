@@ -124,7 +124,7 @@ fn judge_programs<'a>(
         version => findings.fine(format!("{of}: {program} {version}")),
     };
     match expected.method {
-        None | Some(JoinMethod::Command { .. }) => {}
+        None | Some(JoinMethod::Command { .. } | JoinMethod::Itself) => {}
         Some(JoinMethod::K3s) => single("k3s", findings),
         Some(JoinMethod::Rke2) => single("rke2", findings),
         Some(JoinMethod::Kubeadm) => {

@@ -20,6 +20,11 @@ pub struct CloudInit {
     /// A file of this host with the user data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data_file: Option<PathBuf>,
+    /// A file of this host with Talos' machine configuration, which machines get in place of user and vendor data; it has the same
+    /// gaps. It holds the secrets of the cluster, and is kept as one: owner root, group pve-autoscaler, mode 0640. It is read anew for each
+    /// machine: [Talos](talos.md).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_config_file: Option<PathBuf>,
     /// Cloud-init's vendor data, which comes beside the user data and gives way to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor_data: Option<String>,

@@ -3,6 +3,7 @@
 
 mod build;
 mod cloud_init;
+mod create;
 mod hardware;
 mod kubelet;
 mod matrix;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use build::{Build, Chipset, Firmware, ScsiController};
 pub use cloud_init::CloudInit;
+pub use create::{BootDevice, Create};
 pub use hardware::{DiskCache, FurtherDisk, NicModel, Startup};
 pub use kubelet::{
     CpuManagerPolicy, Kubelet, KubeletReserved, Swap, TopologyManagerPolicy, TopologyManagerScope,
@@ -121,6 +123,9 @@ pub struct Kubernetes {
     pub name: String,
     /// Namespace of the Lease and of the status ConfigMap.
     pub namespace: String,
+    /// Approve the serving certificates that kubelets of machines ask for (`serverTLSBootstrap`), where name and addresses are those of
+    /// the machine's VM: see [serving certificates](joining.md#serving-certificates). It needs rights that `rbac.yaml` does not have.
+    pub serving_certificates: bool,
 }
 
 /// How to grow.
@@ -374,6 +379,7 @@ impl Default for Kubernetes {
             context: None,
             name: "default".to_owned(),
             namespace: "kube-system".to_owned(),
+            serving_certificates: false,
         }
     }
 }

@@ -289,6 +289,10 @@ pub enum Method {
     Rke2,
     /// A script.
     Command,
+    /// Nothing that this program tells it: the image, the netboot server or the machine configuration has what it needs, and no
+    /// token is made: [machines that join by themselves](joining.md#machines-that-join-by-themselves).
+    #[serde(rename = "self")]
+    Itself,
 }
 
 /// How a machine is told to join.

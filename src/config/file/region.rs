@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::cloud_init::CloudInit;
+use super::create::Create;
 use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::network::NetCard;
 use super::topology::Topology;
@@ -301,6 +302,9 @@ pub struct Template {
     /// What cloud-init is told in place of what PVE tells it. Default: PVE's own drive, with the keys above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
+    /// What its machines are made of without a VM to clone. Default: they are cloned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub create: Option<Create>,
     /// How `pve-autoscaler template build` makes it. Default: it is made by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<Build>,

@@ -8,6 +8,7 @@ use super::regions::Regions;
 use super::templates::one_line;
 use super::{Problems, each};
 use crate::config::file::{self, File};
+use crate::config::new_vm::NewVm;
 use crate::config::place::KeyPath;
 use crate::config::settings::{
     Broker, BrokerAllow, Channel, Network, PoolAllow, Template, TypeAllow,
@@ -68,6 +69,7 @@ pub(super) fn broker(
             }),
             template_pools: template_pools(all, is_local),
             template_groups: template_groups(all, is_local),
+            new_vms: new_vms(all, is_local),
             max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
             max_memory: most(|kind| kind.memory),
             max_disk: most(|kind| kind.disk),
@@ -113,6 +115,18 @@ fn template_groups(
         said.then(|| (name.to_string(), groups.collect()))
     });
     named.collect()
+}
+
+/// What VMs of these templates are made of, where none is cloned.
+fn new_vms(
+    all: &BTreeMap<Arc<str>, Template>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeMap<String, Arc<NewVm>> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let new = local.filter_map(|(name, of)| Some((name.to_string(), of.new_vm.clone()?)));
+    new.collect()
 }
 
 /// What is said of the hosts of the region with the local channel.
@@ -198,6 +212,9 @@ fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> Po
         template_vmid: template.and_then(|template| template.vmid),
         template_name: template.and_then(|template| template.vm_name.clone()),
         template_tags: template.map_or_else(Vec::new, |template| template.tags.clone()),
+        new_vm: template
+            .filter(|template| template.new_vm.is_some())
+            .map(|_| pool.template.to_string()),
         disks: template
             .into_iter()
             .flat_map(|template| &template.hardware.disks)

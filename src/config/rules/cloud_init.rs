@@ -32,6 +32,7 @@ pub(super) fn texts(
         "the storage that the ISOs come to, such as \"local\"",
     );
     problems.text(&at, storage.as_deref(), syntax::pve_id, "a storage's name");
+    check_machine_config(written, path, problems);
     let mut text = |kind, key: &str, inline: &Option<String>, file: &Option<std::path::PathBuf>| {
         let in_file = format!("{key}_file");
         if inline.is_some() && file.is_some() {
@@ -76,8 +77,27 @@ pub(super) fn texts(
             &written.network_config_file,
         ),
         storage: storage.unwrap_or_default(),
+        machine_config: written.machine_config_file.clone(),
     }
     .into()
+}
+
+/// Talos' machine configuration takes the place of cloud-init's texts.
+fn check_machine_config(written: &file::CloudInit, path: &KeyPath, problems: &mut Problems) {
+    let Some(file) = &written.machine_config_file else {
+        return;
+    };
+    let at = path.at("machine_config_file");
+    let alone = [
+        written.user_data.is_none() && written.user_data_file.is_none(),
+        written.vendor_data.is_none() && written.vendor_data_file.is_none(),
+    ];
+    problems.unless(!alone.contains(&false), &at, || {
+        "expected neither user data nor vendor data beside it: Talos reads no others".to_owned()
+    });
+    problems.unless(file.is_absolute(), &at, || {
+        "expected an absolute path".to_owned()
+    });
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -121,6 +141,14 @@ pub(super) fn deliveries(
             )
         });
         let texts = template.and_then(|template| template.cloud_init.as_ref());
+        let talos = texts.is_some_and(|texts| texts.machine_config.is_some());
+        let itself = pool.policy.joins_itself;
+        problems.unless(itself || !talos, &pool.path.at("join").at("method"), || {
+            format!(
+                "machines of template {} join by their machine configuration; expected method = \"self\"",
+                there.template
+            )
+        });
         let user = texts.and_then(|texts| texts.user_data.as_deref());
         let refused = first && user.is_some_and(cloud_init::refuses_vendor_data);
         problems.unless(!refused, &pool.path.at("join").at("delivery"), || {
@@ -136,7 +164,7 @@ pub(super) fn deliveries(
             .filter(|pool| pool.policy.of_template(name).is_some())
             .peekable();
         template.first_boot =
-            of_it.peek().is_some() && of_it.all(|pool| pool.settings.join.at_first_boot);
+            of_it.peek().is_some() && of_it.all(|pool| pool.settings.join.asks_nobody());
     }
 }
 
@@ -260,6 +288,9 @@ fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -
             keys.lines().map(str::to_owned).collect()
         }),
         zone: sample.zone,
+        labels: sample.labels,
+        taints: sample.taints,
+        provider_id: sample.provider_id,
     }
 }
 

@@ -85,6 +85,10 @@ fn method(join: &file::Join, at: &KeyPath, problems: &mut Problems) -> JoinMetho
         Method::Kubeadm => JoinMethod::Kubeadm,
         Method::K3s => JoinMethod::K3s,
         Method::Rke2 => JoinMethod::Rke2,
+        Method::Itself => {
+            tells_nothing(join, at, problems);
+            JoinMethod::Itself
+        }
         Method::Command => {
             if let Some(path) = &join.secret_file {
                 problems.unless(path.is_absolute(), &at.at("secret_file"), || {
@@ -100,6 +104,19 @@ fn method(join: &file::Join, at: &KeyPath, problems: &mut Problems) -> JoinMetho
                 secret_file: join.secret_file.clone(),
             }
         }
+    }
+}
+
+/// A machine that joins by itself is told nothing; what stands here all the same would not come to it.
+fn tells_nothing(join: &file::Join, at: &KeyPath, problems: &mut Problems) {
+    for (key, set) in [
+        ("delivery", join.delivery != Delivery::GuestAgent),
+        ("endpoint", join.endpoint.is_some()),
+        ("kubelet_args", !join.kubelet_args.is_empty()),
+    ] {
+        problems.unless(!set, &at.at(key), || {
+            "is for machines that are told to join; with method = \"self\" their image or configuration says it".to_owned()
+        });
     }
 }
 

@@ -5,6 +5,7 @@ mod broker;
 mod builds;
 mod cloud_init;
 mod contradictions;
+mod creations;
 mod disruption;
 mod hardware;
 mod hosts;
@@ -106,6 +107,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let instance_types = types.policy(file, problems);
     let networks = networks::networks(file, problems);
     let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
+    creations::check_disks(&templates, &pools, &instance_types, problems);
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);
@@ -133,6 +135,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
             context: file.kubernetes.context.clone(),
             name: file.kubernetes.name.clone(),
             namespace: file.kubernetes.namespace.clone(),
+            serving_certificates: file.kubernetes.serving_certificates,
         },
         broker,
         regions: regions

@@ -128,6 +128,7 @@ fn policy(
         keep_failed: keep_failed(pool, path, problems),
         atomic: pool.atomic,
         attach_limits: attach_limits(&pool.attach_limits, path, problems),
+        joins_itself: pool.join.method == file::Method::Itself,
         ..PoolPolicy::default()
     }
 }

@@ -7,8 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::regions::{Regions, ResolvedRegion, region_of};
-use super::{Problems, builds, cloud_init, each, hardware, ipconfig, name, shared};
+use super::{Problems, builds, cloud_init, creations, each, hardware, ipconfig, name, shared};
 use crate::config::file::{self, CloneKind, File};
+use crate::config::new_vm;
 use crate::config::place::KeyPath;
 use crate::config::settings::{NetCard, Template};
 use crate::config::syntax;
@@ -50,7 +51,10 @@ pub(super) fn templates(
                 tags: tags(&template.tags),
                 full_clone: template.clone == CloneKind::Full,
                 storage: template.storage.clone(),
-                boot_disk: template.boot_disk.clone(),
+                boot_disk: match &template.create {
+                    Some(_) => Some(new_vm::DISK.to_owned()),
+                    None => template.boot_disk.clone(),
+                },
                 bridge: template.bridge.clone(),
                 vlan: template.vlan,
                 firewall: template.firewall,
@@ -74,6 +78,7 @@ pub(super) fn templates(
                     .as_ref()
                     .map(|texts| cloud_init::texts(texts, &path.at("cloud_init"), problems)),
                 build: template.build.clone().map(Arc::new),
+                new_vm: creations::new_vm(template, &path, problems),
             },
         );
     }
@@ -257,9 +262,11 @@ fn check_source(
     let tagged = !template.tags.is_empty();
     match (template.vmid, &template.vm_name) {
         (None, None) if template.build.is_some() && !tagged => {}
+        // Told beside the keys that do not go with it.
+        _ if template.create.is_some() => {}
         (None, None) if !tagged => problems.add(
             &by_vmid,
-            "is missing; expected the template's vmid, vm_name or tags",
+            "is missing; expected the template's vmid, vm_name or tags, or [template.NAME.create]",
         ),
         (Some(_), Some(_)) => problems.add(&by_name, "expected either vmid or vm_name"),
         (Some(_), _) | (_, Some(_)) if tagged => {

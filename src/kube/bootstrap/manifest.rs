@@ -12,6 +12,9 @@ pub const MANIFEST: &str = include_str!("../../../contrib/kubernetes/rbac.yaml")
 /// `contrib/kubernetes/admission-policy.yaml`.
 pub const POLICY: &str = include_str!("../../../contrib/kubernetes/admission-policy.yaml");
 
+/// `contrib/kubernetes/serving-certificates.yaml`.
+pub const SERVING: &str = include_str!("../../../contrib/kubernetes/serving-certificates.yaml");
+
 /// One object of them.
 #[derive(Debug)]
 pub(super) struct Object {
@@ -103,8 +106,17 @@ struct Rule {
 
 /// Every right that the manifest grants, one by one: what `doctor` asks for.
 pub fn rights(namespace: &str) -> Result<Vec<Right>, String> {
+    granted(objects(namespace)?)
+}
+
+/// Every right that `contrib/kubernetes/serving-certificates.yaml` grants beside these.
+pub fn serving_rights() -> Result<Vec<Right>, String> {
+    granted(read(SERVING, "")?)
+}
+
+fn granted(objects: Vec<Object>) -> Result<Vec<Right>, String> {
     let mut all = Vec::new();
-    for object in objects(namespace)? {
+    for object in objects {
         let rules = object.content.get("rules").cloned().unwrap_or_default();
         let rules: Option<Vec<Rule>> = serde_json::from_value(rules)
             .map_err(|error| format!("the built-in manifest is damaged: {error}"))?;

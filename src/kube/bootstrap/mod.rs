@@ -26,7 +26,7 @@ use super::error::Error;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
-pub use manifest::{MANIFEST, POLICY, rights};
+pub use manifest::{MANIFEST, POLICY, SERVING, rights, serving_rights};
 pub use write::write_credentials;
 
 /// The user whom the manifest binds and the certificate names.

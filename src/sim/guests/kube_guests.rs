@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::agents;
 use super::api::Api;
+use super::itself;
 use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
 use super::kubelet::{Kubelet, Lies};
 use super::nocloud;
@@ -128,6 +129,13 @@ impl KubeGuests {
         Some(join.node.clone())
     }
 
+    /// The credential with which the kubelet of a VM comes to the API server, for tests that speak as it.
+    pub fn bearer_of(&self, vmid: u32) -> Option<String> {
+        let machines = self.inner.lock();
+        let (_, credentials) = machines.by_vmid.get(&vmid)?.joined.as_ref()?;
+        Some(credentials.bearer.clone())
+    }
+
     /// How many VMs are powered on.
     pub fn running(&self) -> usize {
         let machines = self.inner.lock();
@@ -164,6 +172,15 @@ impl Inner {
         self.bell.notify_waiters();
         tokio::time::sleep(fate.cloud_init.to_std()).await;
         let seed = self.with(vmid, &power, Machine::seed).flatten();
+        if joined.as_ref().is_some_and(Option::is_none)
+            && let Some(Some(join)) = self.with(vmid, &power, |m| {
+                itself::join(&self.spec, &m.vm, seed.as_ref())
+            })
+        {
+            self.join_by_itself(vmid, power, fate, join).await;
+            return;
+        }
+        let seed = seed.filter(|_| !self.spec.talos);
         let script = seed.map(|seed| nocloud::script(&seed, &self.spec));
         let broken = matches!(script, Some(Err(_)));
         self.with(vmid, &power, |m| {
@@ -191,6 +208,36 @@ impl Inner {
             {
                 kubelet.run().await;
             }
+        }
+    }
+
+    /// A join that nobody asked for: its image, or its drive, has what it needs.
+    async fn join_by_itself(
+        &self,
+        vmid: u32,
+        power: CancellationToken,
+        fate: Fate,
+        join: Result<Join, String>,
+    ) {
+        tokio::time::sleep(fate.preflight.to_std()).await;
+        self.with(vmid, &power, |m| {
+            m.cloud_init = if join.is_ok() { "done" } else { "error" };
+        });
+        self.bell.notify_waiters();
+        let Ok(join) = join else { return };
+        if matches!(fate.fault, Some(Fault::JoinFails | Fault::JoinHangs)) {
+            return;
+        }
+        let Ok(credentials) = agents::join_by_command(&self.api, &join).await else {
+            return;
+        };
+        self.with(vmid, &power, |m| {
+            m.joined = Some((join.clone(), credentials.clone()));
+        });
+        if let Some(mut kubelet) = self.kubelet(vmid, &power, join, &credentials)
+            && kubelet.register().await.is_ok()
+        {
+            kubelet.run().await;
         }
     }
 
@@ -508,7 +555,7 @@ impl Guests for KubeGuests {
     ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
         async move {
             tokio::time::sleep(EXEC_LATENCY).await;
-            if !self.inner.spec.guest_exec {
+            if !self.inner.spec.guest_exec || self.inner.spec.talos {
                 return Err(ExecError::Agent(
                     "Command guest-exec has been disabled: the command is not allowed".to_owned(),
                 ));

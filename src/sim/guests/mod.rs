@@ -6,6 +6,7 @@
 mod agents;
 pub(in crate::sim) mod api;
 mod config;
+mod itself;
 mod kube_guests;
 mod kubeadm;
 mod kubelet;
@@ -37,6 +38,8 @@ pub struct GuestVm {
     pub uuid: String,
     /// VM name: the guest's host name by cloud-init.
     pub name: String,
+    /// SMBIOS serial number; empty unless the VM has one.
+    pub serial: String,
     /// Logical CPUs.
     pub cores: u32,
     /// Memory in MiB.

@@ -160,7 +160,7 @@ pub(super) fn status(vm: &GuestVm, spec: &GuestSpec, join: &Join, fault: Option<
             "systemUUID": vm.uuid,
             "bootID": vm.uuid,
             "kernelVersion": "6.12.48+deb13-amd64",
-            "osImage": "Debian GNU/Linux 13 (trixie)",
+            "osImage": if spec.talos { "Talos (v1.11.2)" } else { "Debian GNU/Linux 13 (trixie)" },
             "containerRuntimeVersion": "containerd://1.7.24",
             "kubeletVersion": version,
             "kubeProxyVersion": "",

@@ -257,6 +257,7 @@ esac
             incarnation: 0,
             uuid: "u-u".to_owned(),
             name: "web".to_owned(),
+            serial: String::new(),
             cores: 2,
             memory_mib: 1024,
             disk: 0,

@@ -57,6 +57,10 @@ pub struct GuestSpec {
     pub k3s: String,
     /// The version of RKE2.
     pub rke2: String,
+    /// A bootstrap token that lies in the image: its machines join by themselves; empty: they do not.
+    pub joins_with: String,
+    /// The guests are Talos: they run no commands, and join by the machine configuration on their NoCloud drive.
+    pub talos: bool,
     /// Memory that the kernel keeps for itself, MiB, besides a 64th of all (its page table).
     pub kernel_mib: u64,
     /// Kubelet's `maxPods`.
@@ -110,6 +114,8 @@ impl Default for GuestSpec {
             kubeadm: "v1.34.1".to_owned(),
             k3s: String::new(),
             rke2: String::new(),
+            joins_with: String::new(),
+            talos: false,
             kernel_mib: 64,
             max_pods: 110,
             extended: BTreeMap::new(),

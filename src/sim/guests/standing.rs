@@ -60,6 +60,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         incarnation: 0,
         uuid: format!("57a4d000-0000-4000-8000-{number:012}"),
         name: node.name.clone(),
+        serial: String::new(),
         cores: node.cores,
         memory_mib: node.memory_mib,
         disk: node.disk,

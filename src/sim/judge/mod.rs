@@ -419,11 +419,12 @@ fn pool_of(node: &Value) -> Option<&str> {
     node["metadata"]["labels"][POOL_LABEL].as_str()
 }
 
-/// The ids of all bootstrap tokens.
+/// The ids of all bootstrap tokens but those that a person made for an image to join with, and says so.
 fn tokens(kube: &Kube) -> BTreeSet<String> {
     kube.objects("v1", "Secret")
         .iter()
         .filter(|s| text(s, "/type") == "bootstrap.kubernetes.io/token")
+        .filter(|s| text(s, "/metadata/labels/made-by") != "person")
         .map(|s| text(s, "/metadata/name").replace("bootstrap-token-", ""))
         .collect()
 }

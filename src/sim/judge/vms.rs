@@ -2,6 +2,7 @@
 
 use super::known::Known;
 use super::{Judge, Seen, mark};
+use crate::model::action::is_being_made;
 use crate::model::time::{Span, Time};
 use crate::sim::pve::{Change, VmFacts};
 
@@ -41,7 +42,7 @@ impl Judge {
             ("clone" | "create", _) if by_hand => {
                 self.foreign.insert(vmid);
             }
-            ("clone", Some(seen)) => {
+            ("clone" | "create", Some(seen)) => {
                 self.unclaimed
                     .retain(|id, since| *id != vmid || change.at.since(*since) < FORGOTTEN);
                 self.foreign.remove(&vmid);
@@ -50,8 +51,8 @@ impl Judge {
                 self.look_at_backoff(change, &seen);
                 self.look_at_host(change, &seen);
             }
-            ("clone", None) => {
-                self.find(format!("{now}: VM {vmid} was cloned without our mark"));
+            ("clone" | "create", None) => {
+                self.find(format!("{now}: VM {vmid} was made without our mark"));
             }
             ("destroy", _) if by_hand => {
                 self.disowned.remove(&vmid);
@@ -292,7 +293,8 @@ impl Judge {
             {
                 self.find(format!("{at}: {what} while its clone is under way"));
             }
-            if !(seen.path.ends_with("/clone") && seen.method == "POST") {
+            let makes = seen.path.ends_with("/clone") || seen.path.ends_with("/qemu");
+            if !(makes && seen.method == "POST") {
                 continue;
             }
             if let Some(since) = self.no_quorum.filter(|since| at.since(*since) > NO_QUORUM) {
@@ -316,7 +318,7 @@ impl Judge {
         let mut unclaimed = self.unclaimed.values();
         let mut disowned = self.disowned.keys();
         // The remains of a clone have no name: once its intent is lost, only the broker knows whose it was.
-        let remains = |vm: &VmFacts| vm.name.is_empty() && vm.lock.as_deref() == Some("clone");
+        let remains = |vm: &VmFacts| vm.name.is_empty() && is_being_made(vm.lock.as_deref());
         let hidden = unclaimed.any(|since| now.since(*since) < FORGOTTEN)
             || disowned.any(|vmid| self.pve.vm(*vmid).is_some())
             || self.pve.vms().iter().any(remains);

@@ -19,6 +19,8 @@ use crate::model::time::{Span, Time};
 const KUBELET_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// For any client of the API server; nothing approves its requests but a person.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// Of kubelets' serving certificates; nothing in the cluster approves them.
+const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 /// Base64 to text.
 pub(super) fn decoded(text: &str) -> Option<String> {
@@ -209,7 +211,8 @@ pub(super) fn certificates(state: &mut State, spec: &KubeSpec, pki: &Pki) -> Opt
                 .signing
                 .insert(name(&request).to_owned(), now + spec.signing_latency);
         } else if approved(&request)
-            && [KUBELET_SIGNER, CLIENT_SIGNER].contains(&text(&request, "/spec/signerName"))
+            && [KUBELET_SIGNER, CLIENT_SIGNER, SERVING_SIGNER]
+                .contains(&text(&request, "/spec/signerName"))
         {
             let due = state.signing.get(name(&request)).copied().unwrap_or(now);
             if due > now {
@@ -221,7 +224,9 @@ pub(super) fn certificates(state: &mut State, spec: &KubeSpec, pki: &Pki) -> Opt
             state.signing.remove(name(&request));
             match pki.sign(&pem, serial, now) {
                 Ok(certificate) => {
-                    if let Ok(subject) = Pki::subject(&pem) {
+                    // With a serving certificate nobody comes as a client.
+                    let serving = text(&request, "/spec/signerName") == SERVING_SIGNER;
+                    if let Some(subject) = Pki::subject(&pem).ok().filter(|_| !serving) {
                         let bearer = certificate_bearer(&certificate);
                         state.issued.insert(bearer, subject);
                     }

@@ -114,6 +114,7 @@ fn vm(vmid: u32) -> GuestVm {
         incarnation: 0,
         uuid: format!("00000000-0000-4000-8000-{vmid:012}"),
         name: format!("node-{vmid}"),
+        serial: String::new(),
         cores: 4,
         memory_mib: 8_192,
         disk: 20 << 30,

@@ -19,8 +19,16 @@ impl Pve {
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
         self.pool_exists(&asked)?;
         let edit = Edit::read(self, &asked, true)?;
-        self.world(|world, _| world.check_create(&asked))
-            .map_err(Fault::die)?;
+        // The configuration is there, locked and empty, before the call is answered (`create_and_lock_config`).
+        self.world(|world, now| {
+            world.check_create(&asked)?;
+            let mut vm = Vm::new(asked.vmid, &asked.node);
+            vm.config.insert("lock".to_owned(), "create".to_owned());
+            world.vms.insert(asked.vmid, vm);
+            world.touch(asked.vmid, now);
+            Outcome::Ok(())
+        })
+        .map_err(Fault::die)?;
         let (node, id) = (asked.node.clone(), asked.vmid.to_string());
         let user = asked.caller.name.clone();
         Ok(self.fork(&node, "qmcreate", &id, &user, false, |worker| {
@@ -43,10 +51,22 @@ impl Pve {
 
 async fn create(worker: Worker, asked: Asked, edit: Edit) -> Outcome {
     let pve = worker.pve.clone();
-    let lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
-    pve.take(pve.timings().clone).await;
-    pve.world(|world, now| world.create(&asked, &edit, &worker.user, now))?;
-    drop(lock);
+    pve.world(|world, _| world.clones.insert(asked.vmid, worker.upid.clone()));
+    let made = async {
+        let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
+        pve.take(pve.timings().clone).await;
+        pve.world(|world, now| world.create(&asked, &edit, &worker.user, now))
+    };
+    if let Err(words) = made.await {
+        // The worker takes the empty configuration away again.
+        pve.world(|world, _| {
+            let bare = |vm: &mut Vm| vm.text("lock") == "create";
+            if world.vms.get_mut(&asked.vmid).is_some_and(bare) {
+                world.vms.remove(&asked.vmid);
+            }
+        });
+        return Err(words);
+    }
     if asked.flag("start") {
         pve.start(&asked).map_err(|fault| fault.message)?;
     }
@@ -70,7 +90,7 @@ impl World {
     }
 
     fn create(&mut self, asked: &Asked, edit: &Edit, by: &str, now: Time) -> Outcome {
-        self.check_create(asked)?;
+        self.check_quorum()?;
         let (vmid, root) = (asked.vmid, asked.caller.is_root());
         let mut vm = Vm::new(vmid, &asked.node);
         for (key, value) in &edit.set {
@@ -82,7 +102,14 @@ impl World {
                 }
             }
         }
-        self.identify(&mut vm, true);
+        if vm.text("smbios1").contains("uuid=") {
+            // A UUID that the call names stays.
+            let given = vm.text("smbios1").to_owned();
+            self.identify(&mut vm, true);
+            vm.config.insert("smbios1".to_owned(), given);
+        } else {
+            self.identify(&mut vm, true);
+        }
         self.vms.insert(vmid, vm);
         if let Some(pool) = asked.given("pool") {
             self.pools.entry(pool.to_owned()).or_default().insert(vmid);

@@ -107,6 +107,18 @@ impl World {
         size.ok_or_else(|| format!("volume '{source}' does not exist"))
     }
 
+    /// Lays down the images that the spec has.
+    pub(super) fn lay_images(&mut self) {
+        let hosts: Vec<String> = self.hosts.keys().cloned().collect();
+        for volume in self.spec.images.clone() {
+            let storage = volume.split(':').next().unwrap_or_default();
+            for host in &hosts {
+                let place = self.place(storage, host).to_owned();
+                self.images.insert((place, volume.clone()), SIZE);
+            }
+        }
+    }
+
     /// The images on a storage, as its content lists them.
     pub(super) fn image_rows(&self, storage: &str, host: &str) -> Value {
         let place = self.place(storage, host);

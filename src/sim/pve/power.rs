@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -330,6 +332,17 @@ fn manager() -> super::access::Caller {
 }
 
 impl Vm {
+    /// The SMBIOS serial number, which `base64=1` says to be in base64.
+    fn serial(&self) -> String {
+        let all = properties(self.text("smbios1"), "");
+        let serial = all.get("serial").copied().unwrap_or_default();
+        if all.get("base64").copied() != Some("1") {
+            return serial.to_owned();
+        }
+        let bytes = STANDARD.decode(serial).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The VM as its guest sees it.
     pub(super) fn guest(&self) -> GuestVm {
         let address = properties(self.text("ipconfig0"), "").get("ip").copied();
@@ -338,6 +351,7 @@ impl Vm {
             incarnation: self.incarnation,
             uuid: self.uuid(),
             name: self.text("name").to_owned(),
+            serial: self.serial(),
             cores: self.cpus(),
             memory_mib: self.memory_mib(),
             disk: self.boot_disk(),

@@ -43,6 +43,8 @@ pub struct PveSpec {
     pub tokens: Vec<TokenSpec>,
     /// What `download-url` finds: the SHA-256 of what lies there, by URL.
     pub downloads: BTreeMap<String, String>,
+    /// Images to import from that lie on every host that has their storage, such as `local:import/talos.qcow2`.
+    pub images: Vec<String>,
     /// What becomes of a value that is written to a key of a configuration, whatever it was: PVE writes some in its own way.
     pub makes: BTreeMap<String, String>,
     /// How long things take.
@@ -466,6 +468,7 @@ impl Default for PveSpec {
                 },
             ],
             downloads: BTreeMap::new(),
+            images: Vec::new(),
             makes: BTreeMap::new(),
             timings: Timings::default(),
         }

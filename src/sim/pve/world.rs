@@ -309,6 +309,7 @@ impl World {
             killed: 0,
             spec,
         };
+        world.lay_images();
         for machine in world.spec.machines.clone() {
             // A spec that does not fit its own storage is met by the first who looks at the disks.
             let _ = world.install(&machine, now);

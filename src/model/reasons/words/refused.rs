@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::action::NO_TEMPLATE;
 use crate::reasons::{GuestAt, HostRefused, Limit, Refusals, Refused, UnknownAddresses};
 use crate::words::{are, bytes, cores, count, percent, price};
 
@@ -178,6 +179,15 @@ fn of_replacement(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
 }
 
 /// Why a host takes no further machine.
+/// Whose disks come to a storage: those of a template's clones, or of VMs that are made of settings.
+fn made_of(template: u32) -> String {
+    if template == NO_TEMPLATE {
+        "the disks of new VMs".to_owned()
+    } else {
+        format!("clones of template {template}")
+    }
+}
+
 fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
     match refusal {
         HostRefused::Offline => write!(f, "the host {host} is not online"),
@@ -196,11 +206,13 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         }
         HostRefused::StorageInactive { storage, template } => write!(
             f,
-            "the storage {storage} is not available on the host {host}, and clones of template {template} go there"
+            "the storage {storage} is not available on the host {host}, and {} go there",
+            made_of(*template)
         ),
         HostRefused::NoStorage { storage, template } => write!(
             f,
-            "the host {host} has no storage {storage}, and clones of template {template} go there"
+            "the host {host} has no storage {storage}, and {} go there",
+            made_of(*template)
         ),
         HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
         HostRefused::UnknownCpus => write!(f, "the CPUs of the host {host} are not known"),

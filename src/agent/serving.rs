@@ -1,0 +1,284 @@
+//! Serving certificates of our machines' kubelets: requests are approved that ask for what a machine is, and nothing more.
+//!
+//! Nobody in Kubernetes approves these by itself: a kubelet says itself which names and addresses it has, and a certificate for
+//! somebody else's address would let it pass for that. Here each request is held against what PVE says of the machine's VM.
+
+mod judge;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::agent::turn::Turn;
+use crate::config::settings::Settings;
+use crate::kube::events::reason;
+use crate::kube::lease::Holder;
+use crate::kube::serving::ServingRequest;
+use crate::kube::{About, Event, EventRecorder};
+use crate::model::action::NodeRef;
+use crate::model::cluster::Node;
+use crate::model::identity::{NodeIdentity, Signs};
+use crate::model::mark::Ownership;
+use crate::model::region::{Machine, RegionName};
+use crate::pve::VmConfig;
+
+use judge::Known;
+
+/// Between two looks for requests.
+const EVERY: Duration = Duration::from_secs(10);
+/// Requests that were told of are remembered; more are told of again.
+const REMEMBERED: usize = 1_000;
+
+/// What requests are judged by.
+#[derive(Debug)]
+pub(super) struct Approver {
+    pub(super) settings: Arc<Settings>,
+    pub(super) kube: crate::kube::Client,
+    pub(super) clients: BTreeMap<RegionName, crate::pve::Client>,
+    pub(super) holder: watch::Receiver<Holder>,
+    pub(super) turns: watch::Receiver<Option<Arc<Turn>>>,
+    pub(super) events: EventRecorder,
+}
+
+/// What becomes of a request.
+enum Verdict {
+    /// It is what the machine is.
+    Approve,
+    /// It is of no machine of ours: somebody else's to decide.
+    Others(String),
+    /// It is of a machine of ours, and not right.
+    Wrong(Box<(Option<NodeRef>, String)>),
+    /// What it is judged by could not be read: looked at again.
+    Later(String),
+}
+
+impl Approver {
+    /// Looks now and then, while the lease is ours.
+    pub(super) async fn run(self) {
+        let mut told = BTreeMap::new();
+        loop {
+            sleep(EVERY).await;
+            let ours = self.holder.borrow().ours;
+            let turn = self.turns.borrow().clone();
+            let Some(turn) = turn.filter(|_| ours) else {
+                continue;
+            };
+            match self.kube.serving_requests().await {
+                Ok(requests) => {
+                    for request in &requests {
+                        self.decide(request, &turn, &mut told).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "requests for serving certificates cannot be read; `pve-autoscaler doctor` says which right is missing");
+                }
+            }
+        }
+    }
+
+    async fn decide(
+        &self,
+        request: &ServingRequest,
+        turn: &Turn,
+        told: &mut BTreeMap<String, String>,
+    ) {
+        let name = &request.name;
+        let (node, why) = match self.verdict(request, turn).await {
+            Verdict::Approve => {
+                match self.kube.approve(request).await {
+                    Ok(()) => {
+                        tracing::info!(
+                            request = name,
+                            node = request.username,
+                            "a serving certificate is approved"
+                        );
+                    }
+                    Err(error) => {
+                        tracing::warn!(request = name, %error, "a serving certificate could not be approved; tried again");
+                    }
+                }
+                return;
+            }
+            Verdict::Later(why) => {
+                tracing::debug!(
+                    request = name,
+                    why,
+                    "a serving certificate is looked at again"
+                );
+                return;
+            }
+            Verdict::Others(why) => (None, why),
+            Verdict::Wrong(wrong) => *wrong,
+        };
+        if told.get(&request.uid) == Some(&why) {
+            return;
+        }
+        if told.len() >= REMEMBERED {
+            told.clear();
+        }
+        told.insert(request.uid.clone(), why.clone());
+        tracing::warn!(
+            request = name,
+            user = request.username,
+            why,
+            "a request for a serving certificate is left alone"
+        );
+        if let Some(node) = node {
+            self.events.record(Event {
+                about: About::node(&node),
+                reason: reason::CERTIFICATE_LEFT_ALONE,
+                warning: true,
+                message: format!(
+                    "The request {name} for a serving certificate is left alone: {why}."
+                ),
+            });
+        }
+    }
+
+    async fn verdict(&self, request: &ServingRequest, turn: &Turn) -> Verdict {
+        let node = request.username.strip_prefix("system:node:");
+        let Some(name) = node.filter(|name| !name.is_empty()) else {
+            return Verdict::Others("no kubelet asks".to_owned());
+        };
+        let Some((machine, known)) = turn.snapshot.machines.get_key_value(name) else {
+            return Verdict::Others("its node is no machine of ours".to_owned());
+        };
+        let wrong = |node: Option<&Node>, why: String| {
+            let node = node.map(|node| NodeRef {
+                name: machine.clone(),
+                uid: node.uid.clone(),
+            });
+            Verdict::Wrong(Box::new((node, why)))
+        };
+        let node = match self.kube.node(machine).await {
+            Ok(Some(node)) => node,
+            Ok(None) => return Verdict::Later("its node is not there".to_owned()),
+            Err(error) => return Verdict::Later(error.to_string()),
+        };
+        if let Some(found) = &known.contradiction {
+            return wrong(Some(&node), found.why.to_string());
+        }
+        let config = match self.config(machine, known).await {
+            Ok(config) => config,
+            Err(why) => return Verdict::Later(why),
+        };
+        if let Err(why) = is_its_vm(machine, known, (&config, &node)) {
+            return wrong(Some(&node), why);
+        }
+        let addresses = match self.addresses(known, &config).await {
+            Ok(addresses) => addresses,
+            Err(why) => return Verdict::Later(why),
+        };
+        let domain = config.raw.get("searchdomain").map(String::as_str);
+        let known = Known {
+            node: machine,
+            domain: domain.unwrap_or_default(),
+            addresses,
+            others: self.others((machine, known), turn),
+        };
+        match judge::judge(request, &known) {
+            Ok(()) => Verdict::Approve,
+            Err(why) => wrong(Some(&node), why),
+        }
+    }
+
+    /// The configuration of the machine's VM, read now.
+    async fn config(&self, name: &str, machine: &Machine) -> Result<VmConfig, String> {
+        let client = self.clients.get(&machine.region);
+        let client = client.ok_or_else(|| format!("the region of {name} is not known"))?;
+        let config = client.vm_config(&machine.host, machine.mark.vmid).await;
+        config.map_err(|error| error.to_string())
+    }
+
+    /// The addresses of the machine's VM: those that are reserved for it or written in its configuration, and only where there are none
+    /// those that the guest agent tells.
+    async fn addresses(
+        &self,
+        machine: &Machine,
+        config: &VmConfig,
+    ) -> Result<BTreeSet<IpAddr>, String> {
+        let mut fixed: BTreeSet<IpAddr> =
+            machine.mark.addresses.values().flatten().copied().collect();
+        fixed.extend(config.addresses());
+        if !fixed.is_empty() || !config.agent {
+            return Ok(fixed);
+        }
+        let Some(client) = self.clients.get(&machine.region) else {
+            return Ok(fixed);
+        };
+        let macs = config.macs();
+        let told = client
+            .agent_addresses(&machine.host, machine.mark.vmid)
+            .await
+            .map_err(|error| error.to_string())?;
+        // Of a card that PVE gave it; bridges and the pods' networks are none.
+        let own = told.into_iter().filter(|(mac, _)| macs.contains(mac));
+        Ok(own.map(|(_, address)| address).collect())
+    }
+
+    /// Addresses that are somebody else's, and whose.
+    fn others(&self, (machine, own): (&str, &Machine), turn: &Turn) -> BTreeMap<IpAddr, String> {
+        let mut others = BTreeMap::new();
+        for (name, node) in &turn.snapshot.cluster.nodes {
+            if **name != *machine {
+                let all = node.addresses.iter();
+                others.extend(all.map(|address| (*address, format!("node {name} has it"))));
+            }
+        }
+        for (name, other) in &turn.snapshot.machines {
+            if **name != *machine {
+                let all = other.mark.addresses.values().flatten();
+                others.extend(
+                    all.map(|address| (*address, format!("it is reserved for machine {name}"))),
+                );
+            }
+        }
+        for (name, region) in &turn.snapshot.regions {
+            let is_own = |vmid: u32| *name == own.region && vmid == own.mark.vmid;
+            let theirs = region.vms.iter().filter(|(vmid, _)| !is_own(**vmid));
+            for (vmid, vm) in theirs {
+                let all = vm.addresses.iter().flatten();
+                others.extend(all.map(|address| (*address, format!("VM {vmid} has it"))));
+            }
+        }
+        for network in self.settings.networks.values() {
+            let gateways = [&network.ipv4, &network.ipv6].into_iter();
+            let gateways = gateways.filter_map(|source| source.gateway());
+            others.extend(gateways.map(|address| (address, "it is a gateway".to_owned())));
+        }
+        let server = self.kube.authority().map(|authority| authority.server);
+        if let Some(address) = server.as_deref().and_then(judge::address_of) {
+            others.insert(address, "the API server has it".to_owned());
+        }
+        others
+    }
+}
+
+/// The VM carries the machine's mark, and the node is on it by the rule of identity.
+fn is_its_vm(
+    name: &Arc<str>,
+    machine: &Machine,
+    (config, node): (&VmConfig, &Node),
+) -> Result<(), String> {
+    match config.ownership() {
+        Ownership::Marked(mark) if mark == machine.mark => {}
+        _ => return Err("its VM does not carry its mark any more".to_owned()),
+    }
+    let signs = Signs {
+        machine: name,
+        region: &machine.region,
+        vmid: machine.mark.vmid,
+        uuid: config.uuid.as_deref(),
+        remembered: machine.remembered.as_deref(),
+    };
+    let nodes = BTreeMap::from([(name.clone(), node.clone())]);
+    match signs.identify(&nodes) {
+        NodeIdentity::Agreed(_) => Ok(()),
+        NodeIdentity::None => Err("its node does not show the VM's UUID".to_owned()),
+        NodeIdentity::Contradiction(found) => Err(found.why.to_string()),
+    }
+}

@@ -1,0 +1,116 @@
+//! VMs that are made of settings, Talos' machine configurations, and machines that join by themselves: what a file may say of them.
+
+use super::{SMALL, messages, parse};
+use crate::config::file::BootDevice;
+use crate::config::settings::JoinMethod;
+
+/// The small file with a template without a VM, with more lines for what its machines are made of, and more.
+fn with(create: &str, more: &str) -> String {
+    let small = SMALL.replace("memory = \"4GiB\"", "memory = \"4GiB\"\ndisk = \"20GiB\"");
+    let lines: Vec<&str> = small.lines().collect();
+    let at = lines.iter().position(|line| line.starts_with("[template."));
+    let at = at.expect("a template");
+    let key = lines[at].trim_end_matches(']').to_owned();
+    let rest = lines[at + 1..].iter();
+    let rest: Vec<&str> = rest
+        .skip_while(|line| !line.starts_with('['))
+        .copied()
+        .collect();
+    format!(
+        "{}\n{key}]\nbridge = \"vmbr0\"\n{key}.create]\nstorage = \"ceph\"\n{create}\n{}\n{more}",
+        lines[..at].join("\n"),
+        rest.join("\n")
+    )
+}
+
+#[test]
+fn a_template_may_be_settings() {
+    let settings = parse(&with("iso = \"local:iso/a.iso\"", ""), "test.toml");
+    let settings = settings.unwrap_or_else(|errors| panic!("{errors}"));
+    let template = settings.templates.values().next().expect("a template");
+    let new = template.new_vm.as_ref().expect("settings");
+    assert_eq!(new.create.boot, [BootDevice::Disk, BootDevice::Cdrom]);
+    assert_eq!(new.net, "virtio,bridge=vmbr0");
+    assert_eq!(template.boot_disk.as_deref(), Some("scsi0"));
+    let allow = &settings.broker.allow;
+    assert_eq!(allow.new_vms.len(), 1);
+    assert!(allow.pools.values().all(|pool| pool.new_vm.is_some()));
+}
+
+#[test]
+fn what_no_vm_can_be_made_of_is_an_error() {
+    let sizeless = with("", "").replace("disk = \"20GiB\"\n", "");
+    let all = messages(&sizeless);
+    assert!(all.contains("somebody must say how large"), "{all}");
+    for (create, said) in [
+        ("image = \"/etc/shadow\"", "create.image: expected a volume"),
+        (
+            "image = \"local:vm-100-disk-0\"",
+            "create.image: expected a volume",
+        ),
+        (
+            "image = \"local:import/../a.qcow2\"",
+            "create.image: expected a volume",
+        ),
+        (
+            "image = \"local:import/a.ova\"",
+            "create.image: expected a volume",
+        ),
+        (
+            "image = \"local:import/a,b.qcow2\"",
+            "create.image: expected a volume",
+        ),
+        (
+            "iso = \"local:import/a.iso\"",
+            "create.iso: expected a volume",
+        ),
+        ("boot = [\"cdrom\"]", "there is no iso"),
+        ("boot = [\"disk\", \"disk\"]", "is there twice"),
+        ("secure_boot = true", "expected bios = \"ovmf\""),
+        ("storage_ = \"a\"", "storage_"),
+    ] {
+        let all = messages(&with(create, ""));
+        assert!(all.contains(said), "{create}: {all}");
+    }
+    let both = with("", "").replace("bridge = \"vmbr0\"", "bridge = \"vmbr0\"\nvmid = 9000");
+    let all = messages(&both);
+    assert!(all.contains("means a VM to clone"), "{all}");
+    let bare = with("", "").replace("bridge = \"vmbr0\"\n", "");
+    let all = messages(&bare);
+    assert!(all.contains("the bridge of its network card"), "{all}");
+}
+
+/// Keys that would come to nobody are errors, and a machine configuration goes with no other way to join.
+#[test]
+fn a_machine_that_joins_by_itself_is_told_nothing() {
+    let join = "[pool.small.join]\nmethod = \"self\"\n";
+    let file = format!("{SMALL}\n{join}");
+    let settings = parse(&file, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(settings.pools["small"].join.method, JoinMethod::Itself);
+    assert!(settings.policy.pools["small"].joins_itself);
+    for (line, key) in [
+        ("delivery = \"cloud-init\"", "delivery"),
+        ("endpoint = \"a:6443\"", "endpoint"),
+        ("kubelet_args = { v = \"2\" }", "kubelet_args"),
+    ] {
+        let all = messages(&format!("{file}{line}"));
+        assert!(
+            all.contains(&format!("join.{key}: is for machines that are told")),
+            "{line}: {all}"
+        );
+    }
+    let talos = "machine_config_file = \"/etc/pve-autoscaler/talos.yaml\"";
+    let told = |lines: &str, join: &str| {
+        let name = SMALL.split("[template.").nth(1).expect("a template");
+        let name = name.split(']').next().expect("a name");
+        let text =
+            format!("{SMALL}\n[template.{name}.cloud_init]\nstorage = \"a\"\n{lines}\n{join}");
+        messages(&text)
+    };
+    assert_eq!(told(talos, join), "");
+    assert!(told(talos, "").contains("expected method = \"self\""));
+    let both = format!("{talos}\nuser_data = \"#cloud-config\"");
+    assert!(told(&both, join).contains("Talos reads no others"));
+    let relative = "machine_config_file = \"talos.yaml\"";
+    assert!(told(relative, join).contains("expected an absolute path"));
+}
