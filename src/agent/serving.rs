@@ -60,6 +60,8 @@ impl Approver {
     /// Looks now and then, while the lease is ours.
     pub(super) async fn run(self) {
         let mut told = BTreeMap::new();
+        // What was said last: while it stays the same it is no news.
+        let mut said = String::new();
         loop {
             sleep(EVERY).await;
             let ours = self.holder.borrow().ours;
@@ -69,12 +71,20 @@ impl Approver {
             };
             match self.kube.serving_requests().await {
                 Ok(requests) => {
+                    said.clear();
                     for request in &requests {
                         self.decide(request, &turn, &mut told).await;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "requests for serving certificates cannot be read; `pve-autoscaler doctor` says which right is missing");
+                    let error = error.to_string();
+                    if error != said {
+                        tracing::warn!(
+                            error,
+                            "requests for serving certificates cannot be read; `pve-autoscaler doctor` says which right is missing"
+                        );
+                        said = error;
+                    }
                 }
             }
         }
@@ -88,21 +98,20 @@ impl Approver {
     ) {
         let name = &request.name;
         let (node, why) = match self.verdict(request, turn).await {
-            Verdict::Approve => {
-                match self.kube.approve(request).await {
-                    Ok(()) => {
-                        tracing::info!(
-                            request = name,
-                            node = request.username,
-                            "a serving certificate is approved"
-                        );
-                    }
-                    Err(error) => {
-                        tracing::warn!(request = name, %error, "a serving certificate could not be approved; tried again");
-                    }
+            Verdict::Approve => match self.kube.approve(request).await {
+                Ok(()) => {
+                    tracing::info!(
+                        request = name,
+                        user = request.username,
+                        "a serving certificate is approved"
+                    );
+                    return;
                 }
-                return;
-            }
+                Err(error) => (
+                    None,
+                    format!("its approval failed and is tried again: {error}"),
+                ),
+            },
             Verdict::Later(why) => {
                 tracing::debug!(
                     request = name,

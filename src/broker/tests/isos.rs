@@ -108,6 +108,7 @@ async fn only_isos_of_the_range_go_and_are_told_of() {
     );
     let mut without = policy();
     without.allow.iso_storages.clear();
+    without.allow.new_vms.clear();
     let rig = rig_with(without);
     let list = format!("/nodes/{HOST}/storage/local/content");
     let reply = rig.send("GET", &list, &[("content", "iso")]).await;

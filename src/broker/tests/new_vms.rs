@@ -151,10 +151,9 @@ async fn destroyed(tasks: Value, lock: &str, age: Span) -> Reply {
     assert_eq!(reply.outcome, "done");
     let path = rig.state.path().join("intents/9050.json");
     let mut intent = rig.intent(9050).expect("an intent");
-    let asked = intent["asked"].as_i64().expect("a time");
-    intent["asked"] = json!(asked - age.0);
     intent["task"] = json!("UPID:pve1:0003A1B2:00C3D4E5:6AFD0000:qmcreate:9050:root@pam:");
     std::fs::write(&path, intent.to_string()).expect("written");
+    tokio::time::advance(age.to_std()).await;
     rig.world.placeholder(9050);
     rig.world.set(9050, "lock", json!(lock));
     rig.world.set(9050, "description", json!(""));
@@ -167,7 +166,7 @@ async fn destroyed(tasks: Value, lock: &str, age: Span) -> Reply {
         .await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_dead_create_left_goes_after_its_quarantine_and_nothing_else() {
     let hour = Span::minutes(60);
     let own = || task(9050, "root@pam", "6AFD0000");

@@ -108,36 +108,20 @@ pub(in crate::cli) fn needed(
         let machines = on_machines(name, template, settings);
         add(machines.clone(), &ON_MACHINES);
         add(machines, &[agent]);
-        let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
-        let further = template.hardware.disks.values();
-        storages.extend(further.map(|disk| disk.storage.to_string()));
         if template.hardware.startup.is_some() {
             // PVE asks for it: the order concerns all guests of a host.
             add("/".to_owned(), &["Sys.Modify"]);
         }
         for (vmid, _) in copies(seen, template) {
             add(format!("/vms/{vmid}"), &["VM.Audit", "VM.Clone"]);
-            let disks = seen.configs.get(vmid).into_iter();
-            let disks = disks.flat_map(|config| config.disks.values());
-            let disks = disks.filter(|disk| !disk.storage.is_empty());
-            if !template.full_clone || template.storage.is_none() {
-                storages.extend(disks.map(|disk| disk.storage.to_string()));
-            }
         }
-        if let Some(new) = &template.new_vm {
+        if template.new_vm.is_some() {
             add(
                 on_machines(name, template, settings),
                 &["VM.Config.CDROM", "VM.Config.HWType"],
             );
-            let files = [&new.create.image, &new.create.iso].into_iter().flatten();
-            let files = files.filter_map(|volume| volume.split(':').next());
-            storages.extend(
-                files
-                    .chain([new.create.storage.as_str()])
-                    .map(str::to_owned),
-            );
         }
-        for storage in storages {
+        for storage in storages(seen, template) {
             let privileges = ["Datastore.AllocateSpace", "Datastore.Audit"];
             add(format!("/storage/{storage}"), &privileges);
         }
@@ -168,6 +152,26 @@ pub(in crate::cli) fn needed(
         }
     }
     needed
+}
+
+/// The storages that a template's machines have disks on, or are made of.
+fn storages(seen: &Seen, template: &Template) -> BTreeSet<String> {
+    let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
+    let further = template.hardware.disks.values();
+    storages.extend(further.map(|disk| disk.storage.to_string()));
+    if !template.full_clone || template.storage.is_none() {
+        let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
+        let disks = configs.flat_map(|config| config.disks.values());
+        let disks = disks.filter(|disk| !disk.storage.is_empty());
+        storages.extend(disks.map(|disk| disk.storage.to_string()));
+    }
+    if let Some(new) = &template.new_vm {
+        let files = [&new.create.image, &new.create.iso].into_iter().flatten();
+        let files = files.filter_map(|volume| volume.split(':').next());
+        let all = files.chain([new.create.storage.as_str()]);
+        storages.extend(all.map(str::to_owned));
+    }
+    storages
 }
 
 /// Where a template's machines have their rights: their resource pool, or themselves.

@@ -130,13 +130,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
         configured: !regions.is_empty() && !pools.is_empty(),
         warnings,
         policy,
-        kubernetes: Kubernetes {
-            kubeconfig: file.kubernetes.kubeconfig.clone(),
-            context: file.kubernetes.context.clone(),
-            name: file.kubernetes.name.clone(),
-            namespace: file.kubernetes.namespace.clone(),
-            serving_certificates: file.kubernetes.serving_certificates,
-        },
+        kubernetes: kubernetes(&file.kubernetes),
         broker,
         regions: regions
             .into_iter()
@@ -186,6 +180,17 @@ fn policy(
         scale_up: file.scale_up.policy(),
         scale_down: file.scale_down.policy(),
         totals: file.limits.policy(),
+    }
+}
+
+/// `[kubernetes]`.
+fn kubernetes(file: &file::Kubernetes) -> Kubernetes {
+    Kubernetes {
+        kubeconfig: file.kubeconfig.clone(),
+        context: file.context.clone(),
+        name: file.name.clone(),
+        namespace: file.namespace.clone(),
+        serving_certificates: file.serving_certificates,
     }
 }
 

@@ -43,27 +43,12 @@ fn what_no_vm_can_be_made_of_is_an_error() {
     let all = messages(&sizeless);
     assert!(all.contains("somebody must say how large"), "{all}");
     for (create, said) in [
-        ("image = \"/etc/shadow\"", "create.image: expected a volume"),
-        (
-            "image = \"local:vm-100-disk-0\"",
-            "create.image: expected a volume",
-        ),
-        (
-            "image = \"local:import/../a.qcow2\"",
-            "create.image: expected a volume",
-        ),
-        (
-            "image = \"local:import/a.ova\"",
-            "create.image: expected a volume",
-        ),
-        (
-            "image = \"local:import/a,b.qcow2\"",
-            "create.image: expected a volume",
-        ),
-        (
-            "iso = \"local:import/a.iso\"",
-            "create.iso: expected a volume",
-        ),
+        ("image = \"/etc/shadow\"", "create.image = "),
+        ("image = \"local:vm-100-disk-0\"", "create.image = "),
+        ("image = \"local:import/../a.qcow2\"", "create.image = "),
+        ("image = \"local:import/a.ova\"", "create.image = "),
+        ("image = \"local:import/a,b.qcow2\"", "create.image = "),
+        ("iso = \"local:import/a.iso\"", "create.iso = "),
         ("boot = [\"cdrom\"]", "there is no iso"),
         ("boot = [\"disk\", \"disk\"]", "is there twice"),
         ("secure_boot = true", "expected bios = \"ovmf\""),
@@ -71,6 +56,8 @@ fn what_no_vm_can_be_made_of_is_an_error() {
     ] {
         let all = messages(&with(create, ""));
         assert!(all.contains(said), "{create}: {all}");
+        let volume = said.starts_with("create.");
+        assert!(!volume || all.contains("expected a volume"), "{all}");
     }
     let both = with("", "").replace("bridge = \"vmbr0\"", "bridge = \"vmbr0\"\nvmid = 9000");
     let all = messages(&both);
@@ -95,7 +82,7 @@ fn a_machine_that_joins_by_itself_is_told_nothing() {
     ] {
         let all = messages(&format!("{file}{line}"));
         assert!(
-            all.contains(&format!("join.{key}: is for machines that are told")),
+            all.contains(&format!("join.{key}")) && all.contains("is for machines that are told"),
             "{line}: {all}"
         );
     }
