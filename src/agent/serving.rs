@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::agent::turn::Turn;
-use crate::config::settings::Settings;
+use crate::config::settings::{AddressSource, Settings};
 use crate::kube::events::reason;
 use crate::kube::lease::Holder;
 use crate::kube::serving::ServingRequest;
@@ -256,7 +256,7 @@ impl Approver {
         }
         for network in self.settings.networks.values() {
             let gateways = [&network.ipv4, &network.ipv6].into_iter();
-            let gateways = gateways.filter_map(|source| source.gateway());
+            let gateways = gateways.filter_map(AddressSource::gateway);
             others.extend(gateways.map(|address| (address, "it is a gateway".to_owned())));
         }
         let server = self.kube.authority().map(|authority| authority.server);

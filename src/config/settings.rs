@@ -394,7 +394,7 @@ impl JoinMethod {
             JoinMethod::K3s => "the start of k3s-agent",
             JoinMethod::Rke2 => "the start of rke2-agent",
             JoinMethod::Command { .. } => "the join command",
-            JoinMethod::Itself => "the machine's own join",
+            JoinMethod::Itself => "themselves",
         }
     }
 }

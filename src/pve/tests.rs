@@ -105,6 +105,17 @@ fn settings_of(clone: &CloneVm) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Calls that make a VM.
+async fn make(client: &Client, clone: &CloneVm) {
+    client.clone_vm("pve1", 9000, clone).await.expect("clone");
+    let made = client.create_vm("pve1", settings_of(clone)).await;
+    made.expect("create");
+    for content in ["iso", "import"] {
+        let files = client.files("pve1", "local", content).await;
+        files.expect("files");
+    }
+}
+
 /// Makes every call once and gives what went out.
 pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
@@ -178,15 +189,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
     client.vm_status("pve1", 9001).await.expect("status");
     let addresses = client.agent_addresses("pve1", 9001).await;
     addresses.expect("addresses");
-    client.clone_vm("pve1", 9000, &clone).await.expect("clone");
-    client
-        .create_vm("pve1", settings_of(&clone))
-        .await
-        .expect("create");
-    for content in ["iso", "import"] {
-        let files = client.files("pve1", "local", content).await;
-        files.expect("files");
-    }
+    make(&client, &clone).await;
     client
         .update_config("pve1", 9001, &update)
         .await

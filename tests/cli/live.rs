@@ -329,7 +329,7 @@ fn check_live_says_what_hosts_lack_for_vms_that_are_made_of_settings() {
     for words in [
         "no machine is made on pve1, pve2, pve3: it has no storage attic",
         "has mode 0644; wanted are owner root",
-        "VM.Config.HWType on /vms/9100",
+        "VM.Config.CDROM on /vms/9100",
         "ok: pool general: machines join by themselves; no token is made for them",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");

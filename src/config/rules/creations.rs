@@ -14,6 +14,9 @@ use crate::model::policy::InstanceType;
 /// What files can be imported from (`UPLOAD_IMPORT_EXT_RE_1` of PVE::Storage), those apart that hold a whole VM.
 const IMAGES: [&str; 3] = [".qcow2", ".raw", ".vmdk"];
 
+/// What an ISO's name ends with (`ISO_EXT_RE_0`).
+const ISOS: [&str; 2] = [".iso", ".img"];
+
 /// `[template.NAME.create]`, with what of the template goes with the call.
 pub(super) fn new_vm(
     template: &file::Template,
@@ -55,7 +58,7 @@ fn check(create: &file::Create, at: &KeyPath, problems: &mut Problems) {
     );
     let iso = |text: &str| {
         let lower = text.to_ascii_lowercase();
-        (lower.ends_with(".iso") || lower.ends_with(".img")) && is_volume(text, "iso")
+        ISOS.iter().any(|end| lower.ends_with(end)) && is_volume(text, "iso")
     };
     let expected = "a volume such as local:iso/metal-amd64.iso";
     problems.text(&at.at("iso"), create.iso.as_deref(), iso, expected);
