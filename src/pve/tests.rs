@@ -116,24 +116,23 @@ async fn make(client: &Client, clone: &CloneVm) {
     }
 }
 
+/// Calls that PVE answers with a task.
+const TASKS: [&str; 7] = [
+    "clone",
+    "create_vm",
+    "destroy",
+    "resize",
+    "shutdown",
+    "start",
+    "stop",
+];
+
 /// Makes every call once and gives what went out.
 pub(crate) async fn all_calls() -> Vec<Request> {
     let (client, asked) = recorded(|request| {
         Ok(match request.call {
             "agent_exec" => json!({"pid": 7}),
-            call if [
-                "clone",
-                "create_vm",
-                "resize",
-                "start",
-                "shutdown",
-                "stop",
-                "destroy",
-            ]
-            .contains(&call) =>
-            {
-                json!(UPID)
-            }
+            call if TASKS.contains(&call) => json!(UPID),
             "cluster_status" => json!([{"type": "node", "name": "pve1"}]),
             "resources" => json!([{"type": "node", "node": "pve1", "status": "online"}]),
             "vm_config" => json!({"digest": "abc"}),
