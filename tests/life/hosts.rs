@@ -354,7 +354,7 @@ fn a_loaded_host_gets_its_machine_later_and_a_peak_closes_none() {
                 told.push((said(&scene), made(&scene)));
                 // A peak, and a pod that comes in it.
                 act(&scene, &loaded);
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                tokio::time::sleep(Duration::from_mins(1)).await;
                 act(&scene, &idle);
                 tokio::select! {
                     biased;

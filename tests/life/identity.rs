@@ -386,7 +386,7 @@ fn an_emptied_description_costs_nobody_a_vm_and_gives_nothing_away() {
         };
         tokio::select! {
             biased;
-            () = scene.live(None, 0, forever("web", 1), Duration::from_mins(60)) => {}
+            () = scene.live(None, 0, forever("web", 1), Duration::from_hours(1)) => {}
             () = story => {}
         }
     });

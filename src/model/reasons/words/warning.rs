@@ -60,7 +60,7 @@ impl Display for Warning {
                 Joined(hosts.iter(), ", ")
             ),
             Warning::OrphanNode { node, orphan } => {
-                let what = of_orphan(orphan);
+                let what = of_orphan(*orphan);
                 write!(f, "node {node}: {what}")
             }
             Warning::Quarantined { .. }
@@ -85,7 +85,7 @@ impl Display for Warning {
 }
 
 /// What is said of a node that claims to be ours.
-fn of_orphan(orphan: &Orphan) -> &'static str {
+fn of_orphan(orphan: Orphan) -> &'static str {
     match orphan {
         Orphan::Unchecked => {
             "it claims to be ours, but no machine of ours is behind it, and the claim cannot be checked"
