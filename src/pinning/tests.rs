@@ -121,10 +121,9 @@ impl Host {
 
     /// A VM runs: these notes, lines of its configuration, vCPUs, words of QEMU's command line.
     fn runs(&self, vmid: u32, notes: &str, lines: &str, vcpus: i32, words: &str) {
-        let notes: String = notes
-            .lines()
-            .map(|line| format!("#{}\n", line.replace('%', "%25").replace(':', "%3A")))
-            .collect();
+        let encoded = |line: &str| line.replace('%', "%25").replace(':', "%3A");
+        let notes: Vec<String> = notes.lines().map(encoded).collect();
+        let notes = format!("#{}\n", notes.join("\n#"));
         let pid = i32::try_from(vmid).expect("small") * 10;
         let text =
             format!("{notes}cores: {vcpus}\nname: x\n{lines}\n\n[before]\n#old\naffinity: 0\n");
@@ -263,7 +262,7 @@ fn what_is_not_surely_ours_is_left_alone() {
     // The process id is another program's by now.
     let host = Host::new();
     host.runs(910, &mark(910), affinity, 2, "");
-    host.write("proc/9100/cmdline", "/usr/bin/kvm\0-id\0300\0");
+    host.write("proc/9100/cmdline", "/usr/bin/kvm\0-id\x00300\0");
     assert_eq!(host.pinner(all()).pass(), Outcome::default());
 }
 
@@ -432,7 +431,7 @@ fn threads_that_run_are_moved() {
     );
     host.write("etc/pve/qemu-server/910.conf", &conf);
     host.write("run/qemu-server/910.pid", &format!("{pid}\n"));
-    host.write(&format!("proc/{pid}/cmdline"), "/usr/bin/kvm\0-id\0910\0");
+    host.write(&format!("proc/{pid}/cmdline"), "/usr/bin/kvm\0-id\x00910\0");
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     std::os::unix::fs::symlink(&tasks, host.path(&format!("proc/{pid}/task"))).expect("linked");
     let wishes = Wishes {
