@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::agent::turn::Turn;
 use crate::config::settings::{AddressSource, Settings};
@@ -30,8 +30,15 @@ use judge::Known;
 
 /// Between two looks for requests.
 const EVERY: Duration = Duration::from_secs(10);
-/// Requests that were told of are remembered; more are told of again.
-const REMEMBERED: usize = 1_000;
+/// Requests that were refused are remembered; more are looked at and told of again.
+const REMEMBERED: usize = 10_000;
+/// A request that was refused is looked at again after this time, and after twice as long each time.
+const FIRST: Duration = Duration::from_secs(20);
+const LAST: Duration = Duration::from_mins(30);
+/// Requests of one kubelet that are looked at, the newest: an older one it waits for no more.
+const OF_ONE: usize = 3;
+/// Requests for which PVE and Kubernetes are asked in one look.
+const IN_A_LOOK: usize = 50;
 
 /// What requests are judged by.
 #[derive(Debug)]
@@ -42,6 +49,15 @@ pub(super) struct Approver {
     pub(super) holder: watch::Receiver<Holder>,
     pub(super) turns: watch::Receiver<Option<Arc<Turn>>>,
     pub(super) events: EventRecorder,
+}
+
+/// A request that was refused.
+#[derive(Debug)]
+struct Refused {
+    why: String,
+    /// When it is looked at again, and how long that is put off.
+    again: Instant,
+    pause: Duration,
 }
 
 /// What becomes of a request.
@@ -59,7 +75,7 @@ enum Verdict {
 impl Approver {
     /// Looks now and then, while the lease is ours.
     pub(super) async fn run(self) {
-        let mut told = BTreeMap::new();
+        let mut refused = BTreeMap::new();
         // What was said last: while it stays the same it is no news.
         let mut said = String::new();
         loop {
@@ -72,8 +88,8 @@ impl Approver {
             match self.kube.serving_requests().await {
                 Ok(requests) => {
                     said.clear();
-                    for request in &requests {
-                        self.decide(request, &turn, &mut told).await;
+                    for request in due(requests, &turn, &refused) {
+                        self.decide(&request, &turn, &mut refused).await;
                     }
                 }
                 Err(error) => {
@@ -94,10 +110,12 @@ impl Approver {
         &self,
         request: &ServingRequest,
         turn: &Turn,
-        told: &mut BTreeMap<String, String>,
+        refused: &mut BTreeMap<String, Refused>,
     ) {
         let name = &request.name;
         let (node, why) = match self.verdict(request, turn).await {
+            // Another may lead by now, and asks PVE itself.
+            Verdict::Approve if !self.holder.borrow().ours => return,
             Verdict::Approve => match self.kube.approve(request).await {
                 Ok(()) => {
                     tracing::info!(
@@ -120,16 +138,31 @@ impl Approver {
                 );
                 return;
             }
-            Verdict::Others(why) => (None, why),
+            Verdict::Others(why) => {
+                tracing::debug!(
+                    request = name,
+                    why,
+                    "a serving certificate is not ours to decide"
+                );
+                return;
+            }
             Verdict::Wrong(wrong) => *wrong,
         };
-        if told.get(&request.uid) == Some(&why) {
+        if refused.len() >= REMEMBERED {
+            refused.clear();
+        }
+        let before = refused.get(&request.uid);
+        let pause = before.map_or(FIRST, |before| (before.pause * 2).min(LAST));
+        let known = before.is_some_and(|before| before.why == why);
+        let now = Refused {
+            why: why.clone(),
+            again: Instant::now() + pause,
+            pause,
+        };
+        refused.insert(request.uid.clone(), now);
+        if known {
             return;
         }
-        if told.len() >= REMEMBERED {
-            told.clear();
-        }
-        told.insert(request.uid.clone(), why.clone());
         tracing::warn!(
             request = name,
             user = request.username,
@@ -163,6 +196,9 @@ impl Approver {
             });
             Verdict::Wrong(Box::new((node, why)))
         };
+        if let Err(why) = judge::judge_form(request, machine) {
+            return wrong(turn.snapshot.cluster.nodes.get(machine), why);
+        }
         let node = match self.kube.node(machine).await {
             Ok(Some(node)) => node,
             Ok(None) => return Verdict::Later("its node is not there".to_owned()),
@@ -178,15 +214,11 @@ impl Approver {
         if let Err(why) = is_its_vm(machine, known, (&config, &node)) {
             return wrong(Some(&node), why);
         }
-        let addresses = match self.addresses(known, &config).await {
-            Ok(addresses) => addresses,
-            Err(why) => return Verdict::Later(why),
-        };
         let domain = config.raw.get("searchdomain").map(String::as_str);
         let known = Known {
             node: machine,
             domain: domain.unwrap_or_default(),
-            addresses,
+            addresses: addresses(known, &config),
             others: self.others((machine, known), turn),
         };
         match judge::judge(request, &known) {
@@ -201,32 +233,6 @@ impl Approver {
         let client = client.ok_or_else(|| format!("the region of {name} is not known"))?;
         let config = client.vm_config(&machine.host, machine.mark.vmid).await;
         config.map_err(|error| error.to_string())
-    }
-
-    /// The addresses of the machine's VM: those that are reserved for it or written in its configuration, and only where there are none
-    /// those that the guest agent tells.
-    async fn addresses(
-        &self,
-        machine: &Machine,
-        config: &VmConfig,
-    ) -> Result<BTreeSet<IpAddr>, String> {
-        let mut fixed: BTreeSet<IpAddr> =
-            machine.mark.addresses.values().flatten().copied().collect();
-        fixed.extend(config.addresses());
-        if !fixed.is_empty() || !config.agent {
-            return Ok(fixed);
-        }
-        let Some(client) = self.clients.get(&machine.region) else {
-            return Ok(fixed);
-        };
-        let macs = config.macs();
-        let told = client
-            .agent_addresses(&machine.host, machine.mark.vmid)
-            .await
-            .map_err(|error| error.to_string())?;
-        // Of a card that PVE gave it; bridges and the pods' networks are none.
-        let own = told.into_iter().filter(|(mac, _)| macs.contains(mac));
-        Ok(own.map(|(_, address)| address).collect())
     }
 
     /// Addresses that are somebody else's, and whose.
@@ -265,6 +271,40 @@ impl Approver {
         }
         others
     }
+}
+
+/// The requests that are to be looked at now: of machines' kubelets, of each the newest, without those that were refused a short
+/// time ago.
+fn due(
+    mut requests: Vec<ServingRequest>,
+    turn: &Turn,
+    refused: &BTreeMap<String, Refused>,
+) -> Vec<ServingRequest> {
+    requests.sort_by(|a, b| (&b.created, &b.name).cmp(&(&a.created, &a.name)));
+    let mut of_one: BTreeMap<String, usize> = BTreeMap::new();
+    requests.retain(|request| {
+        let node = request.username.strip_prefix("system:node:");
+        if !node.is_some_and(|name| turn.snapshot.machines.contains_key(name)) {
+            return false;
+        }
+        let count = of_one.entry(request.username.clone()).or_default();
+        *count += 1;
+        *count <= OF_ONE
+    });
+    let now = Instant::now();
+    requests.retain(|request| {
+        let before = refused.get(&request.uid);
+        before.is_none_or(|before| before.again <= now)
+    });
+    requests.truncate(IN_A_LOOK);
+    requests
+}
+
+/// The addresses of a machine's VM: those that are reserved for it, and those in its configuration. What the guest agent tells the
+/// guest tells, so that it proves nothing.
+fn addresses(machine: &Machine, config: &VmConfig) -> BTreeSet<IpAddr> {
+    let reserved = machine.mark.addresses.values().flatten().copied();
+    reserved.chain(config.addresses()).collect()
 }
 
 /// The VM carries the machine's mark, and the node is on it by the rule of identity.

@@ -23,8 +23,9 @@ pub const SIGNER: &str = "kubernetes.io/kubelet-serving";
 pub const RESOURCE: &str = "certificatesigningrequests";
 /// Their API group.
 pub const GROUP: &str = "certificates.k8s.io";
-/// Requests that are read at once; the oldest of a flood are enough.
-const MOST: usize = 500;
+/// Requests that one answer of the API server holds, and such answers at most: of a flood beyond that the first ones.
+const PAGE: usize = 500;
+const PAGES: usize = 40;
 
 /// A request that nobody has decided on.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct ServingRequest {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// When it was made, in RFC 3339.
+    pub created: String,
     /// Who asks, by the API server's word.
     pub username: String,
     /// The asker's groups, by the API server's word.
@@ -84,6 +87,7 @@ impl ServingRequest {
         Some(ServingRequest {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
+            created: text("/metadata/creationTimestamp"),
             username: text("/spec/username"),
             groups: list("/spec/groups"),
             usages: list("/spec/usages"),
@@ -159,6 +163,10 @@ impl Wanted {
         match name {
             GeneralName::DNSName(name) => self.dns.push((*name).to_owned()),
             GeneralName::IPAddress(bytes) => match address(bytes) {
+                // Who signs writes the other address of the two.
+                Some(IpAddr::V6(six)) if six.to_ipv4_mapped().is_some() => {
+                    self.others.push(format!("{six}, an IPv4 address as IPv6"));
+                }
                 Some(address) => self.addresses.push(address),
                 None => self.others.push("an address of no family".to_owned()),
             },
@@ -178,13 +186,26 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 impl Client {
     /// `GET /apis/certificates.k8s.io/v1/certificatesigningrequests` of the signer: those that nobody has decided on.
     pub async fn serving_requests(&self) -> Result<Vec<ServingRequest>, Error> {
-        let path = format!("/apis/{GROUP}/v1/{RESOURCE}");
-        let request = Request::new("list", RESOURCE, "", path)
-            .query("fieldSelector", format!("spec.signerName={SIGNER}"))
-            .query("limit", MOST.to_string());
-        let list: Value = self.read(request).await?;
-        let items = list["items"].as_array().into_iter().flatten();
-        Ok(items.filter_map(ServingRequest::read).collect())
+        let mut all = Vec::new();
+        let mut token = String::new();
+        for _ in 0..PAGES {
+            let path = format!("/apis/{GROUP}/v1/{RESOURCE}");
+            let mut request = Request::new("list", RESOURCE, "", path)
+                .query("fieldSelector", format!("spec.signerName={SIGNER}"))
+                .query("limit", PAGE.to_string());
+            if !token.is_empty() {
+                request = request.query("continue", token);
+            }
+            let list: Value = self.read(request).await?;
+            let items = list["items"].as_array().into_iter().flatten();
+            all.extend(items.filter_map(ServingRequest::read));
+            let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+            token = next.unwrap_or_default().to_owned();
+            if token.is_empty() {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// Approves a request, if it still is what was read.
@@ -217,6 +238,7 @@ impl ServingRequest {
         ServingRequest {
             name: "csr-1".to_owned(),
             uid: "u1".to_owned(),
+            created: String::new(),
             username: String::new(),
             groups: Vec::new(),
             usages: Vec::new(),

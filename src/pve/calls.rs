@@ -1,7 +1,6 @@
 //! Every call the program makes, each with its deadline. The broker's allow-list lists the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -541,28 +540,6 @@ impl Client {
         ))
         .await
         .map(drop)
-    }
-
-    /// `GET …/agent/network-get-interfaces`: the addresses that the guest says it has, each with the MAC address of its card in lower
-    /// case.
-    pub async fn agent_addresses(
-        &self,
-        host: &str,
-        vmid: u32,
-    ) -> Result<Vec<(String, IpAddr)>, CallError> {
-        let at = vm_path(host, vmid, &["agent", "network-get-interfaces"])?;
-        let data = self
-            .get("agent_addresses", at, vec![], deadline::READ_HOST)
-            .await?;
-        let cards = data["result"].as_array().into_iter().flatten();
-        let mut all = Vec::new();
-        for card in cards {
-            let mac = card["hardware-address"].as_str().unwrap_or_default();
-            let addresses = card["ip-addresses"].as_array().into_iter().flatten();
-            let addresses = addresses.filter_map(|one| one["ip-address"].as_str()?.parse().ok());
-            all.extend(addresses.map(|address| (mac.to_ascii_lowercase(), address)));
-        }
-        Ok(all)
     }
 
     /// `POST …/agent/exec`: starts `argv` in the guest with `stdin`, and gives its pid there. PVE

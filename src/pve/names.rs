@@ -1,10 +1,9 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 39] = [
+pub const CALLS: [&str; 38] = [
     "active_tasks",
     "add_security_group",
-    "agent_addresses",
     "agent_exec",
     "agent_exec_status",
     "agent_ping",

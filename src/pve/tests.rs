@@ -186,8 +186,6 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         promise.expect("promise");
     }
     client.vm_status("pve1", 9001).await.expect("status");
-    let addresses = client.agent_addresses("pve1", 9001).await;
-    addresses.expect("addresses");
     make(&client, &clone).await;
     client
         .update_config("pve1", 9001, &update)

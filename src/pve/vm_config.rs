@@ -91,16 +91,6 @@ impl VmConfig {
         }
     }
 
-    /// The MAC addresses of its network cards, in lower case.
-    pub fn macs(&self) -> Vec<String> {
-        let cards = self.raw.iter().filter(|(key, _)| {
-            let number = key.strip_prefix("net");
-            number.is_some_and(|number| number.parse::<u8>().is_ok())
-        });
-        let first = cards.filter_map(|(_, text)| text.split(',').next()?.split_once('='));
-        first.map(|(_, mac)| mac.to_ascii_lowercase()).collect()
-    }
-
     /// The fixed addresses that it gives the VM.
     pub fn addresses(&self) -> Vec<IpAddr> {
         addresses(self.raw.iter().map(|(key, value)| (&**key, &**value)))

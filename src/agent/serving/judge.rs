@@ -25,12 +25,12 @@ pub(super) struct Known<'a> {
     pub(super) others: BTreeMap<IpAddr, String>,
 }
 
-/// Judges a request.
+/// Judges what a request says by itself: who asks, for what use, with which subject.
 ///
 /// # Errors
 /// What is not right about it.
-pub(super) fn judge(request: &ServingRequest, known: &Known<'_>) -> Result<(), String> {
-    let own = format!("system:node:{}", known.node);
+pub(super) fn judge_form(request: &ServingRequest, node: &str) -> Result<(), String> {
+    let own = format!("system:node:{node}");
     if request.signer != SIGNER {
         return Err(format!("its signer is {}", request.signer));
     }
@@ -66,6 +66,16 @@ pub(super) fn judge(request: &ServingRequest, known: &Known<'_>) -> Result<(), S
     if names == 0 || names > MOST_NAMES {
         return Err(format!("it has {names} names and addresses"));
     }
+    Ok(())
+}
+
+/// Judges a request.
+///
+/// # Errors
+/// What is not right about it.
+pub(super) fn judge(request: &ServingRequest, known: &Known<'_>) -> Result<(), String> {
+    judge_form(request, known.node)?;
+    let wanted = request.wanted.as_ref().map_err(String::clone)?;
     let full = format!("{}.{}", known.node, known.domain);
     let is_own = |name: &String| {
         *name == known.node || (!known.domain.is_empty() && name.eq_ignore_ascii_case(&full))
@@ -91,7 +101,7 @@ fn of_the_vm(address: IpAddr, known: &Known<'_>) -> Result<(), String> {
     }
     if known.addresses.is_empty() {
         return Err(format!(
-            "it names {address}, and no address of its VM is known: give the pool a network, or the image a guest agent"
+            "it names {address}, and no address of its VM is known: give the pool a network of ranges"
         ));
     }
     let all: Vec<String> = known.addresses.iter().map(ToString::to_string).collect();
@@ -148,7 +158,10 @@ mod tests {
         Known {
             node: NODE,
             domain: "example.org",
-            addresses: [[192, 0, 2, 10].into(), [192, 0, 2, 11].into()].into(),
+            // Two of them it may not have a certificate for all the same.
+            addresses: [[192, 0, 2, 10], [192, 0, 2, 11], [127, 0, 0, 1]]
+                .map(IpAddr::from)
+                .into(),
             others: [([192, 0, 2, 11].into(), "node b has it".to_owned())].into(),
         }
     }
@@ -185,6 +198,14 @@ mod tests {
             ("its VM has", ip([192, 0, 2, 12])),
             ("node b has it", ip([192, 0, 2, 11])),
             ("127.0.0.1", ip([127, 0, 0, 1])),
+            (
+                "IPv4 address as IPv6",
+                san(SanType::IpAddress(
+                    std::net::Ipv4Addr::new(192, 0, 2, 10)
+                        .to_ipv6_mapped()
+                        .into(),
+                )),
+            ),
             ("an e-mail address", san(SanType::Rfc822Name(mail))),
             ("a URI", san(SanType::URI(uri))),
             ("its subject", subject(DnType::CommonName, "system:node:b")),

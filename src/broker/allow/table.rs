@@ -449,20 +449,6 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         needs: Needs::Mark,
     },
     Rule {
-        name: "agent-network",
-        method: Method::Get,
-        path: &[
-            Fixed("nodes"),
-            Host,
-            Fixed("qemu"),
-            Vmid,
-            Fixed("agent"),
-            Fixed("network-get-interfaces"),
-        ],
-        params: &[],
-        needs: Needs::Mark,
-    },
-    Rule {
         name: "agent-exec",
         method: Method::Post,
         path: &[

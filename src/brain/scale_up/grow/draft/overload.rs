@@ -17,6 +17,8 @@ const PODS: u64 = 512;
 /// How many times the search begins anew, and of how many changes of place it thinks each time: some 50 ms.
 const STARTS: usize = 4;
 const CHANGES: usize = 400_000;
+/// On more machines than these a change takes longer to think of, so that fewer are.
+const MACHINES: usize = 24;
 /// Parts of a machine in which it is counted what is too much.
 const PARTS: i64 = 10_000;
 /// By how many such parts a change may make things worse in the beginning; less and less as the search goes on.
@@ -157,12 +159,13 @@ impl<'m> Overload<'m> {
         if self.machines.len() < 2 {
             return self.excess == 0;
         }
-        for step in 0..CHANGES {
+        let changes = CHANGES * MACHINES / self.machines.len().max(MACHINES);
+        for step in 0..changes {
             if self.excess == 0 {
                 return true;
             }
             let Some(change) = self.think() else { continue };
-            let left = (CHANGES - step) * 100 / CHANGES;
+            let left = (changes - step) * 100 / changes;
             let harm = self.dice.below(HARM * left * left / 10_000 + 1);
             let of = |at: usize, sum: &Amounts| excess(&self.machines[at], sum);
             let (from, to) = (change.from, change.to);
