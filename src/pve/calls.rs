@@ -553,10 +553,8 @@ impl Client {
     ) -> Result<i64, CallError> {
         let at = vm_path(host, vmid, &["agent", "exec"])?;
         if stdin.len() > MAX_STDIN {
-            let message = format!(
-                "input of {} bytes is more than PVE takes (64 KiB)",
-                stdin.len()
-            );
+            let length = stdin.len();
+            let message = format!("input of {length} bytes is more than PVE takes (64 KiB)");
             return Err(CallError::new(Outcome::NotSent, message));
         }
         if !stdin.is_ascii() {
