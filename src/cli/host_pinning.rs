@@ -1,7 +1,7 @@
 //! `host-pinning`: the host's side of CPUs for one machine alone, once or for as long as the service runs.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) struct HostPinningOptions {
     /// Leave the interrupts of passed-through devices where they are.
     #[arg(long)]
     no_interrupts: bool,
-    /// The cpufreq governor of the machines' CPUs, such as performance; they get back their own when the machine is gone.
+    /// The cpufreq governor of the machines' CPUs, such as performance; they get back their own when the machine is gone. Not with --once.
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<String>,
     /// Seconds from one look to the next.
@@ -33,6 +33,9 @@ pub(super) struct HostPinningOptions {
     /// Look once, tell what was done, and end.
     #[arg(long, conflicts_with = "show")]
     once: bool,
+    /// Give CPUs back the governors that they had before the service gave them one, and end; the service does so when it ends.
+    #[arg(long, conflicts_with_all = ["once", "show", "housekeeping", "governor", "no_interrupts"])]
+    give_back: bool,
     /// Tell what the service on this host has placed, and change nothing.
     #[arg(long)]
     show: bool,
@@ -64,12 +67,20 @@ pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
     if options.show {
         return show(&roots);
     }
+    if options.once && options.governor.is_some() {
+        return Err(Failure::Usage(anyhow::anyhow!(
+            "--once sets no --governor: nobody would be left to give the CPUs back their own; the service does (pve-autoscaler-pinning.service)"
+        )));
+    }
     let wishes = Wishes {
         housekeeping: options.housekeeping,
         interrupts: !options.no_interrupts,
         governor: options.governor,
     };
     let pinner = Pinner::new(roots.clone(), wishes, Kernel);
+    if options.give_back {
+        return give_back(&pinner);
+    }
     if options.once {
         let outcome = pinner.pass();
         let report = Report {
@@ -83,6 +94,29 @@ pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
     log::start();
     crash::end_on_panic(None);
     runtime()?.block_on(serve(&pinner, &roots, Duration::from_secs(options.every)))
+}
+
+/// Gives back governors that a service has left behind.
+fn give_back(pinner: &Pinner<Kernel>) -> Result<(), Failure> {
+    let outcome = pinner.end();
+    print(&lines(&outcome.changes, outcome.problems.iter()))?;
+    if outcome.problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Said)
+    }
+}
+
+/// A line for each change and problem.
+fn lines(changes: &[String], problems: impl Iterator<Item = impl Display>) -> String {
+    let mut text = String::new();
+    for change in changes {
+        let _ = writeln!(text, "{change}");
+    }
+    for problem in problems {
+        let _ = writeln!(text, "problem: {problem}");
+    }
+    foreign::lines(&text).into_owned()
 }
 
 /// What the service has placed.
@@ -114,13 +148,8 @@ fn told(report: &Report) -> String {
         }
         text.push('\n');
     }
-    for change in &report.outcome.changes {
-        let _ = writeln!(text, "{change}");
-    }
-    for problem in report.problems() {
-        let _ = writeln!(text, "problem: {problem}");
-    }
-    foreign::lines(&text).into_owned()
+    text = foreign::lines(&text).into_owned();
+    text + &lines(&report.outcome.changes, report.problems())
 }
 
 /// Looks again and again until it is told to end.
@@ -152,9 +181,7 @@ async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Resul
         }
     }
     systemd::stopping();
-    for change in pinner.end() {
-        tracing::info!("{change}");
-    }
+    tell(&pinner.end(), &mut BTreeSet::new());
     Report::remove(roots);
     Ok(())
 }

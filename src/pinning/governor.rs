@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::Roots;
 use crate::model::cpus::CpuSet;
 
@@ -15,8 +17,16 @@ const FILE: &str = "governors.json";
 #[derive(Debug)]
 pub(super) struct Governors {
     roots: Roots,
-    /// By CPU: what it had, and what it was given.
-    before: BTreeMap<u16, (String, String)>,
+    before: BTreeMap<u16, Before>,
+}
+
+/// What one CPU had.
+#[derive(Debug, Serialize, Deserialize)]
+struct Before {
+    /// Its governor before it was a machine's.
+    first: String,
+    /// What it was given; `None` once somebody else has given it another, which stays.
+    given: Option<String>,
 }
 
 impl Governors {
@@ -35,61 +45,89 @@ impl Governors {
         })
     }
 
-    /// Gives a CPU this governor, once `proof` says that it is a machine's; whether it had another.
+    /// Gives a CPU this governor, once `proof` says that it is a machine's; what there is to tell of it, if anything. One that somebody
+    /// else has given it since is left alone until the CPU is free.
     pub(super) fn set(
         &mut self,
         cpu: u16,
         wanted: &str,
         proof: impl Fn() -> Result<(), String>,
-    ) -> Result<bool, String> {
-        let path = self.path(cpu);
-        let is = std::fs::read_to_string(&path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        let is = is.trim();
-        if is == wanted {
-            return Ok(false);
+    ) -> Result<Option<String>, String> {
+        let is = self.is(cpu)?;
+        let known = self.before.get_mut(&cpu);
+        if is == wanted || known.as_ref().is_some_and(|known| known.given.is_none()) {
+            return Ok(None);
+        }
+        if let Some(known) = known
+            && is != known.first
+            && known.given.as_ref() != Some(&is)
+        {
+            known.given = None;
+            self.write()?;
+            return Ok(Some(format!(
+                "CPU {cpu}: governor {is}, which somebody else has set, stays"
+            )));
         }
         proof()?;
-        let first = self
-            .before
-            .remove(&cpu)
-            .map_or_else(|| is.to_owned(), |(first, _)| first);
-        self.before.insert(cpu, (first, wanted.to_owned()));
+        let known = self.before.remove(&cpu);
+        let first = known.map_or(is, |known| known.first);
+        let given = Some(wanted.to_owned());
+        self.before.insert(cpu, Before { first, given });
         self.write()?;
+        let path = self.path(cpu);
         std::fs::write(&path, wanted)
             .map_err(|error| format!("cannot write {wanted} to {}: {error}", path.display()))?;
-        Ok(true)
+        Ok(Some(format!("CPU {cpu}: governor {wanted}")))
     }
 
-    /// Gives all CPUs but these what they had before. One that somebody else gave another governor since keeps that.
+    /// Gives all CPUs but these what they had before. One that somebody else gave another governor since keeps that; what one had that
+    /// cannot be read, since it is offline, stays written down for later.
     pub(super) fn free(&mut self, but: &CpuSet, changes: &mut Vec<String>) -> Vec<String> {
         let before = std::mem::take(&mut self.before);
         let (stay, free): (BTreeMap<_, _>, BTreeMap<_, _>) =
             before.into_iter().partition(|(cpu, _)| but.contains(*cpu));
         self.before = stay;
-        if free.is_empty() {
-            return Vec::new();
-        }
-        let mut problems = Vec::new();
-        for (cpu, (first, given)) in free {
-            let path = self.path(cpu);
-            let is = std::fs::read_to_string(&path).unwrap_or_default();
-            if is.trim() != given {
-                continue;
-            }
-            match std::fs::write(&path, &first) {
-                Ok(()) => changes.push(format!("CPU {cpu}: governor {first}, as before")),
-                Err(error) => {
-                    problems.push(format!(
-                        "cannot write {first} to {}: {error}",
-                        path.display()
-                    ));
-                    self.before.insert(cpu, (first, given));
+        let (mut problems, mut gone) = (Vec::new(), false);
+        for (cpu, known) in free {
+            match self.give_back(cpu, &known) {
+                Ok(change) => {
+                    changes.extend(change);
+                    gone = true;
+                }
+                Err(why) => {
+                    problems.push(why);
+                    self.before.insert(cpu, known);
                 }
             }
         }
-        problems.extend(self.write().err());
+        if gone {
+            problems.extend(self.write().err());
+        }
         problems
+    }
+
+    /// Gives a CPU what it had, if it has what it was given; what was changed.
+    fn give_back(&self, cpu: u16, known: &Before) -> Result<Option<String>, String> {
+        let Some(given) = &known.given else {
+            return Ok(None);
+        };
+        let first = &known.first;
+        let later = |why: String| format!("{why}: CPU {cpu} gets {first} back later");
+        if self.is(cpu).map_err(later)? != *given {
+            return Ok(None);
+        }
+        let path = self.path(cpu);
+        std::fs::write(&path, first)
+            .map_err(|error| format!("cannot write {first} to {}: {error}", path.display()))?;
+        Ok(Some(format!("CPU {cpu}: governor {first}, as before")))
+    }
+
+    /// The governor that a CPU has.
+    fn is(&self, cpu: u16) -> Result<String, String> {
+        let path = self.path(cpu);
+        let is = std::fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Ok(is.trim().to_owned())
     }
 
     fn path(&self, cpu: u16) -> PathBuf {

@@ -1,5 +1,6 @@
 //! Machines of ours that run on this host with CPUs of their own.
 
+use std::io;
 use std::path::Path;
 
 use super::Roots;
@@ -37,57 +38,94 @@ pub(super) struct Thread {
     pub(super) vcpu: Option<usize>,
 }
 
-/// The machines of ours that run here. An error where nobody can tell.
-pub(super) fn running(roots: &Roots) -> Result<Vec<Guest>, String> {
+/// What runs here.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    /// The machines of ours.
+    pub(super) guests: Vec<Guest>,
+    /// Why nobody can tell of a VM whether it is one of them, by VM.
+    pub(super) unread: Vec<String>,
+}
+
+/// Why a VM is not known as a machine of ours that runs here.
+#[derive(Debug)]
+enum Why {
+    /// It is none, or it does not run.
+    NotOurs(String),
+    /// Nobody can tell.
+    Unread(String),
+}
+
+impl From<Why> for String {
+    fn from(why: Why) -> String {
+        match why {
+            Why::NotOurs(text) | Why::Unread(text) => text,
+        }
+    }
+}
+
+/// The machines of ours that run here. An error where nobody can tell of any.
+pub(super) fn running(roots: &Roots) -> Result<Running, String> {
     let directory = roots.run.join("qemu-server");
     let entries = match std::fs::read_dir(&directory) {
         Ok(entries) => entries,
         // No VM was started since the host did.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Running::default()),
         Err(error) => return Err(format!("cannot read {}: {error}", directory.display())),
     };
-    let mut guests = Vec::new();
+    let mut running = Running::default();
     for entry in entries {
         let entry =
             entry.map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
         let name = entry.file_name();
         let vmid = name.to_str().and_then(|name| name.strip_suffix(".pid"));
         if let Some(vmid) = vmid.and_then(|vmid| vmid.parse().ok()) {
-            guests.extend(look(roots, vmid).ok());
+            match look(roots, vmid) {
+                Ok(guest) => running.guests.push(guest),
+                Err(Why::NotOurs(_)) => {}
+                Err(Why::Unread(why)) => running.unread.push(format!("VM {vmid}: {why}")),
+            }
         }
     }
-    guests.sort_by_key(|guest| guest.vmid);
-    Ok(guests)
+    running.guests.sort_by_key(|guest| guest.vmid);
+    running.unread.sort();
+    Ok(running)
 }
 
 /// What a VM is, if it runs here and is ours; else why it is not.
-fn look(roots: &Roots, vmid: u32) -> Result<Guest, String> {
-    let path = roots.pve.join(format!("qemu-server/{vmid}.conf"));
-    let conf = Conf::read(&text(&path)?);
+fn look(roots: &Roots, vmid: u32) -> Result<Guest, Why> {
+    let not_ours = |why: String| Err(Why::NotOurs(why));
+    let conf = text(&roots.pve.join("qemu-server"), &format!("{vmid}.conf"))?;
+    let conf = Conf::read(&conf);
     let Ownership::Marked(mark) = mark::read(&conf.description) else {
-        return Err(format!("VM {vmid} carries no mark of ours"));
+        return not_ours(format!("VM {vmid} carries no mark of ours"));
     };
     if mark.vmid != vmid {
-        return Err(format!("VM {vmid} is a copy of VM {}", mark.vmid));
+        return not_ours(format!("VM {vmid} is a copy of VM {}", mark.vmid));
     }
     let affinity = conf
         .values
         .get("affinity")
         .and_then(|text| CpuSet::read(text));
     let Some(cpus) = affinity.filter(|cpus| !cpus.is_empty()) else {
-        return Err(format!("VM {vmid} has no affinity"));
+        return not_ours(format!("VM {vmid} has no affinity"));
     };
-    let pid = text(&roots.run.join(format!("qemu-server/{vmid}.pid")))?;
-    let pid: i32 = pid
-        .trim()
-        .parse()
-        .map_err(|_| format!("VM {vmid} has no process id"))?;
-    let line = text(&roots.proc.join(format!("{pid}/cmdline")))?;
+    // Whoever may edit notes can write a mark, and only root an affinity.
+    if cpus != mark.cpus {
+        return not_ours(format!(
+            "VM {vmid} has the affinity {cpus}, which is not that of its mark"
+        ));
+    }
+    let pid = text(&roots.run.join("qemu-server"), &format!("{vmid}.pid"))?;
+    // QEMU makes the file before it writes its number.
+    let unread = |_| Why::Unread(format!("no process id stands in {vmid}.pid"));
+    let pid: i32 = pid.trim().parse().map_err(unread)?;
+    let line = text(&roots.proc, &format!("{pid}/cmdline"))?;
     let words: Vec<&str> = line.split('\0').collect();
     let id = vmid.to_string();
     // Whatever has the number of a QEMU that has ended is no QEMU of this VM.
     if !words.windows(2).any(|two| two[0] == "-id" && two[1] == id) {
-        return Err(format!("process {pid} is not VM {vmid}"));
+        return not_ours(format!("process {pid} is not VM {vmid}"));
     }
     let number = |key: &str| conf.values.get(key).and_then(|text| text.parse().ok());
     let cores: usize = number("cores").unwrap_or(1);
@@ -117,13 +155,44 @@ fn devices(words: &[&str]) -> Vec<String> {
     hosts.map(str::to_owned).collect()
 }
 
-fn text(path: &Path) -> Result<String, String> {
-    let bytes =
-        std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+/// Reads a file below a directory. It is gone when the directory can be listed and does not name it: where `/etc/pve` is away, as
+/// while pve-cluster starts again, no file is there and none is gone.
+fn text(directory: &Path, file: &str) -> Result<String, Why> {
+    let path = directory.join(file);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let text = format!("cannot read {}: {error}", path.display());
+            let name = file.split('/').next().unwrap_or(file);
+            let gone = match error.kind() {
+                io::ErrorKind::NotFound => lists(directory, name).is_ok_and(|listed| !listed),
+                // A process that ended since its file was opened.
+                _ => error.raw_os_error() == Some(nix::libc::ESRCH),
+            };
+            return Err(if gone {
+                Why::NotOurs(text)
+            } else {
+                Why::Unread(text)
+            });
+        }
+    };
     if bytes.len() > MOST {
-        return Err(format!("{} is longer than any", path.display()));
+        return Err(Why::Unread(format!(
+            "{} is longer than any",
+            path.display()
+        )));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether a directory names an entry.
+fn lists(directory: &Path, name: &str) -> io::Result<bool> {
+    for entry in std::fs::read_dir(directory)? {
+        if entry?.file_name() == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Guest {
@@ -138,6 +207,13 @@ impl Guest {
         }
     }
 
+    /// Whether a thread still is one of QEMU's: its number may be another program's by now.
+    pub(super) fn has(&self, roots: &Roots, tid: i32) -> Result<bool, String> {
+        let path = roots.proc.join(format!("{}/task/{tid}", self.pid));
+        path.try_exists()
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))
+    }
+
     /// QEMU's threads. KVM calls those of vCPUs `CPU N/KVM`.
     pub(super) fn threads(&self, roots: &Roots) -> Result<Vec<Thread>, String> {
         let tasks = roots.proc.join(format!("{}/task", self.pid));
@@ -150,10 +226,10 @@ impl Guest {
                 continue;
             };
             // It may have ended since.
-            let Ok(name) = text(&entry.path().join("comm")) else {
+            let Ok(name) = std::fs::read(entry.path().join("comm")) else {
                 continue;
             };
-            let name = name.trim_end().to_owned();
+            let name = String::from_utf8_lossy(&name).trim_end().to_owned();
             let number = name
                 .strip_prefix("CPU ")
                 .and_then(|rest| rest.strip_suffix("/KVM"));

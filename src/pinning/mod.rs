@@ -2,8 +2,8 @@
 //! what else QEMU does elsewhere, the interrupts of passed-through devices beside the vCPUs, and the governor of their CPUs.
 //!
 //! Level-triggered: a [pass](Pinner::pass) looks at what is and changes what differs. A VM is touched while its configuration
-//! carries our mark, made for its VMID, and an `affinity`; both are read again right before each change. Nothing of it needs the
-//! daemon, its file, or PVE's API: it works on hosts that have the package alone.
+//! carries our mark, made for its VMID, and the `affinity` that the mark names; both are read again right before each change. While
+//! anything of a VM cannot be read nothing is given back. Nothing of it needs the daemon, its file, or PVE's API: it works on hosts that have the package alone.
 
 mod conf;
 mod governor;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::cpus::CpuSet;
 use governor::Governors;
-use guest::Guest;
+use guest::{Guest, Running};
 pub use kernel::{Affinity, Kernel};
 pub use report::Report;
 
@@ -127,8 +127,8 @@ impl<A: Affinity> Pinner<A> {
     /// Looks once, and changes what differs.
     pub fn pass(&self) -> Outcome {
         let mut outcome = Outcome::default();
-        let guests = match guest::running(&self.roots) {
-            Ok(guests) => guests,
+        let running = match guest::running(&self.roots) {
+            Ok(running) => running,
             Err(why) => {
                 // Nobody knows who runs: what was done stands.
                 outcome.problems.push(why);
@@ -143,7 +143,9 @@ impl<A: Affinity> Pinner<A> {
                 return outcome;
             }
         };
-        for guest in &guests {
+        outcome.problems.extend(running.unread.iter().cloned());
+        let housekeeping = self.housekeeping(&topology.cpus(), &mut outcome.problems);
+        for guest in &running.guests {
             let mut pinned = Pinned {
                 machine: guest.machine.clone(),
                 cpus: guest.cpus.clone(),
@@ -152,7 +154,8 @@ impl<A: Affinity> Pinner<A> {
             let absent = guest.cpus.without(&topology.cpus());
             if absent.is_empty() {
                 let places = places::of(guest, &topology);
-                self.threads(guest, places, (&mut pinned, &mut outcome.changes));
+                let told = (&mut pinned, &mut outcome.changes);
+                self.threads(guest, places, housekeeping.as_ref(), told);
                 if self.wishes.interrupts {
                     self.interrupts(guest, (&mut pinned, &mut outcome.changes));
                 }
@@ -165,20 +168,31 @@ impl<A: Affinity> Pinner<A> {
             outcome.machines.insert(guest.vmid, pinned);
         }
         if let Some(wanted) = &self.wishes.governor {
-            self.governors(&guests, wanted, &mut outcome);
+            self.governors(&running, wanted, &mut outcome);
         }
         outcome
     }
 
     /// What is given back when nobody looks any more: governors.
-    pub fn end(&self) -> Vec<String> {
-        let mut changes = Vec::new();
-        let mut problems = Governors::read(&self.roots).map_or_else(
-            |why| vec![why],
-            |mut known| known.free(&CpuSet::new(), &mut changes),
-        );
-        changes.append(&mut problems);
-        changes
+    pub fn end(&self) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.problems = match Governors::read(&self.roots) {
+            Ok(mut known) => known.free(&CpuSet::new(), &mut outcome.changes),
+            Err(why) => vec![why],
+        };
+        outcome
+    }
+
+    /// The CPUs for QEMU's other threads that this host has. The kernel takes others, passes them over, and tells a smaller set.
+    fn housekeeping(&self, online: &CpuSet, problems: &mut Vec<String>) -> Option<CpuSet> {
+        let wanted = self.wishes.housekeeping.as_ref()?;
+        let absent = wanted.without(online);
+        if !absent.is_empty() {
+            problems.push(format!(
+                "--housekeeping {wanted} names CPUs that are not online here: {absent}"
+            ));
+        }
+        Some(wanted.both(online)).filter(|cpus| !cpus.is_empty())
     }
 
     /// Puts the threads of a machine where they belong.
@@ -186,6 +200,7 @@ impl<A: Affinity> Pinner<A> {
         &self,
         guest: &Guest,
         places: Result<BTreeMap<usize, u16>, String>,
+        housekeeping: Option<&CpuSet>,
         (pinned, changes): (&mut Pinned, &mut Vec<String>),
     ) {
         let places = match places {
@@ -197,7 +212,7 @@ impl<A: Affinity> Pinner<A> {
             Err(why) => return pinned.problems.push(why),
         };
         for thread in threads {
-            let (what, cpus) = match (thread.vcpu, &self.wishes.housekeeping) {
+            let (what, cpus) = match (thread.vcpu, housekeeping) {
                 (Some(number), _) => match places.get(&number) {
                     Some(cpu) => (format!("vCPU {number}"), one(*cpu)),
                     None => continue,
@@ -233,6 +248,9 @@ impl<A: Affinity> Pinner<A> {
             return Ok(false);
         }
         guest.prove(&self.roots)?;
+        if !guest.has(&self.roots, tid)? {
+            return Ok(false);
+        }
         match self.affinity.set(tid, cpus) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => Ok(false),
@@ -271,24 +289,24 @@ impl<A: Affinity> Pinner<A> {
         }
     }
 
-    /// Gives the CPUs of machines their governor, and all others that had it from us their own.
-    fn governors(&self, guests: &[Guest], wanted: &str, outcome: &mut Outcome) {
+    /// Gives the CPUs of machines their governor, and all others that had it from us their own, unless one of them may be a machine's
+    /// of which nothing can be read.
+    fn governors(&self, running: &Running, wanted: &str, outcome: &mut Outcome) {
         let mut known = match Governors::read(&self.roots) {
             Ok(known) => known,
             Err(why) => return outcome.problems.push(why),
         };
-        let all = guests.iter();
-        let all = all.fold(CpuSet::new(), |all, guest| all.with(&guest.cpus));
-        let problems = known.free(&all, &mut outcome.changes);
-        outcome.problems.extend(problems);
-        for guest in guests {
+        if running.unread.is_empty() {
+            let all = running.guests.iter();
+            let all = all.fold(CpuSet::new(), |all, guest| all.with(&guest.cpus));
+            let problems = known.free(&all, &mut outcome.changes);
+            outcome.problems.extend(problems);
+        }
+        for guest in &running.guests {
             for cpu in guest.cpus.iter() {
                 let proof = || guest.prove(&self.roots);
                 match known.set(cpu, wanted, proof) {
-                    Ok(true) => outcome
-                        .changes
-                        .push(format!("CPU {cpu}: governor {wanted}")),
-                    Ok(false) => {}
+                    Ok(change) => outcome.changes.extend(change),
                     Err(why) => {
                         if let Some(pinned) = outcome.machines.get_mut(&guest.vmid) {
                             pinned.problems.push(why);

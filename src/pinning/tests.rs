@@ -13,14 +13,17 @@ use crate::model::time::Time;
 struct Threads {
     at: RefCell<BTreeMap<i32, CpuSet>>,
     moved: RefCell<usize>,
-    /// Done right before a thread is looked at.
-    before: RefCell<Option<(PathBuf, String)>>,
+    /// Done right before a thread is looked at: a file has another text, or a directory is gone.
+    before: RefCell<Option<(PathBuf, Option<String>)>>,
 }
 
 impl Affinity for &Threads {
     fn get(&self, tid: i32) -> io::Result<CpuSet> {
         if let Some((path, text)) = self.before.borrow_mut().take() {
-            std::fs::write(path, text)?;
+            match text {
+                Some(text) => std::fs::write(path, text)?,
+                None => std::fs::remove_dir_all(path)?,
+            }
         }
         let at = self.at.borrow();
         at.get(&tid)
@@ -39,7 +42,10 @@ fn set(text: &str) -> CpuSet {
     CpuSet::read(text).expect("a set")
 }
 
-fn mark(vmid: u32) -> String {
+/// The mark of a machine with this affinity, among lines of its configuration or alone.
+fn mark(vmid: u32, lines: &str) -> String {
+    let affinity = lines.lines().next().unwrap_or_default();
+    let affinity = affinity.strip_prefix("affinity: ").unwrap_or(affinity);
     let mark = Mark {
         cluster: "uid/home".into(),
         machine: format!("fast-{vmid}"),
@@ -50,7 +56,7 @@ fn mark(vmid: u32) -> String {
         token: "abcdef".into(),
         created: Time(0),
         addresses: BTreeMap::new(),
-        cpus: CpuSet::new(),
+        cpus: CpuSet::read(affinity).unwrap_or_default(),
     };
     mark.line()
 }
@@ -76,10 +82,7 @@ impl Host {
             threads: Threads::default(),
         };
         for cpu in 0..7 {
-            host.write(
-                &format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
-                "powersave\n",
-            );
+            host.write(&governor(cpu), "powersave\n");
         }
         host.write("proc/interrupts", &[
             "           CPU0       CPU1",
@@ -111,12 +114,11 @@ impl Host {
     }
 
     fn governors(&self) -> Vec<String> {
-        let of = |cpu| {
-            self.text(&format!(
-                "sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"
-            ))
-        };
-        (0..7).map(of).collect()
+        (0..7).map(|cpu| self.text(&governor(cpu))).collect()
+    }
+
+    fn renames(&self, from: &str, to: &str) {
+        std::fs::rename(self.path(from), self.path(to)).expect("renamed");
     }
 
     /// A VM runs: these notes, lines of its configuration, vCPUs, words of QEMU's command line.
@@ -161,6 +163,10 @@ impl Host {
     }
 }
 
+fn governor(cpu: u16) -> String {
+    format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+}
+
 fn all() -> Wishes {
     Wishes {
         housekeeping: Some(set("0,4")),
@@ -177,7 +183,7 @@ fn each_vcpu_has_a_cpu_and_all_else_is_elsewhere() {
     let host = Host::new();
     host.runs(
         910,
-        &format!("of the shop\n{}", mark(910)),
+        &format!("of the shop\n{}", mark(910, "1,5,2,6")),
         "affinity: 1,5,2,6\nnuma: 1",
         4,
         DEVICES,
@@ -229,7 +235,7 @@ fn each_vcpu_has_a_cpu_and_all_else_is_elsewhere() {
 fn the_vcpus_of_a_guests_node_are_where_its_memory_is() {
     let host = Host::new();
     let lines = "affinity: 1,5,2,6\nnuma0: cpus=0-1,hostnodes=2,memory=512,policy=bind\nnuma1: cpus=2-3,hostnodes=0,memory=512,policy=bind";
-    host.runs(910, &mark(910), lines, 4, "");
+    host.runs(910, &mark(910, lines), lines, 4, "");
     let pinner = host.pinner(Wishes::default());
     pinner.pass();
     assert_eq!(host.vcpus(910, 4), ["2", "6", "1", "5"]);
@@ -245,11 +251,14 @@ fn what_is_not_surely_ours_is_left_alone() {
     for (notes, lines, words) in [
         ("mine", affinity, DEVICES),
         ("pve-autoscaler", affinity, ""),
-        (&*mark(911), affinity, DEVICES),
-        (&*format!("{}x", mark(910)), affinity, ""),
-        (&*format!("{}\nmine", mark(910)), affinity, ""),
-        (&*mark(910), "", DEVICES),
-        (&*mark(910), "affinity: x", ""),
+        (&*mark(911, affinity), affinity, DEVICES),
+        (&*format!("{}x", mark(910, affinity)), affinity, ""),
+        (&*format!("{}\nmine", mark(910, affinity)), affinity, ""),
+        (&*mark(910, ""), "", DEVICES),
+        (&*mark(910, ""), "affinity: x", ""),
+        // Root gave it an affinity, and somebody who may edit notes a mark.
+        (&*mark(910, ""), affinity, DEVICES),
+        (&*mark(910, "1-3"), affinity, DEVICES),
     ] {
         let host = Host::new();
         host.runs(910, notes, lines, 2, words);
@@ -261,7 +270,7 @@ fn what_is_not_surely_ours_is_left_alone() {
     }
     // The process id is another program's by now.
     let host = Host::new();
-    host.runs(910, &mark(910), affinity, 2, "");
+    host.runs(910, &mark(910, affinity), affinity, 2, "");
     host.write("proc/9100/cmdline", "/usr/bin/kvm\0-id\x00300\0");
     assert_eq!(host.pinner(all()).pass(), Outcome::default());
 }
@@ -278,15 +287,15 @@ fn ownership_is_proven_right_before_each_change() {
             "etc/pve/qemu-server/910.conf",
             format!(
                 "#{}\ncores: 2\naffinity: 5-6\n",
-                mark(910).replace(':', "%3A")
+                mark(910, "5-6").replace(':', "%3A")
             ),
         ),
         ("run/qemu-server/910.pid", "77\n".to_owned()),
         ("proc/9100/cmdline", "/bin/sh\0".to_owned()),
     ] {
         let host = Host::new();
-        host.runs(910, &mark(910), "affinity: 1-2", 2, DEVICES);
-        *host.threads.before.borrow_mut() = Some((host.path(path), text.clone()));
+        host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, DEVICES);
+        *host.threads.before.borrow_mut() = Some((host.path(path), Some(text.clone())));
         let outcome = host.pinner(all()).pass();
         assert_eq!(*host.threads.moved.borrow(), 0, "{path} {text}");
         assert_eq!(outcome.changes, Vec::<String>::new(), "{path} {text}");
@@ -322,7 +331,7 @@ fn what_does_not_fit_is_said_and_left_where_pve_put_it() {
         ),
     ] {
         let host = Host::new();
-        host.runs(910, &mark(910), lines, vcpus, "");
+        host.runs(910, &mark(910, lines), lines, vcpus, "");
         let outcome = host.pinner(Wishes::default()).pass();
         let problems = outcome.machines[&910].problems.join("; ");
         assert!(problems.contains(said), "{problems}");
@@ -333,25 +342,131 @@ fn what_does_not_fit_is_said_and_left_where_pve_put_it() {
 #[test]
 fn a_governor_is_given_back_after_a_restart_and_at_the_end() {
     let host = Host::new();
-    host.runs(910, &mark(910), "affinity: 1-2", 2, "");
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
     host.pinner(all()).pass();
     assert_eq!(host.governors()[1..3], ["performance"; 2]);
     // Somebody has given one of them another since.
-    host.write(
-        "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor",
-        "schedutil\n",
-    );
+    host.write(&governor(2), "schedutil\n");
     let again = host.pinner(Wishes {
         governor: Some("performance".to_owned()),
         ..Wishes::default()
     });
-    host.write(
-        "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor",
-        "schedutil\n",
-    );
-    assert_eq!(again.end().len(), 1);
+    host.write(&governor(2), "schedutil\n");
+    assert_eq!(again.end().changes.len(), 1);
     assert_eq!(host.governors()[1..3], ["powersave", "schedutil"]);
-    assert_eq!(again.end(), Vec::<String>::new());
+    assert_eq!(again.end(), Outcome::default());
+}
+
+/// `/etc/pve` is away, a file of a VM cannot be read, or its process id is not written yet: nobody takes it for gone.
+#[test]
+fn what_cannot_be_read_is_not_gone() {
+    let (conf, pid) = ("etc/pve/qemu-server/910.conf", "run/qemu-server/910.pid");
+    for (file, directory) in [
+        ("etc/pve/qemu-server", false),
+        (conf, true),
+        (pid, true),
+        ("proc/9100/cmdline", false),
+    ] {
+        let host = Host::new();
+        host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+        host.runs(911, "mine", "", 1, "");
+        let pinner = host.pinner(all());
+        pinner.pass();
+        host.renames(file, "away");
+        if directory {
+            std::fs::create_dir(host.path(file)).expect("made");
+        }
+        let outcome = pinner.pass();
+        assert_eq!(host.governors()[1..3], ["performance"; 2], "{file}");
+        assert_eq!(outcome.changes, Vec::<String>::new(), "{file}");
+        let problems = outcome.problems.join("; ");
+        assert!(problems.contains("VM 910: cannot read"), "{problems}");
+        if directory {
+            std::fs::remove_dir(host.path(file)).expect("removed");
+        }
+        host.renames("away", file);
+        assert_eq!(pinner.pass().problems, Vec::<String>::new(), "{file}");
+    }
+    let host = Host::new();
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+    let pinner = host.pinner(all());
+    pinner.pass();
+    host.write(pid, "");
+    let problems = pinner.pass().problems.join("; ");
+    assert!(problems.contains("no process id"), "{problems}");
+    host.write(pid, "9100\n");
+    // One file that is gone from a directory that can be read is gone.
+    std::fs::remove_file(host.path(conf)).expect("removed");
+    assert_eq!(pinner.pass().problems, Vec::<String>::new());
+    assert_eq!(host.governors(), ["powersave"; 7]);
+}
+
+/// A thread ends after it was listed, and another program's has its number.
+#[test]
+fn a_thread_that_is_no_longer_qemus_is_not_moved() {
+    let host = Host::new();
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+    let task = host.path("proc/9100/task/9102");
+    *host.threads.before.borrow_mut() = Some((task, None));
+    host.pinner(all()).pass();
+    assert_eq!(host.vcpus(910, 2), ["0-6", "2"]);
+}
+
+#[test]
+fn a_governor_that_cannot_be_read_is_given_back_later() {
+    let host = Host::new();
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+    let pinner = host.pinner(all());
+    pinner.pass();
+    host.renames(&governor(2), "away");
+    host.ends(910);
+    let problems = pinner.pass().problems.join("; ");
+    assert!(problems.contains("CPU 2 gets powersave back"), "{problems}");
+    assert_eq!(pinner.end().problems.len(), 1);
+    host.renames("away", &governor(2));
+    assert_eq!(host.governors()[1..3], ["powersave", "performance"]);
+    assert_eq!(pinner.end().changes.len(), 1);
+    assert_eq!(host.governors(), ["powersave"; 7]);
+}
+
+#[test]
+fn a_governor_that_somebody_sets_stays_while_the_machine_lives() {
+    let host = Host::new();
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+    let pinner = host.pinner(all());
+    pinner.pass();
+    host.write(&governor(1), "powersave\n");
+    host.write(&governor(2), "schedutil\n");
+    // What it had at first is what a CPU has that was off for a while.
+    assert_eq!(pinner.pass().changes.len(), 2);
+    assert_eq!(host.governors()[1..3], ["performance", "schedutil"]);
+    // Nor is it changed when it is what it was at first, in a service that started again.
+    host.write(&governor(2), "powersave\n");
+    let again = host.pinner(all());
+    assert_eq!(again.pass().changes, Vec::<String>::new());
+    host.write(&governor(2), "performance\n");
+    host.ends(910);
+    again.pass();
+    assert_eq!(host.governors()[1..3], ["powersave", "performance"]);
+}
+
+#[test]
+fn housekeeping_is_on_cpus_that_are_online() {
+    let host = Host::new();
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
+    let wishes = |text| Wishes {
+        housekeeping: Some(set(text)),
+        ..Wishes::default()
+    };
+    let outcome = host.pinner(wishes("7")).pass();
+    assert_eq!((host.at(9100), outcome.problems.len()), ("0-6".into(), 1));
+    let pinner = host.pinner(wishes("4,7"));
+    pinner.pass();
+    assert_eq!(host.at(9100), "4");
+    let outcome = pinner.pass();
+    let said = "--housekeeping 4,7 names CPUs that are not online here: 7";
+    assert_eq!(outcome.problems, [said]);
+    assert_eq!(outcome.changes, Vec::<String>::new());
 }
 
 #[test]
@@ -359,7 +474,7 @@ fn a_report_is_read_by_doctor_until_it_is_too_old() {
     let host = Host::new();
     let at = |minutes| Time(0) + crate::model::time::Span::minutes(minutes);
     assert_eq!(Report::read(&host.roots, at(0)), Ok(None));
-    host.runs(910, &mark(910), "affinity: 1-2", 2, "");
+    host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
     let outcome = host.pinner(all()).pass();
     let report = Report {
         at: at(0),
@@ -424,10 +539,11 @@ fn threads_that_run_are_moved() {
     }
     let pid = child.id();
     let host = Host::new();
-    host.runs(910, &mark(910), &format!("affinity: {last}"), 0, "");
+    let cpu = last.to_string();
+    host.runs(910, &mark(910, &cpu), &format!("affinity: {last}"), 0, "");
     let conf = format!(
         "#{}\ncores: 1\naffinity: {last}\n",
-        mark(910).replace(':', "%3A")
+        mark(910, &cpu).replace(':', "%3A")
     );
     host.write("etc/pve/qemu-server/910.conf", &conf);
     host.write("run/qemu-server/910.pid", &format!("{pid}\n"));

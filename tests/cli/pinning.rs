@@ -95,12 +95,32 @@ fn host(cpus: &CpuSet, guest: &Guest, notes: &str, affinity: u16) -> TempDir {
     root
 }
 
-fn pins(root: &TempDir, option: &str) -> Output {
+fn pins(root: &TempDir, options: &[&str]) -> Output {
     let mut command = program();
-    command
-        .args(["host-pinning", option, "--root"])
-        .arg(root.path());
+    command.arg("host-pinning").args(options);
+    command.arg("--root").arg(root.path());
     command.output().expect("it runs")
+}
+
+/// Nobody is left after `--once` to give governors back; after a crash of the service its unit does.
+#[test]
+fn governors_are_given_back_after_a_crash_and_not_set_once() {
+    let root = tempfile::tempdir().expect("a directory");
+    let governor = "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
+    write(&root, governor, "performance\n");
+    let state = "run/pve-autoscaler-pinning/governors.json";
+    let before = r#"{"1":{"first":"powersave","given":"performance"}}"#;
+    write(&root, state, before);
+    let output = pins(&root, &["--once", "--governor", "performance"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("--once sets no --governor"), "{said}");
+    let output = pins(&root, &["--give-back"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert_eq!(said, "CPU 1: governor powersave, as before\n");
+    let is = std::fs::read_to_string(root.path().join(governor)).expect("it is there");
+    assert_eq!(is.trim(), "powersave");
 }
 
 #[test]
@@ -119,24 +139,24 @@ fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
         token: "abcdef".into(),
         created: Time(0),
         addresses: BTreeMap::new(),
-        cpus: CpuSet::new(),
+        cpus: CpuSet::read(&last.to_string()).expect("a list"),
     };
     let theirs = host(&cpus, &guest, "mine", last);
-    let output = pins(&theirs, "--once");
+    let output = pins(&theirs, &["--once"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     assert!(said.contains("0 vCPUs of 0 machines"), "{said}");
     assert_eq!(guest.told("Cpus_allowed_list:"), allowed, "it is not ours");
 
     let ours = host(&cpus, &guest, &mark.line().replace(':', "%3A"), last);
-    let output = pins(&ours, "--show");
+    let output = pins(&ours, &["--show"]);
     assert!(text(&output.stdout).contains("does not run on this host"));
     assert_eq!(
         guest.told("Cpus_allowed_list:"),
         allowed,
         "--show changes nothing"
     );
-    let output = pins(&ours, "--once");
+    let output = pins(&ours, &["--once"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     let wanted = format!("VM 910 (fast-abcde), CPUs {last}: 0 on {last}");
