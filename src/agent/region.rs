@@ -374,10 +374,10 @@ impl RegionWatcher {
                 continue;
             }
             match self.known.get(vmid) {
-                // Whether it changed its row does not tell.
-                Some(_) if guest.odd.is_some() => {}
+                // Whether it changed an odd row does not tell.
                 Some(known)
-                    if known.fingerprint == Fingerprint::of(guest) && !doubted.contains(vmid) =>
+                    if (guest.odd.is_some() || known.fingerprint == Fingerprint::of(guest))
+                        && !doubted.contains(vmid) =>
                 {
                     if now.duration_since(known.read) > known.stale_after(*vmid) {
                         old.push((known.read, *vmid));
@@ -411,9 +411,11 @@ impl RegionWatcher {
                     self.known.insert(vmid, known);
                 }
                 // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == Cause::Gone => {
-                    self.known.remove(&vmid);
-                }
+                Err(error) if error.cause() == Cause::Gone => match self.known.get_mut(&vmid) {
+                    // A row that cannot be read may name a host where it never was.
+                    Some(known) if guest.odd.is_some() => known.read = now,
+                    _ => drop(self.known.remove(&vmid)),
+                },
                 // A host that does not answer must not blind us to the others: it is left alone until the
                 // next poll.
                 Err(error) => {

@@ -518,7 +518,7 @@ impl Seen {
 }
 
 /// The resources that have a VMID.
-fn entries(resources: &Value) -> impl Iterator<Item = (u32, Fields<'_>)> {
+pub(super) fn entries(resources: &Value) -> impl Iterator<Item = (u32, Fields<'_>)> {
     let all = resources.as_array().into_iter().flatten().map(Fields::of);
     all.filter_map(|entry| {
         let vmid = u32::try_from(entry.integer("vmid")?).ok()?;

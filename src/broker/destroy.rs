@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use crate::model::action::{CLONE_LOCK, is_being_made};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::time::Span;
-use crate::pve::perl::Fields;
-use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig, sound};
+use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig, rows, sound};
 
 use super::allow::Call;
+use super::census;
 use super::forward::Sent;
 use super::intents::Intent;
 use super::owned;
@@ -79,17 +79,15 @@ impl Service {
             return;
         }
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        // An answer without any guest or host is no reading of the region.
-        let Some(entries) = body["data"].as_array().filter(|list| !list.is_empty()) else {
+        // An answer that may hide a guest is no reading of the region.
+        let Ok(resources) = rows::resources(&body["data"]) else {
             return;
         };
-        let there: BTreeMap<u32, bool> = entries
-            .iter()
-            .map(Fields::of)
-            .filter_map(|entry| {
-                let vmid = u32::try_from(entry.integer("vmid")?).ok()?;
+        let there: BTreeMap<u32, bool> = census::entries(&resources)
+            .map(|(vmid, entry)| {
                 let vm = entry.text("type").as_deref() == Some("qemu") && !entry.flag("template");
-                Some((vmid, vm))
+                // What cannot be read may be ours.
+                (vmid, vm || entry.text(rows::ODD).is_some())
             })
             .collect();
         let vmids = there.keys().copied().collect();

@@ -201,6 +201,15 @@ pub(super) fn is_amount(value: &Value, most: i64) -> bool {
     value.is_null() || perl::integer(value).is_some_and(|amount| (0..=most).contains(&amount))
 }
 
+/// Type and id say so, both. Any other guest may be a VM: what is taken for a container is looked at by nobody, and a machine behind
+/// it would count as gone.
+fn is_container(row: &Row) -> bool {
+    let id = row.get("id").and_then(Value::as_str);
+    let claimed = id.and_then(|id| id.split_once('/'));
+    word(row, "type").ok().flatten() == Some("lxc")
+        && claimed.is_some_and(|(kind, _)| kind == "lxc")
+}
+
 fn mended_guest(vmid: u32, found: &Found<'_>, wrong: &str) -> Value {
     let row = found.rows[0];
     let id = row.get("id").and_then(Value::as_str);
@@ -228,13 +237,8 @@ fn mended_guest(vmid: u32, found: &Found<'_>, wrong: &str) -> Value {
             mended.remove(key);
         }
     }
-    let kinds = [
-        word(row, "type").ok().flatten(),
-        claimed.map(|(kind, _)| kind),
-    ];
-    let mut kinds = kinds.into_iter().flatten();
-    let kind = kinds.find(|kind| ["qemu", "lxc"].contains(kind));
-    let kind = kind.unwrap_or("qemu");
+    let container = found.rows.iter().all(|row| is_container(row));
+    let kind = if container { "lxc" } else { "qemu" };
     mended.insert("type".to_owned(), json!(kind));
     mended.insert("id".to_owned(), json!(format!("{kind}/{vmid}")));
     mended.insert("vmid".to_owned(), json!(vmid));
@@ -372,6 +376,35 @@ mod tests {
             damaged.as_array_mut().expect("a list").push(twice);
             assert_eq!(marked(&damaged), [whose], "row {row} twice");
         }
+    }
+
+    #[test]
+    fn a_guest_whose_type_and_id_do_not_both_say_container_may_be_a_vm() {
+        let kind = |row: Value| {
+            let mut damaged = list();
+            damaged[0] = row;
+            let mended = resources(&damaged).expect("a list");
+            let mut rows = mended.as_array().expect("rows").iter();
+            let row = rows.find(|row| row["vmid"] == json!(9100)).expect("a row");
+            assert!(row.get(ODD).is_some(), "{row}");
+            row["type"].as_str().expect("a type").to_owned()
+        };
+        for (told, id, wanted) in [
+            (json!("lxc"), json!("qemu/9100"), "qemu"),
+            (json!("qemu"), json!("lxc/9100"), "qemu"),
+            (json!("lxc"), json!(9100), "qemu"),
+            (json!(5), json!("lxc/9100"), "qemu"),
+            (json!("lxc"), json!("lxc/9100"), "lxc"),
+        ] {
+            let row = json!({"type": told, "id": id, "vmid": 9100, "node": "pve1", "maxmem": -1});
+            assert_eq!(kind(row), wanted, "type {told}, id {id}");
+        }
+        // Of two rows the first is not truer.
+        let mut damaged = list();
+        let mut twice = damaged[1].clone();
+        (twice["type"], twice["id"]) = (json!("qemu"), json!("qemu/300"));
+        damaged.as_array_mut().expect("a list").push(twice);
+        assert_eq!(marked(&damaged), ["qemu/300"]);
     }
 
     #[test]

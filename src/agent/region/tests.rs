@@ -1,5 +1,6 @@
 use super::*;
 use crate::pve::transport::memory::Memory;
+use crate::sim::faults::Spoilt;
 use crate::sim::guests::GuestSpec;
 use crate::sim::kube::KubeSpec;
 use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
@@ -64,5 +65,62 @@ fn what_is_doubted_is_read_with_the_next_poll() {
         let seen = owner().await;
         assert_eq!(seen, Some(Ownership::UnknownVersion("v9".into())));
         assert!(doubts.of(&region).is_empty());
+        // Also where its row cannot be read.
+        world.pve_faults.spoil(vec![Spoilt {
+            id: "qemu/9100".to_owned(),
+            key: "lock",
+            value: serde_json::json!(["x"]),
+        }]);
+        let edit = AdminAct::Configure {
+            vmid: 9100,
+            key: "description".to_owned(),
+            value: Some("pve-autoscaler:v8 x".to_owned()),
+        };
+        world.pve.administer(&edit).expect("edited");
+        assert_eq!(owner().await, seen, "nobody doubts it");
+        doubts.add(&region, 9100);
+        let seen = owner().await;
+        assert_eq!(seen, Some(Ownership::UnknownVersion("v8".into())));
     });
+}
+
+#[test]
+fn what_nobody_can_place_or_size_closes_hosts() {
+    let closed = |change: fn(&mut Vm)| {
+        let mut vm = Vm::from(&GuestResource {
+            host: "pve1".into(),
+            status: "running".into(),
+            cpus: 2,
+            memory: 1 << 30,
+            ..GuestResource::default()
+        });
+        change(&mut vm);
+        let host = Host {
+            online: true,
+            memory: 1 << 40,
+            ..Host::default()
+        };
+        let mut region = Region::default();
+        for name in ["pve1", "pve2"] {
+            region.hosts.insert(name.into(), host.clone());
+        }
+        region.vms.insert(300, vm);
+        unread::mark_hosts(&mut region);
+        let hosts = region.hosts.iter();
+        let closed = hosts.filter(|(_, host)| host.unread.is_some() && host.memory == 0);
+        closed.map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(closed(|_| {}), Vec::<String>::new());
+    assert_eq!(closed(|vm| vm.memory = 0), ["pve1"]);
+    assert_eq!(closed(|vm| vm.cpus = 0), ["pve1"]);
+    // Its host and its size are known, its lock is not.
+    let sized: fn(&mut Vm) = |vm| vm.unread = Some(ForeignText::new("odd"));
+    assert_eq!(closed(sized), Vec::<String>::new());
+    let without_cpus: fn(&mut Vm) =
+        |vm| (vm.unread, vm.cpus, vm.running) = (Some(ForeignText::new("odd")), 0, false);
+    assert_eq!(closed(without_cpus), ["pve1"]);
+    // Its size is known, and nobody knows where it takes it.
+    let unplaced: fn(&mut Vm) =
+        |vm| (vm.unread, vm.host) = (Some(ForeignText::new("odd")), "".into());
+    assert_eq!(closed(unplaced), ["pve1", "pve2"]);
 }

@@ -81,12 +81,21 @@ pub(super) fn guest(told: Vm, guest: &GuestResource, last: Option<&Vm>) -> Vm {
 /// Notes the hosts of which nobody can tell how much is taken, because they have a guest that has nobody knows what.
 pub(super) fn mark_hosts(region: &mut Region) {
     for (vmid, vm) in &region.vms {
-        if vm.memory > 0 || vm.template || (vm.unread.is_none() && !vm.running) {
+        if vm.template || (vm.unread.is_none() && !vm.running) {
             continue;
         }
         let why = match &vm.unread {
+            Some(why) if vm.host.is_empty() => format!("VM {vmid} may be there: {why}"),
+            _ if vm.memory > 0 && vm.cpus > 0 => continue,
             Some(why) => format!("what VM {vmid} has of it is not known: {why}"),
-            None => format!("PVE does not tell how much memory VM {vmid} has, which runs there"),
+            None => {
+                let what = if vm.memory > 0 {
+                    "many CPUs"
+                } else {
+                    "much memory"
+                };
+                format!("PVE does not tell how {what} VM {vmid} has, which runs there")
+            }
         };
         for (name, host) in &mut region.hosts {
             // Without a host it may be on any.

@@ -153,6 +153,15 @@ async fn a_removal_is_forgotten_once_the_vm_is_gone_or_another_has_its_vmid() {
         .answer("/cluster/resources", 200, &json!({"data": []}));
     look().await;
     assert!(removal(&rig, 9001).is_some(), "nothing was read");
+    // A row without its number hid the VM, when PVE's own rows were read.
+    let rows = json!([
+        {"type": "node", "node": HOST, "status": "online"},
+        {"type": "qemu", "id": "qemu/9001", "vmid": "x", "node": HOST},
+    ]);
+    rig.world
+        .answer("/cluster/resources", 200, &json!({ "data": rows }));
+    look().await;
+    assert!(removal(&rig, 9001).is_some(), "its row cannot be read");
     rig.world.answers.lock().expect("held").clear();
     rig.world.vms.lock().expect("held").remove(&9001);
     look().await;

@@ -144,3 +144,43 @@ pub(super) fn check_disks(
         }
     }
 }
+
+/// What pools want of machines that VMs made so never have: a guest agent that tells them to join, a drive that brings them addresses.
+pub(super) fn check_pools(
+    templates: &BTreeMap<Arc<str>, Template>,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    problems: &mut Problems,
+) {
+    for (name, template) in templates {
+        let Some(new) = &template.new_vm else {
+            continue;
+        };
+        let at = KeyPath::default().at("template").at(&**name).at("create");
+        let here = || {
+            pools
+                .values()
+                .filter_map(move |pool| Some((pool, pool.policy.of_template(name)?)))
+        };
+        let asking = here().find(|(pool, _)| !pool.settings.join.asks_nobody());
+        if let Some((pool, _)) = asking.filter(|_| !new.create.agent) {
+            problems.add(
+                &at.at("agent"),
+                format!(
+                    "its machines have no guest agent, and {} tells them by it to join ({}): expected agent = true with an image that has one, or {}.join with method = \"self\" or delivery = \"cloud-init\"",
+                    pool.path, pool.settings.join.method.called(), pool.path
+                ),
+            );
+        }
+        let bare = !new.create.cloud_init_drive && template.cloud_init.is_none();
+        let given = here().find_map(|(pool, there)| Some((pool, there.networks.values().next()?)));
+        if let Some((pool, network)) = given.filter(|_| bare) {
+            problems.add(
+                &at.at("cloud_init_drive"),
+                format!(
+                    "nothing brings the addresses of [network.{network}] to machines of {}: expected cloud_init_drive = true, a table [template.{name}.cloud_init], or no network, so that machines ask DHCP",
+                    pool.path
+                ),
+            );
+        }
+    }
+}

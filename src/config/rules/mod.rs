@@ -108,6 +108,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let networks = networks::networks(file, problems);
     let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
     creations::check_disks(&templates, &pools, &instance_types, problems);
+    creations::check_pools(&templates, &pools, problems);
     hardware::check_sockets(&templates, &instance_types, &pools, problems);
     topology::check(&regions, (&pools, &instance_types, &templates), problems);
     cloud_init::deliveries(&mut templates, &pools, problems);

@@ -101,3 +101,34 @@ fn a_machine_that_joins_by_itself_is_told_nothing() {
     let relative = "machine_config_file = \"talos.yaml\"";
     assert!(told(relative, join).contains("expected an absolute path"));
 }
+
+/// Machines that could never join, or would never hear of their addresses.
+#[test]
+fn what_pools_want_of_machines_that_have_it_not_is_an_error() {
+    let itself = "[pool.small.join]\nmethod = \"self\"";
+    let image = "image = \"local:import/a.qcow2\"";
+    let mute = format!("{image}\nagent = false");
+    let all = messages(&with(&mute, ""));
+    assert!(
+        all.contains("create.agent = false: ") && all.contains("expected agent = true"),
+        "{all}"
+    );
+    assert_eq!(messages(&with(&mute, itself)), "");
+    let bare = format!("{image}\ncloud_init_drive = false");
+    assert_eq!(messages(&with(&bare, "")), "", "DHCP serves them");
+    let network = "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]";
+    let fixed = |create: &str| {
+        let text = with(create, network);
+        text.replace("[pool.small]", "[pool.small]\nnetwork = \"lan\"")
+    };
+    let all = messages(&fixed(&bare));
+    assert!(
+        all.contains("create.cloud_init_drive = false: ") && all.contains("[network.lan]"),
+        "{all}"
+    );
+    assert_eq!(messages(&fixed(image)), "");
+    let name = SMALL.split("[template.").nth(1).expect("a template");
+    let name = name.split(']').next().expect("a name");
+    let iso = format!("{bare}\n[template.{name}.cloud_init]\nstorage = \"local\"");
+    assert_eq!(messages(&fixed(&iso)), "");
+}

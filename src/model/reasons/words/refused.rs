@@ -178,7 +178,6 @@ fn of_replacement(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Why a host takes no further machine.
 /// Whose disks come to a storage: those of a template's clones, or of VMs that are made of settings.
 fn made_of(template: u32) -> String {
     if template == NO_TEMPLATE {
@@ -188,6 +187,7 @@ fn made_of(template: u32) -> String {
     }
 }
 
+/// Why a host takes no further machine.
 fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
     match refusal {
         HostRefused::Offline => write!(f, "the host {host} is not online"),
