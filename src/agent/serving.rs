@@ -148,19 +148,7 @@ impl Approver {
             }
             Verdict::Wrong(wrong) => *wrong,
         };
-        if refused.len() >= REMEMBERED {
-            refused.clear();
-        }
-        let before = refused.get(&request.uid);
-        let pause = before.map_or(FIRST, |before| (before.pause * 2).min(LAST));
-        let known = before.is_some_and(|before| before.why == why);
-        let now = Refused {
-            why: why.clone(),
-            again: Instant::now() + pause,
-            pause,
-        };
-        refused.insert(request.uid.clone(), now);
-        if known {
+        if !remember(refused, &request.uid, &why) {
             return;
         }
         tracing::warn!(
@@ -271,6 +259,23 @@ impl Approver {
         }
         others
     }
+}
+
+/// Puts off the next look at a request that was refused; whether the reason is news.
+fn remember(refused: &mut BTreeMap<String, Refused>, uid: &str, why: &str) -> bool {
+    if refused.len() >= REMEMBERED {
+        refused.clear();
+    }
+    let before = refused.get(uid);
+    let pause = before.map_or(FIRST, |before| (before.pause * 2).min(LAST));
+    let is_news = before.is_none_or(|before| before.why != why);
+    let now = Refused {
+        why: why.to_owned(),
+        again: Instant::now() + pause,
+        pause,
+    };
+    refused.insert(uid.to_owned(), now);
+    is_news
 }
 
 /// The requests that are to be looked at now: of machines' kubelets, of each the newest, without those that were refused a short

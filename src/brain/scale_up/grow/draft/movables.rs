@@ -217,9 +217,10 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
         let own = other == lot;
         let mut see = |counter: usize, of: &dyn Fn(&mut Ties)| {
             if own || fed.contains(&counter) {
-                match is_local(problem, counter) {
-                    true => of(&mut ties),
-                    false => ties.wide = true,
+                if is_local(problem, counter) {
+                    of(&mut ties);
+                } else {
+                    ties.wide = true;
                 }
             }
         };

@@ -297,11 +297,11 @@ fn one(dice: &mut Dice, of: &[usize]) -> Option<usize> {
 fn excess(machine: &Machine, sum: &Amounts) -> i64 {
     let over = sum.iter().zip(&machine.size).map(|(sum, size)| {
         let over = i128::from(sum - size) * i128::from(PARTS);
-        match *sum > *size && *sum > 0 {
-            // However little it is, it is too much.
-            true => i64::try_from(over / i128::from((*size).max(1))).unwrap_or(i64::MAX / 64) + 1,
-            false => 0,
+        if *sum <= *size || *sum <= 0 {
+            return 0;
         }
+        // However little it is, it is too much.
+        i64::try_from(over / i128::from((*size).max(1))).unwrap_or(i64::MAX / 64) + 1
     });
     over.sum()
 }
