@@ -200,7 +200,7 @@ impl Client {
             let items = list["items"].as_array().into_iter().flatten();
             all.extend(items.filter_map(ServingRequest::read));
             let next = list.pointer("/metadata/continue").and_then(Value::as_str);
-            token = next.unwrap_or_default().to_owned();
+            next.unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {
                 break;
             }

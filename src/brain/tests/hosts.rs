@@ -205,26 +205,6 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
             }),
         ),
         (
-            "50.1 % of its CPUs are in use on average, and max_cpu_load allows 50 %",
-            edit(&|lab| {
-                region(lab, &|host| {
-                    host.load = Some(HostLoad {
-                        cpu: Some(501),
-                        ..HostLoad::default()
-                    });
-                });
-                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
-                rules.max_cpu_load = Some(500);
-            }),
-        ),
-        (
-            "PVE does not tell, and max_pressure allows no more",
-            edit(&|lab| {
-                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
-                rules.max_pressure = Some(500);
-            }),
-        ),
-        (
             "nobody knows how much of the host pve1 is free: maxmem is -1",
             edit(&|lab| {
                 region(lab, &|host| host.unread = Some("maxmem is -1".into()));
@@ -249,6 +229,45 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
     let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
     (rules.min_free_memory, rules.min_free_cpu_milli) = (10 * GI, 3000);
     assert_eq!(made(&lab), on([("pve1", 1)]));
+}
+
+/// The second bound: what is in use on average, and for how long something waits.
+#[test]
+fn a_host_that_is_too_loaded_or_does_not_tell_gets_none() {
+    let few = [(16, 64, 1, 1); 3];
+    let edit = |edit: &dyn Fn(&mut Lab)| {
+        let mut lab = pods(unequal(HostStrategy::Spread, few), 1);
+        edit(&mut lab);
+        refusal(&lab)
+    };
+    let region = |lab: &mut Lab, with: &dyn Fn(&mut model::region::Host)| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.hosts.values_mut().for_each(with);
+    };
+    for (said, of) in [
+        (
+            "50.1 % of its CPUs are in use on average, and max_cpu_load allows 50 %",
+            edit(&|lab| {
+                region(lab, &|host| {
+                    host.load = Some(HostLoad {
+                        cpu: Some(501),
+                        ..HostLoad::default()
+                    });
+                });
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.max_cpu_load = Some(500);
+            }),
+        ),
+        (
+            "PVE does not tell, and max_pressure allows no more",
+            edit(&|lab| {
+                let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
+                rules.max_pressure = Some(500);
+            }),
+        ),
+    ] {
+        assert!(of.contains(said), "{of}");
+    }
 }
 
 #[test]
