@@ -194,7 +194,7 @@ impl Client {
                 .query("fieldSelector", format!("spec.signerName={SIGNER}"))
                 .query("limit", PAGE.to_string());
             if !token.is_empty() {
-                request = request.query("continue", token);
+                request = request.query("continue", token.clone());
             }
             let list: Value = self.read(request).await?;
             let items = list["items"].as_array().into_iter().flatten();
