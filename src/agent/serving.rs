@@ -35,7 +35,7 @@ const REMEMBERED: usize = 10_000;
 /// A request that was refused is looked at again after this time, and after twice as long each time.
 const FIRST: Duration = Duration::from_secs(20);
 const LAST: Duration = Duration::from_mins(30);
-/// Requests of one kubelet that are looked at, the newest: an older one it waits for no more.
+/// Requests of one kubelet in one look, the newest: others wait for the next.
 const OF_ONE: usize = 3;
 /// Requests for which PVE and Kubernetes are asked in one look.
 const IN_A_LOOK: usize = 50;
@@ -285,6 +285,11 @@ fn due(
     turn: &Turn,
     refused: &BTreeMap<String, Refused>,
 ) -> Vec<ServingRequest> {
+    let now = Instant::now();
+    requests.retain(|request| {
+        let before = refused.get(&request.uid);
+        before.is_none_or(|before| before.again <= now)
+    });
     requests.sort_by(|a, b| (&b.created, &b.name).cmp(&(&a.created, &a.name)));
     let mut of_one: BTreeMap<String, usize> = BTreeMap::new();
     requests.retain(|request| {
@@ -295,11 +300,6 @@ fn due(
         let count = of_one.entry(request.username.clone()).or_default();
         *count += 1;
         *count <= OF_ONE
-    });
-    let now = Instant::now();
-    requests.retain(|request| {
-        let before = refused.get(&request.uid);
-        before.is_none_or(|before| before.again <= now)
     });
     requests.truncate(IN_A_LOOK);
     requests
