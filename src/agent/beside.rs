@@ -1,4 +1,5 @@
-//! What runs beside the loop and is nobody's step: sweeping ISOs, approving serving certificates.
+//! Tasks that run beside the loop as long as the daemon does, each with its own pace: sweeping ISOs away, approving serving
+//! certificates.
 
 use std::collections::BTreeMap;
 

@@ -84,7 +84,8 @@ fn source(template: &Template) -> Value {
     })
 }
 
-/// What its VMs are made of. The resource pool follows the file, and the network card is among the hardware.
+/// The part of `[template.NAME.create]` that a machine drifts by: not the resource pool, into which machines are moved, and not the
+/// network card, which is among the hardware.
 fn new_vm(new: &NewVm) -> Value {
     json!(new.create)
 }

@@ -11,12 +11,13 @@ use crate::model::region::HostLoad;
 
 /// A host is asked again after this long: PVE has a new average each minute.
 const AGAIN: Duration = Duration::from_secs(55);
-/// What a host told longer ago is not known any more.
+/// A host that has told nothing for this long has a load that nobody knows.
 const STALE: Duration = Duration::from_mins(5);
 
-/// What is known of the load of hosts.
+/// The load that each host of a region told last, and when it was asked.
 #[derive(Debug, Default)]
 pub(super) struct HostLoads {
+    /// By the host's name.
     known: BTreeMap<Arc<str>, Asked>,
 }
 

@@ -23,7 +23,9 @@ use crate::model::action::NodeRef;
 use crate::model::cluster::Node;
 use crate::model::identity::{NodeIdentity, Signs};
 use crate::model::mark::Ownership;
+use crate::model::reasons::Held;
 use crate::model::region::{Machine, RegionName};
+use crate::model::report::Scope;
 use crate::pve::VmConfig;
 
 use judge::Known;
@@ -64,8 +66,6 @@ struct Refused {
 enum Verdict {
     /// It is what the machine is.
     Approve,
-    /// It is of no machine of ours: somebody else's to decide.
-    Others(String),
     /// It is of a machine of ours, and not right.
     Wrong(Box<(Option<NodeRef>, String)>),
     /// What it is judged by could not be read: looked at again.
@@ -82,13 +82,14 @@ impl Approver {
             sleep(EVERY).await;
             let ours = self.holder.borrow().ours;
             let turn = self.turns.borrow().clone();
-            let Some(turn) = turn.filter(|_| ours) else {
+            let Some(turn) = turn.filter(|turn| ours && !is_blind(turn)) else {
                 continue;
             };
-            match self.kube.serving_requests().await {
+            let of_machines = |username: &str| machine_of(username, &turn).is_some();
+            match self.kube.serving_requests(of_machines).await {
                 Ok(requests) => {
                     said.clear();
-                    for request in due(requests, &turn, &refused) {
+                    for request in due(requests, &refused) {
                         self.decide(&request, &turn, &mut refused).await;
                     }
                 }
@@ -97,7 +98,7 @@ impl Approver {
                     if error != said {
                         tracing::warn!(
                             error,
-                            "requests for serving certificates cannot be read; `pve-autoscaler doctor` says which right is missing"
+                            "requests for serving certificates cannot be read; if a right is missing, `pve-autoscaler doctor` says which"
                         );
                         said = error;
                     }
@@ -138,14 +139,6 @@ impl Approver {
                 );
                 return;
             }
-            Verdict::Others(why) => {
-                tracing::debug!(
-                    request = name,
-                    why,
-                    "a serving certificate is not ours to decide"
-                );
-                return;
-            }
             Verdict::Wrong(wrong) => *wrong,
         };
         if !remember(refused, &request.uid, &why) {
@@ -170,12 +163,8 @@ impl Approver {
     }
 
     async fn verdict(&self, request: &ServingRequest, turn: &Turn) -> Verdict {
-        let node = request.username.strip_prefix("system:node:");
-        let Some(name) = node.filter(|name| !name.is_empty()) else {
-            return Verdict::Others("no kubelet asks".to_owned());
-        };
-        let Some((machine, known)) = turn.snapshot.machines.get_key_value(name) else {
-            return Verdict::Others("its node is no machine of ours".to_owned());
+        let Some((machine, known)) = machine_of(&request.username, turn) else {
+            return Verdict::Later("its node is no machine of ours any more".to_owned());
         };
         let wrong = |node: Option<&Node>, why: String| {
             let node = node.map(|node| NodeRef {
@@ -278,11 +267,24 @@ fn remember(refused: &mut BTreeMap<String, Refused>, uid: &str, why: &str) -> bo
     is_news
 }
 
-/// The requests that are to be looked at now: of machines' kubelets, of each the newest, without those that were refused a short
-/// time ago.
+/// Whether the view is not good enough for anything: a node or a VM that has an address might not be in it. While somebody has paused
+/// the daemon certificates are approved all the same, as machines that are being made are made to their end.
+fn is_blind(turn: &Turn) -> bool {
+    let mut holds = turn.decision.report.holds.iter();
+    holds.any(|hold| {
+        hold.scope == Scope::Everything && !matches!(hold.why.held, Held::Paused { .. })
+    })
+}
+
+/// The machine of ours whose kubelet a user is.
+fn machine_of<'t>(username: &str, turn: &'t Turn) -> Option<(&'t Arc<str>, &'t Machine)> {
+    let name = username.strip_prefix("system:node:")?;
+    turn.snapshot.machines.get_key_value(name)
+}
+
+/// The requests that are to be looked at now: of each kubelet the newest, without those that were refused a short time ago.
 fn due(
     mut requests: Vec<ServingRequest>,
-    turn: &Turn,
     refused: &BTreeMap<String, Refused>,
 ) -> Vec<ServingRequest> {
     let now = Instant::now();
@@ -293,10 +295,6 @@ fn due(
     requests.sort_by(|a, b| (&b.created, &b.name).cmp(&(&a.created, &a.name)));
     let mut of_one: BTreeMap<String, usize> = BTreeMap::new();
     requests.retain(|request| {
-        let node = request.username.strip_prefix("system:node:");
-        if !node.is_some_and(|name| turn.snapshot.machines.contains_key(name)) {
-            return false;
-        }
         let count = of_one.entry(request.username.clone()).or_default();
         *count += 1;
         *count <= OF_ONE

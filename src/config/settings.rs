@@ -382,7 +382,7 @@ pub enum JoinMethod {
         /// A secret for it in place of a bootstrap token.
         secret_file: Option<PathBuf>,
     },
-    /// Nobody tells it to: its image, its netboot server or its machine configuration has what it needs.
+    /// The machine joins by itself: its image, its netboot server or its machine configuration has what it needs.
     Itself,
 }
 

@@ -24,8 +24,8 @@ pub const RESOURCE: &str = "certificatesigningrequests";
 /// Their API group.
 pub const GROUP: &str = "certificates.k8s.io";
 /// Requests that one answer of the API server holds, and such answers at most: of a flood beyond that the first ones.
-const PAGE: usize = 500;
-const PAGES: usize = 40;
+const PAGE: usize = 100;
+const PAGES: usize = 100;
 
 /// A request that nobody has decided on.
 #[derive(Clone, Debug)]
@@ -66,8 +66,8 @@ pub struct Wanted {
 }
 
 impl ServingRequest {
-    /// Reads one; nothing where it is decided, or for another signer.
-    fn read(object: &Value) -> Option<ServingRequest> {
+    /// Reads one; nothing where it is decided, for another signer, or of somebody who is not `asked` for.
+    fn read(object: &Value, asked: impl Fn(&str) -> bool) -> Option<ServingRequest> {
         let text = |pointer: &str| {
             let value = object.pointer(pointer).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
@@ -81,7 +81,7 @@ impl ServingRequest {
         let decided = decided
             .and_then(Value::as_array)
             .is_some_and(|all| !all.is_empty());
-        if decided || text("/spec/signerName") != SIGNER {
+        if decided || text("/spec/signerName") != SIGNER || !asked(&text("/spec/username")) {
             return None;
         }
         Some(ServingRequest {
@@ -184,8 +184,12 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 impl Client {
-    /// `GET /apis/certificates.k8s.io/v1/certificatesigningrequests` of the signer: those that nobody has decided on.
-    pub async fn serving_requests(&self) -> Result<Vec<ServingRequest>, Error> {
+    /// `GET /apis/certificates.k8s.io/v1/certificatesigningrequests` of the signer: those that nobody has decided on, of
+    /// the users that are `asked` for.
+    pub async fn serving_requests(
+        &self,
+        asked: impl Fn(&str) -> bool,
+    ) -> Result<Vec<ServingRequest>, Error> {
         let mut all = Vec::new();
         let mut token = String::new();
         for _ in 0..PAGES {
@@ -198,7 +202,7 @@ impl Client {
             }
             let list: Value = self.read(request).await?;
             let items = list["items"].as_array().into_iter().flatten();
-            all.extend(items.filter_map(ServingRequest::read));
+            all.extend(items.filter_map(|item| ServingRequest::read(item, &asked)));
             let next = list.pointer("/metadata/continue").and_then(Value::as_str);
             next.unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {

@@ -89,9 +89,10 @@ pub struct HostRules {
     pub min_free_memory: i64,
     /// What of its CPUs a host may have in use, in thousandths; with more it gets no machine. `None`: no such bound.
     pub max_cpu_load: Option<i64>,
-    /// The same of its memory.
+    /// What of its memory a host may have in use, in thousandths; with more it gets no machine. `None`: no such bound.
     pub max_memory_load: Option<i64>,
-    /// How much of the time something on a host may wait for CPU, memory or disk, in thousandths.
+    /// How much of the time something on a host may wait for CPU, memory or disk, in thousandths; with more it gets no machine.
+    /// `None`: no such bound.
     pub max_pressure: Option<i64>,
 }
 
@@ -106,7 +107,7 @@ impl HostRules {
     }
 
     /// Whether it matters how loaded hosts are.
-    pub fn bound_load(&self) -> bool {
+    pub fn bounds_load(&self) -> bool {
         LoadKind::ALL.iter().any(|kind| self.most(*kind).is_some())
     }
 }
@@ -150,7 +151,7 @@ impl LoadKind {
 }
 
 impl fmt::Display for LoadKind {
-    /// Writes what is told of it: *its CPUs were in use*, as a share of the time or of what there is.
+    /// Writes what stands behind a percentage: *91.3 % of its CPUs are in use*.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             LoadKind::Cpu => "of its CPUs are in use",

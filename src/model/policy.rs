@@ -72,7 +72,7 @@ impl Policy {
     /// Whether some pool in a region bounds how loaded its hosts may be.
     pub fn loads_in(&self, region: &str) -> bool {
         self.pools_in(region)
-            .any(|(_, pool)| pool.host_rules.bound_load())
+            .any(|(_, pool)| pool.host_rules.bounds_load())
     }
 
     /// The pools that may have machines in a region, as they are there.

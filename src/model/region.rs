@@ -89,9 +89,9 @@ pub struct HostLoad {
     pub memory: Option<i64>,
     /// How much of the time something waited for a CPU (PSI, `some`); not before PVE 9.
     pub cpu_pressure: Option<i64>,
-    /// For memory.
+    /// How much of the time something waited for memory (PSI, `some`); not before PVE 9.
     pub memory_pressure: Option<i64>,
-    /// For a disk.
+    /// How much of the time something waited for a disk (PSI, `some`); not before PVE 9.
     pub io_pressure: Option<i64>,
 }
 

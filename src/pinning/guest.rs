@@ -52,7 +52,7 @@ pub(super) struct Running {
 enum Why {
     /// It is none, or it does not run.
     NotOurs(String),
-    /// Nobody can tell.
+    /// What says whether it is one cannot be read.
     Unread(String),
 }
 

@@ -61,7 +61,8 @@ impl Client {
         Ok(isos.collect())
     }
 
-    /// The same for `content`, `iso` or `import`: the volumes there that the broker tells of, ours and those that the file names.
+    /// `GET /nodes/{node}/storage/{storage}/content` for `content`, `iso` or `import`: the volumes there. The broker tells of ours and of
+    /// those that the configuration names.
     pub async fn files(
         &self,
         host: &str,

@@ -7,9 +7,9 @@ use crate::model::region::HostLoad;
 
 /// Rows of a minute that are averaged.
 const MINUTES: usize = 5;
-/// Of the newest rows so many may have no numbers yet: PVE writes a minute's after it is over.
+/// Rows at the end that may have no numbers yet: PVE writes those of a minute after it is over.
 const EMPTY: usize = 3;
-/// Of the minutes so many must be known.
+/// Minutes that must have numbers for an average of them.
 const LEAST: usize = 3;
 
 /// A number of PVE's that lies within what it can be, in thousandths of `whole`.

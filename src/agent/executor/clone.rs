@@ -176,9 +176,9 @@ fn still_wanted(work: &Work) -> Result<(), Stop> {
 
 /// The call that makes the VM.
 enum Making {
-    /// Of a template.
+    /// `POST …/clone`: a clone of a template.
     Clone(CloneVm),
-    /// Of settings: PVE's parameters.
+    /// `POST …/qemu`: a VM that is made of settings, with that call's parameters.
     New(Vec<(String, String)>),
 }
 
@@ -335,8 +335,8 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
     Ok(false)
 }
 
-/// The VMs, with their hosts, that the machine's task names: the templates that it may have been cloned from: its own, or where that is not
-/// known (it is known by its mark alone) every one there is.
+/// The VMs that the task which makes the machine may name, with their hosts. A clone's task names the template; where that is not known
+/// (the machine is known by its mark alone) it may be any. A VM that is made of settings is named itself.
 async fn sources(work: &Work) -> Result<Vec<(Arc<str>, u32)>, Stop> {
     let Entry { spec, target, .. } = work.entry()?;
     if spec.is_new() {

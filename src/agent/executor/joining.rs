@@ -42,7 +42,7 @@ pub(super) fn at_first_boot(work: &Work) -> bool {
     pool(work).join.at_first_boot
 }
 
-/// Nobody in the machine is asked while it joins.
+/// Whether the machine joins by itself or by cloud-init, so that nothing in the guest is asked while it does.
 pub(super) fn asks_nobody(work: &Work) -> bool {
     pool(work).join.asks_nobody()
 }

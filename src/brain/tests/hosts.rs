@@ -141,38 +141,44 @@ fn refusal(lab: &Lab) -> String {
     }
 }
 
+/// One pod that needs a machine, and three hosts with room for it.
+fn three_hosts() -> Lab {
+    pods(unequal(HostStrategy::Spread, [(16, 64, 1, 1); 3]), 1)
+}
+
+fn each_host(lab: &mut Lab, with: impl Fn(&mut model::region::Host)) {
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    region.hosts.values_mut().for_each(with);
+}
+
+/// What is said against the machine after an edit.
+fn refused_after(edit: impl Fn(&mut Lab)) -> String {
+    let mut lab = three_hosts();
+    edit(&mut lab);
+    refusal(&lab)
+}
+
 #[test]
 fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
-    let few = [(16, 64, 1, 1); 3];
-    let base = || pods(unequal(HostStrategy::Spread, few), 1);
-    let edit = |edit: &dyn Fn(&mut Lab)| {
-        let mut lab = base();
-        edit(&mut lab);
-        refusal(&lab)
-    };
-    let region = |lab: &mut Lab, with: &dyn Fn(&mut model::region::Host)| {
-        let region = lab.snapshot.regions.get_mut("home").expect("home");
-        region.hosts.values_mut().for_each(with);
-    };
     for (said, of) in [
         (
             "is in maintenance",
-            edit(&|lab| region(lab, &|host| host.maintenance = true)),
+            refused_after(|lab| each_host(lab, |host| host.maintenance = true)),
         ),
         (
             "has 1 CPUs, one of this type has 2, and PVE starts no VM with more than its host",
-            edit(&|lab| region(lab, &|host| host.cpus = 1)),
+            refused_after(|lab| each_host(lab, |host| host.cpus = 1)),
         ),
         (
             "shows no host that the pool may use",
-            edit(&|lab| {
+            refused_after(|lab| {
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.exclude = vec!["pve1".into(), "pve2".into(), "pve3".into()];
             }),
         ),
         (
             "cores left for VMs within cpu_overcommit",
-            edit(&|lab| {
+            refused_after(|lab| {
                 let region = lab.policy.regions.get_mut("home").expect("home");
                 // 16 CPUs, half of them promised at most, 6 of these reserved: one guest has one of the 2.
                 region.capacity.cpu_overcommit_permille = Some(500);
@@ -181,7 +187,7 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
         ),
         (
             "of memory left for VMs",
-            edit(&|lab| {
+            refused_after(|lab| {
                 let region = lab.policy.regions.get_mut("home").expect("home");
                 // 64 GiB, 6.4 of them promised at most, 2 reserved: 3.4 GiB are left.
                 region.capacity.memory_overcommit_permille = 100;
@@ -190,30 +196,30 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
         ),
         (
             "min_free_memory keeps 10Gi",
-            edit(&|lab| {
-                region(lab, &|host| host.memory_used = 51 * GI);
+            refused_after(|lab| {
+                each_host(lab, |host| host.memory_used = 51 * GI);
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.min_free_memory = 10 * GI;
             }),
         ),
         (
             "min_free_cores keeps 3",
-            edit(&|lab| {
-                region(lab, &|host| host.cpu_used_milli = 11_500);
+            refused_after(|lab| {
+                each_host(lab, |host| host.cpu_used_milli = 11_500);
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.min_free_cpu_milli = 3000;
             }),
         ),
         (
             "nobody knows how much of the host pve1 is free: maxmem is -1",
-            edit(&|lab| {
-                region(lab, &|host| host.unread = Some("maxmem is -1".into()));
+            refused_after(|lab| {
+                each_host(lab, |host| host.unread = Some("maxmem is -1".into()));
             }),
         ),
         (
             "the CPUs of the host",
-            edit(&|lab| {
-                region(lab, &|host| host.cpus = 0);
+            refused_after(|lab| {
+                each_host(lab, |host| host.cpus = 0);
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.min_free_cpu_milli = 1000;
             }),
@@ -222,8 +228,8 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
         assert!(of.contains(said), "{of}");
     }
     // One unit more or less, and it is made.
-    let mut lab = base();
-    region(&mut lab, &|host| {
+    let mut lab = three_hosts();
+    each_host(&mut lab, |host| {
         (host.memory_used, host.cpu_used_milli) = (50 * GI, 11_000);
     });
     let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
@@ -234,21 +240,11 @@ fn a_host_that_may_get_no_machine_gets_none_and_it_is_said_why() {
 /// The second bound: what is in use on average, and for how long something waits.
 #[test]
 fn a_host_that_is_too_loaded_or_does_not_tell_gets_none() {
-    let few = [(16, 64, 1, 1); 3];
-    let edit = |edit: &dyn Fn(&mut Lab)| {
-        let mut lab = pods(unequal(HostStrategy::Spread, few), 1);
-        edit(&mut lab);
-        refusal(&lab)
-    };
-    let region = |lab: &mut Lab, with: &dyn Fn(&mut model::region::Host)| {
-        let region = lab.snapshot.regions.get_mut("home").expect("home");
-        region.hosts.values_mut().for_each(with);
-    };
     for (said, of) in [
         (
             "50.1 % of its CPUs are in use on average, and max_cpu_load allows 50 %",
-            edit(&|lab| {
-                region(lab, &|host| {
+            refused_after(|lab| {
+                each_host(lab, |host| {
                     host.load = Some(HostLoad {
                         cpu: Some(501),
                         ..HostLoad::default()
@@ -260,7 +256,7 @@ fn a_host_that_is_too_loaded_or_does_not_tell_gets_none() {
         ),
         (
             "PVE does not tell, and max_pressure allows no more",
-            edit(&|lab| {
+            refused_after(|lab| {
                 let rules = &mut lab.policy.pools.get_mut("p").expect("p").host_rules;
                 rules.max_pressure = Some(500);
             }),

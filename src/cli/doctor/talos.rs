@@ -33,7 +33,7 @@ pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
     for pool in told {
         findings
             .warning(format!(
-                "pool {pool}: its machines are told to join, and nodes of this cluster run Talos ({}), which has nobody to tell",
+                "pool {pool}: its machines are told to join, and nodes of this cluster run Talos (as {} does), which takes no commands",
                 node.name
             ))
             .mend(format!(

@@ -41,7 +41,7 @@ pub struct Create {
     pub boot: Vec<BootDevice>,
     /// The chipset.
     pub machine: Chipset,
-    /// What it boots by.
+    /// The firmware: SeaBIOS, or OVMF (UEFI) with an EFI disk.
     pub bios: Firmware,
     /// Microsoft's keys are in the EFI disk, and the firmware starts nothing that they did not sign. Needs `bios = "ovmf"`.
     pub secure_boot: bool,

@@ -85,7 +85,8 @@ pub struct Pool {
     /// Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cpu_load: Option<Ratio>,
-    /// The same of its memory. Default: as the region says.
+    /// A host of whose memory a larger part is in use, on average over the last five minutes, gets no machine. 1 is no bound.
+    /// Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_memory_load: Option<Ratio>,
     /// A host on which something waits for a CPU, for memory or for a disk during a larger part of the time gets no machine

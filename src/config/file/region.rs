@@ -156,7 +156,8 @@ pub struct Region {
     /// tell gets none either. 1 is no bound. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cpu_load: Option<Ratio>,
-    /// The same of its memory: what is in use, whatever guests are promised.
+    /// A host of whose memory a larger part is in use, on average over the last five minutes and whatever its guests are promised,
+    /// gets no machine; one that does not tell gets none either. 1 is no bound. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_memory_load: Option<Ratio>,
     /// A host on which something waits for a CPU, for memory or for a disk during a larger part of the time (`some` of the

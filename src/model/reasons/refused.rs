@@ -211,7 +211,7 @@ pub enum HostRefused {
     Offline,
     /// It is in the HA manager's maintenance.
     Maintenance,
-    /// What it has, or what of it is taken, cannot be read.
+    /// What the host has, or what of it is taken, cannot be read.
     Unread {
         /// Why.
         why: ForeignText,

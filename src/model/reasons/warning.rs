@@ -257,7 +257,7 @@ pub enum HostNote {
     Offline,
     /// It is in maintenance.
     Maintenance,
-    /// What it has, or what of it is taken, cannot be read.
+    /// What the host has, or what of it is taken, cannot be read.
     Unread {
         /// Why.
         why: ForeignText,

@@ -76,7 +76,7 @@ struct Machine {
     size: Amounts,
     /// What stays there whatever happens.
     stays: Load,
-    /// What it carries, with what stays.
+    /// What all pods on it ask, movable or not.
     sum: Amounts,
     /// The movables on it.
     on: Vec<usize>,
