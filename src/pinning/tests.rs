@@ -494,7 +494,12 @@ fn a_report_is_read_by_doctor_until_it_is_too_old() {
     assert_eq!(Report::read(&host.roots, at(9)), Ok(None));
 }
 
-/// A process with threads of those names, until its standard input ends: the child of the test below.
+/// What the child's vCPU thread prints once it runs under its name. The test framework prints lines of
+/// its own before that, so no word of theirs may stand in it.
+const VCPU_IS_UP: &str = "the thread CPU 0/KVM is up";
+
+/// A process with a thread of a vCPU's name, until its standard input ends: the child of
+/// `threads_that_run_are_moved`.
 #[test]
 #[ignore = "it is a child process"]
 fn child_with_threads() {
@@ -503,9 +508,11 @@ fn child_with_threads() {
     }
     let thread = std::thread::Builder::new().name("CPU 0/KVM".to_owned());
     thread
-        .spawn(|| std::thread::sleep(std::time::Duration::from_mins(5)))
+        .spawn(|| {
+            println!("{VCPU_IS_UP}");
+            std::thread::sleep(std::time::Duration::from_mins(5));
+        })
         .expect("spawned");
-    println!("running");
     let _ = io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -532,7 +539,7 @@ fn threads_that_run_are_moved() {
         .expect("a child");
     let mut told = String::new();
     let mut out = child.stdout.take().expect("piped");
-    while !told.contains("running") {
+    while !told.contains(VCPU_IS_UP) {
         let mut byte = [0];
         assert_eq!(out.read(&mut byte).expect("it tells"), 1, "{told}");
         told.push(char::from(byte[0]));
