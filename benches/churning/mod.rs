@@ -140,6 +140,7 @@ impl Model {
             nominated: None,
             phase: Phase::Pending,
             created: now,
+            arrival: 0,
             started: None,
             deletion: None,
             deletion_grace_seconds: None,

@@ -257,6 +257,7 @@ impl World {
                 Phase::Pending
             },
             created: NOW - Span::seconds(60),
+            arrival: 0,
             started: None,
             deletion: None,
             deletion_grace_seconds: None,

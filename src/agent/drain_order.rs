@@ -154,6 +154,7 @@ mod tests {
             nominated: None,
             phase: Phase::Running,
             created: Time(0),
+            arrival: 0,
             started: None,
             deletion: None,
             deletion_grace_seconds: None,

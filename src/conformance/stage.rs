@@ -513,6 +513,7 @@ impl Stage {
                 nominated: None,
                 phase: Phase::Running,
                 created: self.now,
+                arrival: 0,
                 started: Some(self.now),
                 deletion: None,
                 deletion_grace_seconds: None,

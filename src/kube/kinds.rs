@@ -423,7 +423,11 @@ impl State {
             applied.changed = self.cluster.pods.remove(&key).is_some().into();
             return applied;
         }
-        applied.changed = change(self.cluster.pods.get(&key), &pod);
+        let known = self.cluster.pods.get(&key);
+        if let Some(known) = known.filter(|known| known.uid == pod.uid) {
+            pod.arrival = known.arrival;
+        }
+        applied.changed = change(known, &pod);
         if applied.changed != Change::None {
             self.cluster.pods.insert(key, pod);
         }

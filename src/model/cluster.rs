@@ -108,6 +108,10 @@ pub struct Pod {
     pub phase: Phase,
     /// `metadata.creationTimestamp`.
     pub created: Time,
+    /// `metadata.resourceVersion` as the watch first showed it: the order of pods created in one second, in which
+    /// kube-scheduler takes them. 0 where that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub arrival: u64,
     /// `status.startTime`: when its node's kubelet took it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Time>,
@@ -129,6 +133,10 @@ pub struct Pod {
     /// Condition `Ready=True`.
     #[serde(default)]
     pub ready: bool,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A pod's phase.

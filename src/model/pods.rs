@@ -377,6 +377,7 @@ mod tests {
             nominated: None,
             phase: Phase::Pending,
             created: Time(n),
+            arrival: 0,
             started: None,
             deletion: None,
             deletion_grace_seconds: None,

@@ -97,6 +97,7 @@ fn snapshot() -> Snapshot {
         nominated: None,
         phase: crate::model::cluster::Phase::default(),
         created: NOW,
+        arrival: 0,
         started: None,
         deletion: None,
         deletion_grace_seconds: None,

@@ -205,6 +205,7 @@ impl Lab {
             nominated: None,
             phase: Phase::Pending,
             created: self.now,
+            arrival: 0,
             started: None,
             deletion: None,
             deletion_grace_seconds: None,

@@ -25,8 +25,9 @@ fn world(pods: &[Asked], nominate: bool) -> Lab {
         lab = lab.kind(name, cores, gib << 10);
     }
     lab = lab.pool("ng", &["small", "medium", "large"]);
-    for (name, milli, memory) in pods {
+    for (place, (name, milli, memory)) in (1..).zip(pods) {
         lab = lab.pod(name, *milli, memory / MI);
+        lab = lab.edit(name, |pod| pod.arrival = place);
     }
     lab.with(|lab| lab.policy.scale_up.nominate_pods = nominate)
 }
@@ -93,8 +94,9 @@ fn all(count: usize, nominate: bool) -> Realised {
         let pods: Vec<Asked> = (0..count)
             .map(|number| {
                 let milli = size(&mut dice, 2, 30, 50);
+                // Their names say nothing of the order in which they came.
                 (
-                    format!("pod-{number:03}"),
+                    format!("pod-{:03}", number * 37 % 101),
                     milli,
                     size(&mut dice, 1, 30, 100 * MI),
                 )

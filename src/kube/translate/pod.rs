@@ -6,6 +6,14 @@ use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{NodeTerm, Operator, PodShape, PodTraits};
 
+/// The object's version as a number, which grows with every write to the API server; 0 where it is none.
+fn arrival(meta: &wire::Meta) -> u64 {
+    let version = meta.resource_version.as_deref();
+    version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
 /// A pod's view; `None` when it lacks namespace or name.
 pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(PodKey, Pod)> {
     let meta = &pod.metadata;
@@ -27,6 +35,7 @@ pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(
             .map(|name| reader.interner.text(name)),
         phase: phase(pod.status.phase.as_deref()),
         created: reader.created(meta),
+        arrival: arrival(meta),
         started: reader.time("status.startTime", pod.status.start_time.as_deref()),
         deletion: reader.time(
             "metadata.deletionTimestamp",
@@ -86,6 +95,7 @@ pub(in crate::kube) fn unreadable_pod(
         nominated: None,
         phase: Phase::Unknown,
         created: reader.created(meta),
+        arrival: arrival(meta),
         started: None,
         deletion: None,
         deletion_grace_seconds: None,

@@ -215,6 +215,36 @@ fn source(store: &ClusterStore) -> crate::model::snapshot::SourceState {
         .expect("pods are a source")
 }
 
+/// kube-scheduler takes pods of one second in the order in which they came, whatever is written to them later.
+#[tokio::test(start_paused = true)]
+async fn a_pod_keeps_its_place_among_those_of_its_second() {
+    let another = |mut pod: Value| {
+        pod["metadata"]["uid"] = json!("another");
+        pod
+    };
+    let script = Script {
+        lists: [List::Page(vec![pod("a", "7"), pod("b", "5")], "10")].into(),
+        watches: [vec![
+            event("ADDED", pod("c", "11")),
+            event("MODIFIED", unschedulable(pod("b", "12"))),
+            event("MODIFIED", another(pod("a", "13"))),
+            event("ADDED", pod("d", "no number")),
+            Cue::Wait(10),
+        ]]
+        .into(),
+        ..Script::default()
+    };
+    let (_, store) = run(script, 5).await;
+    let view = store.view();
+    let places: Vec<(&str, u64)> = view
+        .cluster
+        .pods
+        .iter()
+        .map(|(key, pod)| (&*key.name, pod.arrival))
+        .collect();
+    assert_eq!(places, [("a", 13), ("b", 5), ("c", 11), ("d", 0)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn pages_are_listed_and_events_followed() {
     let script = Script {

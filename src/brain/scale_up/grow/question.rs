@@ -185,7 +185,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |pod| {
                 let asker = &view.group(of.group).pods[*pod];
-                (Reverse(priority), asker.pod.created, asker.key, lot)
+                let pod = asker.pod;
+                (Reverse(priority), pod.created, pod.arrival, asker.key, lot)
             })
         });
         let mut pods: Vec<_> = pods.collect();

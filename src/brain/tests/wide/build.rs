@@ -283,6 +283,7 @@ fn pod(mut lab: Lab, number: usize, recipe: &PodRecipe) -> Lab {
         nominated: None,
         phase: Phase::Pending,
         created: lab.now - Span::minutes(60 + i64::try_from(number % 3).unwrap_or(0)),
+        arrival: 0,
         started: None,
         deletion: None,
         deletion_grace_seconds: None,

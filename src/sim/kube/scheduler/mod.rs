@@ -1,6 +1,7 @@
 //! A small kube-scheduler: filters in upstream's order with upstream's words, least-allocated
 //! scoring, priority order. It honours nominated nodes; it does not preempt and ignores preferences.
 
+mod arrivals;
 pub(in crate::sim::kube) mod fit;
 mod nominations;
 mod pods;
@@ -13,11 +14,12 @@ use serde_json::Value;
 
 use super::eviction::assign;
 use super::object::{
-    controller, deleting, list, map, name, namespace, number, set_condition, text, uid, version,
+    controller, deleting, list, map, name, namespace, number, set_condition, text, version,
 };
 use super::resources::{NODES, PODS};
 use super::store::{Key, State};
 use super::volumes;
+use arrivals::Arrivals;
 use nominations::{Nominations, Occasions, nominated};
 use requests::{Amounts, HostPort, amounts, host_ports, pod_requests, ports_collide};
 
@@ -67,6 +69,7 @@ impl No {
 pub(super) struct Scheduler {
     needs: BTreeMap<Key, Arc<Needs>>,
     occasions: Occasions,
+    arrivals: Arrivals,
 }
 
 impl Scheduler {
@@ -83,12 +86,11 @@ impl Scheduler {
             .filter(|p| waits(p))
             .cloned()
             .collect();
+        self.arrivals.note(&queue);
         queue.sort_by_key(|p| {
             (
                 std::cmp::Reverse(number(p, "/spec/priority").unwrap_or(0)),
-                text(p, "/metadata/creationTimestamp").to_owned(),
-                // Pods of the same second: any fixed order will do.
-                uid(p).to_owned(),
+                self.arrivals.place(p),
             )
         });
         let mut nominations = Nominations::of(&queue);

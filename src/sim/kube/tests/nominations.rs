@@ -60,6 +60,23 @@ async fn taint(api: &Api, name: &str, taints: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_of_one_priority_go_in_the_order_in_which_they_came() {
+    for round in 0..4 {
+        let (kube, api) = cluster();
+        let came = |number: usize| format!("pod-{}", (number * 3 + round) % 5);
+        for number in 0..5 {
+            add_pod(&api, &came(number), "1", 0).await;
+        }
+        add_node(&api, "n1", "3").await;
+        pause(5).await;
+        for number in 0..5 {
+            let there = node_of(&kube, &came(number)).is_some();
+            assert_eq!(there, number < 3, "{number} in round {round}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_nominated_pod_gets_its_node_before_older_ones() {
     let (kube, api) = cluster();
     add_pod(&api, "older", "2", 0).await;
