@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::brain::LowerBound;
 use crate::brain::check;
-use crate::brain::inspect::{self, Drain, Share};
+use crate::brain::inspect::{self, DrainPreview, RequestedShare};
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
@@ -90,8 +90,8 @@ pub(super) struct Outcome {
     pub(super) refused: Vec<String>,
     /// The lower bound of the last decision.
     pub(super) lower_bound: LowerBound,
-    pub(super) drain: Option<Drain>,
-    pub(super) utilization: Option<Result<Share, String>>,
+    pub(super) drain: Option<DrainPreview>,
+    pub(super) utilization: Option<Result<RequestedShare, String>>,
     /// Names and amounts of pods that were waiting before.
     pub(super) waited: BTreeSet<PodKey>,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::conditions::Seen;
 use crate::config::notification::Notification;
 use crate::model::condition::{Condition, ConditionKind, Knows};
-use crate::model::notice::{Due, State};
+use crate::model::notice::{ConditionState, Due};
 use crate::model::time::{Span, Time};
 
 /// Version of the format on disk. Another one counts as lost.
@@ -148,9 +148,9 @@ impl Ledger {
             let ended = entry.ended(now);
             let again = |told: &Time| target.repeat.is_some_and(|after| now.since(*told) >= after);
             let state = match entry.told.get(name) {
-                None if entry.is_ripe(target, now) => State::Began,
-                Some(_) if ended.is_some() => State::Ended,
-                Some(told) if entry.gone.is_none() && again(told) => State::Lasts,
+                None if entry.is_ripe(target, now) => ConditionState::Began,
+                Some(_) if ended.is_some() => ConditionState::Ended,
+                Some(told) if entry.gone.is_none() && again(told) => ConditionState::Lasts,
                 _ => return None,
             };
             Some(Due {
@@ -184,7 +184,7 @@ impl Ledger {
             let Some(entry) = self.entries.get_mut(&key) else {
                 continue;
             };
-            if told.state == State::Ended {
+            if told.state == ConditionState::Ended {
                 // What began anew meanwhile is news.
                 entry.told.remove(name);
             } else {

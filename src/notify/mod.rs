@@ -24,7 +24,7 @@ use crate::agent::state::StateFiles;
 use crate::clock::Clock;
 use crate::config::notification::{Notification, Way};
 use crate::model::condition::Severity;
-use crate::model::notice::{Due, Notice, Teller};
+use crate::model::notice::{Due, Notice, NoticeSource};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -45,7 +45,7 @@ pub struct Whom {
     /// By name.
     pub targets: Arc<Targets>,
     /// Who tells.
-    pub teller: Teller,
+    pub teller: NoticeSource,
 }
 
 /// What the notifier asks for and tells of itself.

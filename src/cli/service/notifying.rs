@@ -11,7 +11,7 @@ use crate::agent::conditions::{self, Seen, View};
 use crate::agent::control::Answer;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::model::notice::Teller;
+use crate::model::notice::NoticeSource;
 use crate::model::time::{Span, Time};
 use crate::notify::{self, Parts, Service, Whom};
 
@@ -29,7 +29,7 @@ pub(super) struct Telling {
 
 impl Default for Telling {
     fn default() -> Telling {
-        let teller = Teller {
+        let teller = NoticeSource {
             host: identity(),
             cluster: String::new(),
         };

@@ -51,7 +51,7 @@ fn minute(number: i64) -> Time {
 struct Listener {
     ledger: Ledger,
     targets: Targets,
-    heard: Vec<(i64, State, String)>,
+    heard: Vec<(i64, ConditionState, String)>,
 }
 
 impl Listener {
@@ -75,7 +75,7 @@ impl Listener {
         }
     }
 
-    fn states(&self) -> Vec<(i64, State)> {
+    fn states(&self) -> Vec<(i64, ConditionState)> {
         self.heard
             .iter()
             .map(|(at, state, _)| (*at, *state))
@@ -93,9 +93,9 @@ fn a_condition_is_told_once_again_after_a_day_and_when_it_is_over() {
     assert_eq!(
         listener.states(),
         [
-            (15, State::Began),
-            (15 + day, State::Lasts),
-            (1_510, State::Ended)
+            (15, ConditionState::Began),
+            (15 + day, ConditionState::Lasts),
+            (1_510, ConditionState::Ended)
         ]
     );
     assert_eq!(listener.ledger, Ledger::new());
@@ -115,7 +115,10 @@ fn what_flickers_is_one_condition_and_what_was_short_is_none() {
         listener.live(minutes..minutes + 1, now);
     }
     listener.live(30..60, &Seen::default());
-    assert_eq!(listener.states(), [(10, State::Began), (31, State::Ended)]);
+    assert_eq!(
+        listener.states(),
+        [(10, ConditionState::Began), (31, ConditionState::Ended)]
+    );
     // Nine minutes are less than ten, and nobody hears of it.
     let mut listener = Listener::new(target());
     listener.live(0..9, &old);
@@ -179,7 +182,7 @@ fn pods_have_their_own_patience_by_the_age_of_the_oldest() {
     let mut pods = condition(ConditionKind::PodsHeld);
     pods.since = Some(minute(-18));
     listener.live(0..5, &seen(&[pods]));
-    assert_eq!(listener.states(), [(2, State::Began)]);
+    assert_eq!(listener.states(), [(2, ConditionState::Began)]);
     // A pod that is old already and was held for a moment only is no reason.
     let mut listener = Listener::new(target());
     let mut pods = condition(ConditionKind::PodsHeld);
@@ -202,7 +205,7 @@ fn severities_are_filtered_and_ends_may_be_left_out() {
     ]);
     listener.live(0..3_000, &all);
     listener.live(3_000..3_100, &Seen::default());
-    assert_eq!(listener.states(), [(15, State::Began)]);
+    assert_eq!(listener.states(), [(15, ConditionState::Began)]);
     assert_eq!(listener.ledger, Ledger::new());
 }
 
@@ -223,7 +226,7 @@ fn who_does_not_lead_any_more_forgets_what_the_leader_tells() {
     assert_eq!(listener.states(), []);
     // It leads again: it does not know whether the other told.
     listener.live(60..90, &both);
-    assert_eq!(listener.states(), [(75, State::Began)]);
+    assert_eq!(listener.states(), [(75, ConditionState::Began)]);
 }
 
 #[test]
@@ -251,7 +254,10 @@ fn a_clock_that_was_set_back_silences_nothing() {
     listener.live(0..1_500, &fault);
     assert_eq!(
         listener.states(),
-        [(10_015, State::Began), (24 * 60, State::Lasts)]
+        [
+            (10_015, ConditionState::Began),
+            (24 * 60, ConditionState::Lasts)
+        ]
     );
 }
 
