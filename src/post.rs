@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::agent::secret_file;
 use crate::model::foreign;
-use crate::pve::transport::tls::{self, Trust};
+use crate::pve::transport::tls::{self, CertificateTrust};
 use crate::pve::transport::wire::client_builder;
 
 /// The authorities of a Debian host.
@@ -152,7 +152,7 @@ impl Post {
                     "{why}; Debian's package ca-certificates has authorities, ca_file names others"
                 )
             })?;
-            builder.tls_backend_preconfigured(tls::client(Trust::Issuers(trust))?)
+            builder.tls_backend_preconfigured(tls::client(CertificateTrust::Issuers(trust))?)
         } else {
             builder
         };

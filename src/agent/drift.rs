@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::config::file::Build;
 use crate::config::new_vm::NewVm;
 use crate::config::settings::{JoinMethod, Pool, Settings, Template};
@@ -149,7 +149,12 @@ fn some<T>(list: &[T]) -> Option<&[T]> {
 
 /// What of a machine is not as the file says; `None` where it is not known what it was made with, or the file does
 /// not have its pool any more.
-fn of(machine: &Machine, entry: &Entry, policy: &Policy, now: &MadeOf) -> Option<Vec<Drift>> {
+fn of(
+    machine: &Machine,
+    entry: &JournalEntry,
+    policy: &Policy,
+    now: &MadeOf,
+) -> Option<Vec<Drift>> {
     let mut found = against_terms(machine.terms.as_ref()?, &machine.mark, policy)?;
     if now.is_empty() {
         found.push(Drift::Template);
@@ -204,7 +209,7 @@ fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drif
 /// Writes into the machines that became nodes what of them has drifted.
 pub fn mark(
     machines: &mut BTreeMap<Arc<str>, Machine>,
-    journal: &BTreeMap<Arc<str>, Entry>,
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
     settings: &Settings,
 ) {
     // Machines of one pool and template are made of the same.

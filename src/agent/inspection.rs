@@ -26,7 +26,7 @@ const OF_BASES: [&str; 8] = [
 
 /// What is wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct TemplateFault {
     /// No machine made of it would ever join, or PVE makes none: none is tried.
     pub fatal: bool,
     /// What it is and what helps; begins with the template as `VM N`.
@@ -34,12 +34,12 @@ pub struct Fault {
 }
 
 /// Everything that is wrong with the template `vmid`.
-pub fn inspect(vmid: u32, config: &VmConfig, template: &Template) -> Vec<Fault> {
+pub fn inspect(vmid: u32, config: &VmConfig, template: &Template) -> Vec<TemplateFault> {
     let mut faults = Vec::new();
     {
         let mut add = |fatal: bool, text: String| {
             let text = format!("VM {vmid} {text}");
-            faults.push(Fault { fatal, text });
+            faults.push(TemplateFault { fatal, text });
         };
         start(vmid, config, template, &mut add);
         disks(vmid, config, template, &mut add);
@@ -320,7 +320,7 @@ mod tests {
         })
     }
 
-    fn said(change: &Value) -> Vec<Fault> {
+    fn said(change: &Value) -> Vec<TemplateFault> {
         let mut config = good();
         let object = config.as_object_mut().expect("an object");
         for (key, value) in change.as_object().expect("an object") {

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::daemon::Parts;
+use crate::agent::daemon::DaemonParts;
 use crate::agent::executor::Observer;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::model::action::Action;
@@ -30,7 +30,7 @@ struct On {
 
 impl Recording {
     /// Begins, if the configuration wants it.
-    pub(super) fn begin(parts: &Parts) -> Recording {
+    pub(super) fn begin(parts: &DaemonParts) -> Recording {
         let wanted = &parts.settings.recorder;
         if !wanted.enabled {
             return Recording(None);
@@ -106,7 +106,7 @@ struct Hearing {
 }
 
 impl Observer for Hearing {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         self.observer.begun(action, entry);
     }
 

@@ -9,21 +9,21 @@ use crate::config::new_vm::NewVm;
 use crate::config::settings::Template;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
-use crate::pve::{Disk, GuestResource, Resources, VmConfig};
+use crate::pve::{ClusterResources, Disk, GuestResource, VmConfig};
 
 /// What an EFI disk takes: that of PVE's own firmware has 528 KiB, which storages of blocks round up to 4 MiB.
 const EFI_DISK: i64 = 4 << 20;
 
 /// The configured templates of a region.
 #[derive(Clone, Copy, Debug)]
-pub struct Templates<'a> {
+pub struct RegionTemplates<'a> {
     /// The region.
     pub region: &'a RegionName,
     /// Those of all regions.
     pub all: &'a BTreeMap<Arc<str>, Template>,
 }
 
-impl<'a> Templates<'a> {
+impl<'a> RegionTemplates<'a> {
     fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
         let all = self.all.iter();
         all.filter(move |(_, template)| template.region == *self.region)
@@ -37,7 +37,7 @@ impl<'a> Templates<'a> {
     /// Where each of them is, by what PVE lists and the configurations that were read.
     pub fn find<'c>(
         self,
-        resources: &Resources,
+        resources: &ClusterResources,
         config: impl Fn(u32) -> Option<&'c VmConfig>,
     ) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
         let mut found = BTreeMap::new();
@@ -103,7 +103,7 @@ fn fault(
     (vmid, config): (u32, &VmConfig),
     template: &Template,
     host: &str,
-    resources: &Resources,
+    resources: &ClusterResources,
 ) -> Option<String> {
     let plugin = |storage: &str| {
         let storage = resources.storages.get(host)?.get(storage)?;
@@ -160,7 +160,7 @@ pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
 
 /// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
 /// only then (`clone_vm`, "can't clone to non-shared storage").
-fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool {
+fn target_shared(template: &Template, host: &str, resources: &ClusterResources) -> bool {
     let named = template.storage.as_ref().filter(|_| template.full_clone);
     named.is_none_or(|name| {
         resources
@@ -173,7 +173,7 @@ fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool
 
 /// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
 /// another host as its target.
-fn all_shared(config: &VmConfig, host: &str, resources: &Resources) -> bool {
+fn all_shared(config: &VmConfig, host: &str, resources: &ClusterResources) -> bool {
     let storages = resources.storages.get(host);
     config
         .disks

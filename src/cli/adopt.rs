@@ -16,10 +16,10 @@ use anyhow::{Context as _, bail};
 use super::args::AdoptOptions;
 use super::{Failure, channels, load, print, runtime};
 use crate::agent::journal::{Former, Journal};
-use crate::broker::binding::{Binding, Record};
+use crate::broker::binding::{Binding, BindingRecord};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::kube::{Client, Connector, Unobserved};
+use crate::kube::{Connector, KubeClient, Unobserved};
 use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::model::words;
@@ -44,7 +44,7 @@ struct Found {
     /// The one that the broker is bound to.
     bound: Option<String>,
     journal: Former,
-    records: Vec<Record>,
+    records: Vec<BindingRecord>,
     vms: Vec<Left>,
 }
 
@@ -87,7 +87,7 @@ async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Fou
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     let uid = client
         .kube_system_uid()
         .await

@@ -16,7 +16,7 @@ use super::known_secrets::{self, Known};
 use super::redact::without_secrets;
 use super::times::{local, part};
 use super::{Failure, print, runtime};
-use crate::agent::control::{self, Command};
+use crate::agent::control::{self, ControlCommand};
 use crate::clock::Clock;
 use crate::config;
 use crate::record::{Filter, History};
@@ -147,8 +147,8 @@ fn gather(
     had("check.txt", Ok(checked))?;
     let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
     for (name, command) in [
-        ("status.json", Command::Status),
-        ("plan.json", Command::Plan),
+        ("status.json", ControlCommand::Status),
+        ("plan.json", ControlCommand::Plan),
     ] {
         let answer = runtime.block_on(control::ask(&options.control.socket, &command));
         let text = answer.map_err(anyhow::Error::from);

@@ -24,7 +24,7 @@ pub(super) fn open(region: &Region, broker: &Path) -> anyhow::Result<Arc<dyn Tra
             let secret = std::fs::read_to_string(secret_file).with_context(|| {
                 format!("cannot read token_secret_file {}", secret_file.display())
             })?;
-            let options = https::Options {
+            let options = https::TokenOptions {
                 endpoints: endpoints.clone(),
                 token_id: token_id.clone(),
                 secret: secret.trim().to_owned().into(),

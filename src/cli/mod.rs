@@ -175,7 +175,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
 fn run_broker(config: std::path::PathBuf) -> Result<(), Failure> {
     log::start();
     crash::end_on_panic(None);
-    Ok(runtime()?.block_on(broker::run(broker::Options::new(config)))?)
+    Ok(runtime()?.block_on(broker::run(broker::BrokerOptions::new(config)))?)
 }
 
 /// The daemon. On one thread, like the simulation: a second one would cost memory and gain nothing,

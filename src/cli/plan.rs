@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use super::args::PlanOptions;
 use super::output::Output;
 use super::{Failure, control, load, render};
-use crate::agent::control::Command;
+use crate::agent::control::ControlCommand;
 use crate::brain;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;
@@ -23,7 +23,7 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
             planned(&read(path)?, &settings.policy)
         }
         None => {
-            let (answer, now) = control::told(&options.output.control, &Command::Plan)?;
+            let (answer, now) = control::told(&options.output.control, &ControlCommand::Plan)?;
             let decision = serde_json::from_value(answer)
                 .context("the daemon's answer cannot be read; is it of another version?")?;
             (decision, now)

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::control;
-use crate::agent::daemon::{self, DaemonError, Parts};
-use crate::agent::journal::Unreadable;
+use crate::agent::daemon::{self, DaemonError, DaemonParts};
+use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
@@ -101,7 +101,7 @@ struct Shared {
     panics: crash::News,
     state: StateFiles,
     /// Files of the journal that the present work could not use.
-    unreadable: Mutex<Vec<Unreadable>>,
+    unreadable: Mutex<Vec<UnreadableEntry>>,
     turns: watch::Sender<Option<Arc<Turn>>>,
     poke: Arc<Notify>,
     /// Whether there is anything to do, and what is wrong with the daemon itself.
@@ -109,7 +109,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     /// The Kubernetes client of the present work.
-    kube: Mutex<Option<crate::kube::Client>>,
+    kube: Mutex<Option<crate::kube::KubeClient>>,
     /// Whom the page lets in.
     access: Mutex<Access>,
     /// The configuration that was read last and had no errors.
@@ -150,7 +150,7 @@ impl Shared {
     /// What there is to say of those that are still there.
     fn journal_problem(&self) -> Option<String> {
         let mut files = self.unreadable();
-        files.retain(Unreadable::exists);
+        files.retain(UnreadableEntry::exists);
         let first = files.first()?;
         let rest = match files.len() - 1 {
             0 => String::new(),
@@ -161,7 +161,7 @@ impl Shared {
         ))
     }
 
-    fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<Unreadable>> {
+    fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<UnreadableEntry>> {
         self.unreadable
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -403,7 +403,7 @@ impl Outside {
         page.access().clone_into(&mut shared.access());
         let control = tokio::spawn(control::serve(
             control,
-            control::Pace::HOST,
+            control::SocketClock::HOST,
             handler(shared.clone()),
         ));
         Ok(Outside {
@@ -498,12 +498,12 @@ async fn work(
     ended
 }
 
-async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, String> {
+async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<DaemonParts, String> {
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let kube = crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
+    let kube = crate::kube::KubeClient::new(connector, Clock::System, shared.metrics.clone()).await;
     *shared
         .kube
         .lock()
@@ -522,7 +522,7 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
     }
     let dice = StdRng::try_from_rng(&mut rand::rngs::SysRng)
         .map_err(|error| format!("the operating system gives no randomness: {error}"))?;
-    Ok(Parts {
+    Ok(DaemonParts {
         settings: settings.clone(),
         clock: Clock::System,
         random: Arc::new(Mutex::new(dice)),

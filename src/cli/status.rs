@@ -12,8 +12,8 @@ use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, Output};
 use super::render::section;
 use super::{Failure, control, narrow, render, said, write};
-use crate::agent::control::Command;
-use crate::agent::executor::{PATIENCE, Wait};
+use crate::agent::control::ControlCommand;
+use crate::agent::executor::{ActionWait, PATIENCE};
 use crate::agent::status::{MachineStatus, Status};
 use crate::model::foreign;
 use crate::model::region::Busy;
@@ -53,7 +53,7 @@ fn framed(text: &str, redraws: bool) -> String {
 
 /// The daemon's status as it is to be printed.
 fn shown(options: &OutputOptions) -> Result<String, Failure> {
-    let (answer, now) = control::told(&options.control, &Command::Status)?;
+    let (answer, now) = control::told(&options.control, &ControlCommand::Status)?;
     match options.output {
         Output::Json => {
             let text = serde_json::to_string_pretty(&answer)?;
@@ -218,7 +218,7 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
 }
 
 /// Whether a wait is trouble: something is in the way, or it has lasted for a while.
-fn stuck(wait: &Wait, now: Time) -> bool {
+fn stuck(wait: &ActionWait, now: Time) -> bool {
     wait.hindered || now.since(wait.since) >= PATIENCE
 }
 
@@ -257,7 +257,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::agent::status::Pending;
+    use crate::agent::status::PendingCounts;
     use crate::agent::trouble::Trouble;
     use crate::model::cpus::CpuSet;
     use crate::model::reasons::{Held, Hindrance};
@@ -287,9 +287,9 @@ mod tests {
         }
     }
 
-    fn wait(what: &str, ago: Span, hindered: bool) -> Wait {
+    fn wait(what: &str, ago: Span, hindered: bool) -> ActionWait {
         let (what, since) = (what.into(), NOW - ago);
-        Wait {
+        ActionWait {
             what,
             since,
             hindered,
@@ -353,7 +353,7 @@ mod tests {
                 (Arc::from("small-d"), slow),
                 (Arc::from("small-e"), leaving),
             ]),
-            pending: Pending {
+            pending: PendingCounts {
                 all: 4,
                 awaited: 2,
                 held: 1,

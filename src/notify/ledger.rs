@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::conditions::Seen;
+use crate::agent::conditions::FoundConditions;
 use crate::config::notification::Notification;
 use crate::model::condition::{Condition, ConditionKind, Knows};
 use crate::model::notice::{ConditionState, Due};
@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     /// Takes in what is seen now.
-    pub fn see(&mut self, seen: &Seen, targets: &Targets, now: Time) {
+    pub fn see(&mut self, seen: &FoundConditions, targets: &Targets, now: Time) {
         self.end_future(now);
         for (key, condition) in &seen.there {
             let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
@@ -115,7 +115,7 @@ impl Ledger {
     }
 
     /// Drops what nobody has to be told of any more.
-    fn forget(&mut self, seen: &Seen, targets: &Targets, now: Time) {
+    fn forget(&mut self, seen: &FoundConditions, targets: &Targets, now: Time) {
         self.entries.retain(|_, entry| {
             // Who leads now begins to tell of it, and of its end.
             if seen.led_elsewhere && entry.kind().knows() == Knows::Leader {

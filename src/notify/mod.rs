@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::agent::conditions::Seen;
+use crate::agent::conditions::FoundConditions;
 use crate::agent::journal::write_durably;
 use crate::agent::state::StateFiles;
 use crate::clock::Clock;
@@ -51,7 +51,7 @@ pub struct Whom {
 /// What the notifier asks for and tells of itself.
 pub trait Service: Send + Sync {
     /// Which conditions hold now, told which notifications fail; `None` while nothing is configured.
-    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<Seen>;
+    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions>;
     /// What is wrong with the notifications, if something is.
     fn problem(&self, problem: Option<String>);
     /// A notice was sent, or could not be.

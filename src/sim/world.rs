@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::daemon::{self, DaemonError, Parts};
+use crate::agent::daemon::{self, DaemonError, DaemonParts};
 use crate::agent::executor::{Nothing, Observer};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
@@ -217,12 +217,12 @@ impl World {
         state: &Path,
         counter: Option<&CallCounter>,
         start: u64,
-    ) -> Result<Parts, WorldError> {
+    ) -> Result<DaemonParts, WorldError> {
         let counted = |router: Router| match counter {
             Some(counter) => counter.wrap(router),
             None => router,
         };
-        let kube = crate::kube::Client::new(
+        let kube = crate::kube::KubeClient::new(
             crate::kube::in_memory(counted(self.kube_way())).known_as(crate::kube::Authority {
                 server: self.kube.endpoint(),
                 ca_pem: self.kube.authority(),
@@ -240,7 +240,7 @@ impl World {
             pve.insert(name.clone(), Arc::new(Memory::new(counted(way))));
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
-        Ok(Parts {
+        Ok(DaemonParts {
             settings: self.settings.clone(),
             clock: self.host_clock,
             random: Arc::new(Mutex::new(dice)),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent::executor::Observer;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::clock::Clock;
 use crate::model::action::{Action, Kind};
 use crate::model::region::{Failure, Step};
@@ -102,7 +102,7 @@ enum End {
 }
 
 impl Attempt {
-    fn of(action: &Action, entry: &Entry, now: Time) -> Attempt {
+    fn of(action: &Action, entry: &JournalEntry, now: Time) -> Attempt {
         let mark = &entry.spec.mark;
         let target = &action.target;
         let machine = About {
@@ -224,7 +224,7 @@ impl Attempt {
 }
 
 impl Observer for Lives {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         let now = self.clock.now();
         let new = entry.map(|entry| Attempt::of(action, entry, now));
         let name = name(&action.kind);

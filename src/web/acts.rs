@@ -15,11 +15,11 @@ use serde_json::json;
 use super::State;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
-use crate::agent::control::{Answer, Command};
+use crate::agent::control::{ControlAnswer, ControlCommand};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.
-type Deed = dyn Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync;
+type Deed = dyn Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer> + Send + Sync;
 
 /// Carries out what people ask for on the page, as the control socket does for commands.
 #[derive(Clone)]
@@ -28,7 +28,10 @@ pub struct Actor(Arc<Deed>);
 impl Actor {
     /// One that does it so: the command, and the name of who asks.
     pub fn new(
-        deed: impl Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        deed: impl Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer>
+        + Send
+        + Sync
+        + 'static,
     ) -> Actor {
         Actor(Arc::new(deed))
     }
@@ -51,7 +54,7 @@ pub(super) enum Act {
 
 impl Act {
     /// The command that does it.
-    fn command(self, user: &str) -> Command {
+    fn command(self, user: &str) -> ControlCommand {
         match self {
             Act::Pause { reason } => {
                 let reason = foreign::line(reason.trim(), ForeignText::MAX);
@@ -60,10 +63,10 @@ impl Act {
                 } else {
                     format!("{reason} (by {user})")
                 };
-                Command::Pause { reason }
+                ControlCommand::Pause { reason }
             }
-            Act::Resume {} => Command::Resume,
-            Act::Retry { pool } => Command::Retry { pool },
+            Act::Resume {} => ControlCommand::Resume,
+            Act::Retry { pool } => ControlCommand::Retry { pool },
         }
     }
 }
@@ -86,7 +89,7 @@ pub(super) async fn act(
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
     };
     match (actor.0)(act.command(&user), user).await {
-        Answer::Ok(done) => answer(&json!({"done": done})),
-        Answer::Error(why) => refusal(StatusCode::CONFLICT, &why),
+        ControlAnswer::Ok(done) => answer(&json!({"done": done})),
+        ControlAnswer::Error(why) => refusal(StatusCode::CONFLICT, &why),
     }
 }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::State;
-use crate::agent::answers::Question;
-use crate::agent::control::Answer;
+use crate::agent::answers::TurnQuestion;
+use crate::agent::control::ControlAnswer;
 use crate::agent::turn::Turn;
 use crate::agent::what_if::{Supposition, suppose};
 use crate::agent::wording;
@@ -41,16 +41,16 @@ pub(super) async fn pod(
     Shared(state): Shared<State>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    explain(state, Question::Pod(PodKey::new(namespace, name))).await
+    explain(state, TurnQuestion::Pod(PodKey::new(namespace, name))).await
 }
 
 /// Tells all about one node, or a machine that is to become one.
 pub(super) async fn node(Shared(state): Shared<State>, Path(name): Path<String>) -> Response {
-    explain(state, Question::Node(name)).await
+    explain(state, TurnQuestion::Node(name)).await
 }
 
 /// Explanations are computed one at a time, beside the loop.
-async fn explain(state: State, question: Question) -> Response {
+async fn explain(state: State, question: TurnQuestion) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
         return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
@@ -63,11 +63,11 @@ async fn explain(state: State, question: Question) -> Response {
         (question.answer(&turn), turn)
     });
     match told.await {
-        Ok((Answer::Ok(story), turn)) => {
+        Ok((ControlAnswer::Ok(story), turn)) => {
             let sentence = sentence(&story, now);
             answer(&json!({"at": turn.at.0, "now": now.0, "sentence": sentence, "story": story}))
         }
-        Ok((Answer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, &why),
+        Ok((ControlAnswer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, &why),
         Err(error) => {
             tracing::error!(%error, "an explanation for the page was not made");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::agent::conditions::{Seen, View, find};
+use pve_autoscaler::agent::conditions::{ConditionInput, FoundConditions, find};
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{Fault, GuestSpec};
@@ -13,9 +13,9 @@ use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// What is seen after a day of a scene; `later` after its last turn.
-fn seen(scene: &Scene, later: Span) -> Seen {
+fn seen(scene: &Scene, later: Span) -> FoundConditions {
     let turn = scene.world.turns.borrow().clone().expect("a turn");
-    find(View {
+    find(ConditionInput {
         turn: Some(&turn),
         problems: &BTreeMap::new(),
         not_recording: false,
@@ -24,7 +24,7 @@ fn seen(scene: &Scene, later: Span) -> Seen {
     })
 }
 
-fn keys(seen: &Seen) -> Vec<&str> {
+fn keys(seen: &FoundConditions) -> Vec<&str> {
     seen.there.keys().map(String::as_str).collect()
 }
 
@@ -109,7 +109,7 @@ fn problems_of_the_daemon_are_conditions_without_a_turn() {
         ("web", "an address".to_owned()),
     ]);
     let failing = BTreeMap::from([("ops".into(), "it answered 500".to_owned())]);
-    let seen = find(View {
+    let seen = find(ConditionInput {
         turn: None,
         problems: &problems,
         not_recording: true,

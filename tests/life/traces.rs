@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pve_autoscaler::agent::executor::{Nothing, Observer};
-use pve_autoscaler::agent::journal::Entry;
+use pve_autoscaler::agent::journal::JournalEntry;
 use pve_autoscaler::model::action::Action;
 use pve_autoscaler::model::region::{Failure, Step};
 use pve_autoscaler::model::time::Span;
@@ -68,7 +68,7 @@ impl Starts {
 }
 
 impl Observer for Starts {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         self.lives.lock().expect("no panic").begun(action, entry);
     }
     fn moment(&self, machine: &str, what: &'static str) {

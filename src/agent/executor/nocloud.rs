@@ -10,10 +10,10 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
-use crate::agent::nocloud::{self, Told};
+use crate::agent::nocloud::{self, NocloudInput};
 use crate::config::settings::CloudInit;
 use crate::model::facts::Facts;
-use crate::pve::{Cause, ConfigUpdate, VmConfig, iso_name, iso_volume};
+use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
 
 use super::work::{Stop, Work, passing};
 use super::{joining, node, vm};
@@ -97,7 +97,7 @@ async fn image(
         .settings
         .templates
         .get(work.mark.template.as_str());
-    nocloud::image(&Told {
+    nocloud::image(&NocloudInput {
         texts,
         upgrade: template.is_some_and(|template| template.ci_upgrade),
         facts: Facts {
@@ -259,7 +259,10 @@ async fn written(
             *writes += 1;
             Ok(())
         }
-        Err(error) if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) => {
+        Err(error)
+            if passing(&error)
+                || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
+        {
             work.note_outage(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }

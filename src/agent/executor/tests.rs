@@ -16,7 +16,7 @@ use super::*;
 use crate::agent::state::StateFiles;
 use crate::agent::{journal::Journal, region::Doubts};
 use crate::kube::nodes::EXCLUDED;
-use crate::kube::{Client, ClusterStore, Unobserved, in_memory, watch};
+use crate::kube::{ClusterStore, KubeClient, Unobserved, in_memory, watch};
 use crate::model::action::{NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::policy::LEAVING_TAINT;
@@ -121,7 +121,7 @@ async fn made(
 }
 
 async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
-    let kube = Client::new(in_memory(way), world.clock, Arc::new(Unobserved)).await;
+    let kube = KubeClient::new(in_memory(way), world.clock, Arc::new(Unobserved)).await;
     let store = ClusterStore::new();
     tokio::spawn(watch::watch(kube.clone(), store.clone(), 1));
     let pve: Arc<dyn Transport> = Arc::new(Memory::new(world.pve_way()));
@@ -141,10 +141,10 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         clones: CloneTurns::default(),
         task_times: TaskTimes::default(),
         pings: Turns::default(),
-        nominations: crate::agent::nominations::Nominations::default(),
+        nominations: crate::agent::nominations::PodNominator::default(),
         doubts: Doubts::default(),
         crowd: Arc::default(),
-        waits: super::Waits::default(),
+        waits: super::ActionWaits::default(),
         works: Arc::default(),
     }
 }

@@ -24,7 +24,7 @@ pub fn wanted(template: &Template) -> Option<Vec<SecurityGroup>> {
 
 /// One change of a VM's firewall rules, on the way to the security groups that the file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum GroupChange<'a> {
     /// A rule of ours goes.
     Remove(&'a FirewallRule),
     /// A group comes, before all rules.
@@ -32,10 +32,15 @@ pub enum Step<'a> {
 }
 
 /// The next thing to do until the VM has these groups. The last missing one comes first: PVE puts each before the others.
-pub fn next_step<'a>(wanted: &[SecurityGroup], rules: &'a [FirewallRule]) -> Option<Step<'a>> {
+pub fn next_step<'a>(
+    wanted: &[SecurityGroup],
+    rules: &'a [FirewallRule],
+) -> Option<GroupChange<'a>> {
     let remove = rules.iter().find(|rule| rule.is_too_much(wanted, rules));
     let add = missing(wanted, rules).next_back().cloned();
-    remove.map(Step::Remove).or_else(|| add.map(Step::Add))
+    remove
+        .map(GroupChange::Remove)
+        .or_else(|| add.map(GroupChange::Add))
 }
 
 fn missing<'a>(
@@ -112,11 +117,11 @@ mod tests {
                     let left = rules.into_iter();
                     return left.map(|rule| (rule.action, rule.card)).collect();
                 }
-                Some(Step::Remove(rule)) => {
+                Some(GroupChange::Remove(rule)) => {
                     let at = rule.position;
                     rules.remove(at);
                 }
-                Some(Step::Add((group, card))) => {
+                Some(GroupChange::Add((group, card))) => {
                     let card = format!("net{card}");
                     rules.insert(0, rule(0, &group, Some(&card), OUR_RULE));
                 }
@@ -152,7 +157,10 @@ mod tests {
             assert_eq!(difference(&wanted, &template), None);
         }
         let elsewhere = [rule(0, "web", Some("net1"), "of the template")];
-        assert!(matches!(next_step(&wanted, &elsewhere), Some(Step::Add(_))));
+        assert!(matches!(
+            next_step(&wanted, &elsewhere),
+            Some(GroupChange::Add(_))
+        ));
     }
 
     /// Somebody switched ours off, or a call whose answer was lost was made twice.

@@ -43,7 +43,7 @@ fn marks(of: &[&[u8]]) -> String {
 
 /// All that goes into a machine's files.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct NocloudInput<'a> {
     /// What the configuration says.
     pub texts: &'a CloudInit,
     /// Packages are upgraded.
@@ -96,7 +96,7 @@ pub fn words(config: &VmConfig, zone: &str) -> Words {
 ///
 /// # Errors
 /// A text of the configuration cannot be filled in for this machine.
-pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
+pub fn image(told: &NocloudInput<'_>) -> Result<Vec<u8>, String> {
     let (facts, words) = (&told.facts, told.words);
     let filled = |kind, key: &str, text: &Option<String>| {
         let text = text.as_ref();
@@ -137,7 +137,7 @@ pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
 }
 
 /// What PVE would write.
-fn user_data(told: &Told<'_>) -> String {
+fn user_data(told: &NocloudInput<'_>) -> String {
     let (facts, words) = (&told.facts, told.words);
     let mut all = Map::new();
     let mut put = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));

@@ -19,8 +19,12 @@ fn config() -> VmConfig {
     }))
 }
 
-fn told<'a>(texts: &'a CloudInit, words: &'a Words, script: Option<&'a SecretString>) -> Told<'a> {
-    Told {
+fn told<'a>(
+    texts: &'a CloudInit,
+    words: &'a Words,
+    script: Option<&'a SecretString>,
+) -> NocloudInput<'a> {
+    NocloudInput {
         texts,
         upgrade: false,
         facts: FACTS,
@@ -84,7 +88,7 @@ fn other_data_are_another_instance_and_the_same_the_same_image() {
 /// The image as other programs see it, where there are some.
 #[test]
 fn the_image_has_its_label_and_files() {
-    let files: [iso::File<'_>; 3] = [
+    let files: [iso::IsoFile<'_>; 3] = [
         ("meta-data", b"m"),
         ("network-config", &[b'n'; 5000]),
         ("user-data", b""),

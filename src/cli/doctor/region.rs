@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::config::settings::Template;
 use crate::model::region::GuestKind;
 use crate::model::words;
-use crate::pve::{Client, ClusterStatus, GuestResource, Resources, Version, VmConfig};
+use crate::pve::{Client, ClusterResources, ClusterStatus, GuestResource, PveVersion, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
@@ -37,9 +37,9 @@ pub(super) struct Region {
 /// What was seen of a region.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Seen {
-    pub(in crate::cli) version: Version,
+    pub(in crate::cli) version: PveVersion,
     pub(in crate::cli) status: ClusterStatus,
-    pub(in crate::cli) resources: Resources,
+    pub(in crate::cli) resources: ClusterResources,
     /// Configurations of templates and of VMs in our range.
     pub(in crate::cli) configs: BTreeMap<u32, VmConfig>,
 }
@@ -140,7 +140,7 @@ async fn read(
 fn wanted<'a>(
     name: &str,
     settings: &Settings,
-    resources: &'a Resources,
+    resources: &'a ClusterResources,
 ) -> Vec<(u32, &'a GuestResource)> {
     let range = settings.policy.regions.get(name);
     let templates: Vec<&Template> = templates::of(name, settings)
@@ -261,7 +261,7 @@ hosts = ["pve1", "pve2"]
             "ide2": "local:vm-8000-cloudinit,media=cdrom",
         }));
         Seen {
-            version: Version {
+            version: PveVersion {
                 version: "9.2.1".into(),
                 release: "9.2".into(),
             },
@@ -269,7 +269,7 @@ hosts = ["pve1", "pve2"]
                 quorate: true,
                 ..ClusterStatus::default()
             },
-            resources: Resources {
+            resources: ClusterResources {
                 hosts: BTreeMap::from([("pve1".into(), host.clone()), ("pve2".into(), host)]),
                 guests: BTreeMap::from([(8000, template)]),
                 storages: ["pve1", "pve2"]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Shared, notifying};
 use crate::agent::answering::Answering;
-use crate::agent::control::{Answer, Command, Handler};
+use crate::agent::control::{ControlAnswer, ControlCommand, Handler};
 use crate::web::Actor;
 
 /// Who asks by the control socket, in the log.
@@ -27,8 +27,8 @@ pub(super) fn actor(shared: Arc<Shared>) -> Actor {
 }
 
 /// `by`: who asks, as the log has it.
-async fn answer(shared: &Arc<Shared>, command: Command, by: &str) -> Answer {
-    if let Command::NotifyTest { name } = command {
+async fn answer(shared: &Arc<Shared>, command: ControlCommand, by: &str) -> ControlAnswer {
+    if let ControlCommand::NotifyTest { name } = command {
         return notifying::test(shared, name.as_deref(), by).await;
     }
     let asked = shared.clone();

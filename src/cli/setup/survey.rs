@@ -21,8 +21,8 @@ use crate::kube::survey::NodeFound;
 use crate::kube::{self, Connector, Unobserved, bootstrap};
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{Https, Options};
-use crate::pve::{BridgeAddress, Client, ClusterStatus, Resources, Version, VmConfig};
+use crate::pve::transport::https::{Https, TokenOptions};
+use crate::pve::{BridgeAddress, Client, ClusterResources, ClusterStatus, PveVersion, VmConfig};
 
 /// Calls to PVE at the same time.
 const AT_A_TIME: usize = 4;
@@ -48,9 +48,9 @@ pub(super) struct Survey {
 /// What was found of PVE.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PveFound {
-    pub(super) version: Version,
+    pub(super) version: PveVersion,
     pub(super) status: ClusterStatus,
-    pub(super) resources: Resources,
+    pub(super) resources: ClusterResources,
     /// The configurations of the VMs that are templates.
     pub(super) templates: BTreeMap<u32, VmConfig>,
     /// Each host's bridges.
@@ -187,7 +187,7 @@ pub(super) fn https(
     }
     let text = std::fs::read_to_string(secret)
         .with_context(|| format!("cannot read the secret of {id} in {}", secret.display()))?;
-    let options = Options {
+    let options = TokenOptions {
         endpoints,
         token_id: id.to_owned(),
         secret: text.trim().to_owned().into(),
@@ -327,15 +327,15 @@ fn server_unfit(answers: &Answers, existing: &Existing) -> Option<String> {
         .map(|error| error.to_string())
 }
 
-async fn connect(connector: Connector) -> anyhow::Result<kube::Client> {
-    let client = kube::Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+async fn connect(connector: Connector) -> anyhow::Result<kube::KubeClient> {
+    let client = kube::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     match client.credentials().error {
         Some(error) => bail!("{error}"),
         None => Ok(client),
     }
 }
 
-async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
+async fn find(client: &kube::KubeClient) -> anyhow::Result<KubeFound> {
     let version = client.server_version().await?;
     let nodes = client.find_nodes().await?;
     let kubeadm = match client.cluster_info().await {
@@ -352,7 +352,7 @@ async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
 }
 
 /// What the daemon's own credentials lack.
-async fn lacks(client: &kube::Client, namespace: &str) -> Option<String> {
+async fn lacks(client: &kube::KubeClient, namespace: &str) -> Option<String> {
     if let Some(warning) = client.credentials().warning {
         return Some(warning);
     }

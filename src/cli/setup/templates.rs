@@ -12,7 +12,7 @@ use crate::config::file::ChannelKind;
 use crate::config::settings::Template;
 use crate::model::region::GuestKind;
 use crate::model::words;
-use crate::pve::{Resources, VmConfig};
+use crate::pve::{ClusterResources, VmConfig};
 
 /// What a name or tag of a template has in it that is made for Kubernetes.
 const HINTS: [&str; 4] = ["k8s", "kube", "node", "worker"];
@@ -344,7 +344,7 @@ struct Fit {
     free: i64,
 }
 
-fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
+fn fitting(resources: &ClusterResources) -> BTreeMap<&str, Fit> {
     let mut all: BTreeMap<&str, Fit> = BTreeMap::new();
     let of_hosts = resources.storages.values().flatten();
     for (name, storage) in of_hosts {
@@ -365,7 +365,7 @@ fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
 }
 
 /// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then.
-pub(super) fn content_lacking(resources: &Resources) -> Option<BTreeSet<String>> {
+pub(super) fn content_lacking(resources: &ClusterResources) -> Option<BTreeSet<String>> {
     let mut of = resources
         .storages
         .values()

@@ -14,7 +14,7 @@ use super::{Built, Place, files};
 use crate::cli::print;
 use crate::config::file::Build;
 use crate::pve::building::Download;
-use crate::pve::{ConfigUpdate, Poll, Resources, TaskEnd, Upid, VmConfig, WaitError};
+use crate::pve::{ClusterResources, ConfigUpdate, Poll, TaskEnd, Upid, VmConfig, WaitError};
 
 /// The first boot until the agent answers: it is installed then.
 const FIRST_BOOT: Duration = Duration::from_mins(10);
@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 
     /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.
-    async fn checked(&self, resources: &Resources) -> anyhow::Result<String> {
+    async fn checked(&self, resources: &ClusterResources) -> anyhow::Result<String> {
         let host = self.host;
         if !resources.hosts.get(host).is_some_and(|found| found.online) {
             bail!("the host {host} is not online");
@@ -173,7 +173,7 @@ impl Builder<'_> {
     }
 
     /// The mark of the VM to be, with the lowest free VMID.
-    fn mark(&self, resources: &Resources) -> anyhow::Result<TemplateMark> {
+    fn mark(&self, resources: &ClusterResources) -> anyhow::Result<TemplateMark> {
         let Some(range) = self.build.vmids else {
             bail!("the build has no vmids");
         };

@@ -30,7 +30,7 @@ use crate::config::settings::{Channel, Template};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::Transport;
-use crate::pve::{Client, ConfigUpdate, Resources, VmConfig};
+use crate::pve::{Client, ClusterResources, ConfigUpdate, VmConfig};
 
 use host::Builder;
 use mark::{Stage, TemplateMark};
@@ -122,7 +122,7 @@ impl Place {
     /// The VMs in the build's range that carry the template's mark.
     async fn find(
         &self,
-        resources: &Resources,
+        resources: &ClusterResources,
         name: &str,
         build: &Build,
     ) -> anyhow::Result<Vec<Built>> {
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-fn is_shared(resources: &Resources, storage: &str, host: &str) -> bool {
+fn is_shared(resources: &ClusterResources, storage: &str, host: &str) -> bool {
     let of_host = resources.storages.get(host);
     of_host
         .and_then(|of| of.get(storage))
@@ -270,7 +270,7 @@ fn hosts(
     settings: &Settings,
     template: &Template,
     build: &Build,
-    resources: &Resources,
+    resources: &ClusterResources,
     named: &[String],
 ) -> anyhow::Result<Vec<String>> {
     if !named.is_empty() {

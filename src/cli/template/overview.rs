@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::config::file::Build;
 use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::Resources;
+use crate::pve::ClusterResources;
 
 /// What is to become of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,7 +49,7 @@ async fn rows(
     place: &Place,
     name: &str,
     build: &Build,
-    resources: &Resources,
+    resources: &ClusterResources,
 ) -> anyhow::Result<Vec<(Built, Row)>> {
     let found = place.find(resources, name, build).await?;
     let wanted = definition::hash(build);

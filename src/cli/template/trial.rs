@@ -19,7 +19,7 @@ use super::options::TryOptions;
 use super::verdict::{self, Expected};
 use super::{Place, files};
 use crate::agent::join;
-use crate::agent::templates::Templates;
+use crate::agent::templates::RegionTemplates;
 use crate::agent::vm_config::{self, OwnKeys};
 use crate::cli::doctor::finding::{Findings, Grade};
 use crate::cli::{Failure, print};
@@ -30,7 +30,7 @@ use crate::kube::connect;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{GuestKind, TemplateCopy};
 use crate::model::words;
-use crate::pve::{CloneVm, ConfigUpdate, Resources, Upid, VmConfig};
+use crate::pve::{CloneVm, ClusterResources, ConfigUpdate, Upid, VmConfig};
 
 /// Between two looks whether the agent answers.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -142,7 +142,7 @@ fn vmids(settings: &Settings, region: &str) -> anyhow::Result<RangeInclusive<u32
 }
 
 /// The last free VMID of a region: the daemon begins at the other end.
-fn free(settings: &Settings, region: &str, resources: &Resources) -> anyhow::Result<u32> {
+fn free(settings: &Settings, region: &str, resources: &ClusterResources) -> anyhow::Result<u32> {
     let vmids = vmids(settings, region)?.rev();
     let mut free = vmids.filter(|vmid| !resources.guests.contains_key(vmid));
     free.next()
@@ -238,7 +238,7 @@ async fn listed(
             configs.insert(*vmid, place.client.vm_config(&guest.host, *vmid).await?);
         }
     }
-    let templates = Templates {
+    let templates = RegionTemplates {
         region: &template.region.clone(),
         all: &settings.templates,
     };

@@ -33,13 +33,13 @@ fn condition(kind: ConditionKind) -> Condition {
     }
 }
 
-fn seen(conditions: &[Condition]) -> Seen {
-    Seen {
+fn seen(conditions: &[Condition]) -> FoundConditions {
+    FoundConditions {
         there: conditions
             .iter()
             .map(|one| (one.key(), one.clone()))
             .collect(),
-        ..Seen::default()
+        ..FoundConditions::default()
     }
 }
 
@@ -63,7 +63,7 @@ impl Listener {
         }
     }
 
-    fn live(&mut self, minutes: std::ops::Range<i64>, seen: &Seen) {
+    fn live(&mut self, minutes: std::ops::Range<i64>, seen: &FoundConditions) {
         for number in minutes {
             let now = minute(number);
             self.ledger.see(seen, &self.targets, now);
@@ -88,7 +88,7 @@ fn a_condition_is_told_once_again_after_a_day_and_when_it_is_over() {
     let mut listener = Listener::new(target());
     let backs_off = seen(&[condition(ConditionKind::PoolBacksOff)]);
     listener.live(0..1_500, &backs_off);
-    listener.live(1_500..1_600, &Seen::default());
+    listener.live(1_500..1_600, &FoundConditions::default());
     let day = 24 * 60;
     assert_eq!(
         listener.states(),
@@ -108,13 +108,13 @@ fn what_flickers_is_one_condition_and_what_was_short_is_none() {
     // Each time it is back before it counts as over.
     for minutes in 0..30 {
         let now = if minutes % 3 == 2 {
-            &Seen::default()
+            &FoundConditions::default()
         } else {
             &old
         };
         listener.live(minutes..minutes + 1, now);
     }
-    listener.live(30..60, &Seen::default());
+    listener.live(30..60, &FoundConditions::default());
     assert_eq!(
         listener.states(),
         [(10, ConditionState::Began), (31, ConditionState::Ended)]
@@ -122,7 +122,7 @@ fn what_flickers_is_one_condition_and_what_was_short_is_none() {
     // Nine minutes are less than ten, and nobody hears of it.
     let mut listener = Listener::new(target());
     listener.live(0..9, &old);
-    listener.live(9..60, &Seen::default());
+    listener.live(9..60, &FoundConditions::default());
     assert_eq!(listener.states(), []);
 }
 
@@ -140,9 +140,9 @@ fn a_restart_tells_nothing_twice_and_an_unseen_kind_stands() {
     again.ledger = serde_json::from_str(&kept).expect("it is what was written");
     assert_eq!(again.ledger, listener.ledger);
     // After a start nothing was read yet: neither is over.
-    let blind = Seen {
+    let blind = FoundConditions {
         unknown: BTreeSet::from([ConditionKind::TemplateFault, ConditionKind::Crashed]),
-        ..Seen::default()
+        ..FoundConditions::default()
     };
     again.live(30..40, &blind);
     again.live(40..60, &both);
@@ -188,7 +188,7 @@ fn pods_have_their_own_patience_by_the_age_of_the_oldest() {
     let mut pods = condition(ConditionKind::PodsHeld);
     pods.since = Some(minute(-300));
     listener.live(0..1, &seen(&[pods]));
-    listener.live(1..30, &Seen::default());
+    listener.live(1..30, &FoundConditions::default());
     assert_eq!(listener.states(), []);
 }
 
@@ -204,7 +204,7 @@ fn severities_are_filtered_and_ends_may_be_left_out() {
         condition(ConditionKind::TemplateFault),
     ]);
     listener.live(0..3_000, &all);
-    listener.live(3_000..3_100, &Seen::default());
+    listener.live(3_000..3_100, &FoundConditions::default());
     assert_eq!(listener.states(), [(15, ConditionState::Began)]);
     assert_eq!(listener.ledger, Ledger::new());
 }
@@ -218,7 +218,7 @@ fn who_does_not_lead_any_more_forgets_what_the_leader_tells() {
     ]);
     listener.live(0..30, &both);
     listener.heard.clear();
-    let elsewhere = Seen {
+    let elsewhere = FoundConditions {
         led_elsewhere: true,
         ..seen(&[condition(ConditionKind::CredentialsEnd)])
     };
@@ -240,7 +240,7 @@ fn what_could_not_be_told_is_due_until_it_was_or_is_over() {
         assert_eq!(due.len(), usize::from(number >= 15), "{number}");
     }
     for number in 100..110 {
-        ledger.see(&Seen::default(), &targets, minute(number));
+        ledger.see(&FoundConditions::default(), &targets, minute(number));
         assert_eq!(ledger.due("ops", &targets["ops"], minute(number)), []);
     }
     assert_eq!(ledger, Ledger::new(), "nobody was told of it");
