@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::journal::JournalEntry;
 use crate::agent::machines::Observed;
 use crate::agent::vm_config;
-use crate::config::settings::{Channel, Settings, Template};
+use crate::config::settings::{Channel, Settings, TemplateSettings};
 use crate::model::in_place::{Difference, FailedWrite};
 use crate::model::mark::{self, Mark};
 use crate::model::region::{Machine, RegionName, Step};
@@ -197,7 +197,7 @@ pub fn changes(
 }
 
 /// Out of another resource pool into the template's, if the file names one.
-fn pool_change(template: Option<&Template>, beside: &Beside) -> Option<SettingChange> {
+fn pool_change(template: Option<&TemplateSettings>, beside: &Beside) -> Option<SettingChange> {
     let wanted = template?.resource_pool.as_deref()?;
     let is = beside.pool.as_deref()?;
     (is != wanted).then(|| SettingChange {
@@ -230,7 +230,7 @@ fn tags(is: &str, ours: &[String], before: &[String]) -> Option<String> {
 }
 
 /// To the security groups that the file names, if it says something of them.
-fn groups_change(template: Option<&Template>, beside: &Beside) -> Option<SettingChange> {
+fn groups_change(template: Option<&TemplateSettings>, beside: &Beside) -> Option<SettingChange> {
     let wanted = groups::wanted(template?)?;
     let (is, wanted) = groups::difference(&wanted, beside.rules.as_ref()?)?;
     Some(SettingChange {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::config::settings::{Join, JoinMethod};
+use crate::config::settings::{JoinMethod, JoinSettings};
 pub use agents::AgentDistribution;
 
 use crate::model::policy::STARTUP_TAINT;
@@ -46,7 +46,7 @@ pub struct JoinInput<'a> {
     /// What the pool sets in the kubelet's configuration.
     pub kubelet: &'a Map<String, Value>,
     /// The pool's join settings.
-    pub settings: &'a Join,
+    pub settings: &'a JoinSettings,
 }
 
 /// The secret that lets a machine in, and how it knows the cluster.

@@ -14,7 +14,7 @@ use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
-use crate::record::{Decided, Limits, Recorder, Teller, WhenFull};
+use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
 /// The record of this loop, if one is wanted.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Recording(Option<On>);
 
 #[derive(Debug)]
 struct On {
-    recorder: Recorder,
+    recorder: TurnRecorder,
     policy: Arc<Policy>,
     /// What was lost and is told.
     lost: Cell<u64>,
@@ -35,7 +35,7 @@ impl Recording {
         if !wanted.enabled {
             return Recording(None);
         }
-        let limits = Limits {
+        let limits = RecordLimits {
             max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
             max_age: wanted.max_age,
         };
@@ -43,7 +43,7 @@ impl Recording {
             Clock::System => WhenFull::LeaveOut,
             Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
         };
-        let recorder = Recorder::begin(parts.state.record(), limits, full);
+        let recorder = TurnRecorder::begin(parts.state.record(), limits, full);
         Recording(recorder.map(|recorder| On {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
@@ -66,7 +66,7 @@ impl Recording {
     /// A decision was made; `before` is what was remembered, if it was something else.
     pub(super) fn decided(&self, turn: &Turn, before: Option<Memory>) {
         if let Some(on) = &self.0 {
-            on.recorder.decided(Decided {
+            on.recorder.decided(RecordedTurn {
                 number: turn.number,
                 at: turn.at,
                 snapshot: turn.snapshot.clone(),
@@ -101,7 +101,7 @@ impl Recording {
 #[derive(Debug)]
 struct Hearing {
     observer: Arc<dyn Observer>,
-    teller: Teller,
+    teller: RecordSender,
     clock: Clock,
 }
 

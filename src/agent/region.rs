@@ -21,7 +21,7 @@ use crate::agent::machines::{LastVmConfig, Observed};
 use crate::agent::strangers::{Scarce, Strangers};
 use crate::agent::templates::{self, RegionTemplates};
 use crate::clock::Clock;
-use crate::config::settings::{Settings, Template};
+use crate::config::settings::{Settings, TemplateSettings};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
@@ -125,7 +125,8 @@ struct KnownConfig {
 impl KnownConfig {
     /// For how long the reading is good as long as nothing seems to change.
     fn stale_after(&self, vmid: u32) -> Duration {
-        let faulty = || inspection::obstacle(vmid, &self.config, &Template::default()).is_some();
+        let faulty =
+            || inspection::obstacle(vmid, &self.config, &TemplateSettings::default()).is_some();
         match self.config.ownership() {
             Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
             Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::agent::inspection;
 use crate::config::file::Firmware;
 use crate::config::new_vm::NewVm;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
 use crate::pve::{ClusterResources, Disk, GuestResource, VmConfig};
@@ -20,11 +20,11 @@ pub struct RegionTemplates<'a> {
     /// The region.
     pub region: &'a RegionName,
     /// Those of all regions.
-    pub all: &'a BTreeMap<Arc<str>, Template>,
+    pub all: &'a BTreeMap<Arc<str>, TemplateSettings>,
 }
 
 impl<'a> RegionTemplates<'a> {
-    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
+    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a TemplateSettings)> {
         let all = self.all.iter();
         all.filter(move |(_, template)| template.region == *self.region)
     }
@@ -72,7 +72,7 @@ impl<'a> RegionTemplates<'a> {
 }
 
 /// What stands for a template on a host where VMs are made of settings: every host can make one that has the storages.
-fn of_settings(new: &NewVm, template: &Template, host: &Arc<str>) -> TemplateCopy {
+fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> TemplateCopy {
     let storage: Arc<str> = new.create.storage.as_str().into();
     let mut disks = vec![TemplateDisk {
         storage: storage.clone(),
@@ -101,7 +101,7 @@ fn of_settings(new: &NewVm, template: &Template, host: &Arc<str>) -> TemplateCop
 /// Why no machine is made of a copy of a template: it, or PVE, would make none that works.
 fn fault(
     (vmid, config): (u32, &VmConfig),
-    template: &Template,
+    template: &TemplateSettings,
     host: &str,
     resources: &ClusterResources,
 ) -> Option<String> {
@@ -114,7 +114,7 @@ fn fault(
         .or_else(|| unlinkable().filter(|_| !template.full_clone))
 }
 
-fn is(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
+fn is(vmid: u32, guest: &GuestResource, template: &TemplateSettings) -> bool {
     guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
 }
 
@@ -125,7 +125,7 @@ fn is_cloned(disk: &Disk) -> bool {
 }
 
 /// The disks that a machine gets: those of its clone, where the template's are, or on the storage that full clones go to, and further ones.
-fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
+fn disks(config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateDisk> {
     let named = template.storage.as_deref().filter(|_| template.full_clone);
     let boot = config.boot_disk().map(|(key, _)| key);
     let cloned = config.disks.iter().filter(|(_, disk)| is_cloned(disk));
@@ -139,7 +139,7 @@ fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
 
 /// The further disks of a machine. They are made right after its VM: they count with it, and a host that has not their storage
 /// makes no such machine.
-fn further(template: &Template) -> impl Iterator<Item = TemplateDisk> {
+fn further(template: &TemplateSettings) -> impl Iterator<Item = TemplateDisk> {
     let further = template.hardware.disks.values();
     further.map(|disk| TemplateDisk {
         storage: disk.storage.clone(),
@@ -160,7 +160,7 @@ pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
 
 /// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
 /// only then (`clone_vm`, "can't clone to non-shared storage").
-fn target_shared(template: &Template, host: &str, resources: &ClusterResources) -> bool {
+fn target_shared(template: &TemplateSettings, host: &str, resources: &ClusterResources) -> bool {
     let named = template.storage.as_ref().filter(|_| template.full_clone);
     named.is_none_or(|name| {
         resources

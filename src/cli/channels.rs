@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::config::settings::{Channel, Region};
+use crate::config::settings::{Channel, RegionSettings};
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::{self, Https};
 use crate::pve::transport::unix::UnixSocket;
 
 /// The way to one region. Nothing is sent yet.
-pub(super) fn open(region: &Region, broker: &Path) -> anyhow::Result<Arc<dyn Transport>> {
+pub(super) fn open(region: &RegionSettings, broker: &Path) -> anyhow::Result<Arc<dyn Transport>> {
     match &region.channel {
         Channel::Local => Ok(Arc::new(UnixSocket::new(broker)?)),
         Channel::Token {

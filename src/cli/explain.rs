@@ -6,16 +6,16 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions};
-use super::output::Output;
-use super::{Failure, control, load, plan, story};
+use super::output::OutputFormat;
+use super::{CliFailure, control, load, plan, story};
 use crate::agent::control::ControlCommand;
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
 use crate::model::time::Time;
 
 /// Tells of a pod or a node.
-pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure> {
-    let whole = |output| output == Output::Wide;
+pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFailure> {
+    let whole = |output| output == OutputFormat::Wide;
     match command {
         ExplainCommand::Pod { pod, options } => {
             let question = ControlCommand::ExplainPod { pod: pod.clone() };
@@ -75,7 +75,7 @@ fn tell<T: DeserializeOwned>(
     options: &ExplainOptions,
     question: &ControlCommand,
     on_saved: impl FnOnce(Asked<'_>) -> anyhow::Result<T>,
-) -> Result<(T, Time), Failure> {
+) -> Result<(T, Time), CliFailure> {
     let Some(path) = &options.snapshot else {
         let (answer, now) = control::told(&options.output.control, question)?;
         let told = serde_json::from_value(answer)

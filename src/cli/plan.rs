@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
-use super::output::Output;
-use super::{Failure, control, load, render};
+use super::output::OutputFormat;
+use super::{CliFailure, control, load, render};
 use crate::agent::control::ControlCommand;
 use crate::brain;
 use crate::model::decision::Decision;
@@ -16,7 +16,7 @@ use crate::model::snapshot::{Snapshot, VERSION};
 use crate::model::time::Time;
 
 /// Shows the plan.
-pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure> {
     let (decision, now) = match &options.snapshot {
         Some(path) => {
             let settings = load(config)?;
@@ -30,7 +30,7 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
         }
     };
     let output = options.output.output;
-    let wide = output == Output::Wide;
+    let wide = output == OutputFormat::Wide;
     output.show(&decision, || render::decision(&decision, wide, now))
 }
 

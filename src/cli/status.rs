@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::args::{OutputOptions, StatusOptions};
-use super::output::{self, Output};
+use super::output::{self, OutputFormat};
 use super::render::section;
-use super::{Failure, control, narrow, render, said, write};
+use super::{CliFailure, control, narrow, render, said, write};
 use crate::agent::control::ControlCommand;
 use crate::agent::executor::{ActionWait, PATIENCE};
 use crate::agent::status::{MachineStatus, Status};
@@ -22,7 +22,7 @@ use crate::model::time::Time;
 use crate::model::words;
 
 /// Shows the status: once, or again and again until somebody ends it.
-pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
     let Some(seconds) = options.watch else {
         return write(&shown(&options.output)?);
     };
@@ -32,7 +32,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
         // A daemon that is away is one of the things that somebody who watches wants to see.
         let text = match shown(&options.output) {
             Ok(text) => text,
-            Err(Failure::Other(error)) => {
+            Err(CliFailure::Other(error)) => {
                 foreign::lines(&format!("{}\n", said(&error))).into_owned()
             }
             Err(other) => return Err(other),
@@ -52,19 +52,19 @@ fn framed(text: &str, redraws: bool) -> String {
 }
 
 /// The daemon's status as it is to be printed.
-fn shown(options: &OutputOptions) -> Result<String, Failure> {
+fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
     let (answer, now) = control::told(&options.control, &ControlCommand::Status)?;
     match options.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let text = serde_json::to_string_pretty(&answer)?;
             return Ok(foreign::json(&(text + "\n")).into_owned());
         }
-        Output::Yaml => return output::yaml(&answer),
-        Output::Table | Output::Wide => {}
+        OutputFormat::Yaml => return output::yaml(&answer),
+        OutputFormat::Table | OutputFormat::Wide => {}
     }
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
-    let whole = options.output == Output::Wide;
+    let whole = options.output == OutputFormat::Wide;
     let text = text(&status, whole, now);
     Ok(options.output.laid_out(&text))
 }

@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::StayingOptions;
-use super::{Failure, control, print, render};
+use super::{CliFailure, control, print, render};
 use crate::agent::control::ControlCommand;
 use crate::agent::status::Status;
 use crate::model::mark::{self, Mark, Ownership};
 
 /// Names the machines; prints nothing when there are none.
-pub(super) fn run(options: &StayingOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &StayingOptions) -> Result<(), CliFailure> {
     let status: Option<Status> = control::ask(&options.control, &ControlCommand::Status)
         .ok()
         .and_then(|answer| serde_json::from_value(answer).ok());

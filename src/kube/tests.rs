@@ -17,7 +17,7 @@ use crate::model::cluster::{Node, PodKey};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::scheduling::Labels;
 use crate::model::time::{Span, Time};
-use crate::sim::kube::{Kube, KubeSpec, PolicyRule, UserSpec};
+use crate::sim::kube::{Kube, KubeSpec, KubeUserSpec, PolicyRule};
 
 const EPOCH: Time = Time(1_795_000_000_000);
 
@@ -62,7 +62,7 @@ struct World {
 async fn world() -> World {
     let clock = Clock::starting_at(EPOCH);
     let spec = KubeSpec {
-        users: vec![UserSpec {
+        users: vec![KubeUserSpec {
             name: "pve-autoscaler".to_owned(),
             token: "our-token".to_owned(),
             groups: vec!["system:authenticated".to_owned()],

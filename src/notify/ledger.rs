@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::conditions::FoundConditions;
-use crate::config::notification::Notification;
+use crate::config::notification::NotificationSettings;
 use crate::model::condition::{Condition, ConditionKind, Knows};
 use crate::model::notice::{ConditionState, Due};
 use crate::model::time::{Span, Time};
@@ -18,7 +18,7 @@ pub const VERSION: u32 = 1;
 const SETTLED: Span = Span::minutes(1);
 
 /// Those who are told, by name.
-pub type Targets = BTreeMap<Arc<str>, Notification>;
+pub type Targets = BTreeMap<Arc<str>, NotificationSettings>;
 
 /// Every condition that holds, or that somebody was told of and not yet of its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,12 +26,12 @@ pub type Targets = BTreeMap<Arc<str>, Notification>;
 pub struct Ledger {
     /// [`VERSION`].
     pub version: u32,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, LedgerEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct LedgerEntry {
     condition: Condition,
     /// When it was first seen.
     since: Time,
@@ -43,7 +43,7 @@ struct Entry {
     told: BTreeMap<Arc<str>, Time>,
 }
 
-impl Entry {
+impl LedgerEntry {
     fn kind(&self) -> ConditionKind {
         self.condition.kind
     }
@@ -62,7 +62,7 @@ impl Entry {
     }
 
     /// Whether somebody who was told nothing is to be told.
-    fn is_ripe(&self, target: &Notification, now: Time) -> bool {
+    fn is_ripe(&self, target: &NotificationSettings, now: Time) -> bool {
         let patience = if self.kind().of_pods() {
             target.pending_after
         } else {
@@ -96,12 +96,15 @@ impl Ledger {
     pub fn see(&mut self, seen: &FoundConditions, targets: &Targets, now: Time) {
         self.end_future(now);
         for (key, condition) in &seen.there {
-            let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-                condition: condition.clone(),
-                since: now,
-                gone: None,
-                told: BTreeMap::new(),
-            });
+            let entry = self
+                .entries
+                .entry(key.clone())
+                .or_insert_with(|| LedgerEntry {
+                    condition: condition.clone(),
+                    since: now,
+                    gone: None,
+                    told: BTreeMap::new(),
+                });
             entry.condition.clone_from(condition);
             entry.gone = None;
         }
@@ -134,7 +137,7 @@ impl Ledger {
     }
 
     /// What this one is to be told now.
-    pub fn due(&self, name: &str, target: &Notification, now: Time) -> Vec<Due> {
+    pub fn due(&self, name: &str, target: &NotificationSettings, now: Time) -> Vec<Due> {
         let due = self.entries.values().filter_map(|entry| {
             let kind = entry.kind();
             let quiet = target.quiet.as_ref();

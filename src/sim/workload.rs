@@ -80,7 +80,7 @@ pub enum Act {
     /// A Deployment, a Job or a budget goes.
     Delete {
         /// `deployment`, `job` or `budget`.
-        kind: Kind,
+        kind: WorkloadKind,
         /// Which.
         name: String,
     },
@@ -101,7 +101,7 @@ pub enum Act {
 /// What [`Act::Delete`] deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum WorkloadKind {
     /// `apps/v1 Deployment`.
     Deployment,
     /// `batch/v1 Job`.
@@ -110,12 +110,12 @@ pub enum Kind {
     Budget,
 }
 
-impl Kind {
+impl WorkloadKind {
     fn collection(self) -> &'static str {
         match self {
-            Kind::Deployment => "/apis/apps/v1/namespaces/default/deployments",
-            Kind::Job => "/apis/batch/v1/namespaces/default/jobs",
-            Kind::Budget => "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            WorkloadKind::Deployment => "/apis/apps/v1/namespaces/default/deployments",
+            WorkloadKind::Job => "/apis/batch/v1/namespaces/default/jobs",
+            WorkloadKind::Budget => "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
         }
     }
 }
@@ -187,7 +187,7 @@ impl Workload {
                 Step {
                     at: stays,
                     act: Act::Delete {
-                        kind: Kind::Deployment,
+                        kind: WorkloadKind::Deployment,
                         name,
                     },
                 },
@@ -252,12 +252,12 @@ impl Workload {
             add(
                 last,
                 Act::Delete {
-                    kind: Kind::Job,
+                    kind: WorkloadKind::Job,
                     name: format!("burst-{number}"),
                 },
             );
         }
-        for kind in [Kind::Deployment, Kind::Budget] {
+        for kind in [WorkloadKind::Deployment, WorkloadKind::Budget] {
             add(last, Act::Delete { kind, name: tide() });
         }
         Workload { steps }
@@ -319,10 +319,11 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "template": pods.template(name, "Always", None),
                 },
             });
-            api.post(Kind::Deployment.collection(), &object).await
+            api.post(WorkloadKind::Deployment.collection(), &object)
+                .await
         }
         Act::Scale { name, replicas } => {
-            let path = format!("{}/{name}", Kind::Deployment.collection());
+            let path = format!("{}/{name}", WorkloadKind::Deployment.collection());
             api.merge(&path, &json!({"spec": {"replicas": replicas}}))
                 .await
         }
@@ -340,7 +341,7 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "template": pods.template(name, "Never", Some(*runs)),
                 },
             });
-            api.post(Kind::Job.collection(), &object).await
+            api.post(WorkloadKind::Job.collection(), &object).await
         }
         Act::Budget {
             name,
@@ -354,7 +355,7 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "selector": {"matchLabels": {"app": name}},
                 },
             });
-            api.post(Kind::Budget.collection(), &object).await
+            api.post(WorkloadKind::Budget.collection(), &object).await
         }
         Act::Delete { kind, name } => {
             let path = format!("{}/{name}", kind.collection());

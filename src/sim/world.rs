@@ -57,7 +57,7 @@ pub struct WorldSpec {
 /// A second, third, … PVE cluster: its API, its guests, and the way there. Nothing of it is shared with the first one but
 /// the Kubernetes cluster that its guests join.
 #[derive(Debug)]
-pub struct Site {
+pub struct FurtherRegion {
     /// Proxmox VE.
     pub pve: Pve,
     /// The guests; a VMID may be in use in every region.
@@ -68,7 +68,7 @@ pub struct Site {
     token: String,
 }
 
-impl Site {
+impl FurtherRegion {
     /// This PVE as the daemon reaches it: by its token, with the faults of the way there.
     fn way(&self) -> Router {
         self.faults
@@ -102,7 +102,7 @@ pub struct World {
     /// The broker's stand-in between the daemon and PVE.
     pub broker: Broker,
     /// Further regions, by name, each with a PVE cluster of its own.
-    pub further: BTreeMap<Arc<str>, Site>,
+    pub further: BTreeMap<Arc<str>, FurtherRegion>,
     /// Who hears what the daemon does.
     pub observer: Arc<dyn Observer>,
     seed: u64,
@@ -136,7 +136,7 @@ impl World {
                 Some(Channel::Token { token_id, .. }) => token_id.clone(),
                 _ => String::new(),
             };
-            let site = Site {
+            let site = FurtherRegion {
                 pve: Pve::new(pve, Arc::new(guests.clone()), clock, seed),
                 guests,
                 faults: Faults::new(seed ^ 1),

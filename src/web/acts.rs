@@ -12,18 +12,19 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::State;
+use super::WebState;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
 use crate::agent::control::{ControlAnswer, ControlCommand};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.
-type Deed = dyn Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer> + Send + Sync;
+type CommandHandler =
+    dyn Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer> + Send + Sync;
 
 /// Carries out what people ask for on the page, as the control socket does for commands.
 #[derive(Clone)]
-pub struct Actor(Arc<Deed>);
+pub struct Actor(Arc<CommandHandler>);
 
 impl Actor {
     /// One that does it so: the command, and the name of who asks.
@@ -46,17 +47,17 @@ impl fmt::Debug for Actor {
 /// What is asked for.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
-pub(super) enum Act {
+pub(super) enum PageAction {
     Pause { reason: String },
     Resume {},
     Retry { pool: String },
 }
 
-impl Act {
+impl PageAction {
     /// The command that does it.
     fn command(self, user: &str) -> ControlCommand {
         match self {
-            Act::Pause { reason } => {
+            PageAction::Pause { reason } => {
                 let reason = foreign::line(reason.trim(), ForeignText::MAX);
                 let reason = if reason.is_empty() {
                     format!("by {user}")
@@ -65,17 +66,17 @@ impl Act {
                 };
                 ControlCommand::Pause { reason }
             }
-            Act::Resume {} => ControlCommand::Resume,
-            Act::Retry { pool } => ControlCommand::Retry { pool },
+            PageAction::Resume {} => ControlCommand::Resume,
+            PageAction::Retry { pool } => ControlCommand::Retry { pool },
         }
     }
 }
 
 /// Does what the person asks for, who is logged in.
 pub(super) async fn act(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     visitor: Option<Extension<Visitor>>,
-    asked: Result<Json<Act>, JsonRejection>,
+    asked: Result<Json<PageAction>, JsonRejection>,
 ) -> Response {
     // Without a login everybody on the host could do it, and every program of theirs.
     let (Some(actor), Some(Extension(Visitor(user)))) = (&state.actor, visitor) else {

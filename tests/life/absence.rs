@@ -7,7 +7,7 @@ use std::time::Duration;
 use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::Aim;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec, Range};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, Range};
 use pve_autoscaler::sim::pve::AdminAct;
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
@@ -137,7 +137,7 @@ fn a_crash_loop_makes_no_deadline_endless() {
     );
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(3, &config, guests);
@@ -244,7 +244,7 @@ fn a_host_that_reboots_is_not_the_pools_fault() {
 fn a_machine_that_never_was_a_node_is_stopped_at_once() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(3, HASTY, guests);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
@@ -309,7 +309,7 @@ fn a_crash_at_any_call_of_a_first_boot_leaves_nothing() {
         if name.starts_with("GET ") || !about.iter().any(|part| name.contains(part)) {
             continue;
         }
-        for when in [When::BeforeSending, When::AfterCarriedOut] {
+        for when in [KillMoment::BeforeSending, KillMoment::AfterCarriedOut] {
             let call = index as u64 + 1;
             let findings = simulate(async {
                 let scene = Scene::new(3, &first_boot(), silent());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
@@ -21,7 +21,7 @@ pub(crate) fn scene() -> Scene {
     );
     assert_ne!(config, HASTY);
     let guests = GuestSpec {
-        fates: BTreeMap::from([(0, Fault::JoinFails)]),
+        fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
         ..GuestSpec::default()
     };
     Scene::new(5, &config, guests)
@@ -135,7 +135,7 @@ fn no_more_than_it_says_are_kept() {
     simulate(async {
         let config = HASTY.replace("max = 3\n", "max = 3\nkeep_failed = 1\n");
         let guests = GuestSpec {
-            chances: [(Fault::JoinFails, 100)].into(),
+            chances: [(GuestFault::JoinFails, 100)].into(),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, &config, guests);

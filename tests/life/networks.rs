@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
@@ -134,7 +134,7 @@ fn addresses_are_freed_and_survive_restarts() {
             let scene = Scene::new(call, &config, GuestSpec::default());
             let counter = CallCounter::new(Some(Kill {
                 call,
-                when: When::AfterCarriedOut,
+                when: KillMoment::AfterCarriedOut,
             }));
             let pods = Workload::visit("web", 2, Pods::of("1500m", "1Gi"), Span::minutes(4));
             scene

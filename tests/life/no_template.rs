@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::mark::{Ownership, read};
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
@@ -179,7 +179,7 @@ fn a_crash_at_any_change_makes_no_second_machine() {
     let changes: Vec<(usize, &String)> = changes.collect();
     assert!(changes.len() >= 4, "{changes:?}");
     for (index, name) in changes {
-        for when in [When::BeforeSending, When::AfterCarriedOut] {
+        for when in [KillMoment::BeforeSending, KillMoment::AfterCarriedOut] {
             let call = index as u64 + 1;
             simulate(async {
                 let scene = Scene::new(3, &file, golden());

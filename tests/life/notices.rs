@@ -6,7 +6,7 @@ use std::time::Duration;
 use pve_autoscaler::agent::conditions::{ConditionInput, FoundConditions, find};
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
 use crate::HASTY;
@@ -47,7 +47,9 @@ fn a_day_that_goes_well_tells_nothing() {
 fn machines_that_never_join_are_a_pool_that_backs_off_and_pods_that_wait() {
     simulate(async {
         let guests = GuestSpec {
-            fates: (0..30).map(|number| (number, Fault::JoinFails)).collect(),
+            fates: (0..30)
+                .map(|number| (number, GuestFault::JoinFails))
+                .collect(),
             ..GuestSpec::default()
         };
         let scene = Scene::new(2, HASTY, guests);

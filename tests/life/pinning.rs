@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
@@ -130,7 +130,7 @@ fn cpus_are_freed_and_survive_restarts() {
             let scene = world(call, "");
             let counter = CallCounter::new(Some(Kill {
                 call,
-                when: When::AfterCarriedOut,
+                when: KillMoment::AfterCarriedOut,
             }));
             let looks = async {
                 let mut most = 0;

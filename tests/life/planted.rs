@@ -10,11 +10,11 @@ use pve_autoscaler::agent::turn::Turn;
 use pve_autoscaler::model::action;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::planted::{Bug, plant};
-use pve_autoscaler::sim::faults::{Aim, CallCounter, FaultPlan, Kill, When};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec, StandingNode, stand};
+use pve_autoscaler::sim::faults::{Aim, CallCounter, FaultPlan, Kill, KillMoment};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, StandingNode, stand};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec, Timings};
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ fn crowd(length: Span) -> Workload {
         pods: Pods::of(cpu, "512Mi"),
     };
     let end = |name: &str| Act::Delete {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: name.to_owned(),
     };
     let begin = ["one", "two"].map(|name| (Span::ZERO, deploy(name, "1200m")));
@@ -203,7 +203,7 @@ fn intent_not_durable() {
     let call = clone.expect("a clone was asked for") as u64 + 1;
     finds(Bug::IntentNotDurable, "has no mark", async || {
         let scene = scene();
-        let when = When::AfterCarriedOut;
+        let when = KillMoment::AfterCarriedOut;
         let counter = CallCounter::new(Some(Kill { call, when }));
         let breaks = async {
             counter.killed().await;
@@ -591,7 +591,7 @@ fn ready_node_deleted_by_the_sweep() {
 fn executor_not_stopped_with_the_lease() {
     finds(Bug::LeaseIgnored, "without the lease", async || {
         let mut spec = spec(HASTY);
-        spec.guests.fates = BTreeMap::from([(0, Fault::AgentSilent)]);
+        spec.guests.fates = BTreeMap::from([(0, GuestFault::AgentSilent)]);
         let scene = Scene::of(spec);
         let takes = async {
             until(Duration::from_mins(1)).await;
@@ -612,7 +612,7 @@ fn executor_not_stopped_with_the_lease() {
 fn no_back_off() {
     finds(Bug::NoBackoff, "it waits for", async || {
         let mut spec = spec(HASTY);
-        spec.guests.chances = [(Fault::JoinFails, 100)].into();
+        spec.guests.chances = [(GuestFault::JoinFails, 100)].into();
         let scene = Scene::of(spec);
         let none = std::future::ready(());
         lives(&scene, web(1, "1", Span::minutes(9)), 13 * MINUTE, none).await;

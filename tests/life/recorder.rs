@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::record::replay::{Outcome, Replayed, replay};
+use pve_autoscaler::record::replay::{ReplayOutcome, Replayed, replay};
 use pve_autoscaler::record::{Deed, DeedKind, Filter, History, Recorded};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::workload::{Pods, Workload};
@@ -28,7 +28,7 @@ fn deeds(scene: &Scene) -> Vec<Deed> {
     deeds
 }
 
-fn outcomes(scene: &Scene, decide: impl Fn(&Recorded) -> Outcome) -> Vec<Outcome> {
+fn outcomes(scene: &Scene, decide: impl Fn(&Recorded) -> ReplayOutcome) -> Vec<ReplayOutcome> {
     let mut outcomes = Vec::new();
     let history = history(scene);
     let damage = history

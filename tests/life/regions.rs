@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::policy::{REGION_LABEL, ZONE_LABEL};
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, FaultPlan, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, FaultPlan, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{Pve, PveSpec};
@@ -191,9 +191,9 @@ fn a_crash_with_two_regions_loses_nothing() {
     // Every nineteenth: the whole life has a few hundred calls.
     for call in (10..calls).step_by(19) {
         let when = if call % 2 == 0 {
-            When::BeforeSending
+            KillMoment::BeforeSending
         } else {
-            When::AfterCarriedOut
+            KillMoment::AfterCarriedOut
         };
         simulate(async {
             let scene = scene(14);

@@ -6,7 +6,7 @@ use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::region::{Busy, Machine, Step as Reached};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{Aim, FaultPlan};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
@@ -110,7 +110,7 @@ fn a_node_is_not_given_back_while_a_shutdown_may_still_come() {
 fn a_node_is_not_given_back_while_its_guest_may_still_shut_down() {
     simulate(async {
         let guests = GuestSpec {
-            fates: [(0, Fault::IgnoresShutdown)].into(),
+            fates: [(0, GuestFault::IgnoresShutdown)].into(),
             ..GuestSpec::default()
         };
         let config = format!("{HASTY}[pool.general.drain]\nshutdown_timeout = \"20s\"\n");

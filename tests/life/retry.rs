@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pve_autoscaler::agent::state::StateFiles;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 
 use crate::HASTY;
@@ -17,7 +17,7 @@ fn machines_made(retry: bool) -> usize {
     assert_ne!(config, HASTY);
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, &config, guests);

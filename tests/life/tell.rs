@@ -10,9 +10,9 @@ use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::report::{NodeVerdict, PodVerdict};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Act as Deed, Kind, Pods, Step as Act, Workload};
+use pve_autoscaler::sim::workload::{Act as Deed, Pods, Step as Act, Workload, WorkloadKind};
 use pve_autoscaler::web::Health;
 use serde_json::json;
 
@@ -177,7 +177,7 @@ fn a_silent_agent_is_told_long_before_its_time_is_up() {
     let (log, _guard) = Log::begin();
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(13, HASTY, guests);
@@ -217,7 +217,7 @@ fn a_silent_agent_is_told_long_before_its_time_is_up() {
 fn a_node_that_never_becomes_ready_is_told_with_the_kubelets_words() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::NeverReady)]),
+            fates: BTreeMap::from([(0, GuestFault::NeverReady)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(14, HASTY, guests);
@@ -258,7 +258,7 @@ fn a_refused_eviction_is_told_long_before_the_drain_is_given_up() {
             },
         };
         let delete = Deed::Delete {
-            kind: Kind::Deployment,
+            kind: WorkloadKind::Deployment,
             name: "first".to_owned(),
         };
         let delete = Act {

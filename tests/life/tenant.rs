@@ -8,7 +8,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -70,7 +70,7 @@ fn deploy(name: &str, replicas: u32, cpu: &str) -> Act {
 
 fn delete(name: &str) -> Act {
     Act::Delete {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: name.to_owned(),
     }
 }

@@ -11,7 +11,7 @@ use pve_autoscaler::agent::status::Status;
 use pve_autoscaler::model::foreign::steers;
 use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
 use pve_autoscaler::model::time::{Span, Time};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::workload::{Pods, Workload};
 use serde_json::Value;
 
@@ -103,7 +103,7 @@ async fn gather_secrets(scene: &Scene, found: &RefCell<BTreeSet<String>>) {
 fn what_a_guest_prints_steers_nobody_and_holds_no_token() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinRaves)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinRaves)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, HASTY, guests);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent::journal::JournalEntry;
-use crate::config::settings::Drain;
+use crate::config::settings::DrainSettings;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, Step};
@@ -36,11 +36,11 @@ const NODE_DEADLINE: Span = Span::minutes(2);
 
 impl Work {
     /// The drain settings of the machine's pool.
-    pub(super) fn drain(&self) -> Drain {
+    pub(super) fn drain(&self) -> DrainSettings {
         let pool = self.tools.settings.pools.get(self.mark.pool.as_str());
         pool.map(|pool| pool.drain.clone())
             .filter(|drain| drain.timeout > Span::ZERO)
-            .unwrap_or(Drain {
+            .unwrap_or(DrainSettings {
                 max_grace: Span::minutes(10),
                 timeout: Span::minutes(15),
                 detach_timeout: Span::minutes(5),

@@ -10,8 +10,8 @@ use crate::agent::guest::GuestProbe;
 use crate::agent::join::{self, JoinError, JoinInput, JoinTrust, RKE2_PORT};
 use crate::agent::nocloud::first_boot::{self, FirstBoot};
 use crate::agent::secret_file;
-use crate::config::cloud_init::Words;
-use crate::config::settings::{JoinMethod, Pool};
+use crate::config::cloud_init::GapValues;
+use crate::config::settings::{JoinMethod, PoolSettings};
 use crate::kube::{Authority, BootstrapToken, certificate};
 use crate::model::foreign::ForeignOutput;
 use crate::model::scheduling::{Labels, Taint};
@@ -29,7 +29,7 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 const SHORTEST: usize = 6;
 
 /// The settings of the machine's pool.
-fn pool(work: &Work) -> Pool {
+fn pool(work: &Work) -> PoolSettings {
     let pools = &work.tools.settings.pools;
     pools
         .get(work.mark.pool.as_str())
@@ -72,7 +72,7 @@ pub(super) async fn without_secret(work: &Work, log: ForeignOutput) -> ForeignOu
 
 /// What a join is made of, beside its token.
 struct JoinParts {
-    pool: Pool,
+    pool: PoolSettings,
     labels: Labels,
     taints: Vec<Taint>,
     provider_id: Option<String>,
@@ -119,7 +119,7 @@ impl JoinParts {
 }
 
 /// Adds what texts for cloud-init may name of the node that the machine is to be.
-pub(super) fn add_words(work: &Work, words: &mut Words) -> Result<(), Stop> {
+pub(super) fn add_words(work: &Work, words: &mut GapValues) -> Result<(), Stop> {
     let parts = JoinParts::of(work)?;
     let own = parts.labels.iter();
     let own = own.filter(|(key, _)| join::kubelet_may_set(key));
@@ -276,7 +276,7 @@ fn authority(work: &Work) -> Result<Authority, Stop> {
 }
 
 /// `host:port` that machines register with.
-fn endpoint(pool: &Pool, authority: &Authority, port: Option<u16>) -> Result<String, Stop> {
+fn endpoint(pool: &PoolSettings, authority: &Authority, port: Option<u16>) -> Result<String, Stop> {
     if let Some(named) = &pool.join.endpoint {
         return Ok(named.clone());
     }
@@ -284,7 +284,7 @@ fn endpoint(pool: &Pool, authority: &Authority, port: Option<u16>) -> Result<Str
 }
 
 /// Makes the machine's bootstrap token.
-async fn token(work: &Work, pool: &Pool) -> Result<BootstrapToken, Stop> {
+async fn token(work: &Work, pool: &PoolSettings) -> Result<BootstrapToken, Stop> {
     let kube = &work.tools.kube;
     let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
     let token = BootstrapToken {

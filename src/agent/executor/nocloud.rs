@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::nocloud::{self, NocloudInput};
-use crate::config::settings::CloudInit;
+use crate::config::settings::CloudInitSettings;
 use crate::model::facts::Facts;
 use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
 
@@ -30,7 +30,7 @@ const MAX_WRITES: u32 = 3;
 const DRIVES: [&str; 4] = ["ide2", "ide3", "ide1", "ide0"];
 
 /// What the configuration says to the machine's cloud-init.
-fn texts(work: &Work) -> Option<Arc<CloudInit>> {
+fn texts(work: &Work) -> Option<Arc<CloudInitSettings>> {
     let templates = &work.tools.settings.templates;
     templates
         .get(work.mark.template.as_str())?
@@ -77,7 +77,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
 
 async fn image(
     work: &Work,
-    texts: &CloudInit,
+    texts: &CloudInitSettings,
     config: &VmConfig,
     uuid: &str,
 ) -> Result<Vec<u8>, Stop> {
@@ -117,7 +117,7 @@ async fn image(
 }
 
 /// The machine configuration that the file names, read anew.
-async fn machine_config(texts: &CloudInit) -> Result<Option<SecretString>, Stop> {
+async fn machine_config(texts: &CloudInitSettings) -> Result<Option<SecretString>, Stop> {
     let Some(path) = texts.machine_config.clone() else {
         return Ok(None);
     };

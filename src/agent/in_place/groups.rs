@@ -4,14 +4,14 @@
 
 use std::fmt::Write as _;
 
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::pve::{FirewallRule, SecurityGroup};
 
 /// The name of the groups where a difference is told.
 pub const GROUPS: &str = "security-groups";
 
 /// The security groups that a template's machines have by the file, in its order; `None` where it says nothing of them.
-pub fn wanted(template: &Template) -> Option<Vec<SecurityGroup>> {
+pub fn wanted(template: &TemplateSettings) -> Option<Vec<SecurityGroup>> {
     let mut said = false;
     let mut groups = Vec::new();
     for (number, card) in template.cards() {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_file_that_says_nothing_wants_nothing() {
-        let mut template = Template::default();
+        let mut template = TemplateSettings::default();
         assert_eq!(wanted(&template), None);
         template.security_groups = Some(vec![]);
         assert_eq!(wanted(&template), Some(vec![]));

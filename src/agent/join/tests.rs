@@ -50,7 +50,7 @@ fn made_with(kubeadm: &str, kubelet: &Value) -> Result<Made, JoinError> {
         taints: &[Taint::no_schedule("gpu", "yes")],
         provider_id: Some("proxmox://home/9001"),
         kubelet: kubelet.as_object().expect("an object"),
-        settings: &Join::default(),
+        settings: &JoinSettings::default(),
     })?;
     let (files, script) = read(&payload);
     assert_eq!(
@@ -128,10 +128,10 @@ fn agent(
         .map(|(k, v)| (Arc::from(k), Arc::from(v)))
         .into();
     let secret = SecretString::from("0123456789abcdef".to_owned());
-    let settings = Join {
+    let settings = JoinSettings {
         method,
         kubelet_args: [("v".to_owned(), "2".to_owned())].into(),
-        ..Join::default()
+        ..JoinSettings::default()
     };
     payload(&JoinInput {
         version,

@@ -13,7 +13,7 @@ use crate::broker::forward::{ForwardResult, PveAnswer, PveChannel};
 use crate::broker::policy::{BrokerPolicy, GuestValues};
 use crate::config::file::{BootDevice, Create};
 use crate::config::new_vm::NewVm;
-use crate::config::settings::{AddressSource, BrokerAllow, Network, PoolAllow, TypeAllow};
+use crate::config::settings::{AddressSource, BrokerAllow, NetworkSettings, PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
 use crate::model::network::AddressRange;
 use crate::model::time::{Span, Time};
@@ -146,7 +146,7 @@ pub(in crate::broker) fn policy() -> BrokerPolicy {
 pub(in crate::broker) fn networked() -> BrokerPolicy {
     let mut policy = policy();
     let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
-    let network = Network {
+    let network = NetworkSettings {
         ipv4: AddressSource::Ranges {
             prefix: 24,
             gateway: Some(address(1)),
@@ -155,7 +155,7 @@ pub(in crate::broker) fn networked() -> BrokerPolicy {
                 last: address(59),
             }],
         },
-        ..Network::default()
+        ..NetworkSettings::default()
     };
     policy.allow.networks.insert("lan".to_owned(), network);
     let pool = policy.allow.pools.get_mut("small").expect("there");

@@ -3,7 +3,7 @@
 //! say that it is bound, nor that it judges our user.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::kube::KubeError;
 use crate::kube::bootstrap::USER;
 
@@ -13,7 +13,7 @@ const OLDEST: u32 = 30;
 const APPLY: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/admission-policy.yaml (`pve-autoscaler kubeconfig` does it, too)";
 
 /// Looks at both.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let client = &cluster.client;
     match client.try_token().await {
         Ok(()) => findings.fine("kubernetes: bootstrap tokens for machines may be made (dry run)"),

@@ -21,7 +21,7 @@ const AT_A_TIME: usize = 8;
 
 /// A Kubernetes cluster that answered.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct ReachedCluster {
     pub(super) here: Here,
     pub(super) client: KubeClient,
     pub(super) id: Option<ClusterId>,
@@ -32,7 +32,7 @@ pub(super) struct Cluster {
 }
 
 /// Reaches the cluster of the kubeconfig, as far as that is possible within a probe's time.
-pub(super) async fn reach(here: &Here) -> (Findings, Option<Cluster>) {
+pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
     let mut findings = Findings::default();
     let reached = timeout(here.patience, connect(here, Clock::System, &mut findings)).await;
     let cluster = reached.unwrap_or_else(|_| {
@@ -42,7 +42,7 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<Cluster>) {
     (findings, cluster)
 }
 
-async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<Cluster> {
+async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<ReachedCluster> {
     let settings = &here.settings;
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
@@ -71,7 +71,7 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<C
             None
         }
     };
-    Some(Cluster {
+    Some(ReachedCluster {
         here: here.clone(),
         client,
         id,
@@ -114,7 +114,7 @@ fn judge(
 }
 
 /// Asks for every right that the RBAC manifest grants.
-pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     let serving = settings.kubernetes.serving_certificates;
     let needed = bootstrap::rights(&settings.kubernetes.namespace).and_then(|mut needed| {

@@ -12,7 +12,7 @@ use super::templates;
 use super::{ClusterId, Here};
 use crate::cli::channels;
 use crate::config::Settings;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::{Client, ClusterResources, ClusterStatus, GuestResource, PveVersion, VmConfig};
@@ -26,7 +26,7 @@ pub(super) const AT_A_TIME: usize = 4;
 
 /// A region whose channel is open.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct ReachedRegion {
     pub(super) here: Here,
     pub(super) name: Arc<str>,
     pub(super) client: Client,
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Seen {
 /// A region that could be read.
 #[derive(Debug)]
 pub(super) struct SeenRegion {
-    pub(super) region: Region,
+    pub(super) region: ReachedRegion,
     pub(super) seen: Seen,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct SeenRegion {
 pub(super) async fn reach(
     here: &Here,
     name: &Arc<str>,
-) -> (Findings, Option<(Region, Option<Seen>)>) {
+) -> (Findings, Option<(ReachedRegion, Option<Seen>)>) {
     let mut findings = Findings::default();
     let settings = &here.settings;
     let Some(region) = settings.regions.get(name) else {
@@ -81,7 +81,7 @@ pub(super) async fn reach(
             None
         }
     };
-    let region = Region {
+    let region = ReachedRegion {
         here: here.clone(),
         name: name.clone(),
         client,
@@ -143,7 +143,7 @@ fn wanted<'a>(
     resources: &'a ClusterResources,
 ) -> Vec<(u32, &'a GuestResource)> {
     let range = settings.policy.regions.get(name);
-    let templates: Vec<&Template> = templates::of(name, settings)
+    let templates: Vec<&TemplateSettings> = templates::of(name, settings)
         .map(|(_, template)| template)
         .collect();
     let guests = resources.guests.iter();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Shared, notifying};
+use super::{ServiceShared, notifying};
 use crate::agent::answering::Answering;
 use crate::agent::control::{ControlAnswer, ControlCommand, Handler};
 use crate::web::Actor;
@@ -11,7 +11,7 @@ use crate::web::Actor;
 const HOST: &str = "a command on the host";
 
 /// Answers the control socket.
-pub(super) fn handler(shared: Arc<Shared>) -> Handler {
+pub(super) fn handler(shared: Arc<ServiceShared>) -> Handler {
     Arc::new(move |command| {
         let shared = shared.clone();
         Box::pin(async move { answer(&shared, command, HOST).await })
@@ -19,7 +19,7 @@ pub(super) fn handler(shared: Arc<Shared>) -> Handler {
 }
 
 /// Does what a person asks for on the page.
-pub(super) fn actor(shared: Arc<Shared>) -> Actor {
+pub(super) fn actor(shared: Arc<ServiceShared>) -> Actor {
     Actor::new(move |command, user| {
         let shared = shared.clone();
         Box::pin(async move { answer(&shared, command, &user).await })
@@ -27,7 +27,7 @@ pub(super) fn actor(shared: Arc<Shared>) -> Actor {
 }
 
 /// `by`: who asks, as the log has it.
-async fn answer(shared: &Arc<Shared>, command: ControlCommand, by: &str) -> ControlAnswer {
+async fn answer(shared: &Arc<ServiceShared>, command: ControlCommand, by: &str) -> ControlAnswer {
     if let ControlCommand::NotifyTest { name } = command {
         return notifying::test(shared, name.as_deref(), by).await;
     }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::{Shared, identity};
+use super::{ServiceShared, identity};
 use crate::agent::conditions::{self, ConditionInput, FoundConditions};
 use crate::agent::control::ControlAnswer;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::model::notice::NoticeSource;
 use crate::model::time::{Span, Time};
-use crate::notify::{self, Parts, Service, Whom};
+use crate::notify::{self, NotifierParts, NotifierService, Whom};
 
 /// So long after a gap in the record it is told that there was one.
 const GAP: Span = Span::minutes(60);
@@ -67,7 +67,7 @@ impl Telling {
     }
 }
 
-impl Service for Shared {
+impl NotifierService for ServiceShared {
     fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions> {
         let standing = self.standing().clone();
         if !standing.configured {
@@ -86,7 +86,7 @@ impl Service for Shared {
     }
 
     fn problem(&self, problem: Option<String>) {
-        Shared::problem(self, "notifications", problem);
+        ServiceShared::problem(self, "notifications", problem);
     }
 
     fn sent(&self, name: &str, ok: bool) {
@@ -95,8 +95,8 @@ impl Service for Shared {
 }
 
 /// Begins to tell people.
-pub(super) fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
-    tokio::spawn(notify::run(Parts {
+pub(super) fn begin(shared: &Arc<ServiceShared>) -> JoinHandle<()> {
+    tokio::spawn(notify::run(NotifierParts {
         whom: shared.telling.whom.subscribe(),
         service: shared.clone(),
         state: shared.state.clone(),
@@ -106,7 +106,7 @@ pub(super) fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
 }
 
 /// Sends a test to one, or to all; what could not be sent before is tried again, too.
-pub(super) async fn test(shared: &Shared, name: Option<&str>, by: &str) -> ControlAnswer {
+pub(super) async fn test(shared: &ServiceShared, name: Option<&str>, by: &str) -> ControlAnswer {
     let whom = shared.telling.whom.borrow().clone();
     tracing::info!(name, by, "a test of the notifications");
     match notify::test(&whom, name, Clock::System.now()).await {

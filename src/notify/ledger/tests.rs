@@ -1,15 +1,15 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::config::notification::{Mail, Quiet, Way};
+use crate::config::notification::{Mail, NotificationChannel, Quiet};
 use crate::model::condition::Severity;
 
 /// Noon of a day, UTC.
 const NOON: Time = Time(1_790_000_000_000 / 86_400_000 * 86_400_000 + 43_200_000);
 
-fn target() -> Notification {
-    Notification {
-        way: Way::Mail(Mail {
+fn target() -> NotificationSettings {
+    NotificationSettings {
+        way: NotificationChannel::Mail(Mail {
             to: vec!["root".to_owned()],
             from: "x".to_owned(),
             socket: "/none".into(),
@@ -55,7 +55,7 @@ struct Listener {
 }
 
 impl Listener {
-    fn new(target: Notification) -> Listener {
+    fn new(target: NotificationSettings) -> Listener {
         Listener {
             ledger: Ledger::new(),
             targets: BTreeMap::from([("ops".into(), target)]),
@@ -157,7 +157,7 @@ fn quiet_hours_hold_back_all_but_what_is_excepted() {
         zone: jiff::tz::TimeZone::UTC,
         except: BTreeSet::from([Severity::Critical]),
     };
-    let mut listener = Listener::new(Notification {
+    let mut listener = Listener::new(NotificationSettings {
         quiet: Some(quiet),
         ..target()
     });
@@ -194,7 +194,7 @@ fn pods_have_their_own_patience_by_the_age_of_the_oldest() {
 
 #[test]
 fn severities_are_filtered_and_ends_may_be_left_out() {
-    let mut listener = Listener::new(Notification {
+    let mut listener = Listener::new(NotificationSettings {
         ended: false,
         repeat: None,
         ..target()

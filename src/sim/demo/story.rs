@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::model::time::Span;
-use crate::sim::workload::{Act, Kind, Pods, Step, Workload};
+use crate::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
 
 /// A web application comes and grows, a burst of batch jobs asks for the tainted pool, and all of it
 /// goes again.
@@ -50,21 +50,21 @@ pub(super) fn workload() -> Workload {
             at(
                 520,
                 Act::Delete {
-                    kind: Kind::Job,
+                    kind: WorkloadKind::Job,
                     name: "crunch".to_owned(),
                 },
             ),
             at(
                 540,
                 Act::Delete {
-                    kind: Kind::Deployment,
+                    kind: WorkloadKind::Deployment,
                     name: web.clone(),
                 },
             ),
             at(
                 540,
                 Act::Delete {
-                    kind: Kind::Budget,
+                    kind: WorkloadKind::Budget,
                     name: web,
                 },
             ),

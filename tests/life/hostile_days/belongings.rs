@@ -3,7 +3,7 @@
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{DURATION, StandingNode, stand as standing};
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ fn remove(path: String) -> Act {
 /// A Deployment from a minute on to the end.
 fn deployment(at: i64, name: &str, replicas: u32, pods: Pods) -> Vec<Step> {
     let name = name.to_owned();
-    let kind = Kind::Deployment;
+    let kind = WorkloadKind::Deployment;
     let deploy = Act::Deploy {
         name: name.clone(),
         replicas,
@@ -136,7 +136,7 @@ fn steps(belonging: Belonging, dice: &mut StdRng) -> Vec<Step> {
                 most_unavailable: 0,
             };
             let gone = Act::Delete {
-                kind: Kind::Budget,
+                kind: WorkloadKind::Budget,
                 name: name(),
             };
             let mut steps = deployment(at, "immovable", count, Pods::of("600m", "512Mi"));
