@@ -158,7 +158,7 @@ mod tests {
 
     use crate::agent::region::RegionWatcher;
     use crate::pve::Client;
-    use crate::pve::transport::memory::Memory;
+    use crate::pve::transport::memory::RouterTransport;
     use crate::sim::guests::GuestSpec;
     use crate::sim::kube::KubeSpec;
     use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
@@ -202,7 +202,7 @@ mod tests {
             };
             world.pve.administer(&guest).expect("added");
             world.pve.administer(&online(false)).expect("off");
-            let client = Client::new(Arc::new(Memory::new(world.pve_way())));
+            let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
             let (clock, settings) = (world.clock, world.settings.clone());
             let mut watcher = RegionWatcher::new("default".into(), client, clock, settings);
             let mut onboot = async || {

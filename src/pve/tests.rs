@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::model::region::GuestKind;
 
-use super::transport::memory::Memory;
+use super::transport::memory::RouterTransport;
 use super::*;
 
 const UPID: &str = "UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:qmclone:9000:root@pam:";
@@ -499,7 +499,7 @@ async fn a_log_longer_than_a_page_is_read_to_its_tail() {
 }
 
 fn memory(router: Router) -> Client {
-    Client::new(Arc::new(Memory::new(router)))
+    Client::new(Arc::new(RouterTransport::new(router)))
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The seam to PVE: one call in, data or a classified error out.
 //!
 //! Three ends: [`unix::UnixSocket`] to the broker, [`https::Https`] with an API token,
-//! [`memory::Memory`] on a router in this process. All read answers in `answer` alone, so an error
+//! [`memory::RouterTransport`] on a router in this process. All read answers in `answer` alone, so an error
 //! means the same whichever way it came.
 
 pub(crate) mod answer;

@@ -24,7 +24,7 @@ use crate::config::settings::Channel;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
-use crate::pve::transport::memory::Memory;
+use crate::pve::transport::memory::RouterTransport;
 use crate::sim::broker::Broker;
 use crate::sim::faults::{CallCounter, Faults, Style};
 use crate::sim::guests::{GuestSpec, KubeGuests};
@@ -237,7 +237,7 @@ impl World {
                 Some(site) => site.way(),
                 None => self.pve_way(),
             };
-            pve.insert(name.clone(), Arc::new(Memory::new(counted(way))));
+            pve.insert(name.clone(), Arc::new(RouterTransport::new(counted(way))));
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
         Ok(DaemonParts {

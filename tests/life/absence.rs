@@ -9,14 +9,14 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, Range};
 use pve_autoscaler::sim::pve::AdminAct;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// One pod that stays for two hours.
 fn stays() -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120))
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120))
 }
 
 /// Guests that boot for so long.
@@ -109,7 +109,7 @@ fn what_was_planned_before_the_clock_was_set_back_is_decided_anew() {
 fn never_begun(ahead: Span) {
     simulate(async {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
-        let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(60));
+        let workload = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(60));
         beside(&scene, workload, async {
             let faults = &scene.world.pve_faults;
             faults.aim(Some(Aim::Refuse("/api2/json/nodes/pve1/qemu/9000/clone")));

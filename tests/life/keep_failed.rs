@@ -6,7 +6,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -28,7 +28,7 @@ pub(crate) fn scene() -> Scene {
 }
 
 fn web(stays: Span) -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), stays)
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), stays)
 }
 
 /// The VMs of ours.

@@ -6,7 +6,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::Value;
 
 use crate::HASTY;
@@ -136,7 +136,8 @@ fn addresses_are_freed_and_survive_restarts() {
                 call,
                 when: KillMoment::AfterCarriedOut,
             }));
-            let pods = Workload::visit("web", 2, Pods::of("1500m", "1Gi"), Span::minutes(4));
+            let pods =
+                Workload::visit("web", 2, WorkloadPods::of("1500m", "1Gi"), Span::minutes(4));
             scene
                 .live_and_die(&counter, pods, Duration::from_mins(20))
                 .await;

@@ -7,7 +7,7 @@ use pve_autoscaler::agent::conditions::{ConditionInput, FoundConditions, find};
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -29,7 +29,12 @@ fn keys(seen: &FoundConditions) -> Vec<&str> {
 }
 
 fn pods(number: u32) -> Workload {
-    Workload::visit("web", number, Pods::of("1", "1Gi"), Span::minutes(60))
+    Workload::visit(
+        "web",
+        number,
+        WorkloadPods::of("1", "1Gi"),
+        Span::minutes(60),
+    )
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
@@ -51,7 +51,12 @@ fn world(seed: u64, pool: &str) -> Scene {
 }
 
 fn pods(count: u32, minutes: i64) -> Workload {
-    Workload::visit("web", count, Pods::of("6", "1Gi"), Span::minutes(minutes))
+    Workload::visit(
+        "web",
+        count,
+        WorkloadPods::of("6", "1Gi"),
+        Span::minutes(minutes),
+    )
 }
 
 /// What machines have of a key, by VMID.

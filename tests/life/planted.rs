@@ -14,7 +14,7 @@ use pve_autoscaler::sim::faults::{Aim, CallCounter, FaultPlan, Kill, KillMoment}
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, StandingNode, stand};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec, Timings};
-use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ async fn until(time: Duration) {
 }
 
 fn web(replicas: u32, cpu: &str, stays: Span) -> Workload {
-    Workload::visit("web", replicas, Pods::of(cpu, "512Mi"), stays)
+    Workload::visit("web", replicas, WorkloadPods::of(cpu, "512Mi"), stays)
 }
 
 /// A VM of ours that runs.
@@ -129,7 +129,7 @@ fn crowd(length: Span) -> Workload {
     let deploy = |name: &str, cpu: &str| Act::Deploy {
         name: name.to_owned(),
         replicas: 1,
-        pods: Pods::of(cpu, "512Mi"),
+        pods: WorkloadPods::of(cpu, "512Mi"),
     };
     let end = |name: &str| Act::Delete {
         kind: WorkloadKind::Deployment,
@@ -140,7 +140,7 @@ fn crowd(length: Span) -> Workload {
     let ends = ["one", "two", "small"].map(|name| (length, end(name)));
     let steps = begin.into_iter().chain([small]).chain(ends);
     Workload {
-        steps: steps.map(|(at, act)| Step { at, act }).collect(),
+        steps: steps.map(|(at, act)| WorkloadStep { at, act }).collect(),
     }
 }
 
@@ -439,7 +439,7 @@ fn volumes_not_waited_for() {
             object,
         };
         let workload = Workload {
-            steps: vec![Step {
+            steps: vec![WorkloadStep {
                 at: Span::ZERO,
                 act: create,
             }],

@@ -6,7 +6,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::record::replay::{ReplayOutcome, Replayed, replay};
 use pve_autoscaler::record::{Deed, DeedKind, Filter, History, Recorded};
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::common::{Scene, simulate};
 use crate::{HASTY, visit};
@@ -47,7 +47,7 @@ fn day(seed: u64) -> Scene {
         scene
             .live_and_stop(Duration::from_secs(100), visit(), Duration::from_mins(16))
             .await;
-        let more = Workload::visit("batch", 5, Pods::of("1", "1Gi"), Span::seconds(120));
+        let more = Workload::visit("batch", 5, WorkloadPods::of("1", "1Gi"), Span::seconds(120));
         scene.live(None, 2, more, Duration::from_mins(8)).await;
         scene.nothing_is_left();
         scene

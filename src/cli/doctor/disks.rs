@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::config::parse;
-    use crate::pve::transport::memory::Memory;
+    use crate::pve::transport::memory::RouterTransport;
     use crate::pve::{GuestResource, HostResource, StorageResource};
 
     const FILE: &str = r#"
@@ -210,7 +210,7 @@ max = 3
             seen.lock().expect("no panic").push(path);
             async move { axum::Json(json!({ "data": volumes })) }
         });
-        let client = Client::new(Arc::new(Memory::new(router)));
+        let client = Client::new(Arc::new(RouterTransport::new(router)));
         let settings = parse(FILE, "test").unwrap_or_else(|errors| panic!("{errors}"));
         let mut findings = Findings::default();
         look_through(&client, "default", &resources(), &settings, &mut findings).await;

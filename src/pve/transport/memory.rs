@@ -14,17 +14,20 @@ use tower::ServiceExt as _;
 use super::answer::{HttpAnswer, reason};
 use super::{CallEffect, CallError, MAX_ANSWER, MAX_BODY, PveRequest, Transport};
 
+/// A short name for benches, which have no other memory.
+pub use self::RouterTransport as Memory;
+
 /// Calls an [`axum::Router`] that speaks PVE's API.
 #[derive(Clone)]
-pub struct Memory {
+pub struct RouterTransport {
     router: Router,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Memory {
+impl RouterTransport {
     /// An end on `router`.
-    pub fn new(router: Router) -> Memory {
-        Memory {
+    pub fn new(router: Router) -> RouterTransport {
+        RouterTransport {
             router,
             headers: Vec::new(),
         }
@@ -32,7 +35,7 @@ impl Memory {
 
     /// The same, sending one more header with every call (credentials of a simulated user).
     #[must_use]
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Memory {
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> RouterTransport {
         self.headers.push((name, value));
         self
     }
@@ -82,13 +85,13 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for RouterTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Memory")
     }
 }
 
-impl Transport for Memory {
+impl Transport for RouterTransport {
     fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         async move {
             match tokio::time::timeout(request.timeout, self.exchange(&request)).await {

@@ -20,7 +20,7 @@ use crate::agent::turn::Turn;
 use crate::model::time::Span;
 use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
-use crate::sim::workload::{Act, Pods, Step, Workload, WorkloadKind};
+use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use crate::sim::world::World;
 use crate::web::{self, Health, Metrics, StatusSource, WebState};
 
@@ -197,8 +197,8 @@ async fn act(
 impl DemoWorld {
     async fn perform(&self, deed: DemoAct) -> Result<String, String> {
         match deed {
-            DemoAct::AddWorkload => self.add(6, Pods::of("1", "2Gi")).await,
-            DemoAct::AddGiant => self.add(1, Pods::of("64", "2Gi")).await,
+            DemoAct::AddWorkload => self.add(6, WorkloadPods::of("1", "2Gi")).await,
+            DemoAct::AddGiant => self.add(1, WorkloadPods::of("64", "2Gi")).await,
             DemoAct::RemoveWorkloads => {
                 for number in 1..=self.added.swap(0, Ordering::Relaxed) {
                     let (kind, name) = (WorkloadKind::Deployment, name(number));
@@ -219,7 +219,7 @@ impl DemoWorld {
         }
     }
 
-    async fn add(&self, replicas: u32, pods: Pods) -> Result<String, String> {
+    async fn add(&self, replicas: u32, pods: WorkloadPods) -> Result<String, String> {
         let number = self.added.load(Ordering::Relaxed) + 1;
         if number > MOST_WORKLOADS {
             return Err(format!(
@@ -238,7 +238,7 @@ impl DemoWorld {
     }
 
     async fn play(&self, act: Act) -> Result<(), String> {
-        let steps = vec![Step {
+        let steps = vec![WorkloadStep {
             at: Span::ZERO,
             act,
         }];

@@ -23,7 +23,7 @@ use crate::agent::region::RegionWatcher;
 use crate::model::action::{Action, Kind, Precondition, Reason};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::Step;
-use crate::pve::transport::memory::Memory;
+use crate::pve::transport::memory::RouterTransport;
 use crate::pve::{CallError, PveRequest, Transport};
 use crate::sim::faults::damage::Damager;
 use crate::sim::pve::{AdminAct, MachineSpec};
@@ -36,7 +36,7 @@ const LONG: Duration = Duration::from_mins(20);
 /// The way to PVE, on which answers are damaged.
 #[derive(Debug)]
 struct Damaging {
-    way: Memory,
+    way: RouterTransport,
     dice: Mutex<(StdRng, Damager)>,
     /// So many answers of a thousand.
     permille: u32,
@@ -71,7 +71,7 @@ impl Transport for Damaging {
 
 fn damaging(lab: &Lab, seed: u64, permille: u32, only: Option<&'static str>) -> Damaging {
     Damaging {
-        way: Memory::new(lab.world.pve.router_as("root@pam")),
+        way: RouterTransport::new(lab.world.pve.router_as("root@pam")),
         dice: Mutex::new((StdRng::seed_from_u64(seed), Damager::new(seed))),
         permille,
         only,
