@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::agent::secret_file;
 use crate::model::foreign;
-use crate::pve::transport::tls::{self, Trust};
+use crate::pve::transport::tls::{self, CertificateTrust};
 use crate::pve::transport::wire::client_builder;
 
 /// The authorities of a Debian host.
@@ -35,7 +35,7 @@ pub(crate) struct Post {
 
 /// What a server answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PostAnswer {
     /// Its status.
     pub(crate) status: StatusCode,
     /// When it wants to be asked again, in seconds.
@@ -44,7 +44,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-impl Answer {
+impl PostAnswer {
     /// In words, for a person.
     pub(crate) fn words(&self) -> String {
         let said = foreign::line(&self.body, SHOWN);
@@ -152,7 +152,7 @@ impl Post {
                     "{why}; Debian's package ca-certificates has authorities, ca_file names others"
                 )
             })?;
-            builder.tls_backend_preconfigured(tls::client(Trust::Issuers(trust))?)
+            builder.tls_backend_preconfigured(tls::client(CertificateTrust::Issuers(trust))?)
         } else {
             builder
         };
@@ -173,14 +173,14 @@ impl Post {
         client: &reqwest::Client,
         body: String,
         limit: Duration,
-    ) -> Result<Answer, String> {
+    ) -> Result<PostAnswer, String> {
         let sent = timeout(limit, self.exchange(client, body)).await;
         let late = || Err(format!("no answer within {} s", limit.as_secs_f64()));
         sent.unwrap_or_else(|_| late())
             .map_err(|error| self.blotted(&error))
     }
 
-    async fn exchange(&self, client: &reqwest::Client, body: String) -> Result<Answer, String> {
+    async fn exchange(&self, client: &reqwest::Client, body: String) -> Result<PostAnswer, String> {
         let request = client
             .post(self.url.expose_secret())
             .headers(self.headers.clone())
@@ -201,7 +201,7 @@ impl Post {
             }
         }
         body.truncate(LONGEST_ANSWER);
-        Ok(Answer {
+        Ok(PostAnswer {
             status,
             retry_after,
             // Before it is cut for a person: half a secret would be found no more.

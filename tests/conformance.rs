@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pve_autoscaler::conformance::{self, Verdict};
+use pve_autoscaler::conformance::{self, CaseVerdict};
 
 /// Cases that do not hold yet, a line each: id, and why. The list may only shrink.
 const MISSES: &str = include_str!("conformance/known-misses.txt");
@@ -12,7 +12,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn verdicts() -> Vec<Verdict> {
+fn verdicts() -> Vec<CaseVerdict> {
     conformance::run(&root().join("tests/conformance"), None, |_| ())
         .expect("the directory is there")
 }
@@ -85,7 +85,7 @@ fn the_case_in_the_documentation_holds() {
     let wrong: Vec<String> = verdicts
         .iter()
         .filter(|v| !v.ok)
-        .map(Verdict::to_string)
+        .map(CaseVerdict::to_string)
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }

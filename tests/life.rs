@@ -92,10 +92,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::AdminAct;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::{Value, json};
 
 use common::{Scene, simulate};
@@ -130,7 +130,7 @@ quarantine = \"30s\"
 
 /// One pod comes, stays for a minute and a half, and goes.
 fn visit() -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90))
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90))
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_crash_at_any_call_loses_nothing() {
         .enumerate()
         .flat_map(|(index, name)| {
             let call = index as u64 + 1;
-            let both = [When::BeforeSending, When::AfterCarriedOut];
+            let both = [KillMoment::BeforeSending, KillMoment::AfterCarriedOut];
             let whens = if name.starts_with("GET ") {
                 &both[..1]
             } else {
@@ -378,11 +378,11 @@ fn a_machine_that_is_moved_while_it_joins_becomes_a_node() {
 fn a_join_that_fails_is_cleaned_up_and_tried_again() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, HASTY, guests);
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(5));
         scene.live(None, 0, stays, Duration::from_mins(12)).await;
         scene.nothing_is_left();
         assert_eq!(
@@ -420,7 +420,7 @@ pub(crate) fn expect_told(told: &[String], wanted: &[(&str, &str)]) {
 fn people_are_told_under_cluster_autoscalers_reasons() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, HASTY, guests);
@@ -432,7 +432,7 @@ fn people_are_told_under_cluster_autoscalers_reasons() {
         });
         let post = http::Request::post("/api/v1/namespaces/default/pods");
         call(&scene, post, big.to_string()).await;
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(5));
         scene.live(None, 0, stays, Duration::from_mins(12)).await;
         expect_told(
             &events(&scene).await,
@@ -500,13 +500,13 @@ fn a_removal_that_fails_is_told_with_its_reason() {
 #[test]
 fn every_fate_of_a_guest_ends_with_nothing_left() {
     for fault in [
-        Fault::JoinHangs,
-        Fault::AgentSilent,
-        Fault::CloudInitDegraded,
-        Fault::NeverReady,
-        Fault::LessMemory,
-        Fault::SlowBoot,
-        Fault::IgnoresShutdown,
+        GuestFault::JoinHangs,
+        GuestFault::AgentSilent,
+        GuestFault::CloudInitDegraded,
+        GuestFault::NeverReady,
+        GuestFault::LessMemory,
+        GuestFault::SlowBoot,
+        GuestFault::IgnoresShutdown,
     ] {
         simulate(async {
             let guests = GuestSpec {
@@ -514,7 +514,7 @@ fn every_fate_of_a_guest_ends_with_nothing_left() {
                 ..GuestSpec::default()
             };
             let scene = Scene::new(11, HASTY, guests);
-            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(15));
+            let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(15));
             scene.live(None, 0, stays, Duration::from_mins(40)).await;
             let findings = scene.findings();
             assert!(findings.is_empty(), "{fault:?}: {findings:?}");

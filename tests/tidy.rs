@@ -680,6 +680,57 @@ fn every_dependency_is_used() {
     none(&complaints);
 }
 
+/// Type names that may stand for more than one thing, each with the reason. A name belongs here only where two
+/// crates must not know each other, or where others give the name.
+const NAMES_FOR_TWO_THINGS: &[(&str, &str)] = &[];
+
+/// The types that a text defines. An indented `type` is what a trait or an impl asks for, and is named by that.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    code(text).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let mut keyword = words.next()?;
+        if keyword == "pub" || keyword.starts_with("pub(") {
+            keyword = words.find(|word| !word.ends_with(')'))?;
+        }
+        let defines = match keyword {
+            "struct" | "enum" | "trait" => true,
+            "type" => !line.starts_with(' '),
+            _ => false,
+        };
+        let name = words.next().filter(|_| defines)?;
+        let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+        Some(&name[..end.unwrap_or(name.len())])
+    })
+}
+
+/// One word, one concept: whoever reads a type's name far from its definition knows which type it is.
+#[test]
+fn a_type_name_stands_for_one_thing() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in sources() {
+        for name in types(&text) {
+            places
+                .entry(name.to_owned())
+                .or_default()
+                .push(file.clone());
+        }
+    }
+    assert!(places.len() > 500, "only {} types", places.len());
+    let mut complaints = Vec::new();
+    for (name, reason) in NAMES_FOR_TWO_THINGS {
+        if places.get(*name).is_none_or(|files| files.len() < 2) {
+            complaints.push(format!("{name} need not be among the exceptions: {reason}"));
+        }
+        places.remove(*name);
+    }
+    for (name, files) in places {
+        if files.len() > 1 {
+            complaints.push(format!("{name} is defined in {}", files.join(", ")));
+        }
+    }
+    none(&complaints);
+}
+
 #[test]
 fn the_architecture_names_every_module() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("it is there");

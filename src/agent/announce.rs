@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::executor::{Ended, Overdue};
-use crate::agent::news::{self, Told};
+use crate::agent::news::{self, SentEvents};
 use crate::agent::turn::Turn;
 use crate::config::settings::Settings;
-use crate::kube::Client;
+use crate::kube::KubeClient;
 use crate::kube::events::{Event, EventRecorder, recorder};
 use crate::kube::status::{StatusInput, StatusWriter};
 use crate::model::action::Action;
@@ -27,7 +27,7 @@ const STATUS_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Announcer {
     events: EventRecorder,
-    told: Told,
+    told: SentEvents,
     /// Machines that are left alone because of a contradiction, and what it is.
     contradicted: BTreeMap<Arc<str>, String>,
     namespace: String,
@@ -37,7 +37,7 @@ pub struct Announcer {
 impl Announcer {
     /// An announcer, and the work it needs done beside the loop.
     pub fn new(
-        kube: &Client,
+        kube: &KubeClient,
         settings: &Settings,
         host: String,
     ) -> (Announcer, impl Future<Output = ()> + Send + use<>) {
@@ -47,7 +47,7 @@ impl Announcer {
         let writing = write_status(kube.clone(), namespace.clone(), newest);
         let announcer = Announcer {
             events,
-            told: Told::default(),
+            told: SentEvents::default(),
             contradicted: BTreeMap::new(),
             namespace,
             turns,
@@ -130,7 +130,7 @@ impl Announcer {
 
 /// Keeps the status ConfigMap as new as it needs to be.
 async fn write_status(
-    kube: Client,
+    kube: KubeClient,
     namespace: String,
     mut newest: watch::Receiver<Option<Arc<Turn>>>,
 ) {

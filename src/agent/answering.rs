@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use crate::agent::answers::{self, Question};
-use crate::agent::control::{Answer, Command};
+use crate::agent::answers::{self, TurnQuestion};
+use crate::agent::control::{ControlAnswer, ControlCommand};
 use crate::agent::state::StateFiles;
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
@@ -41,35 +41,35 @@ impl fmt::Debug for Answering {
 
 impl Answering {
     /// Does what is asked, and says what came of it. `by`: who asks, as the log has it.
-    pub async fn answer(&self, command: Command, by: &str) -> Answer {
+    pub async fn answer(&self, command: ControlCommand, by: &str) -> ControlAnswer {
         let question = match command {
-            Command::Status => return answers::json(&(self.status)()),
-            Command::Pause { reason } => return self.paused(Some(&reason), by).await,
-            Command::Resume => return self.paused(None, by).await,
-            Command::Retry { pool } => return self.retried(&pool, by).await,
-            Command::NotifyTest { .. } => {
-                return Answer::Error("nobody is notified from here".to_owned());
+            ControlCommand::Status => return answers::json(&(self.status)()),
+            ControlCommand::Pause { reason } => return self.paused(Some(&reason), by).await,
+            ControlCommand::Resume => return self.paused(None, by).await,
+            ControlCommand::Retry { pool } => return self.retried(&pool, by).await,
+            ControlCommand::NotifyTest { .. } => {
+                return ControlAnswer::Error("nobody is notified from here".to_owned());
             }
-            Command::Snapshot => Question::Snapshot,
-            Command::Plan => Question::Plan,
-            Command::ExplainPod { pod } => Question::Pod(pod),
-            Command::ExplainNode { node } => Question::Node(node),
-            Command::Names { kind, prefix } => {
+            ControlCommand::Snapshot => TurnQuestion::Snapshot,
+            ControlCommand::Plan => TurnQuestion::Plan,
+            ControlCommand::ExplainPod { pod } => TurnQuestion::Pod(pod),
+            ControlCommand::ExplainNode { node } => TurnQuestion::Node(node),
+            ControlCommand::Names { kind, prefix } => {
                 // Names as they were last seen do: whoever presses Tab does not wait for a turn.
                 return match &*self.turns.borrow() {
-                    Some(turn) => Question::Names(kind, prefix).answer(turn),
+                    Some(turn) => TurnQuestion::Names(kind, prefix).answer(turn),
                     None => answers::json(&[(); 0]),
                 };
             }
         };
         match self.fresh().await {
             Some(turn) => question.answer(&turn),
-            None => Answer::Error((self.status)().line()),
+            None => ControlAnswer::Error((self.status)().line()),
         }
     }
 
     /// Begins or ends a pause, and answers once it holds for what is decided.
-    async fn paused(&self, reason: Option<&str>, by: &str) -> Answer {
+    async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
         match self.state.set_paused(reason) {
             Ok(()) => {
                 match reason {
@@ -77,28 +77,28 @@ impl Answering {
                     None => tracing::info!(by, "resumed"),
                 }
                 self.fresh().await;
-                Answer::Ok(serde_json::Value::Null)
+                ControlAnswer::Ok(serde_json::Value::Null)
             }
-            Err(error) => Answer::Error(error.to_string()),
+            Err(error) => ControlAnswer::Error(error.to_string()),
         }
     }
 
     /// Ends the waits of a pool, and answers once nothing waits any more: what it waited for, in words.
-    async fn retried(&self, name: &str, by: &str) -> Answer {
+    async fn retried(&self, name: &str, by: &str) -> ControlAnswer {
         let Some(turn) = self.fresh().await else {
-            return Answer::Error((self.status)().line());
+            return ControlAnswer::Error((self.status)().line());
         };
         let pools = &turn.settings.policy.pools;
         if !pools.contains_key(name) {
             let names: Vec<&str> = pools.keys().map(|pool| &**pool).collect();
-            return Answer::Error(format!(
+            return ControlAnswer::Error(format!(
                 "there is no pool {name}; the pools are {}",
                 words::names(&names)
             ));
         }
         let waits = waits_of(&turn.decision.memory, name, turn.at);
         if let Err(error) = self.state.add_retry(name) {
-            return Answer::Error(error.to_string());
+            return ControlAnswer::Error(error.to_string());
         }
         tracing::info!(pool = %name, by, "its back-off is ended");
         self.fresh().await;

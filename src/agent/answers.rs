@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::agent::control::{Answer, NameKind};
+use crate::agent::control::{ControlAnswer, NameKind};
 use crate::agent::turn::Turn;
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
@@ -14,7 +14,7 @@ const MAX_NAMES: usize = 500;
 
 /// What is asked of a turn.
 #[derive(Clone, Debug)]
-pub enum Question {
+pub enum TurnQuestion {
     /// What was seen.
     Snapshot,
     /// What was decided.
@@ -27,9 +27,9 @@ pub enum Question {
     Names(NameKind, String),
 }
 
-impl Question {
+impl TurnQuestion {
     /// The answer of one turn.
-    pub fn answer(&self, turn: &Turn) -> Answer {
+    pub fn answer(&self, turn: &Turn) -> ControlAnswer {
         let asked = Asked {
             snapshot: &turn.snapshot,
             policy: &turn.settings.policy,
@@ -38,19 +38,19 @@ impl Question {
             now: turn.at,
         };
         match self {
-            Question::Snapshot => json(&*turn.snapshot),
-            Question::Plan => json(&*turn.decision),
-            Question::Pod(key) => match explain::pod(asked, key) {
+            TurnQuestion::Snapshot => json(&*turn.snapshot),
+            TurnQuestion::Plan => json(&*turn.decision),
+            TurnQuestion::Pod(key) => match explain::pod(asked, key) {
                 Some(story) => json(&story),
-                None => Answer::Error(format!(
+                None => ControlAnswer::Error(format!(
                     "no pod {key} is seen; ended pods are not kept in view"
                 )),
             },
-            Question::Node(name) => match explain::node(asked, name) {
+            TurnQuestion::Node(name) => match explain::node(asked, name) {
                 Some(story) => json(&story),
-                None => Answer::Error(format!("no node or machine {name} is seen")),
+                None => ControlAnswer::Error(format!("no node or machine {name} is seen")),
             },
-            Question::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
+            TurnQuestion::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
         }
     }
 }
@@ -81,9 +81,9 @@ fn names(turn: &Turn, kind: NameKind, prefix: &str) -> BTreeSet<String> {
 }
 
 /// A value as an answer.
-pub fn json(value: &impl Serialize) -> Answer {
+pub fn json(value: &impl Serialize) -> ControlAnswer {
     match serde_json::to_value(value) {
-        Ok(value) => Answer::Ok(value),
-        Err(error) => Answer::Error(error.to_string()),
+        Ok(value) => ControlAnswer::Ok(value),
+        Err(error) => ControlAnswer::Error(error.to_string()),
     }
 }

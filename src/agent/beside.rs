@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::agent::daemon::{Parts, named};
+use crate::agent::daemon::{DaemonParts, named};
 use crate::agent::journal::Journal;
 use crate::agent::{isos, serving};
 use crate::kube::lease::Holder;
@@ -14,7 +14,7 @@ use crate::model::region::RegionName;
 
 /// Begins to sweep ISOs away that no machine needs.
 pub(super) fn sweep_isos(
-    parts: &Parts,
+    parts: &DaemonParts,
     (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
     holder: watch::Receiver<Holder>,
     tasks: &mut JoinSet<String>,
@@ -30,7 +30,7 @@ pub(super) fn sweep_isos(
 
 /// Begins to approve serving certificates, if the file asks for it.
 pub(super) fn approve_certificates(
-    parts: &Parts,
+    parts: &DaemonParts,
     clients: &BTreeMap<RegionName, crate::pve::Client>,
     holder: watch::Receiver<Holder>,
     tasks: &mut JoinSet<String>,

@@ -15,11 +15,11 @@ const HALF_SECOND: Span = Span(500);
 /// What is known of the clocks.
 #[derive(Debug, Default)]
 pub(super) struct HostClocks {
-    known: BTreeMap<Arc<str>, Asked>,
+    known: BTreeMap<Arc<str>, ClockReading>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct ClockReading {
     at: Time,
     ahead: Option<Span>,
 }
@@ -45,7 +45,7 @@ impl HostClocks {
     /// A host was asked at `sent` and told `theirs` at `came`; `None`: it did not tell.
     pub(super) fn told(&mut self, host: Arc<str>, sent: Time, theirs: Option<Time>, came: Time) {
         let ahead = theirs.map(|theirs| ahead(sent, theirs, came));
-        self.known.insert(host, Asked { at: came, ahead });
+        self.known.insert(host, ClockReading { at: came, ahead });
     }
 
     /// How far a host's clock is ahead of ours, if it is known; negative: behind.

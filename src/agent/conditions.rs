@@ -26,7 +26,7 @@ const APART: usize = 20;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct ConditionInput<'a> {
     /// The last turn.
     pub turn: Option<&'a Turn>,
     /// What is wrong with the daemon itself, by subject.
@@ -41,7 +41,7 @@ pub struct View<'a> {
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct FoundConditions {
     /// The conditions that hold, by key.
     pub there: BTreeMap<String, Condition>,
     /// Kinds of which nothing can be said now: what was known of them stands.
@@ -50,7 +50,7 @@ pub struct Seen {
     pub led_elsewhere: bool,
 }
 
-impl Seen {
+impl FoundConditions {
     fn add(
         &mut self,
         kind: Kind,
@@ -108,8 +108,8 @@ impl Seen {
 }
 
 /// All conditions that hold.
-pub fn find(view: View<'_>) -> Seen {
-    let mut seen = Seen::default();
+pub fn find(view: ConditionInput<'_>) -> FoundConditions {
+    let mut seen = FoundConditions::default();
     of_daemon(&view, &mut seen);
     let fresh = view.turn.filter(|turn| view.now.since(turn.at) <= FRESH);
     match fresh {
@@ -183,7 +183,7 @@ const OF_DAEMON: [(&str, Kind, &str, &str); 9] = [
     ),
 ];
 
-fn of_daemon(view: &View<'_>, seen: &mut Seen) {
+fn of_daemon(view: &ConditionInput<'_>, seen: &mut FoundConditions) {
     for (subject, kind, summary, todo) in OF_DAEMON {
         if let Some(problem) = view.problems.get(subject) {
             let told_apart = matches!(kind, Kind::BrokerDisagrees | Kind::DaemonFiles);
@@ -211,7 +211,7 @@ fn of_daemon(view: &View<'_>, seen: &mut Seen) {
     }
 }
 
-fn of_turn(turn: &Turn, now: Time, seen: &mut Seen) {
+fn of_turn(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     let snapshot = &turn.snapshot;
     if !snapshot.leader {
         if snapshot.lease.holder.is_empty() {
@@ -287,7 +287,7 @@ fn side(source: &str) -> String {
 }
 
 /// What cannot be read, once for Kubernetes and once for each region.
-fn of_views(turn: &Turn, now: Time, seen: &mut Seen) {
+fn of_views(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     let limit = turn.settings.policy.scale_up.max_view_age;
     let snapshot = &turn.snapshot;
     let mut old: BTreeSet<String> = BTreeSet::new();
@@ -315,7 +315,7 @@ fn of_views(turn: &Turn, now: Time, seen: &mut Seen) {
     }
 }
 
-fn of_holds(turn: &Turn, seen: &mut Seen) {
+fn of_holds(turn: &Turn, seen: &mut FoundConditions) {
     let snapshot = &turn.snapshot;
     if let Some(reason) = &snapshot.paused {
         seen.add(
@@ -366,7 +366,7 @@ fn of_holds(turn: &Turn, seen: &mut Seen) {
 }
 
 /// Pools and hosts that wait after failures. Between two waits lies another attempt, which is no end of it.
-fn of_failures(turn: &Turn, now: Time, seen: &mut Seen) {
+fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     let (memory, report) = (&turn.decision.memory, &turn.decision.report);
     let tries = |pool: &str| report.pools.get(pool).is_some_and(|state| state.coming > 0);
     let waits = |pool: &str, backoff: &Backoff| backoff.until > now || tries(pool);
@@ -402,7 +402,7 @@ fn of_failures(turn: &Turn, now: Time, seen: &mut Seen) {
     }
 }
 
-fn of_templates(turn: &Turn, seen: &mut Seen) {
+fn of_templates(turn: &Turn, seen: &mut FoundConditions) {
     for (region, state) in &turn.snapshot.regions {
         for (template, copies) in &state.templates {
             let faults = copies.iter().filter_map(|copy| {
@@ -424,7 +424,7 @@ fn of_templates(turn: &Turn, seen: &mut Seen) {
 }
 
 /// Machines that are left alone, and those that do not go.
-fn of_machines(turn: &Turn, seen: &mut Seen) {
+fn of_machines(turn: &Turn, seen: &mut FoundConditions) {
     for (name, machine) in &turn.snapshot.machines {
         if let Some(contradiction) = &machine.contradiction {
             seen.add(
@@ -460,7 +460,7 @@ fn of_machines(turn: &Turn, seen: &mut Seen) {
 }
 
 /// Pods that wait in vain: how many, and why those that wait longest.
-fn of_pods(turn: &Turn, seen: &mut Seen) {
+fn of_pods(turn: &Turn, seen: &mut FoundConditions) {
     let (mut held, mut unfit) = (Vec::new(), Vec::new());
     for (key, verdict) in &turn.decision.report.pods {
         let (list, why): (_, &Reasons) = match verdict {
@@ -513,7 +513,7 @@ fn of_pods(turn: &Turn, seen: &mut Seen) {
     }
 }
 
-fn of_clocks(turn: &Turn, seen: &mut Seen) {
+fn of_clocks(turn: &Turn, seen: &mut FoundConditions) {
     for (region, state) in &turn.snapshot.regions {
         for (host, state) in &state.hosts {
             let Some(ahead) = state.clock_ahead.filter(|ahead| ahead.0.abs() > CLOCK.0) else {

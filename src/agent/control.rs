@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// What may be asked of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
-pub enum Command {
+pub enum ControlCommand {
     /// How things stand.
     Status,
     /// Begin a pause.
@@ -92,15 +92,15 @@ pub enum NameKind {
     Hosts,
 }
 
-impl Command {
+impl ControlCommand {
     /// Whether it changes anything.
     pub fn changes(&self) -> bool {
         matches!(
             self,
-            Command::Pause { .. }
-                | Command::Resume
-                | Command::Retry { .. }
-                | Command::NotifyTest { .. }
+            ControlCommand::Pause { .. }
+                | ControlCommand::Resume
+                | ControlCommand::Retry { .. }
+                | ControlCommand::NotifyTest { .. }
         )
     }
 }
@@ -108,7 +108,7 @@ impl Command {
 /// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum ControlAnswer {
     /// As asked.
     Ok(Value),
     /// Not done, and why.
@@ -117,9 +117,9 @@ pub enum Answer {
 
 /// An answer on the wire.
 #[derive(Debug, Serialize)]
-struct Sent<'a> {
+struct TimedAnswer<'a> {
     #[serde(flatten)]
-    answer: &'a Answer,
+    answer: &'a ControlAnswer,
     /// What the daemon's clock shows: that of a simulation is not the asker's.
     now: Time,
 }
@@ -140,7 +140,7 @@ fn there<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::
 
 /// What the daemon said, and when by its own clock.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct DaemonAnswer {
     /// What was asked for.
     pub value: Value,
     /// The daemon's time; that of this host where the daemon tells none.
@@ -177,7 +177,7 @@ pub enum ControlError {
 ///
 /// # Errors
 /// It cannot be reached, does not answer, or refuses.
-pub async fn ask(socket: &Path, command: &Command) -> Result<Value, ControlError> {
+pub async fn ask(socket: &Path, command: &ControlCommand) -> Result<Value, ControlError> {
     told(socket, command).await.map(|told| told.value)
 }
 
@@ -197,7 +197,7 @@ fn no_socket(path: &Path) -> Option<&'static str> {
 ///
 /// # Errors
 /// As of [`ask`].
-pub async fn told(socket: &Path, command: &Command) -> Result<Told, ControlError> {
+pub async fn told(socket: &Path, command: &ControlCommand) -> Result<DaemonAnswer, ControlError> {
     let unreachable = |source| ControlError::Unreachable {
         path: socket.to_owned(),
         source,
@@ -229,7 +229,7 @@ pub async fn told(socket: &Path, command: &Command) -> Result<Told, ControlError
             serde_json::from_slice(&answer).map_err(|e| silent(e.to_string()))?;
         match (received.ok, received.error) {
             (_, Some(why)) => Err(ControlError::Refused(why)),
-            (Some(value), None) => Ok(Told {
+            (Some(value), None) => Ok(DaemonAnswer {
                 value,
                 now: received.now.unwrap_or_else(|| Clock::System.now()),
             }),
@@ -242,7 +242,7 @@ pub async fn told(socket: &Path, command: &Command) -> Result<Told, ControlError
 }
 
 /// Answers one command. Given by the daemon.
-pub type Handler = Arc<dyn Fn(Command) -> BoxFuture<'static, Answer> + Send + Sync>;
+pub type Handler = Arc<dyn Fn(ControlCommand) -> BoxFuture<'static, ControlAnswer> + Send + Sync>;
 
 /// Binds the socket. A stale one of an earlier run is replaced; one that a daemon listens on is not, nor is any
 /// other file.
@@ -280,23 +280,23 @@ pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
 
 /// The time that a socket's answers are given by.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct SocketClock {
     /// The daemon's clock.
     pub clock: Clock,
     /// So many of its seconds pass in one of a person: more than one in simulations alone.
     pub seconds: u32,
 }
 
-impl Pace {
+impl SocketClock {
     /// The host's own time.
-    pub const HOST: Pace = Pace {
+    pub const HOST: SocketClock = SocketClock {
         clock: Clock::System,
         seconds: 1,
     };
 }
 
 /// Serves until dropped.
-pub async fn serve(listener: UnixListener, pace: Pace, handler: Handler) {
+pub async fn serve(listener: UnixListener, pace: SocketClock, handler: Handler) {
     let deadline = DEADLINE * pace.seconds;
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -327,18 +327,18 @@ async fn answer(stream: UnixStream, clock: Clock, handler: Handler) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     let read = (&mut stream).take(MAX_REQUEST).read_line(&mut line).await;
-    let answer = match read.map(|_| serde_json::from_str::<Command>(&line)) {
-        Err(error) => Answer::Error(error.to_string()),
+    let answer = match read.map(|_| serde_json::from_str::<ControlCommand>(&line)) {
+        Err(error) => ControlAnswer::Error(error.to_string()),
         Ok(Err(_)) if line.len() as u64 == MAX_REQUEST => {
-            Answer::Error(format!("a request may have at most {MAX_REQUEST} bytes"))
+            ControlAnswer::Error(format!("a request may have at most {MAX_REQUEST} bytes"))
         }
-        Ok(Err(error)) => Answer::Error(format!("not a command: {error}")),
+        Ok(Err(error)) => ControlAnswer::Error(format!("not a command: {error}")),
         Ok(Ok(command)) if command.changes() && !may_change(peer) => {
-            Answer::Error("only root and the daemon's own user may do this".to_owned())
+            ControlAnswer::Error("only root and the daemon's own user may do this".to_owned())
         }
         Ok(Ok(command)) => handler(command).await,
     };
-    let sent = Sent {
+    let sent = TimedAnswer {
         answer: &answer,
         now: clock.now(),
     };
@@ -369,26 +369,28 @@ mod tests {
         let handler: Handler = Arc::new(|command| {
             Box::pin(async move {
                 match command {
-                    Command::Pause { reason } => Answer::Ok(Value::String(reason)),
-                    _ => Answer::Error("no".to_owned()),
+                    ControlCommand::Pause { reason } => ControlAnswer::Ok(Value::String(reason)),
+                    _ => ControlAnswer::Error("no".to_owned()),
                 }
             })
         });
         let server = tokio::spawn(serve(
             bind(&path).await.expect("binds"),
-            Pace::HOST,
+            SocketClock::HOST,
             handler,
         ));
         let said = ask(
             &path,
-            &Command::Pause {
+            &ControlCommand::Pause {
                 reason: "lunch".into(),
             },
         )
         .await
         .expect("answered");
         assert_eq!(said, "lunch");
-        let refused = ask(&path, &Command::Status).await.expect_err("refused");
+        let refused = ask(&path, &ControlCommand::Status)
+            .await
+            .expect_err("refused");
         assert_eq!(refused.to_string(), "the daemon refused: no");
         let mut raw = UnixStream::connect(&path).await.expect("connects");
         raw.write_all(b"nonsense\n").await.expect("writes");
@@ -397,7 +399,7 @@ mod tests {
         assert!(text.contains("not a command"), "{text}");
         let taken = bind(&path).await.expect_err("a daemon listens there");
         assert_eq!(taken.to_string(), "another daemon listens there");
-        assert!(ask(&path, &Command::Status).await.is_err());
+        assert!(ask(&path, &ControlCommand::Status).await.is_err());
         server.abort();
         let _ = server.await;
         assert!(bind(&path).await.is_ok(), "a stale socket is replaced");
@@ -450,7 +452,7 @@ mod tests {
             let seen = asked.clone();
             let handler: Handler = Arc::new(move |command| {
                 seen.lock().expect("no panic").push(command);
-                Box::pin(async { Answer::Ok(json!("done")) })
+                Box::pin(async { ControlAnswer::Ok(json!("done")) })
             });
             let mut line = request.clone();
             if ended {
@@ -471,7 +473,7 @@ mod tests {
             });
             let asked = asked.lock().expect("no panic").clone();
             let said: Received = serde_json::from_slice(&text).expect("an answer");
-            let command = serde_json::from_slice::<Command>(&request).ok();
+            let command = serde_json::from_slice::<ControlCommand>(&request).ok();
             let taken = command.filter(|_| request.len() < 64 * 1024);
             prop_assert_eq!(said.ok == Some(json!("done")), taken.is_some(), "{:?}", said);
             prop_assert_eq!(asked, taken.into_iter().collect::<Vec<_>>());

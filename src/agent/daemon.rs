@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
 use crate::agent::beside;
-use crate::agent::executor::{Ended, Executor, NotBegun, Observer, Tools, Turns, Waits};
+use crate::agent::executor::{ActionWaits, Ended, Executor, NotBegun, Observer, Tools, Turns};
 use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
-use crate::agent::nominations::Nominations;
+use crate::agent::nominations::PodNominator;
 use crate::agent::observe::{self, Sources};
 use crate::agent::opening;
 use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
-use crate::agent::spacing::{Answers, SPACING, called, spacing};
+use crate::agent::spacing::{AnswerTimes, SPACING, called, spacing};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
@@ -30,7 +30,7 @@ use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::kube::lease::{self, Holder, Leadership, LeaseName, Timing, elect};
-use crate::kube::{Changes, ClusterStore, watch};
+use crate::kube::{ChangeCounts, ClusterStore, watch};
 use crate::model::foreign::ForeignText;
 use crate::model::memory::Memory;
 use crate::model::region::RegionName;
@@ -49,7 +49,7 @@ const GIVING_BACK: Duration = Duration::from_secs(6);
 
 /// What the loop is made of. `main` and the simulator give the same things.
 #[derive(Debug)]
-pub struct Parts {
+pub struct DaemonParts {
     /// The configuration.
     pub settings: Arc<Settings>,
     /// What time it is.
@@ -57,7 +57,7 @@ pub struct Parts {
     /// Dice.
     pub random: Arc<Mutex<StdRng>>,
     /// Kubernetes.
-    pub kube: crate::kube::Client,
+    pub kube: crate::kube::KubeClient,
     /// PVE by region.
     pub pve: BTreeMap<RegionName, Arc<dyn Transport>>,
     /// The state directory.
@@ -93,7 +93,7 @@ pub enum DaemonError {
 ///
 /// # Errors
 /// The journal or the state directory cannot be used, or a task of ours ended.
-pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> {
+pub async fn run(parts: DaemonParts) -> Result<std::convert::Infallible, DaemonError> {
     match run_until(parts, CancellationToken::new()).await {
         Err(error) => Err(error),
         Ok(()) => Err(DaemonError::TaskEnded("the loop".to_owned())),
@@ -105,7 +105,7 @@ pub async fn run(parts: Parts) -> Result<std::convert::Infallible, DaemonError> 
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), DaemonError> {
+pub async fn run_until(parts: DaemonParts, stop: CancellationToken) -> Result<(), DaemonError> {
     let mut tasks = JoinSet::new();
     let idle = CancellationToken::new();
     let mut turning = Loop::begin(parts, &mut tasks, idle.clone())?;
@@ -139,7 +139,7 @@ pub async fn run_until(parts: Parts, stop: CancellationToken) -> Result<(), Daem
 /// Stands for election with a name of this start alone: a lease held under an earlier start's name
 /// is somebody else's.
 fn election(
-    parts: &Parts,
+    parts: &DaemonParts,
     seed: u64,
     tasks: &mut JoinSet<String>,
     idle: CancellationToken,
@@ -164,7 +164,7 @@ fn election(
 
 /// Begins to watch Kubernetes, and the credentials for it.
 fn watch_cluster(
-    kube: &crate::kube::Client,
+    kube: &crate::kube::KubeClient,
     seed: u64,
     tasks: &mut JoinSet<String>,
 ) -> ClusterStore {
@@ -179,7 +179,7 @@ fn watch_cluster(
 
 /// Begins to ask which cluster this is: its id, and what hinders to know it.
 fn ask_identity(
-    parts: &Parts,
+    parts: &DaemonParts,
     tasks: &mut JoinSet<String>,
 ) -> (
     channel::Receiver<Option<Arc<str>>>,
@@ -202,19 +202,19 @@ fn ask_identity(
 }
 
 /// The regions' views, and how to ask for a new look at them.
-type Regions = (
+type RegionWatches = (
     BTreeMap<RegionName, channel::Receiver<RegionView>>,
     Vec<Arc<Notify>>,
 );
 
 /// Begins to watch every region.
 fn watch_regions(
-    parts: &Parts,
+    parts: &DaemonParts,
     clients: &BTreeMap<RegionName, crate::pve::Client>,
     hurrying: &channel::Receiver<bool>,
     doubts: &Doubts,
     tasks: &mut JoinSet<String>,
-) -> Regions {
+) -> RegionWatches {
     let (mut views, mut pokes) = (BTreeMap::new(), Vec::new());
     for (name, client) in clients {
         let (sender, receiver) = channel::channel(RegionView::default());
@@ -231,7 +231,7 @@ fn watch_regions(
 }
 
 /// A client for each region.
-fn clients(parts: &Parts) -> BTreeMap<RegionName, crate::pve::Client> {
+fn clients(parts: &DaemonParts) -> BTreeMap<RegionName, crate::pve::Client> {
     let regions = parts.pve.iter();
     regions
         .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
@@ -254,14 +254,14 @@ fn seen(view: &RegionView, now: Time) -> RegionView {
 }
 
 struct Loop {
-    parts: Parts,
+    parts: DaemonParts,
     executor: Executor,
     recording: Recording,
     journal: Journal,
     store: ClusterStore,
-    changes: channel::Receiver<Changes>,
+    changes: channel::Receiver<ChangeCounts>,
     /// Those that the last turn saw.
-    seen: Changes,
+    seen: ChangeCounts,
     regions: BTreeMap<RegionName, channel::Receiver<RegionView>>,
     pokes: Vec<Arc<Notify>>,
     hurry: channel::Sender<bool>,
@@ -269,7 +269,7 @@ struct Loop {
     holder: channel::Receiver<Holder>,
     cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
-    nominations: Nominations,
+    nominations: PodNominator,
     memory: Memory,
     /// Since when we lead without a gap.
     awake: Option<Time>,
@@ -279,7 +279,7 @@ struct Loop {
     /// The machines of other clusters that were told of.
     former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     number: u64,
-    waits: Waits,
+    waits: ActionWaits,
     /// Why the cluster's id cannot be read.
     id_error: channel::Receiver<Option<String>>,
     /// The last turn.
@@ -290,7 +290,7 @@ impl Loop {
     /// Begins everything that runs beside the loop, and the loop with it.
     /// `idle` is cancelled when nothing is being done any more and the Lease may be given back.
     fn begin(
-        parts: Parts,
+        parts: DaemonParts,
         tasks: &mut JoinSet<String>,
         idle: CancellationToken,
     ) -> Result<Loop, DaemonError> {
@@ -308,7 +308,7 @@ impl Loop {
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
         let (cluster_id, id_error) = ask_identity(&parts, tasks);
-        let (nominations, withdrawing) = Nominations::new(&kube, &memory.bookings);
+        let (nominations, withdrawing) = PodNominator::new(&kube, &memory.bookings);
         tasks.spawn(named("the nominations", withdrawing));
         let recording = Recording::begin(&parts);
         beside::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
@@ -328,7 +328,7 @@ impl Loop {
             doubts,
             nominations: nominations.clone(),
             crowd: Arc::default(),
-            waits: Waits::default(),
+            waits: ActionWaits::default(),
             works: Arc::default(),
         };
         Ok(Loop {
@@ -338,7 +338,7 @@ impl Loop {
             parts,
             journal,
             changes: store.changes(),
-            seen: Changes::default(),
+            seen: ChangeCounts::default(),
             store,
             regions,
             pokes,
@@ -362,7 +362,7 @@ impl Loop {
     async fn run(&mut self) -> DaemonError {
         let mut wake = Instant::now();
         let mut earliest = wake;
-        let mut answers = Answers {
+        let mut answers = AnswerTimes {
             unhurried: wake,
             hurried: wake,
             filling: false,
@@ -384,7 +384,7 @@ impl Loop {
             let batch = self.memory.batch.as_ref();
             let filling = batch.is_some_and(|batch| !batch.closed);
             let in_vain = self.seen.unschedulable != pods && !filling;
-            answers = Answers {
+            answers = AnswerTimes {
                 unhurried,
                 hurried: if in_vain { unhurried } else { ended },
                 filling,
@@ -399,7 +399,7 @@ impl Loop {
     }
 
     /// Waits for a reason to look again.
-    async fn rest(&mut self, wake: Instant, answers: Answers) -> Option<Ended> {
+    async fn rest(&mut self, wake: Instant, answers: AnswerTimes) -> Option<Ended> {
         // The turn looks at all that changed, whatever calls for it.
         let changed = called(&mut self.changes, self.seen, answers);
         let region = async {

@@ -17,7 +17,7 @@ const LONG_TERMINATING: Span = Span::seconds(30);
 
 /// What becomes of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum DrainAction {
     /// It ends with the node or does not matter: mirror pods, ended ones, those that tolerate the leaving.
     Left(&'static str),
     /// It is evicted in this tier, 0 first; a tier waits for those before it.
@@ -42,34 +42,34 @@ const DAEMON_EVICTION: &str = "cluster-autoscaler.kubernetes.io/enable-ds-evicti
 
 /// What becomes of `pod` when its node is drained at `now`. `daemons`: pods of DaemonSets are evicted unless they
 /// are annotated otherwise.
-pub fn fate(pod: &Pod, now: Time, daemons: bool) -> Fate {
+pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
     let shape = &pod.shape;
     if pod.mirror {
-        return Fate::Left("a static pod ends with its node");
+        return DrainAction::Left("a static pod ends with its node");
     }
     if pod.phase.terminal() {
-        return Fate::Left("it has ended");
+        return DrainAction::Left("it has ended");
     }
     let daemon = shape
         .owner
         .as_ref()
         .is_some_and(|owner| &*owner.kind == "DaemonSet");
     if shape.tolerations.iter().any(|t| stays(t, daemon)) {
-        return Fate::Left("it tolerates the leaving taint");
+        return DrainAction::Left("it tolerates the leaving taint");
     }
     let evicted = shape
         .annotations
         .get(DAEMON_EVICTION)
         .map_or(daemons, |word| &**word == "true");
     if daemon && !evicted {
-        return Fate::Left("pods of its DaemonSet end with their nodes");
+        return DrainAction::Left("pods of its DaemonSet end with their nodes");
     }
     let tier = 2 * u8::from(shape.priority >= CRITICAL) + u8::from(daemon);
     if let Some(deletion) = pod.deletion {
         return if now.since(deletion) > LONG_TERMINATING {
-            Fate::Left("it should have ended long ago")
+            DrainAction::Left("it should have ended long ago")
         } else {
-            Fate::Evicted {
+            DrainAction::Evicted {
                 tier,
                 best_effort: daemon,
                 going: true,
@@ -82,11 +82,11 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> Fate {
         let guarding = annotation(DO_NOT_DISRUPT).filter(|_| Guard::of_pod(pod, now).is_some());
         for (key, value) in [(SAFE_TO_EVICT, refusing), (DO_NOT_DISRUPT, guarding)] {
             if let Some(value) = value {
-                return Fate::Blocks(format!("its annotation {key} is {value}"));
+                return DrainAction::Blocks(format!("its annotation {key} is {value}"));
             }
         }
     }
-    Fate::Evicted {
+    DrainAction::Evicted {
         tier,
         best_effort: daemon,
         going: false,
@@ -116,8 +116,8 @@ pub fn obstacle<'a>(
 ) -> Option<(&'a PodKey, String)> {
     pods.iter()
         .find_map(|(key, pod)| match fate(pod, now, true) {
-            Fate::Blocks(why) => Some((key, why)),
-            Fate::Evicted {
+            DrainAction::Blocks(why) => Some((key, why)),
+            DrainAction::Evicted {
                 best_effort: false,
                 going: false,
                 ..
@@ -177,7 +177,7 @@ mod tests {
 
     fn tier(pod: &Pod) -> Option<u8> {
         match fate(pod, Time(0), true) {
-            Fate::Evicted { tier, .. } => Some(tier),
+            DrainAction::Evicted { tier, .. } => Some(tier),
             _ => None,
         }
     }
@@ -250,7 +250,7 @@ mod tests {
                 let word = word.map(|word| (DAEMON_EVICTION.into(), word.into()));
                 shape.annotations.extend(word);
             });
-            let is = matches!(fate(&daemon, Time(0), daemons), Fate::Evicted { .. });
+            let is = matches!(fate(&daemon, Time(0), daemons), DrainAction::Evicted { .. });
             assert_eq!(is, evicted, "{word:?} {daemons}");
             // It means nothing on other pods.
             let other = pod(|shape| {
@@ -277,10 +277,13 @@ mod tests {
             deletion: Some(Time(0)),
             ..pod(|_| ())
         };
-        assert!(matches!(fate(&stuck, Time(31_000), true), Fate::Left(_)));
+        assert!(matches!(
+            fate(&stuck, Time(31_000), true),
+            DrainAction::Left(_)
+        ));
         assert!(matches!(
             fate(&stuck, Time(30_000), true),
-            Fate::Evicted { going: true, .. }
+            DrainAction::Evicted { going: true, .. }
         ));
     }
 
@@ -326,7 +329,7 @@ mod tests {
                 .insert(DO_NOT_DISRUPT.into(), "30s".into());
         });
         late.started = Some(Time(45_000));
-        assert!(matches!(fate(&late, minute, true), Fate::Blocks(_)));
+        assert!(matches!(fate(&late, minute, true), DrainAction::Blocks(_)));
     }
 
     #[test]

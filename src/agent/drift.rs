@@ -10,10 +10,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::config::file::Build;
 use crate::config::new_vm::NewVm;
-use crate::config::settings::{JoinMethod, Pool, Settings, Template};
+use crate::config::settings::{JoinMethod, PoolSettings, Settings, TemplateSettings};
 use crate::model::drift::Drift;
 use crate::model::mark::Mark;
 use crate::model::policy::{InstanceType, Policy, Terms};
@@ -76,7 +76,7 @@ fn build(build: &Build) -> Value {
     said
 }
 
-fn source(template: &Template) -> Value {
+fn source(template: &TemplateSettings) -> Value {
     let build = template.build.as_deref().map(build);
     json!({
         "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags), "build": build,
@@ -90,7 +90,7 @@ fn new_vm(new: &NewVm) -> Value {
     json!(new.create)
 }
 
-fn hardware(template: &Template, pool: &Pool, pinning: Pinning) -> Value {
+fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) -> Value {
     let hardware = &template.hardware;
     let disks = hardware.disks.iter();
     let disks: BTreeMap<&String, String> = disks.map(|(slot, disk)| (slot, disk.value())).collect();
@@ -108,7 +108,7 @@ fn hardware(template: &Template, pool: &Pool, pinning: Pinning) -> Value {
     })
 }
 
-fn cloud_init(template: &Template) -> Value {
+fn cloud_init(template: &TemplateSettings) -> Value {
     let own = template.cloud_init.as_ref();
     let own = own.map(|own| {
         json!({
@@ -124,14 +124,14 @@ fn cloud_init(template: &Template) -> Value {
     })
 }
 
-fn kubelet(pool: &Pool) -> Value {
+fn kubelet(pool: &PoolSettings) -> Value {
     json!({
         "settings": (!pool.kubelet.is_empty()).then_some(&pool.kubelet),
         "arguments": (!pool.join.kubelet_args.is_empty()).then_some(&pool.join.kubelet_args),
     })
 }
 
-fn join(pool: &Pool) -> Value {
+fn join(pool: &PoolSettings) -> Value {
     let script = match &pool.join.method {
         JoinMethod::Command { script, .. } => Some(script),
         _ => None,
@@ -149,7 +149,12 @@ fn some<T>(list: &[T]) -> Option<&[T]> {
 
 /// What of a machine is not as the file says; `None` where it is not known what it was made with, or the file does
 /// not have its pool any more.
-fn of(machine: &Machine, entry: &Entry, policy: &Policy, now: &MadeOf) -> Option<Vec<Drift>> {
+fn of(
+    machine: &Machine,
+    entry: &JournalEntry,
+    policy: &Policy,
+    now: &MadeOf,
+) -> Option<Vec<Drift>> {
     let mut found = against_terms(machine.terms.as_ref()?, &machine.mark, policy)?;
     if now.is_empty() {
         found.push(Drift::Template);
@@ -204,7 +209,7 @@ fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drif
 /// Writes into the machines that became nodes what of them has drifted.
 pub fn mark(
     machines: &mut BTreeMap<Arc<str>, Machine>,
-    journal: &BTreeMap<Arc<str>, Entry>,
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
     settings: &Settings,
 ) {
     // Machines of one pool and template are made of the same.

@@ -28,7 +28,7 @@ pub fn command(script: &str) -> [&str; 4] {
 
 /// How far a guest has booted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Probe {
+pub struct GuestProbe {
     /// What cloud-init says of itself.
     pub cloud_init: ForeignText,
     /// What systemd says of itself.
@@ -43,11 +43,11 @@ pub struct Probe {
     pub fresh: bool,
 }
 
-impl Probe {
+impl GuestProbe {
     /// Reads the output of [`PROBE`]; `None` when it is not that.
-    pub fn read(output: &ForeignOutput) -> Option<Probe> {
+    pub fn read(output: &ForeignOutput) -> Option<GuestProbe> {
         let (mut values, _) = values(output.raw());
-        Some(Probe {
+        Some(GuestProbe {
             cloud_init: values.remove("cloud_init")?,
             system: values.remove("system")?,
             kubeadm: values.remove("kubeadm")?,
@@ -181,17 +181,18 @@ mod tests {
     fn a_degraded_cloud_init_is_ready_and_a_running_one_is_not() {
         let probe = |cloud: &str, system: &str| {
             let said = format!("cloud_init={cloud}\nsystem={system}\nkubeadm=v1.34.1\n");
-            Probe::read(&said.into()).expect("a probe")
+            GuestProbe::read(&said.into()).expect("a probe")
         };
         assert!(probe("done", "starting").ready());
         assert!(probe("degraded", "degraded").ready());
         assert!(!probe("running", "running").ready());
         assert!(probe("absent", "degraded").ready());
         assert!(!probe("absent", "starting").ready());
-        assert_eq!(Probe::read(&"garbage".into()), None);
+        assert_eq!(GuestProbe::read(&"garbage".into()), None);
         let said = "cloud_init=done\nsystem=running\nkubeadm=\njoin=";
-        let fresh =
-            |join: &str| Probe::read(&format!("{said}{join}\n").into()).is_some_and(|p| p.fresh);
+        let fresh = |join: &str| {
+            GuestProbe::read(&format!("{said}{join}\n").into()).is_some_and(|p| p.fresh)
+        };
         assert!(fresh("none") && !fresh("begun"));
         assert!(!probe("done", "running").fresh);
     }
@@ -240,7 +241,7 @@ mod tests {
             last_lines(&log.into(), ""),
             "one\\u{0}\nWATCHDOG=1\\u{1b}[2J\nerror: \\u{202e}three"
         );
-        let probe = Probe::read(&"cloud_init=\u{1b}[31m\nsystem=a\0b\nkubeadm=\n".into());
+        let probe = GuestProbe::read(&"cloud_init=\u{1b}[31m\nsystem=a\0b\nkubeadm=\n".into());
         let probe = probe.expect("a probe");
         assert_eq!(
             (&*probe.cloud_init, &*probe.system),

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::agent::machines::Observed;
 use crate::agent::vm_config;
-use crate::config::settings::{Channel, Settings, Template};
+use crate::config::settings::{Channel, Settings, TemplateSettings};
 use crate::model::in_place::{Difference, FailedWrite};
 use crate::model::mark::{self, Mark};
 use crate::model::region::{Machine, RegionName, Step};
@@ -77,7 +77,7 @@ pub struct Written {
 
 impl Written {
     /// These values are about to be written: whatever becomes of the answer, what the VM then has of them is ours.
-    pub fn asks(&mut self, changes: &[Change], ours: &[String]) {
+    pub fn asks(&mut self, changes: &[SettingChange], ours: &[String]) {
         for change in changes {
             match change.key {
                 "tags" => {
@@ -93,7 +93,7 @@ impl Written {
 
     /// What came of writing just this value before, if it is not written again: while the file says it, and the VM has
     /// what it had then.
-    pub fn given_up(&self, change: &Change) -> Option<&FailedWrite> {
+    pub fn given_up(&self, change: &SettingChange) -> Option<&FailedWrite> {
         let given_up = self.given_up.get(change.key);
         let same = given_up.filter(|(wanted, _)| *wanted == change.wanted);
         let at = self.given_up_at.get(change.key);
@@ -102,7 +102,7 @@ impl Written {
     }
 
     /// This value is not written again while the VM has what it has now.
-    pub fn give_up(&mut self, change: &Change, failed: FailedWrite) {
+    pub fn give_up(&mut self, change: &SettingChange, failed: FailedWrite) {
         let new = (change.wanted.clone(), failed);
         let old = self.given_up.insert(change.key.to_owned(), new);
         let at = self.given_up_at.entry(change.key.to_owned()).or_default();
@@ -119,7 +119,7 @@ impl Written {
     }
 
     /// Why writing this value failed last, if it was to be written then.
-    fn failed(&self, change: &Change) -> Option<&FailedWrite> {
+    fn failed(&self, change: &SettingChange) -> Option<&FailedWrite> {
         let meant = |key: &str| self.failed_for.get(key) == Some(&change.wanted);
         let all = self.failed_for.is_empty();
         self.failed.as_ref().filter(|_| all || meant(change.key))
@@ -128,7 +128,7 @@ impl Written {
 
 /// One value to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingChange {
     /// PVE's key.
     pub key: &'static str,
     /// What is there; empty where nothing is.
@@ -137,7 +137,7 @@ pub struct Change {
     pub wanted: String,
 }
 
-impl Change {
+impl SettingChange {
     /// The value for PVE: the notes go with the mark, which stays.
     pub fn value(&self, mark: &Mark) -> String {
         match self.key {
@@ -154,7 +154,7 @@ pub fn changes(
     mark: &Mark,
     settings: &Settings,
     written: &Written,
-) -> Vec<Change> {
+) -> Vec<SettingChange> {
     let Some(pool) = settings.pools.get(mark.pool.as_str()) else {
         return Vec::new();
     };
@@ -164,16 +164,16 @@ pub fn changes(
         let wanted = wanted.get(key)?;
         let is = config.raw.get(key);
         let same = vm_config::same(key, is.map(String::as_str), wanted);
-        (!same).then(|| Change {
+        (!same).then(|| SettingChange {
             key,
             is: is.cloned().unwrap_or_default(),
             wanted: wanted.clone(),
         })
     });
-    let mut changes: Vec<Change> = plain.collect();
+    let mut changes: Vec<SettingChange> = plain.collect();
     let is = config.raw.get("tags").cloned().unwrap_or_default();
     if let Some(wanted) = tags(&is, &vm_config::tags(pool), &written.tags) {
-        changes.push(Change {
+        changes.push(SettingChange {
             key: "tags",
             is,
             wanted,
@@ -185,7 +185,7 @@ pub fn changes(
     let known = [&written.text, &written.asked].into_iter().flatten();
     let ours = is.is_empty() || known.map(|text| text.trim_end()).any(|text| text == is);
     if ours && is != text {
-        changes.push(Change {
+        changes.push(SettingChange {
             key: DESCRIPTION,
             is: is.to_owned(),
             wanted: text.to_owned(),
@@ -197,10 +197,10 @@ pub fn changes(
 }
 
 /// Out of another resource pool into the template's, if the file names one.
-fn pool_change(template: Option<&Template>, beside: &Beside) -> Option<Change> {
+fn pool_change(template: Option<&TemplateSettings>, beside: &Beside) -> Option<SettingChange> {
     let wanted = template?.resource_pool.as_deref()?;
     let is = beside.pool.as_deref()?;
-    (is != wanted).then(|| Change {
+    (is != wanted).then(|| SettingChange {
         key: POOL,
         is: is.to_owned(),
         wanted: wanted.to_owned(),
@@ -230,10 +230,10 @@ fn tags(is: &str, ours: &[String], before: &[String]) -> Option<String> {
 }
 
 /// To the security groups that the file names, if it says something of them.
-fn groups_change(template: Option<&Template>, beside: &Beside) -> Option<Change> {
+fn groups_change(template: Option<&TemplateSettings>, beside: &Beside) -> Option<SettingChange> {
     let wanted = groups::wanted(template?)?;
     let (is, wanted) = groups::difference(&wanted, beside.rules.as_ref()?)?;
-    Some(Change {
+    Some(SettingChange {
         key: GROUPS,
         is,
         wanted,
@@ -244,7 +244,7 @@ fn groups_change(template: Option<&Template>, beside: &Beside) -> Option<Change>
 pub fn compare(
     machines: &mut BTreeMap<Arc<str>, Machine>,
     regions: &BTreeMap<RegionName, Observed>,
-    journal: &BTreeMap<Arc<str>, Entry>,
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
     settings: &Settings,
 ) {
     let nothing = Written::default();
@@ -269,7 +269,7 @@ pub fn compare(
     }
 }
 
-fn difference(change: Change, written: &Written) -> Difference {
+fn difference(change: SettingChange, written: &Written) -> Difference {
     let failed = written.given_up(&change);
     let failed = failed.or_else(|| written.failed(&change));
     Difference {

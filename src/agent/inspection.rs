@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::pve::VmConfig;
 
 /// Types of storages without linked clones, whatever the format of a volume (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`:
@@ -26,7 +26,7 @@ const OF_BASES: [&str; 8] = [
 
 /// What is wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct TemplateFault {
     /// No machine made of it would ever join, or PVE makes none: none is tried.
     pub fatal: bool,
     /// What it is and what helps; begins with the template as `VM N`.
@@ -34,12 +34,12 @@ pub struct Fault {
 }
 
 /// Everything that is wrong with the template `vmid`.
-pub fn inspect(vmid: u32, config: &VmConfig, template: &Template) -> Vec<Fault> {
+pub fn inspect(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateFault> {
     let mut faults = Vec::new();
     {
         let mut add = |fatal: bool, text: String| {
             let text = format!("VM {vmid} {text}");
-            faults.push(Fault { fatal, text });
+            faults.push(TemplateFault { fatal, text });
         };
         start(vmid, config, template, &mut add);
         disks(vmid, config, template, &mut add);
@@ -50,7 +50,7 @@ pub fn inspect(vmid: u32, config: &VmConfig, template: &Template) -> Vec<Fault> 
 }
 
 /// The first fault for which no machine is made of the template.
-pub fn obstacle(vmid: u32, config: &VmConfig, template: &Template) -> Option<String> {
+pub fn obstacle(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Option<String> {
     let faults = inspect(vmid, config, template).into_iter();
     faults
         .filter(|fault| fault.fatal)
@@ -92,7 +92,12 @@ pub fn unlinkable(
 }
 
 /// Whether it can be cloned and its machines can be reached.
-fn start(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut(bool, String)) {
+fn start(
+    vmid: u32,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
     if !config.template {
         add(
             true,
@@ -126,7 +131,12 @@ fn start(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut
     }
 }
 
-fn disks(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut(bool, String)) {
+fn disks(
+    vmid: u32,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
     let drives = config.disks.iter().filter(|(_, disk)| disk.cloud_init);
     let drives: Vec<&str> = drives.map(|(key, _)| &**key).collect();
     match drives[..] {
@@ -182,7 +192,11 @@ fn disks(vmid: u32, config: &VmConfig, template: &Template, add: &mut impl FnMut
 }
 
 /// Places that machines' further disks are to have.
-fn further_disks(config: &VmConfig, template: &Template, add: &mut impl FnMut(bool, String)) {
+fn further_disks(
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
     let controller = config.raw.get("scsihw").map(String::as_str);
     for (slot, disk) in &template.hardware.disks {
         if config.raw.contains_key(slot) {
@@ -320,7 +334,7 @@ mod tests {
         })
     }
 
-    fn said(change: &Value) -> Vec<Fault> {
+    fn said(change: &Value) -> Vec<TemplateFault> {
         let mut config = good();
         let object = config.as_object_mut().expect("an object");
         for (key, value) in change.as_object().expect("an object") {
@@ -330,7 +344,7 @@ mod tests {
                 object.insert(key.clone(), value.clone());
             }
         }
-        inspect(8000, &VmConfig::read(&config), &Template::default())
+        inspect(8000, &VmConfig::read(&config), &TemplateSettings::default())
     }
 
     #[test]
@@ -412,21 +426,22 @@ mod tests {
 
     #[test]
     fn the_tables_own_settings_count() {
-        let with = |template: &Template| inspect(8000, &VmConfig::read(&good()), template);
-        let named = Template {
+        let with = |template: &TemplateSettings| inspect(8000, &VmConfig::read(&good()), template);
+        let named = TemplateSettings {
             boot_disk: Some("virtio7".to_owned()),
-            ..Template::default()
+            ..TemplateSettings::default()
         };
         assert_eq!(with(&named)[0].text, "VM 8000 has no virtio7");
         // Who joins at the first boot needs neither agent nor PVE's own drive.
         let bare = serde_json::json!({"template": 1, "net0": "virtio,bridge=vmbr0", "scsi0": "a:base-8000-disk-0", "boot": "order=scsi0"});
-        let bare = |template: &Template| inspect(8000, &VmConfig::read(&bare), template).len();
-        let first = Template {
+        let bare =
+            |template: &TemplateSettings| inspect(8000, &VmConfig::read(&bare), template).len();
+        let first = TemplateSettings {
             first_boot: true,
             cloud_init: Some(std::sync::Arc::default()),
-            ..Template::default()
+            ..TemplateSettings::default()
         };
-        assert_eq!((bare(&Template::default()), bare(&first)), (2, 0));
+        assert_eq!((bare(&TemplateSettings::default()), bare(&first)), (2, 0));
     }
 
     /// By `volume_has_feature` of PVE's storage plugins, which looks at the storage's type and the volume's name.

@@ -14,7 +14,7 @@ use crate::config::settings::Settings;
 use crate::kube::lease::Holder;
 use crate::model::mark::Ownership;
 use crate::model::region::{RegionName, Step};
-use crate::pve::{CallError, Client, ConfigUpdate, Resources, iso_volume};
+use crate::pve::{CallError, Client, ClusterResources, ConfigUpdate, iso_volume};
 
 /// The first sweep comes this long after a start: by then the loop has taken up what was being done.
 const FIRST: Duration = Duration::from_mins(2);
@@ -120,7 +120,7 @@ impl Sweeper {
 }
 
 /// Where ISOs may lie, and a host to ask there: a shared storage is asked for once.
-fn places(resources: &Resources, storages: &BTreeSet<String>) -> Vec<(Arc<str>, String)> {
+fn places(resources: &ClusterResources, storages: &BTreeSet<String>) -> Vec<(Arc<str>, String)> {
     let mut shared = BTreeSet::new();
     let mut places = Vec::new();
     for (host, of_host) in &resources.storages {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::config::settings::{Join, JoinMethod};
-pub use agents::Distribution;
+use crate::config::settings::{JoinMethod, JoinSettings};
+pub use agents::AgentDistribution;
 
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::scheduling::{Effect, Labels, Taint};
@@ -36,7 +36,7 @@ pub struct JoinInput<'a> {
     /// `host:port` of the API server, or of the supervisor of k3s or RKE2.
     pub endpoint: &'a str,
     /// What it shows for being let in, and how it knows the cluster.
-    pub trust: Trust<'a>,
+    pub trust: JoinTrust<'a>,
     /// Labels that the node shall carry.
     pub labels: &'a Labels,
     /// The pool's taints; our startup taint is added.
@@ -46,12 +46,12 @@ pub struct JoinInput<'a> {
     /// What the pool sets in the kubelet's configuration.
     pub kubelet: &'a Map<String, Value>,
     /// The pool's join settings.
-    pub settings: &'a Join,
+    pub settings: &'a JoinSettings,
 }
 
 /// The secret that lets a machine in, and how it knows the cluster.
 #[derive(Debug)]
-pub enum Trust<'a> {
+pub enum JoinTrust<'a> {
     /// A bootstrap token by id and secret, and `sha256:…` of the keys of the cluster's CAs.
     Keys((&'a str, &'a SecretString), &'a [String]),
     /// A bootstrap token by id and secret, and the hash that k3s makes of the cluster's CAs.
@@ -94,16 +94,16 @@ pub enum JoinError {
 /// What the guest's join script reads on its standard input. It holds secrets: hand it on through stdin only.
 pub fn payload(input: &JoinInput<'_>) -> Result<SecretString, JoinError> {
     match (&input.settings.method, &input.trust) {
-        (JoinMethod::Kubeadm, Trust::Keys(token, hashes)) => {
+        (JoinMethod::Kubeadm, JoinTrust::Keys(token, hashes)) => {
             kubeadm::payload(input, *token, hashes)
         }
-        (JoinMethod::K3s, Trust::Bundle(token, hash)) => {
-            agents::payload(Distribution::K3s, input, *token, hash)
+        (JoinMethod::K3s, JoinTrust::Bundle(token, hash)) => {
+            agents::payload(AgentDistribution::K3s, input, *token, hash)
         }
-        (JoinMethod::Rke2, Trust::Bundle(token, hash)) => {
-            agents::payload(Distribution::Rke2, input, *token, hash)
+        (JoinMethod::Rke2, JoinTrust::Bundle(token, hash)) => {
+            agents::payload(AgentDistribution::Rke2, input, *token, hash)
         }
-        (JoinMethod::Command { .. }, Trust::Script(secret, ca, script)) => {
+        (JoinMethod::Command { .. }, JoinTrust::Script(secret, ca, script)) => {
             Ok(command::payload(script, secret, ca))
         }
         _ => Err(JoinError::Changed),

@@ -35,7 +35,7 @@ pub const UNKNOWN_TEMPLATE: u32 = 0;
 
 /// What is known of one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Format version.
     pub version: u32,
     /// Region, host, VMID, name.
@@ -86,10 +86,10 @@ pub struct Entry {
     pub failure: Option<Failure>,
 }
 
-impl Entry {
+impl JournalEntry {
     /// A new machine's entry.
-    pub fn new(target: Target, spec: CreateSpec, now: Time) -> Entry {
-        Entry {
+    pub fn new(target: Target, spec: CreateSpec, now: Time) -> JournalEntry {
+        JournalEntry {
             version: VERSION,
             target,
             spec,
@@ -110,7 +110,7 @@ impl Entry {
     }
 }
 
-impl Entry {
+impl JournalEntry {
     /// Whether its VM was seen with our mark: from then on no clone of ours can make it any more.
     pub fn was_ours(&self) -> bool {
         self.marked || self.spec.template_vmid == UNKNOWN_TEMPLATE
@@ -167,19 +167,19 @@ pub struct JournalError {
 
 /// A file of the journal that is no entry. It stays where it is, for a person to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableEntry {
     path: PathBuf,
     why: String,
 }
 
-impl Unreadable {
+impl UnreadableEntry {
     /// Whether nobody has removed the file yet.
     pub fn exists(&self) -> bool {
         self.path.exists()
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for UnreadableEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.why)
     }
@@ -189,12 +189,12 @@ impl fmt::Display for Unreadable {
 #[derive(Clone, Debug)]
 pub struct Journal {
     directory: Arc<PathBuf>,
-    entries: Arc<Mutex<BTreeMap<Arc<str>, Entry>>>,
+    entries: Arc<Mutex<BTreeMap<Arc<str>, JournalEntry>>>,
 }
 
 impl Journal {
     /// Reads the journal in `directory`, made if need be. Returns with it what could not be read.
-    pub fn open(directory: &Path) -> Result<(Journal, Vec<Unreadable>), JournalError> {
+    pub fn open(directory: &Path) -> Result<(Journal, Vec<UnreadableEntry>), JournalError> {
         let fail = |verb, source| JournalError {
             verb,
             path: directory.to_owned(),
@@ -215,7 +215,7 @@ impl Journal {
             })?;
             match read(&path, &text) {
                 Ok(entry) => drop(entries.insert(entry.target.machine.clone(), entry)),
-                Err(why) => unreadable.push(Unreadable { path, why }),
+                Err(why) => unreadable.push(UnreadableEntry { path, why }),
             }
         }
         let journal = Journal {
@@ -281,17 +281,17 @@ impl Journal {
     }
 
     /// All entries by machine name.
-    pub fn entries(&self) -> BTreeMap<Arc<str>, Entry> {
+    pub fn entries(&self) -> BTreeMap<Arc<str>, JournalEntry> {
         self.lock().clone()
     }
 
     /// One machine's entry.
-    pub fn get(&self, machine: &str) -> Option<Entry> {
+    pub fn get(&self, machine: &str) -> Option<JournalEntry> {
         self.lock().get(machine).cloned()
     }
 
     /// Writes an entry, durable when this returns.
-    pub fn put(&self, entry: Entry) -> Result<(), JournalError> {
+    pub fn put(&self, entry: JournalEntry) -> Result<(), JournalError> {
         let mut entries = self.lock();
         if entries.get(&entry.target.machine) == Some(&entry) {
             return Ok(());
@@ -336,7 +336,7 @@ impl Journal {
     pub fn update(
         &self,
         machine: &str,
-        change: impl FnOnce(&mut Entry),
+        change: impl FnOnce(&mut JournalEntry),
     ) -> Result<(), JournalError> {
         match self.get(machine) {
             Some(mut entry) => {
@@ -387,7 +387,7 @@ impl Journal {
         self.directory.join(file_name(machine))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, JournalEntry>> {
         // The map is consistent at every point where a panic could happen.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -395,8 +395,8 @@ impl Journal {
 
 /// An entry from its file. A copy of a file, or one whose parts contradict each other, is none: nobody knows which
 /// machine it is about.
-fn read(path: &Path, text: &[u8]) -> Result<Entry, String> {
-    let entry: Entry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+fn read(path: &Path, text: &[u8]) -> Result<JournalEntry, String> {
+    let entry: JournalEntry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let (target, spec) = (&entry.target, &entry.spec);
     let (machine, mark) = (&*target.machine, &spec.mark);
     let own = file_name(machine);

@@ -18,11 +18,11 @@ const STALE: Duration = Duration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct HostLoads {
     /// By the host's name.
-    known: BTreeMap<Arc<str>, Asked>,
+    known: BTreeMap<Arc<str>, LoadReading>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LoadReading {
     at: Instant,
     told: Option<(Instant, HostLoad)>,
 }
@@ -47,7 +47,7 @@ impl HostLoads {
     pub(super) fn told(&mut self, host: Arc<str>, now: Instant, load: Option<HostLoad>) {
         let before = self.known.remove(&host).and_then(|asked| asked.told);
         let told = load.map(|load| (now, load)).or(before);
-        self.known.insert(host, Asked { at: now, told });
+        self.known.insert(host, LoadReading { at: now, told });
     }
 
     /// How loaded a host is, if that is known.

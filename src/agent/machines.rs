@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::in_place::Beside;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::cluster::Cluster;
 use crate::model::identity::{NodeIdentity, NodeSigns};
 use crate::model::mark::{Mark, Ownership};
@@ -25,12 +25,12 @@ pub struct Observed {
     /// The view.
     pub region: Shared<Region>,
     /// SMBIOS UUID and digest by VMID, of VMs whose configuration was read.
-    pub facts: BTreeMap<u32, Facts>,
+    pub facts: BTreeMap<u32, LastVmConfig>,
 }
 
 /// What a VM's configuration said when it was last read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct LastVmConfig {
     /// SMBIOS UUID, lower case.
     pub uuid: Option<Arc<str>>,
     /// The digest.
@@ -46,7 +46,7 @@ pub fn machines(
     cluster_id: &str,
     regions: &BTreeMap<RegionName, Observed>,
     cluster: &Cluster,
-    journal: &BTreeMap<Arc<str>, Entry>,
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
     busy: &BTreeMap<Arc<str>, Busy>,
 ) -> BTreeMap<Arc<str>, Machine> {
     let mut machines = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn machines(
             machines.insert(Arc::from(mark.machine.as_str()), machine);
         }
     }
-    let own = |entry: &Entry| cluster_id.is_empty() || entry.spec.mark.cluster == cluster_id;
+    let own = |entry: &JournalEntry| cluster_id.is_empty() || entry.spec.mark.cluster == cluster_id;
     for (name, entry) in journal.iter().filter(|(_, entry)| own(entry)) {
         let machine = machines
             .entry(name.clone())
@@ -114,7 +114,7 @@ fn is_being_cloned(machine: &Machine) -> bool {
 /// cluster that it was written for. Nothing while our own id is not known.
 pub fn former(
     cluster_id: &str,
-    journal: &BTreeMap<Arc<str>, Entry>,
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
 ) -> BTreeMap<Arc<str>, Vec<Arc<str>>> {
     let mut former: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for (name, entry) in journal {
@@ -143,7 +143,7 @@ fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Shared<Ma
 
 /// A machine known from the journal alone, with its placeholder if a clone is under way, or with what
 /// is left of it if its removal was cut short.
-fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine {
+fn intended(entry: &JournalEntry, regions: &BTreeMap<RegionName, Observed>) -> Machine {
     let target = &entry.target;
     let observed = regions.get(&target.region);
     let placeholder = observed.and_then(|observed| {
@@ -180,7 +180,7 @@ fn intended(entry: &Entry, regions: &BTreeMap<RegionName, Observed>) -> Machine 
     }
 }
 
-fn seen(vm: &Vm, facts: Option<&Facts>, marked: bool) -> MachineVm {
+fn seen(vm: &Vm, facts: Option<&LastVmConfig>, marked: bool) -> MachineVm {
     let facts = facts.cloned().unwrap_or_default();
     MachineVm {
         running: vm.running,
@@ -232,9 +232,9 @@ mod tests {
             let uuid = Some(Arc::from(format!("uuid-{vmid}")));
             observed.facts.insert(
                 *vmid,
-                Facts {
+                LastVmConfig {
                     uuid,
-                    ..Facts::default()
+                    ..LastVmConfig::default()
                 },
             );
         }
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    fn entry(vmid: u32) -> (Arc<str>, Entry) {
+    fn entry(vmid: u32) -> (Arc<str>, JournalEntry) {
         let mark = mark(vmid, CLUSTER);
         let name: Arc<str> = mark.machine.as_str().into();
         let target = Target {
@@ -280,7 +280,7 @@ mod tests {
             template_host: "pve1".into(),
             terms: None,
         };
-        (name, Entry::new(target, spec, Time(0)))
+        (name, JournalEntry::new(target, spec, Time(0)))
     }
 
     #[test]

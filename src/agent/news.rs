@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::agent::executor::{Ended, Overdue};
 use crate::agent::turn::Turn;
-use crate::kube::events::{About, Event, reason};
+use crate::kube::events::{Event, InvolvedObject, reason};
 use crate::model::action::{Action, CreateSpec, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
@@ -26,11 +26,11 @@ const MAX_NODES: usize = 20;
 
 /// What was told already.
 #[derive(Debug, Default)]
-pub struct Told {
-    when: BTreeMap<(About, &'static str), (Time, String)>,
+pub struct SentEvents {
+    when: BTreeMap<(InvolvedObject, &'static str), (Time, String)>,
 }
 
-impl Told {
+impl SentEvents {
     /// Drops events that were sent with the same text within [`AGAIN`].
     pub fn fresh(&mut self, news: Vec<Event>, now: Time) -> Vec<Event> {
         self.when
@@ -77,8 +77,8 @@ fn of_lost_marks(turn: &Turn, namespace: &str) -> Vec<Event> {
     });
     let mut news = Vec::new();
     for (name, message) in lost.take(MAX_NODES) {
-        let node = node_of(name, turn).map(|node| About::node(&node));
-        let about = node.into_iter().chain([About::status(namespace)]);
+        let node = node_of(name, turn).map(|node| InvolvedObject::node(&node));
+        let about = node.into_iter().chain([InvolvedObject::status(namespace)]);
         news.extend(about.map(|about| Event {
             about,
             warning: true,
@@ -108,7 +108,7 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
         format!("machine {name} is left alone: {}", found.why)
     };
     let all: Vec<String> = found.iter().map(said).collect();
-    let mut news = vec![event(About::status(namespace), all.join("; "))];
+    let mut news = vec![event(InvolvedObject::status(namespace), all.join("; "))];
     let nodes = &turn.snapshot.cluster.nodes;
     let mut told = BTreeSet::new();
     for one in found.iter().take(MAX_NODES) {
@@ -118,7 +118,7 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
                     name: name.clone(),
                     uid: node.uid.clone(),
                 };
-                news.push(event(About::node(&node), said(one)));
+                news.push(event(InvolvedObject::node(&node), said(one)));
             }
         }
     }
@@ -149,7 +149,7 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
             .map(|(pool, why)| format!("{pool}: {why}"))
             .collect();
         Some(Event {
-            about: About::pod(key, &pod.uid),
+            about: InvolvedObject::pod(key, &pod.uid),
             warning: false,
             reason: reason::NOT_TRIGGER_SCALE_UP,
             message: format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
@@ -171,14 +171,14 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
             };
             let (machine, why) = (&action.target.machine, &action.reason);
             vec![Event {
-                about: About::status(namespace),
+                about: InvolvedObject::status(namespace),
                 warning: true,
                 reason: reason::DELETE_UNREGISTERED,
                 message: format!("{what} of {machine}: {why}"),
             }]
         }
         Kind::Start => vec![Event {
-            about: About::status(namespace),
+            about: InvolvedObject::status(namespace),
             warning: true,
             reason: reason::STARTED,
             message: format!(
@@ -195,7 +195,7 @@ pub fn of_beginning(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event>
 fn of_update(action: &Action) -> Vec<Event> {
     let node = action.target.node.iter();
     node.map(|node| Event {
-        about: About::node(node),
+        about: InvolvedObject::node(node),
         warning: false,
         reason: reason::UPDATED,
         message: format!(
@@ -213,7 +213,7 @@ fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str)
         target.machine, spec.mark.instance_type, spec.mark.pool, target.host
     );
     let mut news = vec![Event {
-        about: About::status(namespace),
+        about: InvolvedObject::status(namespace),
         warning: false,
         reason: reason::SCALED_UP_GROUP,
         message: format!("creating {what}: {why}"),
@@ -234,7 +234,7 @@ fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
         target.machine, target.host
     );
     let mut news = vec![Event {
-        about: About::status(namespace),
+        about: InvolvedObject::status(namespace),
         warning: matches!(why, Reason::Failed { .. }),
         reason: if empty {
             reason::SCALE_DOWN_EMPTY
@@ -244,7 +244,7 @@ fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
         message: words.clone(),
     }];
     news.extend(target.node.iter().map(|node| Event {
-        about: About::node(node),
+        about: InvolvedObject::node(node),
         warning: false,
         reason: reason::SCALE_DOWN,
         message: words.clone(),
@@ -259,7 +259,7 @@ fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Ve
     let known = &turn.snapshot.cluster.pods;
     let events = pods.iter().take(MAX_PODS).filter_map(|key| {
         Some(Event {
-            about: About::pod(key, &known.get(key)?.uid),
+            about: InvolvedObject::pod(key, &known.get(key)?.uid),
             warning: false,
             reason,
             message: text.to_owned(),
@@ -281,7 +281,7 @@ pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
             ("the work on", reason::FAILED_TO_SCALE_UP_GROUP)
         };
         news.extend(node_of(machine, turn).map(|node| Event {
-            about: About::node(&node),
+            about: InvolvedObject::node(&node),
             warning: true,
             reason: why,
             message: format!("{what} machine {machine} waits: {}", overdue.wait.what),
@@ -289,7 +289,7 @@ pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
     }
     let pods = overdue.pods.iter().take(MAX_PODS);
     news.extend(pods.map(|(pod, (uid, why))| Event {
-        about: About::pod(pod, uid),
+        about: InvolvedObject::pod(pod, uid),
         warning: true,
         reason: reason::SCALE_DOWN_FAILED,
         message: format!("the pod holds up the removal of node {machine}: {why}"),
@@ -336,17 +336,19 @@ fn of_failed_creation(
     let machine = &ended.action.target.machine;
     let (step, why) = (step(failure.step), &failure.message);
     let message = format!("machine {machine} failed in step {step}: {why}");
-    let event = |about: About| Event {
+    let event = |about: InvolvedObject| Event {
         about,
         warning: true,
         reason: reason::FAILED_TO_SCALE_UP_GROUP,
         message: message.clone(),
     };
-    let mut news = vec![event(About::status(namespace))];
-    news.extend(node_of(machine, turn).map(|node| event(About::node(&node))));
+    let mut news = vec![event(InvolvedObject::status(namespace))];
+    news.extend(node_of(machine, turn).map(|node| event(InvolvedObject::node(&node))));
     let known = &turn.snapshot.cluster.pods;
     let pods = pods_for(ended, turn).into_iter().take(MAX_PODS);
-    news.extend(pods.filter_map(|pod| Some(event(About::pod(&pod, &known.get(&pod)?.uid)))));
+    news.extend(
+        pods.filter_map(|pod| Some(event(InvolvedObject::pod(&pod, &known.get(&pod)?.uid)))),
+    );
     news
 }
 
@@ -365,14 +367,14 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
                 failure.message
             );
             let mut news = vec![Event {
-                about: About::status(namespace),
+                about: InvolvedObject::status(namespace),
                 warning: true,
                 reason: reason::SCALE_DOWN_FAILED,
                 message: message.clone(),
             }];
             if let Some(node) = &ended.action.target.node {
                 news.push(Event {
-                    about: About::node(node),
+                    about: InvolvedObject::node(node),
                     warning: true,
                     reason: reason::SCALE_DOWN_FAILED,
                     message,
@@ -383,7 +385,7 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
         Kind::Update => {
             let node = ended.action.target.node.iter();
             node.map(|node| Event {
-                about: About::node(node),
+                about: InvolvedObject::node(node),
                 warning: true,
                 reason: reason::UPDATED,
                 message: format!("updating {machine} in place failed: {}", failure.message),

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent::requeue::{Back, Requeue};
-use crate::kube::{Client, ClusterStore, Error, Nomination};
+use crate::kube::{ClusterStore, KubeClient, KubeError, Nomination};
 use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::report::{Report, Scope};
@@ -39,31 +39,31 @@ const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which pods were laid out on which machine, and which of them were nominated. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Nominations {
-    state: Arc<Mutex<State>>,
+pub struct PodNominator {
+    state: Arc<Mutex<NominatorState>>,
     /// Held while a node begins to take pods.
     opening: Arc<tokio::sync::Mutex<()>>,
     /// Where those go that are to be taken back, and pods that are to be brought back into kube-scheduler's queue.
-    calls: Option<mpsc::UnboundedSender<Call>>,
+    calls: Option<mpsc::UnboundedSender<NominationTask>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NominatorState {
     /// Pods by UID that the newest decision laid out on a machine or node, by its name.
     planned: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Nominations of ours that may still stand, by the pod's UID.
-    given: BTreeMap<Arc<str>, Given>,
+    given: BTreeMap<Arc<str>, OwnNomination>,
     /// That we may not nominate was said.
     told: bool,
     requeue: Requeue,
 }
 
 /// Pods that wait, with their UIDs.
-type Waiting = Vec<(PodKey, Arc<str>)>;
+type WaitingPods = Vec<(PodKey, Arc<str>)>;
 
 /// A nomination of ours.
 #[derive(Clone, Debug)]
-struct Given {
+struct OwnNomination {
     pod: PodKey,
     uid: Arc<str>,
     node: Arc<str>,
@@ -72,22 +72,22 @@ struct Given {
 
 /// What is done beside the loop.
 #[derive(Debug)]
-enum Call {
+enum NominationTask {
     /// A nomination is to be taken back, since this time.
-    TakeBack(Instant, Given),
+    TakeBack(Instant, OwnNomination),
     /// A pod is to be brought back into kube-scheduler's queue.
     Requeue(Instant, Back),
 }
 
-impl Nominations {
+impl PodNominator {
     /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that is done
     /// beside the loop.
     pub fn new(
-        kube: &Client,
+        kube: &KubeClient,
         bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    ) -> (Nominations, impl Future<Output = ()> + Send + use<>) {
+    ) -> (PodNominator, impl Future<Output = ()> + Send + use<>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let nominations = Nominations {
+        let nominations = PodNominator {
             state: Arc::default(),
             opening: Arc::default(),
             calls: Some(sender),
@@ -97,7 +97,7 @@ impl Nominations {
         (nominations, calling)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NominatorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +117,7 @@ impl Nominations {
     /// Waits until kube-scheduler has tried the pods that are nominated for a node, which takes pods now: no longer
     /// than [`SHOWN_WITHIN`].
     pub async fn tried(&self, store: &ClusterStore, node: &Arc<str>) {
-        let nominated: Waiting = {
+        let nominated: WaitingPods = {
             let state = self.state();
             let given = state.given.values().filter(|given| given.node == *node);
             given
@@ -130,7 +130,7 @@ impl Nominations {
 
     /// Nominates for a node the pods that were laid out on it and still wait. What cannot be nominated within
     /// [`PATIENCE`] is left to kube-scheduler's own order.
-    pub async fn nominate(&self, kube: &Client, store: &ClusterStore, node: &Arc<str>) {
+    pub async fn nominate(&self, kube: &KubeClient, store: &ClusterStore, node: &Arc<str>) {
         let planned: BTreeSet<Arc<str>> = {
             let mut state = self.state();
             // The node takes no pods yet, so that the time of its earlier nominations has not begun.
@@ -165,10 +165,10 @@ impl Nominations {
     /// late: one that cannot be written may stand.
     async fn write(
         &self,
-        kube: &Client,
-        (pods, node): (Waiting, &Arc<str>),
+        kube: &KubeClient,
+        (pods, node): (WaitingPods, &Arc<str>),
         before: bool,
-    ) -> Waiting {
+    ) -> WaitingPods {
         let calls = pods.into_iter().map(|(pod, uid)| async move {
             self.begin(&pod, &uid, node);
             let result = kube.nominate(&pod, &uid, None, Some(node)).await;
@@ -181,7 +181,7 @@ impl Nominations {
 
     /// A nomination is about to be written; whether its answer comes or not, it may stand from here on.
     fn begin(&self, pod: &PodKey, uid: &Arc<str>, node: &Arc<str>) {
-        let given = Given {
+        let given = OwnNomination {
             pod: pod.clone(),
             uid: uid.clone(),
             node: node.clone(),
@@ -192,7 +192,7 @@ impl Nominations {
 
     /// The API server answered a nomination: forgets it if it does not stand. The first refusal for want of a right
     /// is logged. True when the nomination was written.
-    fn note(&self, pod: &PodKey, uid: &Arc<str>, result: &Result<Nomination, Error>) -> bool {
+    fn note(&self, pod: &PodKey, uid: &Arc<str>, result: &Result<Nomination, KubeError>) -> bool {
         let mut state = self.state();
         match result {
             Ok(Nomination::Written) => {
@@ -222,7 +222,7 @@ impl Nominations {
     /// Takes back the nominations that come to nothing, as this view of the cluster shows; they are not given again.
     pub fn take_back(&self, cluster: &Cluster, leader: bool) {
         for given in self.end(cluster, leader) {
-            self.send(Call::TakeBack(Instant::now(), given));
+            self.send(NominationTask::TakeBack(Instant::now(), given));
         }
     }
 
@@ -230,7 +230,7 @@ impl Nominations {
     /// show, and still wait; if that is `wanted`.
     pub fn requeue(&self, cluster: &Cluster, report: &Report, wanted: bool) {
         if let Some(back) = self.due(cluster, report, wanted) {
-            self.send(Call::Requeue(Instant::now(), back));
+            self.send(NominationTask::Requeue(Instant::now(), back));
         }
     }
 
@@ -247,7 +247,7 @@ impl Nominations {
         state.requeue.due(cluster, &report.pods, Instant::now())
     }
 
-    fn send(&self, call: Call) {
+    fn send(&self, call: NominationTask) {
         if let Some(calls) = &self.calls {
             // The task that receives them is supervised: when it ends, so does the daemon.
             let _ = calls.send(call);
@@ -256,7 +256,7 @@ impl Nominations {
 
     /// The nominations that have to be taken back: the pod still waits a minute later, or the node is gone or
     /// leaving. Forgets them, and those that do not stand any more.
-    fn end(&self, cluster: &Cluster, leader: bool) -> Vec<Given> {
+    fn end(&self, cluster: &Cluster, leader: bool) -> Vec<OwnNomination> {
         let mut state = self.state();
         if !leader {
             // Whoever leads now does not know of them; kube-scheduler clears them.
@@ -287,18 +287,22 @@ impl Nominations {
 
 /// The pods whose nomination for a node the watched view does not show within [`SHOWN_WITHIN`], and that still wait:
 /// kube-scheduler tried them in the meantime, and cleared it. After an attempt it tries a pod for a second no more.
-async fn lost(store: &ClusterStore, nominated: &Waiting, node: &Arc<str>) -> Waiting {
+async fn lost(store: &ClusterStore, nominated: &WaitingPods, node: &Arc<str>) -> WaitingPods {
     let waits = |pod: &Pod| pod.node.is_none() && pod.nominated.as_ref() != Some(node);
     settled(store, nominated, waits).await
 }
 
 /// Waits until the watched view shows none of these pods to be like that, no longer than [`SHOWN_WITHIN`]; gives those that
 /// still are.
-async fn settled(store: &ClusterStore, pods: &Waiting, like: impl Fn(&Pod) -> bool) -> Waiting {
+async fn settled(
+    store: &ClusterStore,
+    pods: &WaitingPods,
+    like: impl Fn(&Pod) -> bool,
+) -> WaitingPods {
     let mut changes = store.changes();
     let end = Instant::now() + SHOWN_WITHIN;
     loop {
-        let left: Waiting = store.with(|cluster| {
+        let left: WaitingPods = store.with(|cluster| {
             let is = |(key, uid): &&(PodKey, Arc<str>)| {
                 let pod = cluster.pods.get(key).filter(|pod| pod.uid == *uid);
                 pod.is_some_and(&like)
@@ -321,7 +325,7 @@ fn takes_pods(cluster: &Cluster, node: &Arc<str>) -> bool {
 }
 
 /// The pods with one of these UIDs that may be nominated now.
-fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> Waiting {
+fn waiting(cluster: &Cluster, planned: &BTreeSet<Arc<str>>) -> WaitingPods {
     let pods = cluster.pods.iter();
     pods.filter(|(_, pod)| planned.contains(&pod.uid) && may_be_nominated(pod))
         .map(|(key, pod)| (key.clone(), pod.uid.clone()))
@@ -343,24 +347,30 @@ pub(super) fn may_be_nominated(pod: &Pod) -> bool {
 
 /// Makes the calls, one after the other. What could not be done within [`WITHDRAWN_WITHIN`] waits for the next turn
 /// that leads: the lease may be somebody else's by then.
-async fn call(kube: Client, state: Arc<Mutex<State>>, mut calls: mpsc::UnboundedReceiver<Call>) {
-    let keep = |given: Given| {
+async fn call(
+    kube: KubeClient,
+    state: Arc<Mutex<NominatorState>>,
+    mut calls: mpsc::UnboundedReceiver<NominationTask>,
+) {
+    let keep = |given: OwnNomination| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         // One that was given since is the newer.
         state.given.entry(given.uid.clone()).or_insert(given);
     };
     while let Some(call) = calls.recv().await {
         match call {
-            Call::TakeBack(since, given) if since.elapsed() > WITHDRAWN_WITHIN => keep(given),
-            Call::TakeBack(_, given) => take_back(&kube, &given).await,
-            Call::Requeue(since, _) if since.elapsed() > WITHDRAWN_WITHIN => {}
-            Call::Requeue(_, back) => requeue(&kube, back, keep).await,
+            NominationTask::TakeBack(since, given) if since.elapsed() > WITHDRAWN_WITHIN => {
+                keep(given)
+            }
+            NominationTask::TakeBack(_, given) => take_back(&kube, &given).await,
+            NominationTask::Requeue(since, _) if since.elapsed() > WITHDRAWN_WITHIN => {}
+            NominationTask::Requeue(_, back) => requeue(&kube, back, keep).await,
         }
     }
 }
 
-async fn take_back(kube: &Client, given: &Given) {
-    let Given { pod, uid, node, .. } = given;
+async fn take_back(kube: &KubeClient, given: &OwnNomination) {
+    let OwnNomination { pod, uid, node, .. } = given;
     match kube.nominate(pod, uid, Some(node), None).await {
         Ok(Nomination::Written) => {
             tracing::info!(%pod, %node, "the pod's nomination for the node is taken back");
@@ -372,20 +382,20 @@ async fn take_back(kube: &Client, given: &Given) {
 }
 
 /// Nominates a pod and takes that back; `keep` gets what may still stand.
-async fn requeue(kube: &Client, back: Back, keep: impl Fn(Given)) {
+async fn requeue(kube: &KubeClient, back: Back, keep: impl Fn(OwnNomination)) {
     let Back {
         pod,
         uid,
         node,
         waited,
     } = back;
-    let given = Given {
+    let given = OwnNomination {
         pod,
         uid,
         node,
         at: Instant::now(),
     };
-    let Given { pod, uid, node, .. } = &given;
+    let OwnNomination { pod, uid, node, .. } = &given;
     let written = kube.nominate(pod, uid, None, Some(node)).await;
     let taken = match written {
         Ok(Nomination::Written) => kube.nominate(pod, uid, Some(node), None).await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::agent::drift;
 use crate::agent::in_place;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::agent::machines::{self, Observed};
 use crate::agent::region::RegionView;
 use crate::config::settings::Settings;
@@ -31,7 +31,7 @@ pub struct Sources<'a> {
     /// What the file says now.
     pub settings: &'a Settings,
     /// The journal.
-    pub journal: &'a BTreeMap<Arc<str>, Entry>,
+    pub journal: &'a BTreeMap<Arc<str>, JournalEntry>,
     /// What the executor is doing.
     pub busy: &'a BTreeMap<Arc<str>, Busy>,
     /// We hold the lease.

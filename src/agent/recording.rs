@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::daemon::Parts;
+use crate::agent::daemon::DaemonParts;
 use crate::agent::executor::Observer;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::model::action::Action;
@@ -14,7 +14,7 @@ use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
-use crate::record::{Decided, Limits, Recorder, Teller, WhenFull};
+use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
 /// The record of this loop, if one is wanted.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Recording(Option<On>);
 
 #[derive(Debug)]
 struct On {
-    recorder: Recorder,
+    recorder: TurnRecorder,
     policy: Arc<Policy>,
     /// What was lost and is told.
     lost: Cell<u64>,
@@ -30,12 +30,12 @@ struct On {
 
 impl Recording {
     /// Begins, if the configuration wants it.
-    pub(super) fn begin(parts: &Parts) -> Recording {
+    pub(super) fn begin(parts: &DaemonParts) -> Recording {
         let wanted = &parts.settings.recorder;
         if !wanted.enabled {
             return Recording(None);
         }
-        let limits = Limits {
+        let limits = RecordLimits {
             max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
             max_age: wanted.max_age,
         };
@@ -43,7 +43,7 @@ impl Recording {
             Clock::System => WhenFull::LeaveOut,
             Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
         };
-        let recorder = Recorder::begin(parts.state.record(), limits, full);
+        let recorder = TurnRecorder::begin(parts.state.record(), limits, full);
         Recording(recorder.map(|recorder| On {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
@@ -66,7 +66,7 @@ impl Recording {
     /// A decision was made; `before` is what was remembered, if it was something else.
     pub(super) fn decided(&self, turn: &Turn, before: Option<Memory>) {
         if let Some(on) = &self.0 {
-            on.recorder.decided(Decided {
+            on.recorder.decided(RecordedTurn {
                 number: turn.number,
                 at: turn.at,
                 snapshot: turn.snapshot.clone(),
@@ -101,12 +101,12 @@ impl Recording {
 #[derive(Debug)]
 struct Hearing {
     observer: Arc<dyn Observer>,
-    teller: Teller,
+    teller: RecordSender,
     clock: Clock,
 }
 
 impl Observer for Hearing {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         self.observer.begun(action, entry);
     }
 

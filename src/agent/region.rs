@@ -17,11 +17,11 @@ use crate::agent::clocks::HostClocks;
 use crate::agent::in_place::{self, Beside, groups};
 use crate::agent::inspection;
 use crate::agent::loads::HostLoads;
-use crate::agent::machines::{Facts, Observed};
+use crate::agent::machines::{LastVmConfig, Observed};
 use crate::agent::strangers::{Scarce, Strangers};
-use crate::agent::templates::{self, Templates};
+use crate::agent::templates::{self, RegionTemplates};
 use crate::clock::Clock;
-use crate::config::settings::{Settings, Template};
+use crate::config::settings::{Settings, TemplateSettings};
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
@@ -29,7 +29,7 @@ use crate::model::shared::Shared;
 use crate::model::snapshot::SourceState;
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
-use crate::pve::{Cause, Client, FirewallRule, GuestResource, Resources, VmConfig};
+use crate::pve::{Client, ClusterResources, FailureCause, FirewallRule, GuestResource, VmConfig};
 
 /// A template's configuration is read again after this long though nothing about the VM seemed to change.
 const STALE_TEMPLATE: Duration = Duration::from_mins(30);
@@ -114,18 +114,19 @@ impl RegionView {
 
 /// What was read of a VM's configuration.
 #[derive(Clone, Debug)]
-struct Known {
-    fingerprint: Fingerprint,
+struct KnownConfig {
+    fingerprint: ConfigFingerprint,
     config: Arc<VmConfig>,
     /// The rules of its firewall, if the file names security groups for it and they could be read.
     rules: Option<Arc<Vec<FirewallRule>>>,
     read: Instant,
 }
 
-impl Known {
+impl KnownConfig {
     /// For how long the reading is good as long as nothing seems to change.
     fn stale_after(&self, vmid: u32) -> Duration {
-        let faulty = || inspection::obstacle(vmid, &self.config, &Template::default()).is_some();
+        let faulty =
+            || inspection::obstacle(vmid, &self.config, &TemplateSettings::default()).is_some();
         match self.config.ownership() {
             Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
             Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,
@@ -137,7 +138,7 @@ impl Known {
 
 /// What changes in the resources when a configuration may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fingerprint {
+pub(super) struct ConfigFingerprint {
     host: Arc<str>,
     name: Arc<str>,
     lock: Option<Arc<str>>,
@@ -147,9 +148,9 @@ pub(super) struct Fingerprint {
     memory: i64,
 }
 
-impl Fingerprint {
-    pub(super) fn of(guest: &GuestResource) -> Fingerprint {
-        Fingerprint {
+impl ConfigFingerprint {
+    pub(super) fn of(guest: &GuestResource) -> ConfigFingerprint {
+        ConfigFingerprint {
             host: guest.host.clone(),
             name: guest.name.clone(),
             lock: guest.lock.clone(),
@@ -168,7 +169,7 @@ pub struct RegionWatcher {
     client: Client,
     clock: Clock,
     settings: Arc<Settings>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, KnownConfig>,
     strangers: Strangers,
     mappings: BTreeMap<Arc<str>, MappedDevices>,
     /// What was seen last.
@@ -317,7 +318,7 @@ impl RegionWatcher {
         let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
         region.templates = self.templates().find(&resources, config);
         let facts = self.known.iter().map(|(vmid, known)| {
-            let facts = Facts {
+            let facts = LastVmConfig {
                 uuid: known.config.uuid.clone(),
                 digest: known.config.digest.clone(),
                 config: Some(known.config.clone()),
@@ -336,7 +337,7 @@ impl RegionWatcher {
 
     /// Asks a host for its clock, if that is due; in turns with re-readings, if one is waiting. A host that does not
     /// tell is no failure: nothing is decided by its clock.
-    async fn read_clock(&mut self, resources: &Resources, waiting: bool) -> bool {
+    async fn read_clock(&mut self, resources: &ClusterResources, waiting: bool) -> bool {
         let online = resources.hosts.iter().filter(|(_, host)| host.online);
         let sent = self.clock.now();
         let due = self.clocks.due(online.map(|(name, _)| name), sent);
@@ -357,7 +358,7 @@ impl RegionWatcher {
     }
 
     /// Reads the configurations that changed, and one that is old.
-    async fn read_configs(&mut self, resources: &Resources) -> Result<(), CallError> {
+    async fn read_configs(&mut self, resources: &ClusterResources) -> Result<(), CallError> {
         self.known
             .retain(|vmid, _| resources.guests.contains_key(vmid));
         let now = Instant::now();
@@ -376,7 +377,8 @@ impl RegionWatcher {
             match self.known.get(vmid) {
                 // Whether it changed an odd row does not tell.
                 Some(known)
-                    if (guest.odd.is_some() || known.fingerprint == Fingerprint::of(guest))
+                    if (guest.odd.is_some()
+                        || known.fingerprint == ConfigFingerprint::of(guest))
                         && !doubted.contains(vmid) =>
                 {
                     if now.duration_since(known.read) > known.stale_after(*vmid) {
@@ -402,8 +404,8 @@ impl RegionWatcher {
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
                     let rules = self.rules(&guest.host, vmid, &config).await;
-                    let known = Known {
-                        fingerprint: Fingerprint::of(guest),
+                    let known = KnownConfig {
+                        fingerprint: ConfigFingerprint::of(guest),
                         rules,
                         config: Arc::new(config),
                         read: now,
@@ -411,11 +413,13 @@ impl RegionWatcher {
                     self.known.insert(vmid, known);
                 }
                 // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == Cause::Gone => match self.known.get_mut(&vmid) {
-                    // A row that cannot be read may name a host where it never was.
-                    Some(known) if guest.odd.is_some() => known.read = now,
-                    _ => drop(self.known.remove(&vmid)),
-                },
+                Err(error) if error.cause() == FailureCause::Gone => {
+                    match self.known.get_mut(&vmid) {
+                        // A row that cannot be read may name a host where it never was.
+                        Some(known) if guest.odd.is_some() => known.read = now,
+                        _ => drop(self.known.remove(&vmid)),
+                    }
+                }
                 // A host that does not answer must not blind us to the others: it is left alone until the
                 // next poll.
                 Err(error) => {
@@ -428,7 +432,7 @@ impl RegionWatcher {
     }
 
     /// Reads what hosts have to keep for guests that are not ours.
-    async fn read_strangers(&mut self, resources: &Resources) {
+    async fn read_strangers(&mut self, resources: &ClusterResources) {
         let policy = self.settings.policy.regions.get(&self.name);
         let counting = policy.map(|policy| policy.capacity.clone());
         self.strangers.keep(&resources.guests);
@@ -466,7 +470,7 @@ impl RegionWatcher {
 
     /// Asks hosts how loaded they are, if a pool bounds that. The time for it is bounded: hosts that are slow are asked in
     /// the next poll.
-    async fn read_loads(&mut self, resources: &Resources) {
+    async fn read_loads(&mut self, resources: &ClusterResources) {
         if !self.settings.policy.loads_in(&self.name) {
             return;
         }
@@ -514,21 +518,21 @@ impl RegionWatcher {
     }
 
     /// The resource pool of a VM, as far as it is seen.
-    fn pool(&self, vmid: u32, resources: &Resources) -> Option<Arc<str>> {
+    fn pool(&self, vmid: u32, resources: &ClusterResources) -> Option<Arc<str>> {
         let guest = resources.guests.get(&vmid)?;
         in_place::seen_pool(&self.settings, &self.name, guest)
     }
 
-    fn templates(&self) -> Templates<'_> {
-        Templates {
+    fn templates(&self) -> RegionTemplates<'_> {
+        RegionTemplates {
             region: &self.name,
             all: &self.settings.templates,
         }
     }
 
-    fn vm(&self, vmid: u32, guest: &GuestResource, resources: &Resources) -> Vm {
+    fn vm(&self, vmid: u32, guest: &GuestResource, resources: &ClusterResources) -> Vm {
         let known = self.known.get(&vmid).filter(|known| {
-            known.fingerprint == Fingerprint::of(guest)
+            known.fingerprint == ConfigFingerprint::of(guest)
                 || guest.odd.is_some()
                 || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
         });
@@ -585,7 +589,7 @@ impl RegionWatcher {
     }
 }
 
-fn online(resources: &Resources, host: &str) -> bool {
+fn online(resources: &ClusterResources, host: &str) -> bool {
     resources.hosts.get(host).is_some_and(|host| host.online)
 }
 

@@ -28,19 +28,19 @@ const TIMES: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct Requeue {
     /// By the pod's UID.
-    waits: BTreeMap<Arc<str>, Wait>,
+    waits: BTreeMap<Arc<str>, RequeueWait>,
 }
 
 /// A pod that has room on a node.
 #[derive(Debug)]
-struct Wait {
+struct RequeueWait {
     since: Instant,
     /// How often it was brought back.
     times: u32,
     priority: i32,
 }
 
-impl Wait {
+impl RequeueWait {
     fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
@@ -77,7 +77,7 @@ impl Requeue {
                 continue;
             };
             let priority = pod.shape.priority;
-            let wait = self.waits.remove(&pod.uid).unwrap_or(Wait {
+            let wait = self.waits.remove(&pod.uid).unwrap_or(RequeueWait {
                 since: now,
                 times: 0,
                 priority,

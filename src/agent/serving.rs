@@ -18,7 +18,7 @@ use crate::config::settings::{AddressSource, Settings};
 use crate::kube::events::reason;
 use crate::kube::lease::Holder;
 use crate::kube::serving::ServingRequest;
-use crate::kube::{About, Event, EventRecorder};
+use crate::kube::{Event, EventRecorder, InvolvedObject};
 use crate::model::action::NodeRef;
 use crate::model::cluster::Node;
 use crate::model::identity::{NodeIdentity, Signs};
@@ -28,7 +28,7 @@ use crate::model::region::{Machine, RegionName};
 use crate::model::report::Scope;
 use crate::pve::VmConfig;
 
-use judge::Known;
+use judge::KnownKubelet;
 
 /// Between two looks for requests.
 const EVERY: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ const IN_A_LOOK: usize = 50;
 #[derive(Debug)]
 pub(super) struct Approver {
     pub(super) settings: Arc<Settings>,
-    pub(super) kube: crate::kube::Client,
+    pub(super) kube: crate::kube::KubeClient,
     pub(super) clients: BTreeMap<RegionName, crate::pve::Client>,
     pub(super) holder: watch::Receiver<Holder>,
     pub(super) turns: watch::Receiver<Option<Arc<Turn>>>,
@@ -55,7 +55,7 @@ pub(super) struct Approver {
 
 /// A request that was refused.
 #[derive(Debug)]
-struct Refused {
+struct RefusedRequest {
     why: String,
     /// When it is looked at again, and how long that is put off.
     again: Instant,
@@ -63,7 +63,7 @@ struct Refused {
 }
 
 /// What becomes of a request.
-enum Verdict {
+enum RequestVerdict {
     /// It is what the machine is.
     Approve,
     /// It is of a machine of ours, and not right.
@@ -111,13 +111,13 @@ impl Approver {
         &self,
         request: &ServingRequest,
         turn: &Turn,
-        refused: &mut BTreeMap<String, Refused>,
+        refused: &mut BTreeMap<String, RefusedRequest>,
     ) {
         let name = &request.name;
         let (node, why) = match self.verdict(request, turn).await {
             // Another may lead by now, and asks PVE itself.
-            Verdict::Approve if !self.holder.borrow().ours => return,
-            Verdict::Approve => match self.kube.approve(request).await {
+            RequestVerdict::Approve if !self.holder.borrow().ours => return,
+            RequestVerdict::Approve => match self.kube.approve(request).await {
                 Ok(()) => {
                     tracing::info!(
                         request = name,
@@ -131,7 +131,7 @@ impl Approver {
                     format!("its approval failed and is tried again: {error}"),
                 ),
             },
-            Verdict::Later(why) => {
+            RequestVerdict::Later(why) => {
                 tracing::debug!(
                     request = name,
                     why,
@@ -139,7 +139,7 @@ impl Approver {
                 );
                 return;
             }
-            Verdict::Wrong(wrong) => *wrong,
+            RequestVerdict::Wrong(wrong) => *wrong,
         };
         if !remember(refused, &request.uid, &why) {
             return;
@@ -152,7 +152,7 @@ impl Approver {
         );
         if let Some(node) = node {
             self.events.record(Event {
-                about: About::node(&node),
+                about: InvolvedObject::node(&node),
                 reason: reason::CERTIFICATE_LEFT_ALONE,
                 warning: true,
                 message: format!(
@@ -162,44 +162,44 @@ impl Approver {
         }
     }
 
-    async fn verdict(&self, request: &ServingRequest, turn: &Turn) -> Verdict {
+    async fn verdict(&self, request: &ServingRequest, turn: &Turn) -> RequestVerdict {
         let Some((machine, known)) = machine_of(&request.username, turn) else {
-            return Verdict::Later("its node is no machine of ours any more".to_owned());
+            return RequestVerdict::Later("its node is no machine of ours any more".to_owned());
         };
         let wrong = |node: Option<&Node>, why: String| {
             let node = node.map(|node| NodeRef {
                 name: machine.clone(),
                 uid: node.uid.clone(),
             });
-            Verdict::Wrong(Box::new((node, why)))
+            RequestVerdict::Wrong(Box::new((node, why)))
         };
         if let Err(why) = judge::judge_form(request, machine) {
             return wrong(turn.snapshot.cluster.nodes.get(machine), why);
         }
         let node = match self.kube.node(machine).await {
             Ok(Some(node)) => node,
-            Ok(None) => return Verdict::Later("its node is not there".to_owned()),
-            Err(error) => return Verdict::Later(error.to_string()),
+            Ok(None) => return RequestVerdict::Later("its node is not there".to_owned()),
+            Err(error) => return RequestVerdict::Later(error.to_string()),
         };
         if let Some(found) = &known.contradiction {
             return wrong(Some(&node), found.why.to_string());
         }
         let config = match self.config(machine, known).await {
             Ok(config) => config,
-            Err(why) => return Verdict::Later(why),
+            Err(why) => return RequestVerdict::Later(why),
         };
         if let Err(why) = is_its_vm(machine, known, (&config, &node)) {
             return wrong(Some(&node), why);
         }
         let domain = config.raw.get("searchdomain").map(String::as_str);
-        let known = Known {
+        let known = KnownKubelet {
             node: machine,
             domain: domain.unwrap_or_default(),
             addresses: addresses(known, &config),
             others: self.others((machine, known), turn),
         };
         match judge::judge(request, &known) {
-            Ok(()) => Verdict::Approve,
+            Ok(()) => RequestVerdict::Approve,
             Err(why) => wrong(Some(&node), why),
         }
     }
@@ -251,14 +251,14 @@ impl Approver {
 }
 
 /// Puts off the next look at a request that was refused; whether the reason is news.
-fn remember(refused: &mut BTreeMap<String, Refused>, uid: &str, why: &str) -> bool {
+fn remember(refused: &mut BTreeMap<String, RefusedRequest>, uid: &str, why: &str) -> bool {
     if refused.len() >= REMEMBERED {
         refused.clear();
     }
     let before = refused.get(uid);
     let pause = before.map_or(FIRST, |before| (before.pause * 2).min(LAST));
     let is_news = before.is_none_or(|before| before.why != why);
-    let now = Refused {
+    let now = RefusedRequest {
         why: why.to_owned(),
         again: Instant::now() + pause,
         pause,
@@ -285,7 +285,7 @@ fn machine_of<'t>(username: &str, turn: &'t Turn) -> Option<(&'t Arc<str>, &'t M
 /// The requests that are to be looked at now: of each kubelet the newest, without those that were refused a short time ago.
 fn due(
     mut requests: Vec<ServingRequest>,
-    refused: &BTreeMap<String, Refused>,
+    refused: &BTreeMap<String, RefusedRequest>,
 ) -> Vec<ServingRequest> {
     let now = Instant::now();
     requests.retain(|request| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::kube::Changes;
+use crate::kube::ChangeCounts;
 
 /// From the end of a turn to the next at least: a burst of changes is seen as one or two.
 pub(super) const SPACING: Duration = Duration::from_millis(50);
@@ -18,7 +18,7 @@ const LONGEST_SPACING: Duration = Duration::from_secs(1);
 
 /// How soon changes of the cluster call for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Call {
+enum TurnUrgency {
     /// Not at all: who turns for another reason sees them.
     None,
     /// After the spacing.
@@ -34,7 +34,7 @@ pub(super) fn spacing(cost: Duration) -> Duration {
 
 /// From when on changes of the cluster are answered, and which are not.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answers {
+pub(super) struct AnswerTimes {
     /// Changes other than that a pod waits.
     pub(super) unhurried: Instant,
     /// That a pod waits: later than at once where the last such turn was for nothing.
@@ -45,16 +45,16 @@ pub(super) struct Answers {
 
 /// Waits for a change of the cluster since `seen` that calls for a turn.
 pub(super) async fn called(
-    changes: &mut watch::Receiver<Changes>,
-    seen: Changes,
-    answers: Answers,
+    changes: &mut watch::Receiver<ChangeCounts>,
+    seen: ChangeCounts,
+    answers: AnswerTimes,
 ) {
     loop {
         let now = *changes.borrow_and_update();
         let from = match call(seen, now, answers.filling) {
-            Call::AtOnce => Some(answers.hurried.min(answers.unhurried)),
-            Call::Unhurried => Some(answers.unhurried),
-            Call::None => None,
+            TurnUrgency::AtOnce => Some(answers.hurried.min(answers.unhurried)),
+            TurnUrgency::Unhurried => Some(answers.unhurried),
+            TurnUrgency::None => None,
         };
         match from {
             Some(from) => {
@@ -72,14 +72,15 @@ pub(super) async fn called(
 }
 
 /// What the changes from one moment to another call for.
-fn call(before: Changes, after: Changes, filling: bool) -> Call {
-    let others = |changes: Changes| (changes.pods, changes.nodes, changes.other, changes.sources);
+fn call(before: ChangeCounts, after: ChangeCounts, filling: bool) -> TurnUrgency {
+    let others =
+        |changes: ChangeCounts| (changes.pods, changes.nodes, changes.other, changes.sources);
     if after.unschedulable != before.unschedulable && !filling {
-        Call::AtOnce
+        TurnUrgency::AtOnce
     } else if others(after) != others(before) {
-        Call::Unhurried
+        TurnUrgency::Unhurried
     } else {
-        Call::None
+        TurnUrgency::None
     }
 }
 
@@ -104,18 +105,18 @@ mod tests {
 
     #[test]
     fn a_pod_that_waits_is_answered_at_once_unless_its_batch_fills() {
-        let before = Changes::default();
-        let pod = Changes {
+        let before = ChangeCounts::default();
+        let pod = ChangeCounts {
             unschedulable: 1,
             ..before
         };
-        assert_eq!(call(before, pod, false), Call::AtOnce);
-        assert_eq!(call(before, pod, true), Call::None);
-        let node = Changes { nodes: 1, ..pod };
-        assert_eq!(call(before, node, false), Call::AtOnce);
-        assert_eq!(call(before, node, true), Call::Unhurried);
-        let quiet = Changes { quiet: 9, ..before };
-        assert_eq!(call(before, quiet, false), Call::None);
-        assert_eq!(call(before, before, false), Call::None);
+        assert_eq!(call(before, pod, false), TurnUrgency::AtOnce);
+        assert_eq!(call(before, pod, true), TurnUrgency::None);
+        let node = ChangeCounts { nodes: 1, ..pod };
+        assert_eq!(call(before, node, false), TurnUrgency::AtOnce);
+        assert_eq!(call(before, node, true), TurnUrgency::Unhurried);
+        let quiet = ChangeCounts { quiet: 9, ..before };
+        assert_eq!(call(before, quiet, false), TurnUrgency::None);
+        assert_eq!(call(before, before, false), TurnUrgency::None);
     }
 }

@@ -6,7 +6,7 @@ use crate::model::foreign::{self, ForeignText};
 use crate::model::memory::{self, Memory};
 use crate::model::time::Time;
 
-use super::journal::{Journal, Unreadable, write_durably};
+use super::journal::{Journal, UnreadableEntry, write_durably};
 use super::panics;
 
 /// The panics of earlier daemons.
@@ -63,7 +63,7 @@ impl StateFiles {
     }
 
     /// The files of the journal that are no entries; none where it cannot be read at all, which the daemon says.
-    pub fn unreadable_entries(&self) -> Vec<Unreadable> {
+    pub fn unreadable_entries(&self) -> Vec<UnreadableEntry> {
         Journal::open(&self.journal()).map_or_else(|_| Vec::new(), |(_, unreadable)| unreadable)
     }
 

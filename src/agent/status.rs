@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::executor::Wait;
+use crate::agent::executor::ActionWait;
 use crate::agent::trouble::{self, Trouble};
 use crate::agent::turn::Turn;
 use crate::model::cluster::ReadyStatus;
@@ -67,7 +67,7 @@ pub struct Status {
     /// Machines.
     pub machines: BTreeMap<Arc<str>, MachineStatus>,
     /// Pods that are not bound: all, and those that a machine is coming for.
-    pub pending: Pending,
+    pub pending: PendingCounts,
     /// How far the views can be trusted.
     pub sources: BTreeMap<Arc<str>, SourceState>,
 }
@@ -99,7 +99,7 @@ pub struct MachineStatus {
     pub failure: Option<Failure>,
     /// What the work on it waits for at this moment.
     #[serde(default)]
-    pub waits: Option<Wait>,
+    pub waits: Option<ActionWait>,
     /// What is wrong with a machine that became a node: it, its host or its node.
     #[serde(default)]
     pub ails: Option<ForeignText>,
@@ -116,7 +116,7 @@ pub struct MachineStatus {
 
 /// Unbound pods in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pending {
+pub struct PendingCounts {
     /// All of them.
     pub all: usize,
     /// They fit on a node there is or a machine on its way.
@@ -269,7 +269,7 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
 
 fn machine_status(
     machine: &Machine,
-    waits: Option<Wait>,
+    waits: Option<ActionWait>,
     ails: Option<ForeignText>,
 ) -> MachineStatus {
     MachineStatus {
@@ -298,8 +298,8 @@ fn machine_status(
     }
 }
 
-fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> Pending {
-    verdicts.fold(Pending::default(), |mut pending, verdict| {
+fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> PendingCounts {
+    verdicts.fold(PendingCounts::default(), |mut pending, verdict| {
         pending.all += 1;
         match verdict {
             PodVerdict::FitsNode { .. }

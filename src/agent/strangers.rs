@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::region::Fingerprint;
+use crate::agent::region::ConfigFingerprint;
 use crate::model::hosts::HostCounting;
 use crate::model::region::GuestKind;
-use crate::pve::{Cause, Client, GuestPromise, GuestResource};
+use crate::pve::{Client, FailureCause, GuestPromise, GuestResource};
 
 /// A reading is old after this long: that somebody edited `onboot` shows nowhere else.
 const STALE: Duration = Duration::from_mins(30);
@@ -26,24 +26,24 @@ const READING: Duration = Duration::from_secs(10);
 /// Configurations of others' guests as they were read last, by VMID.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    seen: BTreeMap<u32, Seen>,
+    seen: BTreeMap<u32, StrangerReading>,
     /// Their fixed addresses as they were read last: those on a host that went off stand, whatever PVE forgets of them.
     addresses: BTreeMap<u32, Vec<IpAddr>>,
 }
 
 /// One guest: how `/cluster/resources` showed it when its configuration was read, and what that says.
 #[derive(Clone, Debug)]
-struct Seen {
-    fingerprint: Fingerprint,
+struct StrangerReading {
+    fingerprint: ConfigFingerprint,
     running: bool,
     promise: GuestPromise,
     read: Instant,
 }
 
-impl Seen {
+impl StrangerReading {
     /// Whether nothing about the guest seems to have changed since it was read.
     fn is(&self, guest: &GuestResource) -> bool {
-        self.fingerprint == Fingerprint::of(guest) && self.running == guest.running()
+        self.fingerprint == ConfigFingerprint::of(guest) && self.running == guest.running()
     }
 }
 
@@ -112,8 +112,8 @@ impl Strangers {
             match client.guest_promise(&guest.host, guest.kind, vmid).await {
                 Ok(promise) => {
                     self.addresses.insert(vmid, promise.addresses.clone());
-                    let seen = Seen {
-                        fingerprint: Fingerprint::of(guest),
+                    let seen = StrangerReading {
+                        fingerprint: ConfigFingerprint::of(guest),
                         running: guest.running(),
                         promise,
                         read: now,
@@ -121,7 +121,7 @@ impl Strangers {
                     self.seen.insert(vmid, seen);
                 }
                 // It went or moved between the two calls; the next poll sees.
-                Err(error) if error.cause() == Cause::Gone => drop(self.seen.remove(&vmid)),
+                Err(error) if error.cause() == FailureCause::Gone => drop(self.seen.remove(&vmid)),
                 Err(error) => {
                     tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
                     silent.insert(guest.host.clone());
@@ -158,7 +158,7 @@ mod tests {
 
     use crate::agent::region::RegionWatcher;
     use crate::pve::Client;
-    use crate::pve::transport::memory::Memory;
+    use crate::pve::transport::memory::RouterTransport;
     use crate::sim::guests::GuestSpec;
     use crate::sim::kube::KubeSpec;
     use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
@@ -202,7 +202,7 @@ mod tests {
             };
             world.pve.administer(&guest).expect("added");
             world.pve.administer(&online(false)).expect("off");
-            let client = Client::new(Arc::new(Memory::new(world.pve_way())));
+            let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
             let (clock, settings) = (world.clock, world.settings.clone());
             let mut watcher = RegionWatcher::new("default".into(), client, clock, settings);
             let mut onboot = async || {

@@ -6,25 +6,25 @@ use std::sync::Arc;
 use crate::agent::inspection;
 use crate::config::file::Firmware;
 use crate::config::new_vm::NewVm;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
-use crate::pve::{Disk, GuestResource, Resources, VmConfig};
+use crate::pve::{ClusterResources, Disk, GuestResource, VmConfig};
 
 /// What an EFI disk takes: that of PVE's own firmware has 528 KiB, which storages of blocks round up to 4 MiB.
 const EFI_DISK: i64 = 4 << 20;
 
 /// The configured templates of a region.
 #[derive(Clone, Copy, Debug)]
-pub struct Templates<'a> {
+pub struct RegionTemplates<'a> {
     /// The region.
     pub region: &'a RegionName,
     /// Those of all regions.
-    pub all: &'a BTreeMap<Arc<str>, Template>,
+    pub all: &'a BTreeMap<Arc<str>, TemplateSettings>,
 }
 
-impl<'a> Templates<'a> {
-    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
+impl<'a> RegionTemplates<'a> {
+    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a TemplateSettings)> {
         let all = self.all.iter();
         all.filter(move |(_, template)| template.region == *self.region)
     }
@@ -37,7 +37,7 @@ impl<'a> Templates<'a> {
     /// Where each of them is, by what PVE lists and the configurations that were read.
     pub fn find<'c>(
         self,
-        resources: &Resources,
+        resources: &ClusterResources,
         config: impl Fn(u32) -> Option<&'c VmConfig>,
     ) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
         let mut found = BTreeMap::new();
@@ -72,7 +72,7 @@ impl<'a> Templates<'a> {
 }
 
 /// What stands for a template on a host where VMs are made of settings: every host can make one that has the storages.
-fn of_settings(new: &NewVm, template: &Template, host: &Arc<str>) -> TemplateCopy {
+fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> TemplateCopy {
     let storage: Arc<str> = new.create.storage.as_str().into();
     let mut disks = vec![TemplateDisk {
         storage: storage.clone(),
@@ -101,9 +101,9 @@ fn of_settings(new: &NewVm, template: &Template, host: &Arc<str>) -> TemplateCop
 /// Why no machine is made of a copy of a template: it, or PVE, would make none that works.
 fn fault(
     (vmid, config): (u32, &VmConfig),
-    template: &Template,
+    template: &TemplateSettings,
     host: &str,
-    resources: &Resources,
+    resources: &ClusterResources,
 ) -> Option<String> {
     let plugin = |storage: &str| {
         let storage = resources.storages.get(host)?.get(storage)?;
@@ -114,7 +114,7 @@ fn fault(
         .or_else(|| unlinkable().filter(|_| !template.full_clone))
 }
 
-fn is(vmid: u32, guest: &GuestResource, template: &Template) -> bool {
+fn is(vmid: u32, guest: &GuestResource, template: &TemplateSettings) -> bool {
     guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
 }
 
@@ -125,7 +125,7 @@ fn is_cloned(disk: &Disk) -> bool {
 }
 
 /// The disks that a machine gets: those of its clone, where the template's are, or on the storage that full clones go to, and further ones.
-fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
+fn disks(config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateDisk> {
     let named = template.storage.as_deref().filter(|_| template.full_clone);
     let boot = config.boot_disk().map(|(key, _)| key);
     let cloned = config.disks.iter().filter(|(_, disk)| is_cloned(disk));
@@ -139,7 +139,7 @@ fn disks(config: &VmConfig, template: &Template) -> Vec<TemplateDisk> {
 
 /// The further disks of a machine. They are made right after its VM: they count with it, and a host that has not their storage
 /// makes no such machine.
-fn further(template: &Template) -> impl Iterator<Item = TemplateDisk> {
+fn further(template: &TemplateSettings) -> impl Iterator<Item = TemplateDisk> {
     let further = template.hardware.disks.values();
     further.map(|disk| TemplateDisk {
         storage: disk.storage.clone(),
@@ -160,7 +160,7 @@ pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
 
 /// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
 /// only then (`clone_vm`, "can't clone to non-shared storage").
-fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool {
+fn target_shared(template: &TemplateSettings, host: &str, resources: &ClusterResources) -> bool {
     let named = template.storage.as_ref().filter(|_| template.full_clone);
     named.is_none_or(|name| {
         resources
@@ -173,7 +173,7 @@ fn target_shared(template: &Template, host: &str, resources: &Resources) -> bool
 
 /// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
 /// another host as its target.
-fn all_shared(config: &VmConfig, host: &str, resources: &Resources) -> bool {
+fn all_shared(config: &VmConfig, host: &str, resources: &ClusterResources) -> bool {
     let storages = resources.storages.get(host);
     config
         .disks

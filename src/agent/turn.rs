@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::agent::executor::Waits;
+use crate::agent::executor::ActionWaits;
 use crate::config::settings::Settings;
 use crate::model::decision::Decision;
 use crate::model::snapshot::Snapshot;
@@ -22,5 +22,5 @@ pub struct Turn {
     /// What was decided.
     pub decision: Arc<Decision>,
     /// What the actions wait for at the moment when this is asked.
-    pub waits: Waits,
+    pub waits: ActionWaits,
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::hardware::{balloon, cpu_keys, cpu_limit, mac};
-use crate::config::settings::{NetCard, Pool, Settings, Template};
+use crate::config::settings::{NetCardSettings, PoolSettings, Settings, TemplateSettings};
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::policy::InstanceType;
@@ -122,8 +122,8 @@ pub fn write(
     current: &BTreeMap<String, String>,
     machine: &str,
     instance_type: &InstanceType,
-    (template, network): (&Template, &OwnKeys),
-    pool: &Pool,
+    (template, network): (&TemplateSettings, &OwnKeys),
+    pool: &PoolSettings,
 ) -> Write {
     let mut wanted = plain(machine, instance_type, template, pool);
     wanted.extend(of_template(template, network));
@@ -174,8 +174,8 @@ pub fn write(
 fn plain(
     machine: &str,
     instance_type: &InstanceType,
-    template: &Template,
-    pool: &Pool,
+    template: &TemplateSettings,
+    pool: &PoolSettings,
 ) -> BTreeMap<String, String> {
     let hardware = &template.hardware;
     let sockets = hardware.sockets.unwrap_or(1).max(1);
@@ -203,7 +203,10 @@ fn plain(
 
 /// What of that may change while a machine runs, tags apart: others may give it some. A template that the file does
 /// not name any more says nothing.
-pub(super) fn in_place(template: Option<&Template>, pool: &Pool) -> BTreeMap<&'static str, String> {
+pub(super) fn in_place(
+    template: Option<&TemplateSettings>,
+    pool: &PoolSettings,
+) -> BTreeMap<&'static str, String> {
     let mut wanted = BTreeMap::new();
     if let Some(hardware) = template.map(|template| &template.hardware) {
         // Unless the file says so the autoscaler, not the host's boot, decides which machines run.
@@ -218,7 +221,10 @@ pub(super) fn in_place(template: Option<&Template>, pool: &Pool) -> BTreeMap<&'s
 }
 
 /// What the table of the template says, and what comes with a network's addresses.
-fn of_template(template: &Template, network: &OwnKeys) -> impl Iterator<Item = (String, String)> {
+fn of_template(
+    template: &TemplateSettings,
+    network: &OwnKeys,
+) -> impl Iterator<Item = (String, String)> {
     let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
     let keys = template.ssh_keys.as_ref();
     // An upgrade at first boot costs minutes and may change the kubelet: PVE's default would be one.
@@ -316,7 +322,7 @@ fn tag_set(text: &str) -> Vec<String> {
 }
 
 /// The tags of a pool's machines, in lower case and sorted, ours among them.
-pub(super) fn tags(pool: &Pool) -> Vec<String> {
+pub(super) fn tags(pool: &PoolSettings) -> Vec<String> {
     let mut tags: Vec<String> = pool.tags.iter().map(|tag| tag.to_lowercase()).collect();
     tags.push(TAG.to_owned());
     tags.sort();
@@ -327,7 +333,7 @@ pub(super) fn tags(pool: &Pool) -> Vec<String> {
 /// A network card with what the file wants of it, for a VM with so many cores; the rest stays.
 fn net(
     current: Option<&String>,
-    (card, mac): (NetCard, Option<&String>),
+    (card, mac): (NetCardSettings, Option<&String>),
     cores: u32,
 ) -> Option<String> {
     let firewall = card.firewall.map(|on| u8::from(on).to_string());

@@ -41,13 +41,13 @@ pub struct Supposition {
     /// Pods, Deployments, ReplicaSets, StatefulSets and Jobs in YAML.
     pub manifests: String,
     /// Keys of the configuration and what they would be.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ConfigChange>,
 }
 
 /// A key of the configuration with another value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
+pub struct ConfigChange {
     /// The key with its tables, such as `pool.general.max`.
     pub key: String,
     /// The value as it would stand in the file: `20`, `"4GiB"`, `["small"]`.
@@ -56,26 +56,26 @@ pub struct Change {
 
 /// What would come of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct WhatIfOutcome {
     /// The supposed pods.
-    pub pods: Vec<Fate>,
+    pub pods: Vec<WhatIfVerdict>,
     /// What would be done that is not done as things are.
-    pub more: Vec<Deed>,
+    pub more: Vec<WhatIfAction>,
     /// What would not be done that is done as things are.
-    pub less: Vec<Deed>,
+    pub less: Vec<WhatIfAction>,
     /// What the new machines would cost, in words.
     pub growth: Option<String>,
     /// What would be on hold.
     pub holds: Vec<String>,
     /// Other pods and nodes whose lot would be another.
-    pub others: Vec<Fate>,
+    pub others: Vec<WhatIfVerdict>,
     /// There are more of these.
     pub more_others: usize,
 }
 
 /// What becomes of a pod or node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fate {
+pub struct WhatIfVerdict {
     /// `pod` or `node`.
     pub kind: &'static str,
     /// Its name.
@@ -92,7 +92,7 @@ pub struct Fate {
 
 /// An action in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Deed {
+pub struct WhatIfAction {
     /// What is done.
     pub verb: &'static str,
     /// To which machine.
@@ -107,7 +107,7 @@ pub struct Deed {
 ///
 /// # Errors
 /// Why that cannot be supposed, in words for who asked.
-pub fn suppose(turn: &Turn, supposed: &Supposition) -> Result<Outcome, String> {
+pub fn suppose(turn: &Turn, supposed: &Supposition) -> Result<WhatIfOutcome, String> {
     let mut snapshot = (*turn.snapshot).clone();
     let pods = add_pods(&mut snapshot, &supposed.manifests, turn.at)?;
     let changed = changed(&turn.settings.text, &supposed.changes)?;
@@ -254,7 +254,7 @@ fn read(
 }
 
 /// The policy of the changed configuration; `None` when nothing is changed.
-fn changed(text: &str, changes: &[Change]) -> Result<Option<Policy>, String> {
+fn changed(text: &str, changes: &[ConfigChange]) -> Result<Option<Policy>, String> {
     if changes.is_empty() {
         return Ok(None);
     }
@@ -289,7 +289,7 @@ fn changed(text: &str, changes: &[Change]) -> Result<Option<Policy>, String> {
 }
 
 /// Sets one key; tables on the way are made.
-fn set(file: &mut toml::Table, change: &Change) -> Result<(), String> {
+fn set(file: &mut toml::Table, change: &ConfigChange) -> Result<(), String> {
     if change.key.len() > MAX_WORD || change.value.len() > MAX_WORD {
         return Err(format!("a key and its value have at most {MAX_WORD} bytes"));
     }
@@ -322,7 +322,7 @@ fn set(file: &mut toml::Table, change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Outcome {
+fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> WhatIfOutcome {
     let supposed: BTreeSet<&PodKey> = pods.iter().collect();
     let fate = |key: &PodKey, now: String| {
         let verdict = would.report.pods.get(key);
@@ -330,7 +330,7 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Out
             || ("is not judged".to_owned(), String::new()),
             |verdict| wording::pod_verdict(verdict, at),
         );
-        Fate {
+        WhatIfVerdict {
             kind: "pod",
             name: key.to_string(),
             verdict: verdict
@@ -341,7 +341,7 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Out
             now,
         }
     };
-    let mut others: Vec<Fate> = Vec::new();
+    let mut others: Vec<WhatIfVerdict> = Vec::new();
     for (key, verdict) in &would.report.pods {
         let was = as_is.report.pods.get(key);
         let differs = was.is_none_or(|was| was.name() != verdict.name());
@@ -357,7 +357,7 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Out
             .map(|was| wording::node_verdict(was, at).0)
             .unwrap_or_default();
         if was != what {
-            others.push(Fate {
+            others.push(WhatIfVerdict {
                 kind: "node",
                 name: name.to_string(),
                 verdict: what.clone(),
@@ -370,7 +370,7 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Out
     let more_others = others.len().saturating_sub(MAX_TOLD);
     others.truncate(MAX_TOLD);
     let holds = would.report.holds.iter();
-    Outcome {
+    WhatIfOutcome {
         pods: pods.iter().map(|key| fate(key, String::new())).collect(),
         more: beyond(&would.plan, &as_is.plan),
         less: beyond(&as_is.plan, &would.plan),
@@ -384,10 +384,10 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Out
 }
 
 /// The actions of one plan that the other does not have.
-fn beyond(plan: &[Action], other: &[Action]) -> Vec<Deed> {
+fn beyond(plan: &[Action], other: &[Action]) -> Vec<WhatIfAction> {
     let deed = |action: &Action| {
         let (verb, what) = wording::act(action);
-        Deed {
+        WhatIfAction {
             verb,
             machine: action.target.machine.to_string(),
             what,
@@ -422,8 +422,8 @@ mod tests {
         [instance_type.small]\ncores = 2\nmemory = \"4GiB\"\n[pool.workers]\ntemplate = \"debian\"\n\
         instance_types = [\"small\"]\nmax = 5\n";
 
-    fn change(key: &str, value: &str) -> Vec<Change> {
-        vec![Change {
+    fn change(key: &str, value: &str) -> Vec<ConfigChange> {
+        vec![ConfigChange {
             key: key.to_owned(),
             value: value.to_owned(),
         }]

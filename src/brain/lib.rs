@@ -28,7 +28,7 @@ use model::snapshot::Snapshot;
 use model::time::Time;
 use model::words;
 
-use decision::turn::{STEPS, Turn};
+use decision::turn::{DecisionBuilder, STEPS};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, sweep};
 use report::{growth, hosts, networks, pools};
 use scale_down::shrink;
@@ -67,7 +67,7 @@ fn decide_on(
     memory: &Memory,
     now: Time,
 ) -> (Decision, u64) {
-    let mut turn = Turn::begin(snapshot, policy, memory, now);
+    let mut turn = DecisionBuilder::begin(snapshot, policy, memory, now);
     turn.steps = steps;
     budget::report(&mut turn);
     find_holds::find(&mut turn, memory);

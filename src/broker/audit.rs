@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::allow::Call;
-use super::peer::Peer;
+use super::allow::AdmittedCall;
+use super::peer::PeerProcess;
 use super::waits::Repeated;
 
 /// Longest value that stands in a line.
@@ -22,17 +22,17 @@ const WINDOW: Duration = Duration::from_mins(1);
 /// Refused calls: whoever sends them by the thousand does not fill the journal, in which the changes
 /// stand. Its clones are one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Arc<Mutex<Window>>);
+pub(super) struct RefusalAudit(Arc<Mutex<RefusalWindow>>);
 
 #[derive(Debug, Default)]
-struct Window {
+struct RefusalWindow {
     /// When its minute began.
     began: Option<Instant>,
     shown: u32,
     hidden: u64,
 }
 
-impl Refusals {
+impl RefusalAudit {
     /// Whether the refusal at hand gets a line of its own.
     pub(super) fn shown(&self) -> bool {
         let mut window = self.window();
@@ -56,7 +56,7 @@ impl Refusals {
         false
     }
 
-    fn window(&self) -> MutexGuard<'_, Window> {
+    fn window(&self) -> MutexGuard<'_, RefusalWindow> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,7 +72,13 @@ fn tell(hidden: u64) {
 }
 
 /// Reports a changing call that the list admitted, with what became of it.
-pub(super) fn call(peer: Peer, call: &Call, outcome: &str, detail: &str, took: Duration) {
+pub(super) fn call(
+    peer: PeerProcess,
+    call: &AdmittedCall,
+    outcome: &str,
+    detail: &str,
+    took: Duration,
+) {
     tracing::info!(
         target: "pve_autoscaler::audit",
         uid = peer.uid,
@@ -104,7 +110,7 @@ pub(super) fn repeated(repeated: &Repeated) {
 
 /// Reports a request that the list does not admit. Of the request itself only a bounded, printable
 /// beginning is shown.
-pub(super) fn refused(peer: Peer, method: &str, path: &str, why: &str) {
+pub(super) fn refused(peer: PeerProcess, method: &str, path: &str, why: &str) {
     let shown: String = path
         .chars()
         .take(MAX_VALUE * 2)
@@ -123,7 +129,7 @@ pub(super) fn refused(peer: Peer, method: &str, path: &str, why: &str) {
 }
 
 /// Every parameter's name, and the value where it may be shown.
-fn params(call: &Call) -> String {
+fn params(call: &AdmittedCall) -> String {
     let mut text = String::new();
     for (name, value) in &call.params {
         if !text.is_empty() {
@@ -142,7 +148,7 @@ fn params(call: &Call) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::broker::allow::{Raw, admit};
+    use crate::broker::allow::{RawRequest, admit};
     use crate::broker::tests::world::{mark, policy};
     use crate::pve::form;
 
@@ -175,7 +181,7 @@ mod tests {
                 "command=(7 bytes) command=(13 bytes) input-data=(12 bytes)".to_owned(),
             ),
         ] {
-            let raw = Raw {
+            let raw = RawRequest {
                 method: "POST",
                 path,
                 query: None,

@@ -19,7 +19,7 @@ pub struct Binding {
 
 /// Something that was asked of PVE for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct BindingRecord {
     /// `clone` or `removal`.
     pub what: &'static str,
     /// The VMID.
@@ -33,7 +33,7 @@ pub struct Record {
 
 /// What every record says.
 #[derive(Deserialize)]
-struct Said {
+struct RecordOwner {
     vmid: u32,
     machine: String,
     cluster: String,
@@ -65,7 +65,7 @@ impl Binding {
     ///
     /// # Errors
     /// A directory cannot be read.
-    pub fn of_others(&self, cluster: &str) -> Result<Vec<Record>, String> {
+    pub fn of_others(&self, cluster: &str) -> Result<Vec<BindingRecord>, String> {
         let mut records = Vec::new();
         for (folder, what) in RECORDS {
             let folder = self.directory.join(folder);
@@ -76,11 +76,11 @@ impl Binding {
             };
             for path in files.filter_map(|file| Some(file.ok()?.path())) {
                 let text = std::fs::read(&path).unwrap_or_default();
-                let Ok(said) = serde_json::from_slice::<Said>(&text) else {
+                let Ok(said) = serde_json::from_slice::<RecordOwner>(&text) else {
                     continue;
                 };
                 if said.cluster != cluster {
-                    records.push(Record {
+                    records.push(BindingRecord {
                         what,
                         vmid: said.vmid,
                         machine: said.machine,
@@ -99,7 +99,7 @@ impl Binding {
     ///
     /// # Errors
     /// A file cannot be moved or written.
-    pub fn bind(&self, cluster: &str, others: &[Record]) -> Result<(), String> {
+    pub fn bind(&self, cluster: &str, others: &[BindingRecord]) -> Result<(), String> {
         let former = self.directory.join(FORMER);
         for record in others {
             let target = former.join(format!("{}-{}.json", record.what, record.vmid));

@@ -18,11 +18,11 @@ use crate::model::mark::Mark;
 use crate::pve::perl::Fields;
 use crate::pve::{VmConfig, rows};
 
-use super::allow::Call;
-use super::intents::Intent;
+use super::allow::AdmittedCall;
+use super::intents::CloneIntent;
 use super::owned;
-use super::policy::Policy;
-use super::service::{Ends, Reply, Service, in_time, unusable};
+use super::policy::BrokerPolicy;
+use super::service::{BrokerReply, BrokerService, Ends, in_time, unusable};
 
 /// A VM that was somebody else's is looked at again after this.
 const FOREIGN: Duration = Duration::from_mins(10);
@@ -35,19 +35,19 @@ const TAIL: usize = 6;
 /// What VMs of the range were seen to be.
 #[derive(Debug, Default)]
 pub(super) struct Census {
-    looked: Mutex<BTreeMap<u32, Looked>>,
+    looked: Mutex<BTreeMap<u32, MachineReading>>,
 }
 
 #[derive(Clone, Debug)]
-struct Looked {
+struct MachineReading {
     at: Instant,
     /// Pool and instance type of its mark; `None` when it is not ours.
-    machine: Option<Kind>,
+    machine: Option<MarkedMachine>,
 }
 
 /// What a machine is, by its mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kind {
+struct MarkedMachine {
     pool: String,
     instance_type: String,
     addresses: Vec<IpAddr>,
@@ -55,9 +55,9 @@ struct Kind {
     cpus: CpuSet,
 }
 
-impl Kind {
-    fn of(mark: &Mark) -> Kind {
-        Kind {
+impl MarkedMachine {
+    fn of(mark: &Mark) -> MarkedMachine {
+        MarkedMachine {
             pool: mark.pool.clone(),
             instance_type: mark.instance_type.clone(),
             addresses: mark.addresses.values().flatten().copied().collect(),
@@ -67,15 +67,15 @@ impl Kind {
 }
 
 impl Census {
-    fn looked(&self) -> MutexGuard<'_, BTreeMap<u32, Looked>> {
+    fn looked(&self) -> MutexGuard<'_, BTreeMap<u32, MachineReading>> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A configuration was read just now, with this mark of ours or none.
     pub(super) fn note(&self, vmid: u32, mark: Option<&Mark>) {
-        let looked = Looked {
+        let looked = MachineReading {
             at: Instant::now(),
-            machine: mark.map(Kind::of),
+            machine: mark.map(MarkedMachine::of),
         };
         self.looked().insert(vmid, looked);
     }
@@ -85,7 +85,7 @@ impl Census {
         self.looked().retain(|vmid, _| there.contains(vmid));
     }
 
-    fn last(&self, vmid: u32) -> Option<Looked> {
+    fn last(&self, vmid: u32) -> Option<MachineReading> {
         self.looked().get(&vmid).cloned()
     }
 }
@@ -107,7 +107,7 @@ impl Used {
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct MachineCounts {
     all: Used,
     pools: BTreeMap<String, Used>,
     /// VMIDs of the machines by the addresses that are reserved for them.
@@ -116,12 +116,12 @@ struct Count {
     cpus: BTreeMap<String, Vec<(u32, CpuSet)>>,
 }
 
-impl Count {
+impl MachineCounts {
     /// One machine more, on this host; `present` is what PVE shows of it, for a type that the policy does not have.
     fn add(
         &mut self,
-        policy: &Policy,
-        (vmid, host, kind): (u32, &str, &Kind),
+        policy: &BrokerPolicy,
+        (vmid, host, kind): (u32, &str, &MarkedMachine),
         present: (i64, i64),
     ) {
         if !kind.cpus.is_empty() {
@@ -167,7 +167,7 @@ impl Count {
     }
 
     /// What is above a limit of `pool` or of all pools, if anything is.
-    fn above(&self, policy: &Policy, pool: &str) -> Option<String> {
+    fn above(&self, policy: &BrokerPolicy, pool: &str) -> Option<String> {
         let allow = &policy.allow;
         let none = Used::default();
         let mut over = String::new();
@@ -224,7 +224,7 @@ impl Count {
     }
 }
 
-impl Service {
+impl BrokerService {
     /// All guests of the region. An answer that cannot be read right is an error: it must not be taken for a region
     /// without some. A guest whose row cannot be read has one that says so.
     pub(super) async fn resources(&self, end: Instant) -> Result<Value, Ends> {
@@ -236,18 +236,18 @@ impl Service {
     /// One machine more with this mark, on this host, stays within all limits.
     pub(super) async fn room_for(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         (mark, host): (&Mark, &str),
         resources: Value,
         end: Instant,
     ) -> Result<(), Ends> {
-        let mut seen = Seen::at_once(resources);
+        let mut seen = CountedOn::at_once(resources);
         loop {
             let mut count = self.count(policy, &seen, Some(mark.vmid), end).await?;
-            count.add(policy, (mark.vmid, host, &Kind::of(mark)), (0, 0));
+            count.add(policy, (mark.vmid, host, &MarkedMachine::of(mark)), (0, 0));
             if let Some(shared) = count.shared((mark, host), |_| true) {
                 if seen.sure.is_some() {
-                    return Err(Reply::refused(&format!(
+                    return Err(BrokerReply::refused(&format!(
                         "{} does not get {shared} reserved already",
                         mark.machine
                     )));
@@ -259,7 +259,7 @@ impl Service {
                 return Ok(());
             };
             if seen.sure.is_some() {
-                return Err(Reply::refused(&format!(
+                return Err(BrokerReply::refused(&format!(
                     "{over}; raise max in the configuration, or wait for a removal"
                 )));
             }
@@ -271,9 +271,9 @@ impl Service {
     /// type's, and with it no limit is exceeded.
     pub(super) async fn size_allowed(
         &self,
-        policy: &Policy,
-        call: &Call,
-        (mark, config, record): (&Mark, &VmConfig, &Intent),
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
+        (mark, config, record): (&Mark, &VmConfig, &CloneIntent),
         end: Instant,
     ) -> Result<(), Ends> {
         let starts = call.rule.name == "start";
@@ -281,11 +281,12 @@ impl Service {
         if !starts && !sizes.iter().any(|key| call.param(key).is_some()) {
             return Ok(());
         }
-        owned::sized(policy, call, mark, config, record).map_err(|why| Reply::refused(&why))?;
+        owned::sized(policy, call, mark, config, record)
+            .map_err(|why| BrokerReply::refused(&why))?;
         // One list of the region at a time lies in memory.
         let _one = self.counting.lock().await;
         let resources = self.resources(end).await?;
-        let mut seen = Seen::at_once(resources);
+        let mut seen = CountedOn::at_once(resources);
         loop {
             let count = self.count(policy, &seen, None, end).await?;
             // Of two with one address or CPU the one that was configured first keeps it, else the lower VMID; the same rule
@@ -304,7 +305,7 @@ impl Service {
             let new = !record.configured || (affinity.is_some() && affinity != has);
             let shared = count.shared((mark, host), keeps).filter(|_| new);
             if let Some(shared) = shared {
-                return Err(Reply::refused(&format!(
+                return Err(BrokerReply::refused(&format!(
                     "VM {} does not get {shared}",
                     mark.vmid
                 )));
@@ -314,7 +315,7 @@ impl Service {
             };
             if seen.sure.is_some() {
                 let what = if starts { "started" } else { "given its size" };
-                return Err(Reply::refused(&format!(
+                return Err(BrokerReply::refused(&format!(
                     "VM {} is not {what}: {over}; raise max in the configuration, or remove machines",
                     mark.vmid
                 )));
@@ -328,10 +329,10 @@ impl Service {
     /// again after that, because a clone may just have ended well.
     async fn look_again(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         resources: Value,
         end: Instant,
-    ) -> Result<Seen, Ends> {
+    ) -> Result<CountedOn, Ends> {
         let there: BTreeSet<u32> = entries(&resources).map(|(vmid, _)| vmid).collect();
         let now = self.clock.now();
         let mut ended = BTreeSet::new();
@@ -349,7 +350,7 @@ impl Service {
         } else {
             self.resources(end).await?
         };
-        Ok(Seen {
+        Ok(CountedOn {
             resources,
             sure: Some(SURE),
             ended,
@@ -359,13 +360,13 @@ impl Service {
     /// Counts the machines that were seen and the intents whose VM is not there yet, but for `except`.
     async fn count(
         &self,
-        policy: &Policy,
-        seen: &Seen,
+        policy: &BrokerPolicy,
+        seen: &CountedOn,
         except: Option<u32>,
         end: Instant,
-    ) -> Result<Count, Ends> {
+    ) -> Result<MachineCounts, Ends> {
         let sure = seen.sure;
-        let mut count = Count::default();
+        let mut count = MachineCounts::default();
         let mut there = BTreeSet::new();
         let entries = entries(&seen.resources);
         let now = self.clock.now();
@@ -409,12 +410,12 @@ impl Service {
     /// What the VM of an entry of the resources is, when it is ours.
     async fn kind_of(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         entry: Fields<'_>,
         vmid: u32,
         sure: Option<Duration>,
         end: Instant,
-    ) -> Result<Option<Kind>, Ends> {
+    ) -> Result<Option<MarkedMachine>, Ends> {
         let record = self.intents.get(vmid, self.clock.now()).unwrap_or(None);
         let last = self.census.last(vmid);
         let age = last.as_ref().map(|looked| looked.at.elapsed());
@@ -438,7 +439,7 @@ impl Service {
                 self.noticed(policy, vmid, &config);
                 let lock = config.lock.as_deref();
                 let mark = self.mark(policy, vmid, &config).ok();
-                Ok(mark.as_ref().map(Kind::of).or_else(|| {
+                Ok(mark.as_ref().map(MarkedMachine::of).or_else(|| {
                     let made = record.as_ref();
                     let made = made.filter(|record| lock == Some(record.lock()));
                     made.map(kind_of_intent)
@@ -463,7 +464,7 @@ impl Service {
 
     /// A configuration of a VM in the range was read: whose it is, and that a record about somebody
     /// else's is withdrawn.
-    pub(super) fn noticed(&self, policy: &Policy, vmid: u32, config: &VmConfig) {
+    pub(super) fn noticed(&self, policy: &BrokerPolicy, vmid: u32, config: &VmConfig) {
         let mark = self.mark(policy, vmid, config).ok();
         let now = self.clock.now();
         let record = self.intents.get(vmid, now).unwrap_or(None);
@@ -497,7 +498,7 @@ impl Service {
 }
 
 /// What machines are counted on.
-struct Seen {
+struct CountedOn {
     /// `/cluster/resources`.
     resources: Value,
     /// What was last looked at longer ago than this is looked at; `None` looks at what was never looked at alone.
@@ -506,10 +507,10 @@ struct Seen {
     ended: BTreeSet<u32>,
 }
 
-impl Seen {
+impl CountedOn {
     /// Resources that were read just now; all else is counted from memory.
-    fn at_once(resources: Value) -> Seen {
-        Seen {
+    fn at_once(resources: Value) -> CountedOn {
+        CountedOn {
             resources,
             sure: None,
             ended: BTreeSet::new(),
@@ -527,13 +528,13 @@ pub(super) fn entries(resources: &Value) -> impl Iterator<Item = (u32, Fields<'_
 }
 
 /// Whether a record says which CPUs the machine has for itself, if its pool gives it some: older ones do not.
-fn tells_cpus(policy: &Policy, record: &Intent) -> bool {
+fn tells_cpus(policy: &BrokerPolicy, record: &CloneIntent) -> bool {
     let pool = policy.allow.pools.get(&record.pool);
     record.cpus.is_some() || !pool.is_some_and(|pool| pool.pinning.cpus)
 }
 
-fn kind_of_intent(intent: &Intent) -> Kind {
-    Kind {
+fn kind_of_intent(intent: &CloneIntent) -> MarkedMachine {
+    MarkedMachine {
         pool: intent.pool.clone(),
         instance_type: intent.instance_type.clone(),
         addresses: intent.addresses.clone(),
@@ -545,11 +546,11 @@ fn kind_of_intent(intent: &Intent) -> Kind {
 }
 
 /// A VM that cannot be read, by its name: `POOL-xxxxx`.
-fn by_name(policy: &Policy, name: &str) -> Option<Kind> {
+fn by_name(policy: &BrokerPolicy, name: &str) -> Option<MarkedMachine> {
     let pool = name.get(..name.len().checked_sub(TAIL)?)?;
     let tail = name.get(pool.len()..)?;
     let named = policy.allow.pools.contains_key(pool) && tail.starts_with('-');
-    named.then(|| Kind {
+    named.then(|| MarkedMachine {
         pool: pool.to_owned(),
         instance_type: String::new(),
         addresses: Vec::new(),

@@ -5,29 +5,29 @@ use tokio::time::Instant;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::mark::Mark;
 use crate::model::policy::VOLUMES_VMID;
-use crate::pve::{Outcome, Request, TaskState};
+use crate::pve::{CallEffect, PveRequest, TaskState};
 
-use super::allow::Call;
-use super::forward::Sent;
-use super::intents::Intent;
+use super::allow::AdmittedCall;
+use super::forward::ForwardResult;
+use super::intents::CloneIntent;
 use super::owned;
-use super::policy::Policy;
-use super::service::{Ends, Reply, Service, in_time, place, task_of};
+use super::policy::BrokerPolicy;
+use super::service::{BrokerReply, BrokerService, Ends, in_time, place, task_of};
 
-impl Service {
+impl BrokerService {
     /// Clones the template in the path, if the limits leave room for one more machine, and only after
     /// the intent is durable.
     pub(super) async fn clone_vm(
         &self,
-        policy: &Policy,
-        call: &Call,
-        request: Request,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
+        request: PveRequest,
         end: Instant,
-    ) -> Result<Reply, Ends> {
+    ) -> Result<BrokerReply, Ends> {
         let (host, template) = place(call)?;
         let mark = self.new_mark(call)?;
         let config = self.config(host, template, end).await?;
-        let refuse = |why: String| Reply::refused(&why);
+        let refuse = |why: String| BrokerReply::refused(&why);
         owned::template(policy, template, &config).map_err(refuse)?;
         let target = call.param("target").unwrap_or(host);
         owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
@@ -35,24 +35,24 @@ impl Service {
             .await
     }
 
-    /// Makes a VM of settings, as [`Service::clone_vm`] clones one.
+    /// Makes a VM of settings, as [`BrokerService::clone_vm`] clones one.
     pub(super) async fn create_vm(
         &self,
-        policy: &Policy,
-        call: &Call,
-        request: Request,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
+        request: PveRequest,
         end: Instant,
-    ) -> Result<Reply, Ends> {
+    ) -> Result<BrokerReply, Ends> {
         let mark = self.new_mark(call)?;
-        owned::made_of_settings(policy, call, &mark).map_err(|why| Reply::refused(&why))?;
+        owned::made_of_settings(policy, call, &mark).map_err(|why| BrokerReply::refused(&why))?;
         let host = call.host.as_deref().unwrap_or_default();
         self.make_vm(policy, (&mark, (host, host), NO_TEMPLATE), request, end)
             .await
     }
 
     /// The mark of the VM that a call makes.
-    fn new_mark(&self, call: &Call) -> Result<Mark, Ends> {
-        let refuse = |why: String| Reply::refused(&why);
+    fn new_mark(&self, call: &AdmittedCall) -> Result<Mark, Ends> {
+        let refuse = |why: String| BrokerReply::refused(&why);
         let mark = owned::mark_of_clone(call).map_err(refuse)?;
         if mark.vmid == VOLUMES_VMID {
             return Err(refuse(format!(
@@ -67,20 +67,20 @@ impl Service {
     /// Sends the call that makes a machine's VM, of a template or of none, after its intent is durable.
     async fn make_vm(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         (mark, (host, target), template): (&Mark, (&str, &str), u32),
-        request: Request,
+        request: PveRequest,
         end: Instant,
-    ) -> Result<Reply, Ends> {
+    ) -> Result<BrokerReply, Ends> {
         let (intent, earlier) = self
             .intend(policy, mark, (host, target), template, end)
             .await?;
         let sent = match in_time(end) {
             Ok(()) => self.way.send(&request, end).await,
-            Err(_) => Sent::Never("the checks before it took all its time".to_owned()),
+            Err(_) => ForwardResult::Never("the checks before it took all its time".to_owned()),
         };
         match &sent {
-            Sent::Answer(answer) if answer.outcome().is_none() => {
+            ForwardResult::Answer(answer) if answer.outcome().is_none() => {
                 if let Some(task) = task_of(answer) {
                     // Without the task the intent is worth less, not wrong: the clone runs.
                     if let Err(why) = self.intents.record(&intent.answered(task)) {
@@ -88,9 +88,9 @@ impl Service {
                     }
                 }
             }
-            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => {}
+            ForwardResult::Answer(answer) if answer.outcome() == Some(CallEffect::Unknown) => {}
             // It surely was not carried out: whatever appears at that VMID is not ours.
-            Sent::Answer(_) | Sent::Never(_) => {
+            ForwardResult::Answer(_) | ForwardResult::Never(_) => {
                 let undone = match &earlier {
                     None => self.intents.forget(mark.vmid),
                     Some(earlier) => self.intents.record(earlier),
@@ -99,32 +99,32 @@ impl Service {
                     tracing::error!(why, "the intent of a refused clone is still there");
                 }
             }
-            Sent::Unknown(_) => {}
+            ForwardResult::Unknown(_) => {}
         }
-        Ok(Reply::of(sent))
+        Ok(BrokerReply::of(sent))
     }
 
     /// Makes the intent of a clone durable, when its VMID is free and the limits leave room. The second
     /// value is the one that the same machine had already (its first attempt's outcome may be open).
     async fn intend(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         mark: &Mark,
         (host, target): (&str, &str),
         template: u32,
         end: Instant,
-    ) -> Result<(Intent, Option<Intent>), Ends> {
+    ) -> Result<(CloneIntent, Option<CloneIntent>), Ends> {
         // Until the intent is durable nobody else counts: two clones at once would both find room.
         let _one = self.counting.lock().await;
         let taken = || {
             // The words by which the client knows a taken VMID.
-            Reply::refused(&format!("VM {} already exists or is being made", mark.vmid))
+            BrokerReply::refused(&format!("VM {} already exists or is being made", mark.vmid))
         };
         let now = self.clock.now();
         let earlier = self
             .intents
             .get(mark.vmid, now)
-            .map_err(|why| Reply::not_sent(&why))?;
+            .map_err(|why| BrokerReply::not_sent(&why))?;
         let same = earlier.as_ref().is_some_and(|intent| {
             !intent.settled && intent.machine == mark.machine && intent.template == template
         });
@@ -140,17 +140,22 @@ impl Service {
         }
         self.room_for(policy, (mark, target), resources, end)
             .await?;
-        let intent = Intent::new(mark, host, template, now)
+        let intent = CloneIntent::new(mark, host, template, now)
             .on(mark, target)
             .after(earlier.as_ref());
-        let fail = |why: String| Reply::not_sent(&why);
+        let fail = |why: String| BrokerReply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         Ok((intent, earlier.filter(|_| same)))
     }
 
     /// Whether a clone of `intent` may still be under way or come.
-    pub(super) async fn may_run(&self, policy: &Policy, intent: &Intent, end: Instant) -> bool {
+    pub(super) async fn may_run(
+        &self,
+        policy: &BrokerPolicy,
+        intent: &CloneIntent,
+        end: Instant,
+    ) -> bool {
         if intent.may_come(self.clock.now()) {
             return true;
         }

@@ -9,32 +9,32 @@ use tokio::time::Instant;
 use crate::model::action::{CLONE_LOCK, is_being_made};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::time::Span;
-use crate::pve::{Outcome, Request, Task, TaskState, Upid, VmConfig, rows, sound};
+use crate::pve::{CallEffect, PveRequest, TaskEntry, TaskState, Upid, VmConfig, rows, sound};
 
-use super::allow::Call;
+use super::allow::AdmittedCall;
 use super::census;
-use super::forward::Sent;
-use super::intents::Intent;
+use super::forward::ForwardResult;
+use super::intents::CloneIntent;
 use super::owned;
-use super::policy::Policy;
+use super::policy::BrokerPolicy;
 use super::removals::{self, Removal};
-use super::service::{Ends, Reply, Service, in_time, place, task_of};
+use super::service::{BrokerReply, BrokerService, Ends, in_time, place, task_of};
 
 /// A reading of the region shows a clone that PVE has begun so long ago, wherever it was asked.
 const SETTLED: Span = Span::minutes(1);
 /// Tasks asked for when a locked VM is to go.
 const TASKS: usize = 500;
 
-impl Service {
+impl BrokerService {
     /// Destroys the VM in the path, if it may be, and only after the removal is recorded: of a VM
     /// whose removal is cut short nothing is left to know it by.
     pub(super) async fn destroy(
         &self,
-        policy: &Policy,
-        call: &Call,
-        mut request: Request,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
+        mut request: PveRequest,
         end: Instant,
-    ) -> Result<Reply, Ends> {
+    ) -> Result<BrokerReply, Ends> {
         let (host, vmid) = place(call)?;
         let (removal, past_lock) = self.may_destroy(policy, host, vmid, end).await?;
         if past_lock {
@@ -45,10 +45,10 @@ impl Service {
         let earlier = self.removals.get(vmid, self.clock.now()).unwrap_or(None);
         self.removals
             .record(&removal)
-            .map_err(|why| Reply::not_sent(&why))?;
+            .map_err(|why| BrokerReply::not_sent(&why))?;
         let sent = self.way.send(&request, end).await;
         let noted = match &sent {
-            Sent::Answer(answer) if answer.outcome().is_none() => {
+            ForwardResult::Answer(answer) if answer.outcome().is_none() => {
                 let task = task_of(answer);
                 // Without the task the record is worth less, not wrong.
                 task.map_or(Ok(()), |task| {
@@ -58,22 +58,24 @@ impl Service {
                     })
                 })
             }
-            Sent::Answer(answer) if answer.outcome() == Some(Outcome::Unknown) => Ok(()),
+            ForwardResult::Answer(answer) if answer.outcome() == Some(CallEffect::Unknown) => {
+                Ok(())
+            }
             // It surely was not carried out; an earlier one may still have been cut short.
-            Sent::Answer(_) | Sent::Never(_) => match &earlier {
+            ForwardResult::Answer(_) | ForwardResult::Never(_) => match &earlier {
                 None => self.removals.forget(vmid),
                 Some(earlier) => self.removals.record(earlier),
             },
-            Sent::Unknown(_) => Ok(()),
+            ForwardResult::Unknown(_) => Ok(()),
         };
         if let Err(why) = noted {
             tracing::error!(why, "the record of a removal is not up to date");
         }
-        Ok(Reply::of(sent))
+        Ok(BrokerReply::of(sent))
     }
 
     /// A reading of the region passed: what is recorded of VMs that it does not show is over.
-    pub(super) fn saw(&self, policy: &Policy, body: &[u8]) {
+    pub(super) fn saw(&self, policy: &BrokerPolicy, body: &[u8]) {
         let intents = self.intents.vmids();
         if self.removals.vmids().is_empty() && intents.is_empty() {
             return;
@@ -102,7 +104,7 @@ impl Service {
     }
 
     /// No VM is at this VMID: whether a clone of ours may still put one there.
-    fn gone(&self, policy: &Policy, vmid: u32, taken: bool) {
+    fn gone(&self, policy: &BrokerPolicy, vmid: u32, taken: bool) {
         let now = self.clock.now();
         let Ok(Some(record)) = self.intents.get(vmid, now) else {
             return;
@@ -133,13 +135,13 @@ impl Service {
     /// lock: the remains of a clone or of a removal whose worker died.
     async fn may_destroy(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         host: &str,
         vmid: u32,
         end: Instant,
     ) -> Result<(Removal, bool), Ends> {
         if !policy.in_range(vmid) {
-            return Err(Reply::refused(&format!(
+            return Err(BrokerReply::refused(&format!(
                 "VM {vmid} is outside the configured range"
             )));
         }
@@ -166,8 +168,8 @@ impl Service {
         }
         let mark: Mark = self
             .mark(policy, vmid, &config)
-            .map_err(|why| Reply::refused(&why))?;
-        owned::no_data(vmid, &config).map_err(|why| Reply::refused(&why))?;
+            .map_err(|why| BrokerReply::refused(&why))?;
+        owned::no_data(vmid, &config).map_err(|why| BrokerReply::refused(&why))?;
         let removal = removal(&mark.machine, &mark.cluster);
         let record = self.now_ours(&mark, host, &config)?;
         if locked {
@@ -180,13 +182,13 @@ impl Service {
     /// The locked VM without a mark is what a clone of ours left, and nobody else's.
     async fn placeholder(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         host: &str,
         vmid: u32,
         config: &VmConfig,
         end: Instant,
-    ) -> Result<Intent, Ends> {
-        let refuse = |why: String| Reply::refused(&why);
+    ) -> Result<CloneIntent, Ends> {
+        let refuse = |why: String| BrokerReply::refused(&why);
         let intent = self.intents.get(vmid, self.clock.now()).map_err(refuse)?;
         let lock = config.lock.as_deref();
         let Some(intent) = intent.filter(|intent| intent.may_be_placeholder(lock)) else {
@@ -240,7 +242,7 @@ impl Service {
         config: &VmConfig,
         end: Instant,
     ) -> Result<Removal, Ends> {
-        let refuse = |why: String| Reply::refused(&why);
+        let refuse = |why: String| BrokerReply::refused(&why);
         let removal = self
             .removals
             .get(vmid, self.clock.now())
@@ -262,7 +264,7 @@ impl Service {
         let params = [("source", "active"), ("vmid", &*id), ("limit", &*limit)];
         let path = ["nodes", host, "tasks"];
         let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
-        let tasks = Task::read_all(&tasks);
+        let tasks = TaskEntry::read_all(&tasks);
         let under_way = tasks.iter().find(|task| {
             task.running && (task.upid.id() == id || Some(&task.upid) == removal.task.as_ref())
         });
@@ -278,12 +280,12 @@ impl Service {
     /// The clone of `intent` is not under way any more and had its time.
     pub(super) async fn dead_clone(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         host: &str,
-        intent: &Intent,
+        intent: &CloneIntent,
         end: Instant,
     ) -> Result<(), Ends> {
-        let refuse = |why: String| Err(Reply::refused(&why));
+        let refuse = |why: String| Err(BrokerReply::refused(&why));
         let vmid = intent.vmid;
         if intent.host != host {
             return refuse(format!(
@@ -293,7 +295,7 @@ impl Service {
         }
         self.cluster
             .check(&intent.cluster)
-            .map_err(|why| Reply::refused(&why))?;
+            .map_err(|why| BrokerReply::refused(&why))?;
         let (_, last) = intent.span();
         let age = self.clock.now().since(last);
         if age < policy.allow.quarantine {

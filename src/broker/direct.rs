@@ -10,16 +10,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::pve::transport::Transport;
-use crate::pve::transport::answer::Answer;
-use crate::pve::{CallError, Outcome, Request};
+use crate::pve::transport::answer::HttpAnswer;
+use crate::pve::{CallEffect, CallError, PveRequest};
 
 use super::Paths;
-use super::forward::{Forward, Sent, Way};
+use super::forward::{Forward, ForwardResult, PveChannel};
 
 /// The way to PVE on this host as root@pam.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    way: Arc<dyn Way>,
+    way: Arc<dyn PveChannel>,
 }
 
 impl Direct {
@@ -40,13 +40,13 @@ impl Direct {
 }
 
 impl Transport for Direct {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         Box::pin(async move {
             let end = Instant::now() + request.timeout;
             let read = match self.way.send(&request, end).await {
-                Sent::Never(why) => Err(CallError::new(Outcome::NotSent, why)),
-                Sent::Unknown(why) => Err(CallError::new(Outcome::Unknown, why)),
-                Sent::Answer(answer) => Answer {
+                ForwardResult::Never(why) => Err(CallError::new(CallEffect::NotSent, why)),
+                ForwardResult::Unknown(why) => Err(CallError::new(CallEffect::Unknown, why)),
+                ForwardResult::Answer(answer) => HttpAnswer {
                     status: answer.status,
                     reason: answer.reason,
                     body: &answer.body,
@@ -62,15 +62,15 @@ impl Transport for Direct {
 mod tests {
     use super::super::forward;
     use super::*;
-    use crate::pve::Method;
+    use crate::pve::HttpMethod;
     use std::time::Duration;
 
     /// Answers every call alike.
     #[derive(Debug)]
-    struct Fixed(Sent);
+    struct Fixed(ForwardResult);
 
-    impl Way for Fixed {
-        fn send<'a>(&'a self, _: &'a Request, _: Instant) -> BoxFuture<'a, Sent> {
+    impl PveChannel for Fixed {
+        fn send<'a>(&'a self, _: &'a PveRequest, _: Instant) -> BoxFuture<'a, ForwardResult> {
             Box::pin(async { self.0.clone() })
         }
 
@@ -83,13 +83,13 @@ mod tests {
         }
     }
 
-    async fn outcome(sent: Sent) -> Result<Value, (Outcome, String)> {
+    async fn outcome(sent: ForwardResult) -> Result<Value, (CallEffect, String)> {
         let way = Direct {
             way: Arc::new(Fixed(sent)),
         };
-        let request = Request {
+        let request = PveRequest {
             call: "version",
-            method: Method::Get,
+            method: HttpMethod::Get,
             path: "/version".to_owned(),
             params: Vec::new(),
             multipart: false,
@@ -102,7 +102,7 @@ mod tests {
     #[tokio::test]
     async fn what_became_of_a_call_is_told_apart() {
         let answer = |status, body: &str| {
-            Sent::Answer(forward::Answer {
+            ForwardResult::Answer(forward::PveAnswer {
                 status,
                 reason: "no".to_owned(),
                 body: body.as_bytes().to_vec(),
@@ -113,11 +113,14 @@ mod tests {
         for (sent, wanted) in [
             (
                 answer(500, r#"{"data":null,"message":"locked"}"#),
-                Outcome::Refused,
+                CallEffect::Refused,
             ),
-            (answer(596, ""), Outcome::Unknown),
-            (Sent::Never("down".to_owned()), Outcome::NotSent),
-            (Sent::Unknown("broke".to_owned()), Outcome::Unknown),
+            (answer(596, ""), CallEffect::Unknown),
+            (ForwardResult::Never("down".to_owned()), CallEffect::NotSent),
+            (
+                ForwardResult::Unknown("broke".to_owned()),
+                CallEffect::Unknown,
+            ),
         ] {
             let (outcome, text) = outcome(sent).await.expect_err("no data");
             assert_eq!(outcome, wanted, "{text}");

@@ -17,10 +17,10 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::pve::Request;
+use crate::pve::PveRequest;
 
 use super::Paths;
-use super::forward::{Answer, Sent};
+use super::forward::{ForwardResult, PveAnswer};
 use super::gate;
 use super::perl;
 
@@ -41,7 +41,7 @@ pub(super) struct Fallback {
 }
 
 #[derive(Deserialize)]
-struct Printed {
+struct PrintedAnswer {
     status: u16,
     #[serde(default)]
     message: String,
@@ -74,9 +74,14 @@ impl Fallback {
     }
 
     /// Makes the call; `why` says what is wrong with the HTTP API.
-    pub(super) async fn send(&self, request: &Request, why: &str, end: Instant) -> Sent {
+    pub(super) async fn send(
+        &self,
+        request: &PveRequest,
+        why: &str,
+        end: Instant,
+    ) -> ForwardResult {
         if request.multipart {
-            return Sent::Never(format!(
+            return ForwardResult::Never(format!(
                 "{why}; and files come to PVE over its HTTP API alone"
             ));
         }
@@ -84,12 +89,12 @@ impl Fallback {
         if let Some(host) = host_of(&request.path)
             && host != here
         {
-            return Sent::Never(format!(
+            return ForwardResult::Never(format!(
                 "{why}; and host {host} cannot be reached through this host's Perl"
             ));
         }
         let Ok(Ok(_slot)) = timeout_at(end, self.slots.acquire()).await else {
-            return Sent::Never(format!("{why}; and too many calls wait for Perl"));
+            return ForwardResult::Never(format!("{why}; and too many calls wait for Perl"));
         };
         self.used.store(true, Ordering::Relaxed);
         tracing::warn!(
@@ -100,7 +105,7 @@ impl Fallback {
         );
         match timeout_at(end, self.run(request)).await {
             Ok(sent) => sent,
-            Err(_) => Sent::Unknown(format!("{why}; Perl did not answer in time")),
+            Err(_) => ForwardResult::Unknown(format!("{why}; Perl did not answer in time")),
         }
     }
 
@@ -119,8 +124,8 @@ impl Fallback {
         command
     }
 
-    async fn run(&self, request: &Request) -> Sent {
-        let not_sent = |why: String| Sent::Never(format!("PVE's Perl code: {why}"));
+    async fn run(&self, request: &PveRequest) -> ForwardResult {
+        let not_sent = |why: String| ForwardResult::Never(format!("PVE's Perl code: {why}"));
         let mut child = match self.command().spawn() {
             Ok(child) => child,
             Err(error) => {
@@ -148,10 +153,10 @@ impl Fallback {
         let status = child.wait().await;
         let printed = read
             .ok()
-            .and_then(|_| serde_json::from_slice::<Printed>(&line).ok());
+            .and_then(|_| serde_json::from_slice::<PrintedAnswer>(&line).ok());
         match printed {
-            Some(printed) => Sent::Answer(answer(&printed)),
-            None => Sent::Unknown(format!(
+            Some(printed) => ForwardResult::Answer(answer(&printed)),
+            None => ForwardResult::Unknown(format!(
                 "PVE's Perl code gave no answer ({})",
                 status.map_or_else(|error| error.to_string(), |status| status.to_string())
             )),
@@ -160,7 +165,7 @@ impl Fallback {
 }
 
 /// In the shape that pveproxy gives.
-fn answer(printed: &Printed) -> Answer {
+fn answer(printed: &PrintedAnswer) -> PveAnswer {
     let body = if (200..300).contains(&printed.status) {
         json!({ "data": printed.data })
     } else if printed.errors.is_empty() {
@@ -168,7 +173,7 @@ fn answer(printed: &Printed) -> Answer {
     } else {
         json!({ "data": null, "message": printed.message, "errors": printed.errors })
     };
-    Answer {
+    PveAnswer {
         status: printed.status,
         reason: printed.message.lines().next().unwrap_or("OK").to_owned(),
         body: body.to_string().into_bytes(),

@@ -12,9 +12,9 @@ use http::{HeaderMap, HeaderName, header};
 use tokio::time::Instant;
 
 use crate::pve::transport::answer::outcome_of;
-use crate::pve::transport::tls::{self, Trust};
+use crate::pve::transport::tls::{self, CertificateTrust};
 use crate::pve::transport::wire::{chain, client_builder, exchange};
-use crate::pve::{Method, Outcome, Request};
+use crate::pve::{CallEffect, HttpMethod, PveRequest};
 
 use super::Paths;
 use super::fallback::{Fallback, host_of, hostname};
@@ -23,9 +23,9 @@ use super::ticket::Tickets;
 
 /// What became of a request.
 #[derive(Clone, Debug)]
-pub(super) enum Sent {
+pub(super) enum ForwardResult {
     /// PVE answered: its own status, reason and body.
-    Answer(Answer),
+    Answer(PveAnswer),
     /// It surely did not get there.
     Never(String),
     /// It may have been carried out.
@@ -34,23 +34,23 @@ pub(super) enum Sent {
 
 /// PVE's answer, passed on unchanged.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct PveAnswer {
     pub(super) status: u16,
     pub(super) reason: String,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl PveAnswer {
     /// What the status says about the request; `None` when it was carried out.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<CallEffect> {
         (!(200..300).contains(&self.status)).then(|| outcome_of(self.status))
     }
 }
 
 /// A way to PVE, as root.
-pub(super) trait Way: Send + Sync + fmt::Debug {
+pub(super) trait PveChannel: Send + Sync + fmt::Debug {
     /// Sends `request`, to be answered before `end`.
-    fn send<'a>(&'a self, request: &'a Request, end: Instant) -> BoxFuture<'a, Sent>;
+    fn send<'a>(&'a self, request: &'a PveRequest, end: Instant) -> BoxFuture<'a, ForwardResult>;
     /// `https`, or `perl` while the HTTP API cannot be used.
     fn channel(&self) -> &'static str;
     /// The last thing that went wrong on the way, if the way has not worked since.
@@ -59,7 +59,7 @@ pub(super) trait Way: Send + Sync + fmt::Debug {
 
 /// A client that trusts one certificate, and where it calls.
 #[derive(Clone, Debug)]
-struct Session {
+struct PinnedClient {
     client: reqwest::Client,
     base: String,
 }
@@ -73,13 +73,13 @@ pub(super) struct Forward {
     paths: Paths,
     tickets: Tickets,
     fallback: Fallback,
-    session: Mutex<Option<Session>>,
-    trouble: Mutex<Trouble>,
+    session: Mutex<Option<PinnedClient>>,
+    trouble: Mutex<ChannelTrouble>,
 }
 
 /// What went wrong last, and since when nothing has worked.
 #[derive(Debug, Default)]
-struct Trouble {
+struct ChannelTrouble {
     /// With pveproxy.
     proxy: Option<(Instant, String)>,
     /// With pvedaemon behind it. pveproxy answers most reads itself, which says nothing of this.
@@ -98,15 +98,15 @@ impl Forward {
         }
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+    fn trouble(&self) -> MutexGuard<'_, ChannelTrouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The request was answered: what it went through works.
-    fn worked(&self, request: &Request) {
+    fn worked(&self, request: &PveRequest) {
         let mut held = self.trouble();
         held.proxy = None;
-        if request.method != Method::Get {
+        if request.method != HttpMethod::Get {
             held.daemon = None;
         }
         if held.daemon.is_none() {
@@ -115,38 +115,38 @@ impl Forward {
     }
 
     /// Keeps what surely did not get there; gives for how long that has been so.
-    fn failed(&self, sent: &Sent, why: &str) -> Duration {
+    fn failed(&self, sent: &ForwardResult, why: &str) -> Duration {
         let mut held = self.trouble();
         let part = match sent {
-            Sent::Answer(_) => &mut held.daemon,
-            Sent::Never(_) | Sent::Unknown(_) => &mut held.proxy,
+            ForwardResult::Answer(_) => &mut held.daemon,
+            ForwardResult::Never(_) | ForwardResult::Unknown(_) => &mut held.proxy,
         };
         let since = part.as_ref().map_or_else(Instant::now, |(since, _)| *since);
         *part = Some((since, why.to_owned()));
         since.elapsed()
     }
 
-    async fn over_https(&self, request: &Request, end: Instant) -> Sent {
-        let mut last = Sent::Never("nothing was tried".to_owned());
+    async fn over_https(&self, request: &PveRequest, end: Instant) -> ForwardResult {
+        let mut last = ForwardResult::Never("nothing was tried".to_owned());
         // The second time with a new ticket, or with certificate and address read anew.
         for second in [false, true] {
             let session = match self.session(second) {
                 Ok(session) => session,
-                Err(why) => return Sent::Never(why),
+                Err(why) => return ForwardResult::Never(why),
             };
             let ticket = match self.tickets.get().await {
                 Ok(ticket) => ticket,
-                Err(why) => return Sent::Never(why),
+                Err(why) => return ForwardResult::Never(why),
             };
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, ticket.cookie.clone());
-            if request.method != Method::Get {
+            if request.method != HttpMethod::Get {
                 let name = HeaderName::from_static("csrfpreventiontoken");
                 headers.insert(name, ticket.token.clone());
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Sent::Never("no time was left to send it".to_owned());
+                return ForwardResult::Never("no time was left to send it".to_owned());
             }
             let most = gate::most(request);
             let got = exchange(
@@ -160,7 +160,7 @@ impl Forward {
             match got {
                 Ok(got) => {
                     let refused = got.status == 401;
-                    last = Sent::Answer(Answer {
+                    last = ForwardResult::Answer(PveAnswer {
                         status: got.status,
                         reason: got.reason,
                         body: got.body,
@@ -170,18 +170,18 @@ impl Forward {
                     }
                     self.tickets.refused(&ticket);
                 }
-                Err(error) if error.outcome == Outcome::NotSent => {
-                    last = Sent::Never(format!("{}: {}", session.base, error.message));
+                Err(error) if error.outcome == CallEffect::NotSent => {
+                    last = ForwardResult::Never(format!("{}: {}", session.base, error.message));
                 }
                 Err(error) => {
-                    return Sent::Unknown(format!("{}: {}", session.base, error.message));
+                    return ForwardResult::Unknown(format!("{}: {}", session.base, error.message));
                 }
             }
         }
         last
     }
 
-    fn session(&self, anew: bool) -> Result<Session, String> {
+    fn session(&self, anew: bool) -> Result<PinnedClient, String> {
         let mut held = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = held.as_ref()
             && !anew
@@ -190,7 +190,7 @@ impl Forward {
         }
         let leaves = leaves(&self.paths.node)?;
         let client = client_builder()
-            .tls_backend_preconfigured(tls::client(Trust::Leaves(leaves))?)
+            .tls_backend_preconfigured(tls::client(CertificateTrust::Leaves(leaves))?)
             .https_only(true)
             .build()
             .map_err(|error| chain(&error))?;
@@ -199,28 +199,28 @@ impl Forward {
             IpAddr::V4(address) => format!("https://{address}:{}", self.paths.port),
             IpAddr::V6(address) => format!("https://[{address}]:{}", self.paths.port),
         };
-        let session = Session { client, base };
+        let session = PinnedClient { client, base };
         *held = Some(session.clone());
         Ok(session)
     }
 }
 
-impl Way for Forward {
+impl PveChannel for Forward {
     /// What HTTPS surely did not deliver goes through PVE's Perl, once that lasts.
-    fn send<'a>(&'a self, request: &'a Request, end: Instant) -> BoxFuture<'a, Sent> {
+    fn send<'a>(&'a self, request: &'a PveRequest, end: Instant) -> BoxFuture<'a, ForwardResult> {
         async move {
             let sent = self.over_https(request, end).await;
             let why = match (daemon_down(request, &sent), &sent) {
                 (Some(why), _) => why,
-                (None, Sent::Never(why)) => why.clone(),
-                (None, Sent::Answer(_)) => {
+                (None, ForwardResult::Never(why)) => why.clone(),
+                (None, ForwardResult::Answer(_)) => {
                     self.worked(request);
                     return sent;
                 }
-                (None, Sent::Unknown(_)) => return sent,
+                (None, ForwardResult::Unknown(_)) => return sent,
             };
             if self.failed(&sent, &why) < self.paths.fallback_after {
-                return Sent::Never(why);
+                return ForwardResult::Never(why);
             }
             self.fallback.send(request, &why, end).await
         }
@@ -244,8 +244,8 @@ impl Way for Forward {
 
 /// pveproxy hands the calls that change anything to pvedaemon on this host, and answers 595 when that
 /// cannot be reached: nothing was done.
-fn daemon_down(request: &Request, sent: &Sent) -> Option<String> {
-    let Sent::Answer(answer) = sent else {
+fn daemon_down(request: &PveRequest, sent: &ForwardResult) -> Option<String> {
+    let ForwardResult::Answer(answer) = sent else {
         return None;
     };
     let here = host_of(&request.path).is_none_or(|host| host == hostname());
@@ -256,7 +256,7 @@ fn daemon_down(request: &Request, sent: &Sent) -> Option<String> {
 /// The certificates that pveproxy may serve: its own if the administrator gave it one, and the host's.
 /// Which of them it serves hangs on a key that may lie anywhere (`TLS_KEY_FILE` in its defaults),
 /// also where the sandbox does not look. Source: pve-manager PVE/Service/pveproxy.pm, `ssl` settings.
-fn leaves(node: &Path) -> Result<Vec<tls::Fingerprint>, String> {
+fn leaves(node: &Path) -> Result<Vec<tls::CertificateFingerprint>, String> {
     let leaf = |file: &str| {
         let certificates = crate::pve::certificates(&node.join(file))?;
         let first = certificates.first().ok_or("no certificate")?;

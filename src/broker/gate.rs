@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::pve::Request;
+use crate::pve::PveRequest;
 
-use super::peer::Peer;
+use super::peer::PeerProcess;
 
 /// Calls of the daemon at a time: it works on some machines side by side, and PVE has three workers.
 const CALLS: usize = 8;
@@ -32,15 +32,15 @@ const LIST: usize = 16 * 1024 * 1024;
 /// Longest other answer: the rest are configurations, a page of a log, a guest command's few lines.
 const ANSWER: usize = 1024 * 1024;
 
-/// The two lanes.
+/// How many calls the daemon and root may have at PVE at once, each of its own.
 #[derive(Debug)]
 pub(super) struct Gate {
-    daemon: Lane,
-    root: Lane,
+    daemon: CallerLimits,
+    root: CallerLimits,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct CallerLimits {
     calls: Arc<Semaphore>,
     kibs: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -55,12 +55,12 @@ pub(super) struct Pass {
 
 /// The part of the bytes that an answer takes until it was read. Its clones are one.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
+pub(super) struct MemoryShare {
     _kibs: Arc<OwnedSemaphorePermit>,
 }
 
 /// Bytes of an answer to a request at most.
-pub(super) fn most(request: &Request) -> usize {
+pub(super) fn most(request: &PveRequest) -> usize {
     longest(&request.path)
 }
 
@@ -72,8 +72,8 @@ fn longest(path: &str) -> usize {
 impl Default for Gate {
     fn default() -> Gate {
         Gate {
-            daemon: Lane::new(CALLS, KIBS),
-            root: Lane::new(ROOTS_CALLS, ROOTS_KIBS),
+            daemon: CallerLimits::new(CALLS, KIBS),
+            root: CallerLimits::new(ROOTS_CALLS, ROOTS_KIBS),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Default for Gate {
 impl Gate {
     /// Waits for a place in the lane of `peer`, for a call of this path. The error says why there is
     /// none; nothing was sent then.
-    pub(super) async fn enter(&self, peer: Peer, path: &str) -> Result<Pass, String> {
+    pub(super) async fn enter(&self, peer: PeerProcess, path: &str) -> Result<Pass, String> {
         let lane = if peer.uid == 0 {
             &self.root
         } else {
@@ -91,9 +91,9 @@ impl Gate {
     }
 }
 
-impl Lane {
-    fn new(calls: usize, kibs: usize) -> Lane {
-        Lane {
+impl CallerLimits {
+    fn new(calls: usize, kibs: usize) -> CallerLimits {
+        CallerLimits {
             calls: Arc::new(Semaphore::new(calls)),
             kibs: Arc::new(Semaphore::new(kibs)),
             waiting: AtomicUsize::new(0),
@@ -101,7 +101,7 @@ impl Lane {
     }
 
     async fn enter(&self, bytes: usize) -> Result<Pass, String> {
-        let waiting = Waiting::new(&self.waiting);
+        let waiting = WaitingCall::new(&self.waiting);
         if waiting.before >= QUEUE {
             return Err(format!("{QUEUE} calls wait already; ask again"));
         }
@@ -123,19 +123,19 @@ impl Lane {
 }
 
 /// One that waits, until it is dropped.
-struct Waiting<'a> {
+struct WaitingCall<'a> {
     of: &'a AtomicUsize,
     before: usize,
 }
 
-impl Waiting<'_> {
-    fn new(of: &AtomicUsize) -> Waiting<'_> {
+impl WaitingCall<'_> {
+    fn new(of: &AtomicUsize) -> WaitingCall<'_> {
         let before = of.fetch_add(1, Ordering::Relaxed);
-        Waiting { of, before }
+        WaitingCall { of, before }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         self.of.fetch_sub(1, Ordering::Relaxed);
     }
@@ -143,11 +143,11 @@ impl Drop for Waiting<'_> {
 
 impl Pass {
     /// The call is over; what is kept is the share of an answer of so many bytes.
-    pub(super) fn done(mut self, bytes: usize) -> Share {
+    pub(super) fn done(mut self, bytes: usize) -> MemoryShare {
         let kept = bytes.div_ceil(1024);
         let spare = self.kibs.num_permits().saturating_sub(kept);
         drop(self.kibs.split(spare));
-        Share {
+        MemoryShare {
             _kibs: Arc::new(self.kibs),
         }
     }
@@ -157,8 +157,8 @@ impl Pass {
 mod tests {
     use super::*;
 
-    fn peer(uid: u32) -> Peer {
-        Peer {
+    fn peer(uid: u32) -> PeerProcess {
+        PeerProcess {
             uid,
             gid: 1,
             pid: 1,

@@ -19,10 +19,10 @@ use tokio::time::timeout;
 use crate::pve::transport::MAX_BODY;
 use crate::pve::transport::unix::OUTCOME_HEADER;
 
-use super::allow::Raw;
-use super::gate::Share;
-use super::peer::Peer;
-use super::service::{Reply, Service};
+use super::allow::RawRequest;
+use super::gate::MemoryShare;
+use super::peer::PeerProcess;
+use super::service::{BrokerReply, BrokerService};
 
 /// Connections of the daemon's user at a time; the daemon keeps a handful.
 const CONNECTIONS: usize = 28;
@@ -44,10 +44,10 @@ const LIFE: Duration = Duration::from_mins(10);
 /// Accepts until `stop` says so, then lets what is under way end.
 pub(super) async fn serve(
     listener: &UnixListener,
-    service: &Arc<Service>,
+    service: &Arc<BrokerService>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let slots = Slots::default();
+    let slots = ConnectionSlots::default();
     let mut running = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -84,22 +84,22 @@ pub(super) async fn serve(
 
 /// Places for connections, of the daemon's user and of root.
 #[derive(Debug)]
-struct Slots {
+struct ConnectionSlots {
     daemon: Arc<Semaphore>,
     root: Arc<Semaphore>,
 }
 
-impl Default for Slots {
-    fn default() -> Slots {
-        Slots {
+impl Default for ConnectionSlots {
+    fn default() -> ConnectionSlots {
+        ConnectionSlots {
             daemon: Arc::new(Semaphore::new(CONNECTIONS)),
             root: Arc::new(Semaphore::new(ROOTS_CONNECTIONS)),
         }
     }
 }
 
-impl Slots {
-    fn take(&self, peer: Peer) -> Option<OwnedSemaphorePermit> {
+impl ConnectionSlots {
+    fn take(&self, peer: PeerProcess) -> Option<OwnedSemaphorePermit> {
         let slots = if peer.uid == 0 {
             &self.root
         } else {
@@ -110,8 +110,8 @@ impl Slots {
 }
 
 /// Who connected, if it may.
-fn admitted(stream: &UnixStream, service: &Service) -> Option<Peer> {
-    let peer = match Peer::of(stream) {
+fn admitted(stream: &UnixStream, service: &BrokerService) -> Option<PeerProcess> {
+    let peer = match PeerProcess::of(stream) {
         Ok(peer) => peer,
         Err(why) => {
             tracing::warn!(why, "a connection was closed");
@@ -134,7 +134,7 @@ fn admitted(stream: &UnixStream, service: &Service) -> Option<Peer> {
 
 /// Tells a client that there is no place for it, and does not wait for it to read that.
 fn turn_away(stream: &UnixStream) {
-    let reply = Reply::not_sent("too many connections; close some, or ask again");
+    let reply = BrokerReply::not_sent("too many connections; close some, or ask again");
     let body = String::from_utf8_lossy(&reply.body);
     let text = format!(
         "HTTP/1.1 503 Service Unavailable\r\n{OUTCOME_HEADER}: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -146,8 +146,8 @@ fn turn_away(stream: &UnixStream) {
 
 async fn connection(
     stream: UnixStream,
-    peer: Peer,
-    service: Arc<Service>,
+    peer: PeerProcess,
+    service: Arc<BrokerService>,
     mut stop: watch::Receiver<bool>,
 ) {
     let left = std::sync::atomic::AtomicUsize::new(REQUESTS);
@@ -179,19 +179,19 @@ async fn connection(
 }
 
 async fn answer(
-    service: &Service,
-    peer: Peer,
+    service: &BrokerService,
+    peer: PeerProcess,
     request: http::Request<Incoming>,
     last: bool,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let reply = match timeout(BODY, Limited::new(body, MAX_BODY).collect()).await {
-        Err(_) => Reply::refused("the body did not come"),
-        Ok(Err(_)) => Reply::refused("the body is broken or larger than 512 KiB"),
+        Err(_) => BrokerReply::refused("the body did not come"),
+        Ok(Err(_)) => BrokerReply::refused("the body is broken or larger than 512 KiB"),
         Ok(Ok(body)) => {
             let bytes = body.to_bytes();
             let content_type = head.headers.get(header::CONTENT_TYPE);
-            let raw = Raw {
+            let raw = RawRequest {
                 method: head.method.as_str(),
                 path: head.uri.path(),
                 query: head.uri.query(),
@@ -205,19 +205,19 @@ async fn answer(
 }
 
 /// A body with its share of the memory for answers: both go when the last byte was written.
-struct Held {
+struct HeldBody {
     body: Vec<u8>,
-    _share: Option<Share>,
+    _share: Option<MemoryShare>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for HeldBody {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
 }
 
-fn response(reply: Reply, last: bool) -> Response<Full<Bytes>> {
-    let body = Bytes::from_owner(Held {
+fn response(reply: BrokerReply, last: bool) -> Response<Full<Bytes>> {
+    let body = Bytes::from_owner(HeldBody {
         body: reply.body,
         _share: reply.share,
     });
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn roots_places_are_not_the_daemons() {
-        let peer = |uid| Peer {
+        let peer = |uid| PeerProcess {
             uid,
             gid: 1,
             pid: 1,
         };
-        let slots = Slots::default();
+        let slots = ConnectionSlots::default();
         let held: Vec<_> = (0..CONNECTIONS + 3)
             .map_while(|_| slots.take(peer(990)))
             .collect();

@@ -16,7 +16,7 @@ use crate::model::time::Time;
 use crate::pve::{LATE_CALL, Upid};
 
 use super::durable;
-use super::records::{Record, Records};
+use super::records::{RecordDirectory, VmRecord};
 
 /// So many calls without answer are kept of a machine, the newest: a client that goes away before each answer must not
 /// make the record grow, nor account for more clones than it could have asked for in earnest.
@@ -25,7 +25,7 @@ const MOST_UNANSWERED: usize = 8;
 /// A clone that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Intent {
+pub(super) struct CloneIntent {
     /// VMID of the new VM.
     pub(super) vmid: u32,
     /// Its name.
@@ -66,10 +66,10 @@ pub(super) struct Intent {
     pub(super) unanswered: Vec<Time>,
 }
 
-impl Intent {
+impl CloneIntent {
     /// The intent of a clone that carries `mark`.
-    pub(super) fn new(mark: &Mark, host: &str, template: u32, asked: Time) -> Intent {
-        Intent {
+    pub(super) fn new(mark: &Mark, host: &str, template: u32, asked: Time) -> CloneIntent {
+        CloneIntent {
             vmid: mark.vmid,
             machine: mark.machine.clone(),
             cluster: mark.cluster.clone(),
@@ -115,14 +115,14 @@ impl Intent {
     }
 
     /// Notes the CPUs of the mark, and the host that the machine comes to, whose they are.
-    pub(super) fn on(mut self, mark: &Mark, target: &str) -> Intent {
+    pub(super) fn on(mut self, mark: &Mark, target: &str) -> CloneIntent {
         let some = (!mark.cpus.is_empty()).then(|| (target.to_owned(), mark.cpus.clone()));
         self.cpus = some;
         self
     }
 
     /// Adds the calls of `earlier` that may still be begun, when it is about the same machine in the same place.
-    pub(super) fn after(mut self, earlier: Option<&Intent>) -> Intent {
+    pub(super) fn after(mut self, earlier: Option<&CloneIntent>) -> CloneIntent {
         let same = earlier.filter(|earlier| {
             earlier.machine == self.machine
                 && earlier.cluster == self.cluster
@@ -139,14 +139,14 @@ impl Intent {
     }
 
     /// PVE answered the last call with this task.
-    pub(super) fn answered(mut self, task: Upid) -> Intent {
+    pub(super) fn answered(mut self, task: Upid) -> CloneIntent {
         self.task = Some(task);
         self.unanswered.pop();
         self
     }
 
     /// The VM shows its mark: its clone is over.
-    pub(super) fn settle(mut self) -> Intent {
+    pub(super) fn settle(mut self) -> CloneIntent {
         self.settled = true;
         if self.task.is_none() && !self.unanswered.is_empty() {
             // One of the calls without answer made it. Which one is not known: the last one stays open longest.
@@ -161,8 +161,8 @@ impl Intent {
     }
 
     /// What is left of the record when its VM is gone and a clone may still come: the intent of that clone.
-    pub(super) fn of_open_clones(self) -> Intent {
-        Intent {
+    pub(super) fn of_open_clones(self) -> CloneIntent {
+        CloneIntent {
             asked: self.unanswered.last().copied().unwrap_or(self.asked),
             task: None,
             settled: false,
@@ -189,7 +189,7 @@ fn is_open(call: Time, now: Time) -> bool {
     now.since(call) < LATE_CALL
 }
 
-impl Record for Intent {
+impl VmRecord for CloneIntent {
     const WHAT: &'static str = "intent";
 
     fn vmid(&self) -> u32 {
@@ -206,19 +206,19 @@ impl Record for Intent {
 }
 
 /// The directory of intents.
-pub(super) type Intents = Records<Intent>;
+pub(super) type Intents = RecordDirectory<CloneIntent>;
 
 /// Which Kubernetes cluster of the configured name is ours: learnt from the first change that
 /// carries its mark, and held.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct BoundCluster {
     path: PathBuf,
 }
 
-impl Cluster {
+impl BoundCluster {
     /// The memory at `path`.
-    pub(super) fn open(path: PathBuf) -> Cluster {
-        Cluster { path }
+    pub(super) fn open(path: PathBuf) -> BoundCluster {
+        BoundCluster { path }
     }
 
     /// `cluster` is the one that was learnt, or none was learnt yet.
@@ -257,8 +257,8 @@ mod tests {
     use crate::broker::records::LIFE;
     use crate::model::time::Span;
 
-    fn intent(vmid: u32) -> Intent {
-        Intent {
+    fn intent(vmid: u32) -> CloneIntent {
+        CloneIntent {
             vmid,
             machine: "small-k3x9p".into(),
             cluster: "0b5f/home".into(),
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(again.get(9001, now + LIFE), Ok(Some(intent(9001))));
         assert_eq!(again.get(9001, now + LIFE + Span(1)), Ok(None));
         // Of a VM that was seen it lasts as long as the VM.
-        let settled = Intent {
+        let settled = CloneIntent {
             settled: true,
             ..intent(9002)
         };
@@ -314,15 +314,15 @@ mod tests {
 
     #[test]
     fn calls_without_answer_are_kept_as_long_as_they_may_come_and_not_without_end() {
-        let asked = |seconds: i64| Intent {
+        let asked = |seconds: i64| CloneIntent {
             asked: Time(seconds * 1000),
             unanswered: vec![Time(seconds * 1000)],
             ..intent(9001)
         };
-        let after = |earlier: Intent, seconds| asked(seconds).after(Some(&earlier)).unanswered;
+        let after = |earlier: CloneIntent, seconds| asked(seconds).after(Some(&earlier)).unanswered;
         assert_eq!(after(asked(0), 299), [Time(0), Time(299_000)]);
         assert_eq!(after(asked(0), 300), [Time(300_000)]);
-        let other = Intent {
+        let other = CloneIntent {
             machine: "small-other".into(),
             ..asked(0)
         };
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn the_first_cluster_is_held() {
         let dir = tempfile::tempdir().expect("a directory");
-        let cluster = Cluster::open(dir.path().join("cluster"));
+        let cluster = BoundCluster::open(dir.path().join("cluster"));
         assert_eq!(cluster.check("a/home"), Ok(()));
         cluster.learn("a/home").expect("learnt");
         cluster.learn("b/home").expect("nothing to learn");

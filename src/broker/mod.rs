@@ -45,8 +45,8 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 
 use forward::Forward;
-use policy::Policy;
-use service::Service;
+use policy::BrokerPolicy;
+use service::BrokerService;
 
 /// After being told to stop: what is under way may end, which takes a change's whole time at most.
 const STOP: Duration = Duration::from_secs(43);
@@ -55,17 +55,17 @@ const QUIET: Duration = Duration::from_hours(1);
 
 /// How the broker is started.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BrokerOptions {
     /// The configuration file; it must belong to root and be writable by nobody else.
     pub config: PathBuf,
     /// Where it finds PVE on this host.
     pub paths: Paths,
 }
 
-impl Options {
+impl BrokerOptions {
     /// The broker of this host, with its policy from `config`.
-    pub fn new(config: PathBuf) -> Options {
-        Options {
+    pub fn new(config: PathBuf) -> BrokerOptions {
+        BrokerOptions {
             config,
             paths: Paths::default(),
         }
@@ -112,21 +112,21 @@ impl Default for Paths {
 /// Why the broker cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the broker cannot run: {0}")]
-pub struct Error(String);
+pub struct BrokerError(String);
 
 /// Runs the broker until SIGTERM or SIGINT. SIGHUP reads the configuration again; a file that
 /// cannot be used leaves the old policy in force. Made for a current-thread runtime.
 ///
 /// # Errors
 /// The configuration cannot be used, or the socket or the state directory cannot.
-pub async fn run(options: Options) -> Result<(), Error> {
-    let policy = Policy::read(&options.config, options.paths.owner)
-        .map_err(|error| Error(error.to_string()))?;
-    let listener = listen::listen(&policy.socket, &policy.group).map_err(Error)?;
+pub async fn run(options: BrokerOptions) -> Result<(), BrokerError> {
+    let policy = BrokerPolicy::read(&options.config, options.paths.owner)
+        .map_err(|error| BrokerError(error.to_string()))?;
+    let listener = listen::listen(&policy.socket, &policy.group).map_err(BrokerError)?;
     let hash = policy.hash.clone();
     let way = Arc::new(Forward::new(options.paths.clone()));
-    let service = Service::new(policy, way, &options.paths.state, Clock::System);
-    let service = Arc::new(service.map_err(Error)?);
+    let service = BrokerService::new(policy, way, &options.paths.state, Clock::System);
+    let service = Arc::new(service.map_err(BrokerError)?);
     let (stop, stopping) = watch::channel(false);
     let mut signals = Signals::new()?;
     notify(&[("READY", "1"), ("STATUS", "listening")]);
@@ -143,7 +143,7 @@ pub async fn run(options: Options) -> Result<(), Error> {
         tokio::select! {
             biased;
             // It ends only when it is told to; should it end by itself, systemd starts it anew.
-            () = &mut serving => return Err(Error("its socket is gone".to_owned())),
+            () = &mut serving => return Err(BrokerError("its socket is gone".to_owned())),
             _ = signals.terminate.recv() => break,
             _ = signals.interrupt.recv() => break,
             _ = signals.hang_up.recv() => reload(&service, &options),
@@ -163,9 +163,9 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Error> {
+    fn new() -> Result<Signals, BrokerError> {
         let on = |kind: SignalKind| {
-            signal(kind).map_err(|error| Error(format!("cannot wait for signals: {error}")))
+            signal(kind).map_err(|error| BrokerError(format!("cannot wait for signals: {error}")))
         };
         Ok(Signals {
             terminate: on(SignalKind::terminate())?,
@@ -175,8 +175,8 @@ impl Signals {
     }
 }
 
-fn reload(service: &Service, options: &Options) {
-    match Policy::read(&options.config, options.paths.owner) {
+fn reload(service: &BrokerService, options: &BrokerOptions) {
+    match BrokerPolicy::read(&options.config, options.paths.owner) {
         Ok(policy) => {
             tracing::info!(
                 policy_hash = policy.hash,

@@ -8,12 +8,12 @@ use crate::config::settings::{PoolAllow, has_tags};
 use crate::model::action::CLONE_LOCK;
 use crate::model::mark::{Mark, Ownership};
 use crate::pve::perl::Fields;
-use crate::pve::{Cause, LATE_CALL, TaskState, Upid, VmConfig};
+use crate::pve::{FailureCause, LATE_CALL, TaskState, Upid, VmConfig};
 
 use super::allow::against::own_cpu_keys;
-use super::allow::{self, Call, mark_of, our_cluster};
-use super::intents::Intent;
-use super::policy::Policy;
+use super::allow::{self, AdmittedCall, mark_of, our_cluster};
+use super::intents::CloneIntent;
+use super::policy::BrokerPolicy;
 
 /// Longest DNS label.
 const LABEL: usize = 63;
@@ -24,7 +24,7 @@ pub(super) const CLOCKS: i64 = 60;
 /// [`LATE_CALL`] in seconds.
 const LATE_SECONDS: i64 = LATE_CALL.0 / 1000;
 /// The mark of a VM that is ours, or why it is not.
-pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
+pub(super) fn mark(policy: &BrokerPolicy, vmid: u32, config: &VmConfig) -> Result<Mark, String> {
     if config.template {
         return Err(format!("VM {vmid} is a template"));
     }
@@ -49,7 +49,7 @@ pub(super) fn mark(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<Mark
 }
 
 /// The mark that a call wants to give to the VM that it makes.
-pub(super) fn mark_of_clone(call: &Call) -> Result<Mark, String> {
+pub(super) fn mark_of_clone(call: &AdmittedCall) -> Result<Mark, String> {
     let newid = call.param("newid").or_else(|| call.param("vmid"));
     let newid = newid.and_then(|text| text.parse().ok());
     let (Some(newid), Some(name), Some(description)) =
@@ -61,7 +61,7 @@ pub(super) fn mark_of_clone(call: &Call) -> Result<Mark, String> {
 }
 
 /// VM `vmid` is a template that the policy names.
-pub(super) fn template(policy: &Policy, vmid: u32, config: &VmConfig) -> Result<(), String> {
+pub(super) fn template(policy: &BrokerPolicy, vmid: u32, config: &VmConfig) -> Result<(), String> {
     let allow = &policy.allow;
     let named = allow.template_vmids.contains(&vmid)
         || allow
@@ -103,7 +103,7 @@ pub(super) struct CloneTask {
 
 /// The tasks in a list that make VMs as an intent's was to be made, running and ended. Those that make VMs of settings name the VM:
 /// of these only its own count.
-pub(super) fn making_tasks(data: &Value, intent: &Intent) -> Vec<CloneTask> {
+pub(super) fn making_tasks(data: &Value, intent: &CloneIntent) -> Vec<CloneTask> {
     let own = intent.vmid.to_string();
     let clones = intent.lock() == CLONE_LOCK;
     let entries = data.as_array().into_iter().flatten();
@@ -130,7 +130,7 @@ pub(super) fn making_tasks(data: &Value, intent: &Intent) -> Vec<CloneTask> {
 /// record of another machine claims.
 pub(super) fn clone_under_way<'a>(
     tasks: &'a [CloneTask],
-    intent: &Intent,
+    intent: &CloneIntent,
     claimed: &BTreeSet<Upid>,
 ) -> Option<&'a Upid> {
     let named = intent.task_id().map(|id| id.to_string());
@@ -148,7 +148,7 @@ pub(super) fn clone_under_way<'a>(
 /// after ours, and still runs or did not end well. A clone that ended well leaves no placeholder.
 pub(super) fn others_clone<'a>(
     tasks: &'a [CloneTask],
-    intent: &Intent,
+    intent: &CloneIntent,
     claimed: &BTreeSet<Upid>,
 ) -> Option<&'a Upid> {
     let open = tasks
@@ -198,7 +198,7 @@ pub(super) fn placeholder(vmid: u32, config: &VmConfig) -> Result<(), String> {
 
 /// The machine that a clone is to become is one of its pool's: its type, its template, its host.
 pub(super) fn fits_pool(
-    policy: &Policy,
+    policy: &BrokerPolicy,
     mark: &Mark,
     host: &str,
     template: u32,
@@ -218,7 +218,11 @@ pub(super) fn fits_pool(
 }
 
 /// A VM that is made of settings is one of its mark's pool, and made of what the file says, to the letter.
-pub(super) fn made_of_settings(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+pub(super) fn made_of_settings(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+) -> Result<(), String> {
     let pool = pool_of(policy, mark)?;
     let own = pool.new_vm.as_deref() == Some(&*mark.template);
     let new = policy.allow.new_vms.get(&mark.template).filter(|_| own);
@@ -245,7 +249,7 @@ pub(super) fn made_of_settings(policy: &Policy, call: &Call, mark: &Mark) -> Res
     })
 }
 
-fn pool_of<'a>(policy: &'a Policy, mark: &Mark) -> Result<&'a PoolAllow, String> {
+fn pool_of<'a>(policy: &'a BrokerPolicy, mark: &Mark) -> Result<&'a PoolAllow, String> {
     let pool = policy.allow.pools.get(&mark.pool).ok_or_else(|| {
         format!(
             "the mark names pool {}, which is not in the configuration",
@@ -262,7 +266,7 @@ fn pool_of<'a>(policy: &'a Policy, mark: &Mark) -> Result<&'a PoolAllow, String>
 }
 
 /// The machine has the host, the addresses, the CPUs and the name of one of its pool's.
-fn is_of_pool(policy: &Policy, mark: &Mark, host: &str) -> Result<(), String> {
+fn is_of_pool(policy: &BrokerPolicy, mark: &Mark, host: &str) -> Result<(), String> {
     let pool = pool_of(policy, mark)?;
     let named = |hosts: &[String]| hosts.iter().any(|named| named == host);
     if !pool.hosts.is_empty() && !named(&pool.hosts) || named(&pool.exclude_hosts) {
@@ -282,7 +286,11 @@ fn is_of_pool(policy: &Policy, mark: &Mark, host: &str) -> Result<(), String> {
 }
 
 /// The addresses of a mark are what the pool's networks give: on these cards, one of each family, in the ranges.
-fn addresses(policy: &Policy, mark: &Mark, networks: &BTreeMap<u8, String>) -> Result<(), String> {
+fn addresses(
+    policy: &BrokerPolicy,
+    mark: &Mark,
+    networks: &BTreeMap<u8, String>,
+) -> Result<(), String> {
     if !mark.addresses.keys().eq(networks.keys()) {
         return Err(format!(
             "the mark reserves addresses for {} network cards, pool {} gives them to {}",
@@ -304,11 +312,11 @@ fn addresses(policy: &Policy, mark: &Mark, networks: &BTreeMap<u8, String>) -> R
 /// The VM has, or is given, no more than its instance type says. What a person gave it after we
 /// configured it is the person's.
 pub(super) fn sized(
-    policy: &Policy,
-    call: &Call,
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
     mark: &Mark,
     config: &VmConfig,
-    record: &Intent,
+    record: &CloneIntent,
 ) -> Result<(), String> {
     let number = |key: &str| call.param(key).and_then(|text| text.parse::<i64>().ok());
     let (cores, memory) = if call.rule.name == "start" {
@@ -367,9 +375,9 @@ pub(super) fn no_data(vmid: u32, config: &VmConfig) -> Result<(), String> {
 pub(super) fn not_taken(vmid: u32, task: &TaskState) -> Result<(), String> {
     match task {
         TaskState::Running => Err(format!("the clone task of VM {vmid} still runs")),
-        TaskState::Failed(text) if Cause::of(text) == Cause::VmidTaken => Err(format!(
-            "the clone failed because VMID {vmid} was taken: the VM there is not ours"
-        )),
+        TaskState::Failed(text) if FailureCause::of(text) == FailureCause::VmidTaken => Err(
+            format!("the clone failed because VMID {vmid} was taken: the VM there is not ours"),
+        ),
         TaskState::Failed(_) => Ok(()),
         TaskState::Ok | TaskState::Warnings(_) => Err(format!(
             "the clone of VM {vmid} ended well: what is there now is not what it left"

@@ -8,18 +8,18 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
 /// The process that connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
+pub(super) struct PeerProcess {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) pid: i32,
 }
 
-impl Peer {
+impl PeerProcess {
     /// The peer of `socket`, as it was when it connected.
-    pub(super) fn of(socket: &impl AsFd) -> Result<Peer, String> {
+    pub(super) fn of(socket: &impl AsFd) -> Result<PeerProcess, String> {
         let credentials = getsockopt(socket, sockopt::PeerCredentials)
             .map_err(|error| format!("cannot tell who connected (SO_PEERCRED): {error}"))?;
-        Ok(Peer {
+        Ok(PeerProcess {
             uid: credentials.uid(),
             gid: credentials.gid(),
             pid: credentials.pid(),
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn the_kernel_says_who_connected() {
         let (one, _two) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        let peer = Peer::of(&one).expect("credentials");
+        let peer = PeerProcess::of(&one).expect("credentials");
         assert_eq!(peer.uid, nix::unistd::getuid().as_raw());
         assert_eq!(peer.pid, i32::try_from(std::process::id()).expect("a pid"));
     }
 
     #[test]
     fn root_and_the_group_may_others_may_not() {
-        let peer = |uid, gid| Peer { uid, gid, pid: 1 };
+        let peer = |uid, gid| PeerProcess { uid, gid, pid: 1 };
         let daemon = Group::from_name("daemon")
             .expect("looked up")
             .expect("there");

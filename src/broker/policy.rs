@@ -9,7 +9,7 @@ use crate::config::settings::{BrokerAllow, Settings};
 
 /// The policy in the form in which it is asked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Policy {
+pub(super) struct BrokerPolicy {
     /// Ranges, templates, storages, bridges, limits.
     pub(super) allow: BrokerAllow,
     /// Hash of `allow`, which the daemon compares with its own.
@@ -19,12 +19,12 @@ pub(super) struct Policy {
     /// The broker's socket, for when it binds it itself.
     pub(super) socket: std::path::PathBuf,
     /// Guest settings that may be written: exactly what some template in the file says.
-    pub(super) guest: Guest,
+    pub(super) guest: GuestValues,
 }
 
 /// Values for guests that the file names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Guest {
+pub(super) struct GuestValues {
     /// `cpu`.
     pub(super) cpu_types: BTreeSet<String>,
     /// `ipconfigN`.
@@ -71,9 +71,9 @@ pub(super) struct PolicyError {
     why: String,
 }
 
-impl Policy {
+impl BrokerPolicy {
     /// Reads `path`, which must belong to `owner` (root) and be writable by nobody else.
-    pub(super) fn read(path: &Path, owner: u32) -> Result<Policy, PolicyError> {
+    pub(super) fn read(path: &Path, owner: u32) -> Result<BrokerPolicy, PolicyError> {
         let fail = |why: String| PolicyError {
             file: path.display().to_string(),
             why,
@@ -82,14 +82,15 @@ impl Policy {
         check_owner(metadata.uid(), metadata.mode(), owner).map_err(fail)?;
         let settings = crate::config::load(path)
             .map_err(|errors| fail(errors.without_secrets().to_string()))?;
-        Ok(Policy::of(&settings))
+        Ok(BrokerPolicy::of(&settings))
     }
 
     /// The policy of `settings`.
-    pub(super) fn of(settings: &Settings) -> Policy {
-        let mut guest = Guest::default();
+    pub(super) fn of(settings: &Settings) -> BrokerPolicy {
+        let mut guest = GuestValues::default();
         for template in settings.templates.values() {
-            let mut add = |set: fn(&mut Guest) -> &mut BTreeSet<String>, value: &Option<String>| {
+            let mut add = |set: fn(&mut GuestValues) -> &mut BTreeSet<String>,
+                           value: &Option<String>| {
                 if let Some(value) = value {
                     set(&mut guest).insert(value.trim().to_owned());
                 }
@@ -129,7 +130,7 @@ impl Policy {
             guest.nameservers.extend(network.nameserver.clone());
             guest.searchdomains.extend(network.searchdomain.clone());
         }
-        Policy {
+        BrokerPolicy {
             allow: settings.broker.allow.clone(),
             hash: settings.policy_hash(),
             group: settings.broker.group.clone(),
@@ -194,12 +195,12 @@ mod tests {
 
     #[test]
     fn ranges_are_inclusive() {
-        let policy = Policy {
+        let policy = BrokerPolicy {
             allow: BrokerAllow {
                 vmids: vec![(9000, 9099), (200, 200)],
                 ..BrokerAllow::default()
             },
-            ..Policy::default()
+            ..BrokerPolicy::default()
         };
         for vmid in [9000, 9099, 200] {
             assert!(policy.in_range(vmid));
@@ -207,6 +208,6 @@ mod tests {
         for vmid in [8999, 9100, 199, 201, 0] {
             assert!(!policy.in_range(vmid));
         }
-        assert!(!Policy::default().in_range(9000), "no range, no VM");
+        assert!(!BrokerPolicy::default().in_range(9000), "no range, no VM");
     }
 }

@@ -17,11 +17,11 @@ use crate::model::topology::is_numa;
 use crate::pve::iso_volume;
 use crate::pve::perl::{self, Fields};
 
-use super::allow::Call;
+use super::allow::AdmittedCall;
 use super::allow::against::may_go;
 use super::owned;
-use super::policy::Policy;
-use super::service::{Ends, Reply, Service, place};
+use super::policy::BrokerPolicy;
+use super::service::{BrokerReply, BrokerService, Ends, place};
 
 /// How long a list of the cluster's hosts is good.
 const MEMBERS: Duration = Duration::from_mins(1);
@@ -66,9 +66,13 @@ impl Known {
     }
 }
 
-impl Service {
+impl BrokerService {
     /// Every host that the call names is one of the cluster's.
-    pub(super) async fn hosts_are_members(&self, call: &Call, end: Instant) -> Result<(), Ends> {
+    pub(super) async fn hosts_are_members(
+        &self,
+        call: &AdmittedCall,
+        end: Instant,
+    ) -> Result<(), Ends> {
         for host in call.hosts() {
             self.is_member(host, end).await?;
         }
@@ -92,10 +96,10 @@ impl Service {
         }
         match self.known.member(host) {
             Some((true, _)) => Ok(()),
-            Some((false, _)) => Err(Reply::refused(&format!(
+            Some((false, _)) => Err(BrokerReply::refused(&format!(
                 "{host} is no host of this cluster (`pvecm nodes` lists them)"
             ))),
-            None => Err(Reply::not_sent(
+            None => Err(BrokerReply::not_sent(
                 "cannot look before the call: PVE names no hosts of the cluster",
             )),
         }
@@ -104,8 +108,8 @@ impl Service {
     /// The rule of a firewall that a call removes is one of ours, of a VM with our mark, and may go.
     pub(super) async fn own_rule(
         &self,
-        policy: &Policy,
-        call: &Call,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
         end: Instant,
     ) -> Result<(), Ends> {
         let (host, vmid) = place(call)?;
@@ -119,31 +123,31 @@ impl Service {
             "rules",
         ];
         let rules = self.read(&path, &[], end).await?;
-        may_go(policy, call, &mark, &rules).map_err(|why| Reply::refused(&why))
+        may_go(policy, call, &mark, &rules).map_err(|why| BrokerReply::refused(&why))
     }
 
     /// The host of the VM that a call names, by PVE's list.
-    pub(super) async fn host_of(&self, call: &Call, end: Instant) -> Result<String, Ends> {
+    pub(super) async fn host_of(&self, call: &AdmittedCall, end: Instant) -> Result<String, Ends> {
         let resources = self.resources(end).await?;
         let vmid = call.subject().map(i64::from);
         let entries = resources.as_array().into_iter().flatten().map(Fields::of);
         let mut entries = entries.filter(|entry| vmid.is_some() && entry.integer("vmid") == vmid);
         let host = entries.find_map(|entry| entry.text("node"));
-        host.ok_or_else(|| Reply::refused("PVE's list has no such VM"))
+        host.ok_or_else(|| BrokerReply::refused("PVE's list has no such VM"))
     }
 
     /// Refuses a read of a VM that lies in no range and is no template of the policy.
     pub(super) async fn in_reach(
         &self,
-        policy: &Policy,
-        call: &Call,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
         end: Instant,
     ) -> Result<(), Ends> {
         if self.reaches(policy, call, end).await? {
             return Ok(());
         }
         let vmid = call.subject().unwrap_or_default();
-        Err(Reply::refused(&format!(
+        Err(BrokerReply::refused(&format!(
             "VM {vmid} lies in no range of the configuration and is no template of it; \
              nothing of it is told (vmids of the region; vmid, vm_name or tags of the template)"
         )))
@@ -152,12 +156,12 @@ impl Service {
     /// Whether the VM that a read is about lies in a range, or is a template of the policy.
     pub(super) async fn reaches(
         &self,
-        policy: &Policy,
-        call: &Call,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
         end: Instant,
     ) -> Result<bool, Ends> {
         let (Some(host), Some(vmid)) = (call.host.as_deref(), call.subject()) else {
-            return Err(Reply::refused("the call names no VM"));
+            return Err(BrokerReply::refused("the call names no VM"));
         };
         let allow = &policy.allow;
         if policy.in_range(vmid)
@@ -179,7 +183,7 @@ impl Service {
 }
 
 /// Of a list that a call asks for what the daemon needs of it. `None` when the answer cannot be read.
-pub(super) fn told(policy: &Policy, call: &Call, body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> Option<Vec<u8>> {
     match call.rule.name {
         "disks" if call.param("content") != Some("images") => our_files(policy, body),
         "disks" => our_disks(policy, body),
@@ -195,7 +199,7 @@ pub(super) fn told(policy: &Policy, call: &Call, body: &[u8]) -> Option<Vec<u8>>
 /// Of a guest's configuration what its host has to keep for it: its memory, the least that ballooning leaves it, and whether
 /// it starts with its host; which addresses of the configured ranges it has, so that no machine gets them; and which PCI devices
 /// and CPUs, where machines get some. Its notes, `args` and other addresses are nobody's business. `None` when the answer cannot be read.
-pub(super) fn promise(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn promise(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let data = body.get("data").filter(|data| data.is_object())?;
     let fields = Fields::of(data);
@@ -257,7 +261,7 @@ fn cpus(data: &Value) -> Vec<(String, Value)> {
 
 /// Of the mappings of PCI devices which hosts have which devices, if machines get some: the names of other devices of a host are
 /// no business of a daemon that gives none. `None` when the answer cannot be read.
-fn mapped_devices(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+fn mapped_devices(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let entries = body.get("data")?.as_array()?.iter();
     let entries = entries.filter(|_| policy.gives_devices());
@@ -280,7 +284,7 @@ fn where_it_is(device: &str) -> String {
 
 /// Of the disks on a storage those that a range's VMIDs have in their names; the answer as it goes to
 /// the daemon. `None` when the answer cannot be read.
-fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+fn our_disks(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let mut body: Value = serde_json::from_slice(body).ok()?;
     let disks = body.get_mut("data")?.as_array_mut()?;
     let ours = disks.drain(..).filter(|disk| {
@@ -294,7 +298,7 @@ fn our_disks(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
 
 /// Of the files on a storage the ISOs of a range's VMs, by their names, and those that the policy makes VMs of. `None` when the
 /// answer cannot be read.
-pub(super) fn our_files(policy: &Policy, body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn our_files(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let files = body.get("data")?.as_array()?.iter();
     let ours = files.filter_map(|file| {

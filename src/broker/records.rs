@@ -16,7 +16,7 @@ use super::durable;
 pub(super) const LIFE: Span = Span::minutes(7 * 24 * 60);
 
 /// What is recorded of a VMID.
-pub(super) trait Record: Serialize + DeserializeOwned {
+pub(super) trait VmRecord: Serialize + DeserializeOwned {
     /// What it is, for messages.
     const WHAT: &'static str;
     /// The VMID.
@@ -31,17 +31,17 @@ pub(super) trait Record: Serialize + DeserializeOwned {
 
 /// A directory of records.
 #[derive(Debug)]
-pub(super) struct Records<T> {
+pub(super) struct RecordDirectory<T> {
     directory: PathBuf,
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T: Record> Records<T> {
+impl<T: VmRecord> RecordDirectory<T> {
     /// Records in `directory`, which is made when it is not there.
-    pub(super) fn open(directory: PathBuf) -> Result<Records<T>, String> {
+    pub(super) fn open(directory: PathBuf) -> Result<RecordDirectory<T>, String> {
         std::fs::create_dir_all(&directory)
             .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-        Ok(Records {
+        Ok(RecordDirectory {
             directory,
             kind: PhantomData,
         })

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::time::Time;
 use crate::pve::{Upid, VmConfig};
 
-use super::records::{Record, Records};
+use super::records::{RecordDirectory, VmRecord};
 
 /// What PVE writes in the place of a VM's configuration when its disks are gone.
 pub(super) const LOCK: &str = "destroyed";
@@ -36,7 +36,7 @@ pub(super) struct Removal {
     pub(super) task: Option<Upid>,
 }
 
-impl Record for Removal {
+impl VmRecord for Removal {
     const WHAT: &'static str = "removal";
 
     fn vmid(&self) -> u32 {
@@ -49,7 +49,7 @@ impl Record for Removal {
 }
 
 /// The directory of removals.
-pub(super) type Removals = Records<Removal>;
+pub(super) type RemovalRecords = RecordDirectory<Removal>;
 
 /// Checks that the VM's configuration holds nothing but `lock: destroyed`: there is nothing to lose.
 pub(super) fn nothing_left(vmid: u32, config: &VmConfig) -> Result<(), String> {
@@ -65,7 +65,7 @@ pub(super) fn nothing_left(vmid: u32, config: &VmConfig) -> Result<(), String> {
 }
 
 /// Forgets the removals of VMs that are not `there` any more.
-pub(super) fn forget_gone(removals: &Removals, there: &BTreeSet<u32>) {
+pub(super) fn forget_gone(removals: &RemovalRecords, there: &BTreeSet<u32>) {
     for vmid in removals.vmids() {
         if there.contains(&vmid) {
             continue;

@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::model::mark::Mark;
 use crate::pve::sound::{self, Unsound};
-use crate::pve::{Method, Outcome, Request, Upid, VmConfig};
+use crate::pve::{CallEffect, HttpMethod, PveRequest, Upid, VmConfig};
 
-use super::allow::{self, Call, Needs, Raw};
-use super::audit::{self, Refusals};
+use super::allow::{self, AdmittedCall, RawRequest, VmProof};
+use super::audit::{self, RefusalAudit};
 use super::census::Census;
-use super::forward::{Answer, Sent, Way};
-use super::gate::{Gate, Share};
-use super::intents::{Cluster, Intent, Intents};
+use super::forward::{ForwardResult, PveAnswer, PveChannel};
+use super::gate::{Gate, MemoryShare};
+use super::intents::{BoundCluster, CloneIntent, Intents};
 use super::owned;
-use super::peer::Peer;
-use super::policy::Policy;
+use super::peer::PeerProcess;
+use super::policy::BrokerPolicy;
 use super::reach::{self, Known};
-use super::removals::Removals;
-use super::waits::Waits;
+use super::removals::RemovalRecords;
+use super::waits::CallWaits;
 
 /// A read, whole: shorter than the daemon's own deadline for reads that reach another host.
 const READ: Duration = Duration::from_secs(14);
@@ -37,7 +37,7 @@ const LEAST: Duration = Duration::from_secs(5);
 
 /// What goes back to the daemon.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
+pub(super) struct BrokerReply {
     pub(super) status: u16,
     /// PVE's own phrase where there is one.
     pub(super) reason: String,
@@ -45,13 +45,13 @@ pub(super) struct Reply {
     pub(super) outcome: &'static str,
     pub(super) body: Vec<u8>,
     /// What the body takes of the memory for answers, until it was read.
-    pub(super) share: Option<Share>,
+    pub(super) share: Option<MemoryShare>,
 }
 
-impl Reply {
-    fn own(status: u16, outcome: &'static str, message: &str) -> Reply {
+impl BrokerReply {
+    fn own(status: u16, outcome: &'static str, message: &str) -> BrokerReply {
         let body = json!({ "data": null, "message": format!("broker: {message}") });
-        Reply {
+        BrokerReply {
             status,
             reason: String::new(),
             outcome,
@@ -61,24 +61,24 @@ impl Reply {
     }
 
     /// The broker does not allow it; nothing was sent.
-    pub(super) fn refused(why: &str) -> Reply {
-        Reply::own(403, "refused-by-broker", why)
+    pub(super) fn refused(why: &str) -> BrokerReply {
+        BrokerReply::own(403, "refused-by-broker", why)
     }
 
-    pub(super) fn not_sent(why: &str) -> Reply {
-        Reply::own(503, "not-sent", why)
+    pub(super) fn not_sent(why: &str) -> BrokerReply {
+        BrokerReply::own(503, "not-sent", why)
     }
 
-    pub(super) fn of(sent: Sent) -> Reply {
+    pub(super) fn of(sent: ForwardResult) -> BrokerReply {
         match sent {
-            Sent::Never(why) => Reply::not_sent(&why),
-            Sent::Unknown(why) => Reply::own(504, "unknown", &why),
-            Sent::Answer(answer) => Reply {
+            ForwardResult::Never(why) => BrokerReply::not_sent(&why),
+            ForwardResult::Unknown(why) => BrokerReply::own(504, "unknown", &why),
+            ForwardResult::Answer(answer) => BrokerReply {
                 outcome: match answer.outcome() {
                     None => "done",
-                    Some(Outcome::NotSent) => "not-sent",
-                    Some(Outcome::Unknown) => "unknown",
-                    Some(Outcome::Refused | Outcome::RefusedByBroker) => "refused",
+                    Some(CallEffect::NotSent) => "not-sent",
+                    Some(CallEffect::Unknown) => "unknown",
+                    Some(CallEffect::Refused | CallEffect::RefusedByBroker) => "refused",
                 },
                 status: answer.status,
                 reason: answer.reason,
@@ -101,72 +101,72 @@ impl Reply {
 }
 
 /// A call that ends here and now, with this answer.
-pub(super) type Ends = Reply;
+pub(super) type Ends = BrokerReply;
 
 /// The broker behind the socket.
 #[derive(Debug)]
-pub(super) struct Service {
-    policy: RwLock<Arc<Policy>>,
-    pub(super) way: Arc<dyn Way>,
+pub(super) struct BrokerService {
+    policy: RwLock<Arc<BrokerPolicy>>,
+    pub(super) way: Arc<dyn PveChannel>,
     pub(super) intents: Intents,
-    pub(super) removals: Removals,
-    pub(super) cluster: Cluster,
+    pub(super) removals: RemovalRecords,
+    pub(super) cluster: BoundCluster,
     pub(super) clock: Clock,
     /// What reads are held against.
     pub(super) known: Known,
     /// What VMs of the range were seen to be.
     pub(super) census: Census,
     /// Refused calls in the journal.
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalAudit,
     /// Who may be at PVE.
     pub(super) gate: Gate,
     /// Held from counting until the intent is durable.
     pub(super) counting: Mutex<()>,
     pve_version: std::sync::Mutex<Option<String>>,
     /// Questions to guests that are repeated.
-    waits: Waits,
+    waits: CallWaits,
 }
 
-impl Service {
+impl BrokerService {
     /// A broker that sends over `way` and keeps what must last in the directory `state`.
     pub(super) fn new(
-        policy: Policy,
-        way: Arc<dyn Way>,
+        policy: BrokerPolicy,
+        way: Arc<dyn PveChannel>,
         state: &Path,
         clock: Clock,
-    ) -> Result<Service, String> {
-        Ok(Service {
+    ) -> Result<BrokerService, String> {
+        Ok(BrokerService {
             policy: RwLock::new(Arc::new(policy)),
             way,
             intents: Intents::open(state.join("intents"))?,
-            removals: Removals::open(state.join("removals"))?,
-            cluster: Cluster::open(state.join("cluster")),
+            removals: RemovalRecords::open(state.join("removals"))?,
+            cluster: BoundCluster::open(state.join("cluster")),
             clock,
             known: Known::default(),
             census: Census::default(),
-            refusals: Refusals::default(),
+            refusals: RefusalAudit::default(),
             gate: Gate::default(),
             counting: Mutex::new(()),
             pve_version: std::sync::Mutex::default(),
-            waits: Waits::default(),
+            waits: CallWaits::default(),
         })
     }
 
     /// The policy in force.
-    pub(super) fn policy(&self) -> Arc<Policy> {
+    pub(super) fn policy(&self) -> Arc<BrokerPolicy> {
         let held = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&held)
     }
 
     /// From now on `policy` is in force.
-    pub(super) fn set_policy(&self, policy: Policy) {
+    pub(super) fn set_policy(&self, policy: BrokerPolicy) {
         let mut held = self.policy.write().unwrap_or_else(PoisonError::into_inner);
         *held = Arc::new(policy);
         self.known.forget_templates();
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, peer: Peer, raw: Raw<'_>) -> Reply {
+    pub(super) async fn answer(&self, peer: PeerProcess, raw: RawRequest<'_>) -> BrokerReply {
         self.waits.due(None).iter().for_each(audit::repeated);
         if raw.path == "/broker/info" {
             return self.info(peer, raw).await;
@@ -178,12 +178,12 @@ impl Service {
                 if self.refusals.shown() {
                     audit::refused(peer, raw.method, raw.path, &why);
                 }
-                return Reply::refused(&why);
+                return BrokerReply::refused(&why);
             }
         };
         let began = Instant::now();
         let reply = match self.gate.enter(peer, &call.path).await {
-            Err(why) => Reply::not_sent(&why),
+            Err(why) => BrokerReply::not_sent(&why),
             Ok(pass) => {
                 let mut reply = match self.make(&policy, &call).await {
                     Ok(reply) | Err(reply) => reply,
@@ -204,13 +204,13 @@ impl Service {
         reply
     }
 
-    async fn make(&self, policy: &Policy, call: &Call) -> Result<Reply, Ends> {
+    async fn make(&self, policy: &BrokerPolicy, call: &AdmittedCall) -> Result<BrokerReply, Ends> {
         let whole = match call.rule.needs {
-            Needs::Nothing | Needs::Reach => READ,
+            VmProof::Nothing | VmProof::Reach => READ,
             _ => CHANGE,
         };
         let end = Instant::now() + whole;
-        let mut request = Request {
+        let mut request = PveRequest {
             call: call.rule.name,
             method: call.rule.method,
             path: call.path.clone(),
@@ -221,19 +221,19 @@ impl Service {
         self.hosts_are_members(call, end).await?;
         let mut changed = None;
         match call.rule.needs {
-            Needs::Nothing => {}
+            VmProof::Nothing => {}
             // Of others' VMs their part in the host's capacity is told, and nothing else.
-            Needs::Reach if call.rule.name == "vm-config" => {
+            VmProof::Reach if call.rule.name == "vm-config" => {
                 if !self.reaches(policy, call, end).await? {
                     let reply = self.forward(&request, end).await?;
-                    return Ok(Service::promise(policy, reply));
+                    return Ok(BrokerService::promise(policy, reply));
                 }
             }
-            Needs::Reach => self.in_reach(policy, call, end).await?,
+            VmProof::Reach => self.in_reach(policy, call, end).await?,
             // An ISO goes whoever has its VMID now: by its name it was a machine's of ours.
-            Needs::Iso if call.rule.method == Method::Delete => {}
-            Needs::Iso => drop(self.ours(policy, call, end).await?),
-            Needs::Mark | Needs::MarkAndDigest => {
+            VmProof::Iso if call.rule.method == HttpMethod::Delete => {}
+            VmProof::Iso => drop(self.ours(policy, call, end).await?),
+            VmProof::Mark | VmProof::MarkAndDigest => {
                 let (mark, config, record) = self.ours(policy, call, end).await?;
                 if config.lock.as_deref() == Some("clone") && only_unprotects(call) {
                     // A clone of a protected template that was cut short: first the protection goes,
@@ -242,12 +242,12 @@ impl Service {
                     self.dead_clone(policy, host, &record, end).await?;
                     request.params.push(("skiplock".to_owned(), "1".to_owned()));
                 } else {
-                    Service::unprotected(call, &config, &record)?;
+                    BrokerService::unprotected(call, &config, &record)?;
                 }
                 self.size_allowed(policy, call, (&mark, &config, &record), end)
                     .await?;
                 changed = Some(record);
-                if call.rule.needs == Needs::MarkAndDigest
+                if call.rule.needs == VmProof::MarkAndDigest
                     && call.param("digest").is_none()
                     && let Some(digest) = &config.digest
                 {
@@ -256,14 +256,14 @@ impl Service {
                         .push(("digest".to_owned(), digest.to_string()));
                 }
             }
-            Needs::MarkOfNamed => {
+            VmProof::MarkOfNamed => {
                 let host = self.host_of(call, end).await?;
                 drop(self.ours_on(policy, call, &host, end).await?);
             }
-            Needs::OwnRule => self.own_rule(policy, call, end).await?,
-            Needs::Template => return self.clone_vm(policy, call, request, end).await,
-            Needs::Settings => return self.create_vm(policy, call, request, end).await,
-            Needs::MarkOrRecord => return self.destroy(policy, call, request, end).await,
+            VmProof::OwnRule => self.own_rule(policy, call, end).await?,
+            VmProof::Template => return self.clone_vm(policy, call, request, end).await,
+            VmProof::Settings => return self.create_vm(policy, call, request, end).await,
+            VmProof::MarkOrRecord => return self.destroy(policy, call, request, end).await,
         }
         let reply = self.forward(&request, end).await?;
         if reply.outcome == "done"
@@ -275,10 +275,10 @@ impl Service {
     }
 
     /// Of a guest's configuration its part in the host's capacity.
-    fn promise(policy: &Policy, mut reply: Reply) -> Reply {
+    fn promise(policy: &BrokerPolicy, mut reply: BrokerReply) -> BrokerReply {
         if reply.outcome == "done" {
             let Some(body) = reach::promise(policy, &reply.body) else {
-                return Reply::not_sent("PVE's configuration of the guest cannot be read");
+                return BrokerReply::not_sent("PVE's configuration of the guest cannot be read");
             };
             reply.body = body;
         }
@@ -286,18 +286,23 @@ impl Service {
     }
 
     /// What a read tells the broker itself, and what of it is not for the daemon.
-    fn read_too(&self, policy: &Policy, call: &Call, mut reply: Reply) -> Reply {
+    fn read_too(
+        &self,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
+        mut reply: BrokerReply,
+    ) -> BrokerReply {
         if reply.outcome != "done" {
             return reply;
         }
         match call.rule.name {
             "resources" => self.saw(policy, &reply.body),
-            "container-config" => return Service::promise(policy, reply),
+            "container-config" => return BrokerService::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
             "disks" | "bridges" | "pools" | "pci-mappings" | "security-groups"
             | "firewall-rules" | "firewall-options" => {
                 let Some(body) = reach::told(policy, call, &reply.body) else {
-                    return Reply::not_sent("PVE's list cannot be read");
+                    return BrokerReply::not_sent("PVE's list cannot be read");
                 };
                 reply.body = body;
             }
@@ -307,7 +312,7 @@ impl Service {
     }
 
     /// The daemon reads a VM of the range: the broker learns whose it is.
-    fn read_config(&self, policy: &Policy, call: &Call, body: &[u8]) {
+    fn read_config(&self, policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) {
         let Some(vmid) = call.vmid.filter(|vmid| policy.in_range(*vmid)) else {
             return;
         };
@@ -318,11 +323,11 @@ impl Service {
         }
     }
 
-    async fn forward(&self, request: &Request, end: Instant) -> Result<Reply, Ends> {
-        if request.method != Method::Get {
+    async fn forward(&self, request: &PveRequest, end: Instant) -> Result<BrokerReply, Ends> {
+        if request.method != HttpMethod::Get {
             in_time(end)?;
         }
-        Ok(Reply::of(self.way.send(request, end).await))
+        Ok(BrokerReply::of(self.way.send(request, end).await))
     }
 
     /// Reads for the broker itself. What PVE answers with an error ends the call with that error:
@@ -333,9 +338,9 @@ impl Service {
         params: &[(&str, &str)],
         end: Instant,
     ) -> Result<Value, Ends> {
-        let request = Request {
+        let request = PveRequest {
             call: "broker-read",
-            method: Method::Get,
+            method: HttpMethod::Get,
             path: crate::pve::path(path),
             params: params
                 .iter()
@@ -346,10 +351,10 @@ impl Service {
         };
         let end = end.min(Instant::now() + READ);
         match self.way.send(&request, end).await {
-            Sent::Answer(answer) => data(answer),
-            Sent::Never(why) | Sent::Unknown(why) => Err(Reply::not_sent(&format!(
-                "cannot look before the call: {why}"
-            ))),
+            ForwardResult::Answer(answer) => data(answer),
+            ForwardResult::Never(why) | ForwardResult::Unknown(why) => Err(BrokerReply::not_sent(
+                &format!("cannot look before the call: {why}"),
+            )),
         }
     }
 
@@ -382,10 +387,10 @@ impl Service {
     /// The VM in the path with its mark, read now, which is ours, and what is recorded of it.
     pub(super) async fn ours(
         &self,
-        policy: &Policy,
-        call: &Call,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
         end: Instant,
-    ) -> Result<(Mark, VmConfig, Intent), Ends> {
+    ) -> Result<(Mark, VmConfig, CloneIntent), Ends> {
         let (host, _) = place(call)?;
         self.ours_on(policy, call, host, end).await
     }
@@ -393,15 +398,15 @@ impl Service {
     /// The VM that the call is about, which is on this host, with its mark and record, if it is ours.
     async fn ours_on(
         &self,
-        policy: &Policy,
-        call: &Call,
+        policy: &BrokerPolicy,
+        call: &AdmittedCall,
         host: &str,
         end: Instant,
-    ) -> Result<(Mark, VmConfig, Intent), Ends> {
+    ) -> Result<(Mark, VmConfig, CloneIntent), Ends> {
         let vmid = call.subject();
-        let vmid = vmid.ok_or_else(|| Reply::refused("the call names no VM"))?;
+        let vmid = vmid.ok_or_else(|| BrokerReply::refused("the call names no VM"))?;
         if !policy.in_range(vmid) {
-            return Err(Reply::refused(&format!(
+            return Err(BrokerReply::refused(&format!(
                 "VM {vmid} is outside the configured range"
             )));
         }
@@ -412,14 +417,14 @@ impl Service {
                 allow::against::check(policy, call, &mark, &config)?;
                 Ok(mark)
             })
-            .map_err(|why| Reply::refused(&why))?;
+            .map_err(|why| BrokerReply::refused(&why))?;
         let record = self.now_ours(&mark, host, &config)?;
         Ok((mark, config, record))
     }
 
     pub(super) fn mark(
         &self,
-        policy: &Policy,
+        policy: &BrokerPolicy,
         vmid: u32,
         config: &VmConfig,
     ) -> Result<Mark, String> {
@@ -435,8 +440,8 @@ impl Service {
         mark: &Mark,
         host: &str,
         config: &VmConfig,
-    ) -> Result<Intent, Ends> {
-        let fail = |why: String| Reply::not_sent(&why);
+    ) -> Result<CloneIntent, Ends> {
+        let fail = |why: String| BrokerReply::not_sent(&why);
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         self.census.note(mark.vmid, Some(mark));
         let now = self.clock.now();
@@ -448,19 +453,20 @@ impl Service {
         }
         // An unreadable record proves nothing and is in nobody's way here.
         let held = self.intents.get(mark.vmid, now).unwrap_or(None);
-        let same = |held: &Intent| held.machine == mark.machine && held.cluster == mark.cluster;
+        let same =
+            |held: &CloneIntent| held.machine == mark.machine && held.cluster == mark.cluster;
         let record = match held.filter(same) {
             Some(held) if held.settled => return Ok(held),
             Some(held) => held.settle(),
             // Our configuration always writes this tag.
-            None => Intent {
+            None => CloneIntent {
                 settled: true,
                 configured: config
                     .raw
                     .get("tags")
                     .is_some_and(|tags| tags.split([';', ',', ' ']).any(|tag| tag == TAG)),
                 unanswered: Vec::new(),
-                ..Intent::new(mark, host, 0, now).on(mark, host)
+                ..CloneIntent::new(mark, host, 0, now).on(mark, host)
             },
         };
         self.intents.record(&record).map_err(fail)?;
@@ -468,24 +474,28 @@ impl Service {
     }
 
     /// What is protected since we configured it a person protected, and keeps.
-    fn unprotected(call: &Call, config: &VmConfig, record: &Intent) -> Result<(), Ends> {
+    fn unprotected(
+        call: &AdmittedCall,
+        config: &VmConfig,
+        record: &CloneIntent,
+    ) -> Result<(), Ends> {
         let protected = config.raw.get("protection").is_some_and(|set| set == "1");
         if call.param("protection").is_none() || !protected || !record.configured {
             return Ok(());
         }
-        Err(Reply::refused(&format!(
+        Err(BrokerReply::refused(&format!(
             "VM {0} is protected in PVE, and not by its template: somebody wants to keep it; `qm set {0} --protection 0` lets it go",
             record.vmid
         )))
     }
 
     /// The VM was configured or started: what is protected from now on is a person's.
-    fn configured(&self, call: &Call, record: Intent) {
+    fn configured(&self, call: &AdmittedCall, record: CloneIntent) {
         let changed = matches!(call.rule.name, "config" | "start") && !only_unprotects(call);
         if !changed || record.configured {
             return;
         }
-        let record = Intent {
+        let record = CloneIntent {
             configured: true,
             ..record
         };
@@ -495,9 +505,9 @@ impl Service {
     }
 
     /// `GET /broker/info`: version, policy, channel, the cluster it is bound to, and what is wrong.
-    async fn info(&self, peer: Peer, raw: Raw<'_>) -> Reply {
+    async fn info(&self, peer: PeerProcess, raw: RawRequest<'_>) -> BrokerReply {
         if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
-            return Reply::refused("/broker/info takes a plain GET");
+            return BrokerReply::refused("/broker/info takes a plain GET");
         }
         let mut known = self.known_version();
         if known.is_none()
@@ -521,7 +531,7 @@ impl Service {
             "last_error": self.way.last_error(),
             "cluster": self.cluster.learnt(),
         }});
-        Reply {
+        BrokerReply {
             status: 200,
             reason: String::new(),
             outcome: "done",
@@ -542,51 +552,55 @@ impl Service {
 /// Enough of a change's time is left to make it.
 pub(super) fn in_time(end: Instant) -> Result<(), Ends> {
     if end.saturating_duration_since(Instant::now()) < LEAST {
-        return Err(Reply::not_sent("the checks before it took all its time"));
+        return Err(BrokerReply::not_sent(
+            "the checks before it took all its time",
+        ));
     }
     Ok(())
 }
 
 /// Whether a call takes a VM's protection off and does nothing else.
-fn only_unprotects(call: &Call) -> bool {
+fn only_unprotects(call: &AdmittedCall) -> bool {
     let known = |(key, _): &(String, String)| matches!(&**key, "protection" | "digest");
     call.rule.name == "config"
         && call.param("protection") == Some("0")
         && call.params.iter().all(known)
 }
 
-pub(super) fn place(call: &Call) -> Result<(&str, u32), Ends> {
+pub(super) fn place(call: &AdmittedCall) -> Result<(&str, u32), Ends> {
     match (&call.host, call.vmid) {
         (Some(host), Some(vmid)) => Ok((host, vmid)),
-        _ => Err(Reply::refused("the path names no VM")),
+        _ => Err(BrokerReply::refused("the path names no VM")),
     }
 }
 
-fn data(answer: Answer) -> Result<Value, Ends> {
+fn data(answer: PveAnswer) -> Result<Value, Ends> {
     match answer.outcome() {
         None => {
             let body: Value = serde_json::from_slice(&answer.body).map_err(|_| {
-                Reply::not_sent("cannot look before the call: PVE's answer is no JSON")
+                BrokerReply::not_sent("cannot look before the call: PVE's answer is no JSON")
             })?;
             Ok(body.get("data").cloned().unwrap_or(Value::Null))
         }
-        Some(Outcome::Refused | Outcome::RefusedByBroker) => Err(Reply::of(Sent::Answer(answer))),
-        Some(Outcome::NotSent | Outcome::Unknown) => Err(Reply::not_sent(&format!(
+        Some(CallEffect::Refused | CallEffect::RefusedByBroker) => {
+            Err(BrokerReply::of(ForwardResult::Answer(answer)))
+        }
+        Some(CallEffect::NotSent | CallEffect::Unknown) => Err(BrokerReply::not_sent(&format!(
             "cannot look before the call: PVE answered {} {}",
             answer.status, answer.reason
         ))),
     }
 }
 
-pub(super) fn task_of(answer: &Answer) -> Option<Upid> {
+pub(super) fn task_of(answer: &PveAnswer) -> Option<Upid> {
     let body: Value = serde_json::from_slice(&answer.body).ok()?;
     body["data"].as_str()?.parse().ok()
 }
 
 /// The reply where an answer of PVE's that a call hangs on cannot be used.
-pub(super) fn unusable(path: &[&str], why: &str) -> Reply {
+pub(super) fn unusable(path: &[&str], why: &str) -> BrokerReply {
     let path = crate::pve::path(path);
-    Reply::not_sent(&format!(
+    BrokerReply::not_sent(&format!(
         "cannot look before the call: PVE's answer to GET {path} cannot be used: {why}; try again, and look at \
          pveproxy's log if it stays so"
     ))

@@ -47,13 +47,13 @@ pub(super) struct Ticket {
 }
 
 #[derive(Deserialize)]
-struct Printed {
+struct PrintedTicket {
     ticket: String,
     token: String,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TicketState {
     ticket: Option<Ticket>,
     failed: Option<(Instant, String)>,
 }
@@ -63,7 +63,7 @@ struct State {
 pub(super) struct Tickets {
     perl: PathBuf,
     systemd_run: PathBuf,
-    state: Arc<std::sync::Mutex<State>>,
+    state: Arc<std::sync::Mutex<TicketState>>,
     /// Held during a Perl run.
     run: Arc<Mutex<()>>,
 }
@@ -79,7 +79,7 @@ impl Tickets {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, TicketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +185,7 @@ impl Tickets {
             let said: String = said.trim().chars().take(MAX_REPORT).collect();
             return Err(fail(format!("Perl ended with {}: {said}", output.status)));
         }
-        let printed: Printed = serde_json::from_slice(&output.stdout)
+        let printed: PrintedTicket = serde_json::from_slice(&output.stdout)
             .map_err(|_| fail("Perl printed something else".to_owned()))?;
         let header = |text: String| {
             let mut value = HeaderValue::from_str(&text)

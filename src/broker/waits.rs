@@ -9,8 +9,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::allow::Call;
-use super::peer::Peer;
+use super::allow::AdmittedCall;
+use super::peer::PeerProcess;
 
 /// A question that is repeated for longer than this is written again, with its count.
 const AGAIN: Duration = Duration::from_mins(5);
@@ -22,18 +22,18 @@ const MOST: usize = 1_000;
 
 /// The waits that go on.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<BTreeMap<Question, Wait>>);
+pub(super) struct CallWaits(Mutex<BTreeMap<RepeatedCall, CallWait>>);
 
 /// One question: who asks it, of which VM, and the digest of all its parameters, secrets among them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Question {
+struct RepeatedCall {
     uid: u32,
     path: String,
     params: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct CallWait {
     call: &'static str,
     answer: (String, String),
     /// When the last line about it was written.
@@ -59,16 +59,22 @@ pub(super) struct Repeated {
     pub(super) within: Duration,
 }
 
-impl Waits {
+impl CallWaits {
     /// Takes note of a call that was just answered. Returns whether it has a line of its own.
-    pub(super) fn note(&self, peer: Peer, call: &Call, outcome: &str, detail: &str) -> bool {
+    pub(super) fn note(
+        &self,
+        peer: PeerProcess,
+        call: &AdmittedCall,
+        outcome: &str,
+        detail: &str,
+    ) -> bool {
         if !matches!(call.rule.name, "agent-ping" | "agent-exec") || outcome == "refused-by-broker"
         {
             return true;
         }
         let now = Instant::now();
         let answer = (outcome.to_owned(), detail.to_owned());
-        let question = Question {
+        let question = RepeatedCall {
             uid: peer.uid,
             path: call.path.clone(),
             params: digest(&call.params),
@@ -83,7 +89,7 @@ impl Waits {
         }
         // What was counted until now had another answer: `due` writes it first.
         if waits.len() < MOST || waits.contains_key(&question) {
-            let wait = Wait {
+            let wait = CallWait {
                 call: call.rule.name,
                 answer,
                 written: now,
@@ -97,7 +103,7 @@ impl Waits {
 
     /// The counts that are to be written now: of waits that are over, that last long, or, after a
     /// call on the VM at `path` with another answer, of the one on it.
-    pub(super) fn due(&self, changed: Option<(&Call, &str, &str)>) -> Vec<Repeated> {
+    pub(super) fn due(&self, changed: Option<(&AdmittedCall, &str, &str)>) -> Vec<Repeated> {
         let now = Instant::now();
         let mut waits = self.lock();
         let mut due = Vec::new();
@@ -125,7 +131,7 @@ impl Waits {
         due
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Question, Wait>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RepeatedCall, CallWait>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

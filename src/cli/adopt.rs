@@ -14,12 +14,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::args::AdoptOptions;
-use super::{Failure, channels, load, print, runtime};
+use super::{CliFailure, channels, load, print, runtime};
 use crate::agent::journal::{Former, Journal};
-use crate::broker::binding::{Binding, Record};
+use crate::broker::binding::{Binding, BindingRecord};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::kube::{Client, Connector, Unobserved};
+use crate::kube::{Connector, KubeClient, Unobserved};
 use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::model::words;
@@ -27,7 +27,7 @@ use crate::pve;
 
 /// A VM that carries the mark of a former cluster.
 #[derive(Debug)]
-struct Left {
+struct FormerVm {
     region: Arc<str>,
     vmid: u32,
     name: String,
@@ -38,18 +38,18 @@ struct Left {
 
 /// All that is left of other clusters on this host, and in the regions.
 #[derive(Debug)]
-struct Found {
+struct Leftovers {
     /// The id of the cluster that the kubeconfig leads to.
     ours: String,
     /// The one that the broker is bound to.
     bound: Option<String>,
     journal: Former,
-    records: Vec<Record>,
-    vms: Vec<Left>,
+    records: Vec<BindingRecord>,
+    vms: Vec<FormerVm>,
 }
 
 /// Shows what is left of former clusters, asks, and binds.
-pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), CliFailure> {
     let settings = load(config)?;
     let found = runtime()?.block_on(look(&settings, options))?;
     print(&found.text())?;
@@ -77,7 +77,7 @@ pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), Failure> 
     print("next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler doctor`\n")
 }
 
-async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Found> {
+async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Leftovers> {
     if !settings.configured {
         bail!(
             "nothing is configured: the cluster to adopt is the one that the configuration names"
@@ -87,7 +87,7 @@ async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Fou
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     let uid = client
         .kube_system_uid()
         .await
@@ -116,7 +116,7 @@ async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Fou
                 })?,
         );
     }
-    Ok(Found {
+    Ok(Leftovers {
         ours,
         bound,
         journal,
@@ -132,7 +132,7 @@ async fn left(
     settings: &Settings,
     ours: &str,
     former: &BTreeSet<&str>,
-) -> anyhow::Result<Vec<Left>> {
+) -> anyhow::Result<Vec<FormerVm>> {
     let Some(range) = settings.policy.regions.get(name) else {
         return Ok(Vec::new());
     };
@@ -147,7 +147,7 @@ async fn left(
         let of_our_name = mark.cluster.split_once('/').map(|(_, name)| name)
             == Some(settings.kubernetes.name.as_str());
         if mark.cluster != ours && (of_our_name || former.contains(&*mark.cluster)) {
-            found.push(Left {
+            found.push(FormerVm {
                 region: name.clone(),
                 vmid: *vmid,
                 name: guest.name.to_string(),
@@ -160,7 +160,7 @@ async fn left(
     Ok(found)
 }
 
-impl Found {
+impl Leftovers {
     /// Nothing stands in the way of this cluster.
     fn agrees(&self) -> bool {
         self.journal.machines() == 0
@@ -200,7 +200,7 @@ impl Found {
     }
 
     fn vms_text(&self) -> String {
-        let mut by_cluster: BTreeMap<&str, Vec<&Left>> = BTreeMap::new();
+        let mut by_cluster: BTreeMap<&str, Vec<&FormerVm>> = BTreeMap::new();
         for vm in &self.vms {
             by_cluster.entry(&vm.cluster).or_default().push(vm);
         }
@@ -225,7 +225,7 @@ impl Found {
 }
 
 /// Asks the person at the terminal.
-fn confirmed(found: &Found) -> anyhow::Result<bool> {
+fn confirmed(found: &Leftovers) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed");
     }

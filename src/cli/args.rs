@@ -10,7 +10,7 @@ use super::control::NotifyTestOptions;
 use super::examples;
 use super::host_pinning::HostPinningOptions;
 use super::mail_relay::MailRelayOptions;
-use super::output::Output;
+use super::output::OutputFormat;
 use super::template::options::TemplateCommand;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
@@ -40,7 +40,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "FILE", default_value = DEFAULT_PATH)]
     pub(super) config: PathBuf,
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: CliCommand,
 }
 
 /// The broker of pve-autoscaler: the small root process through which the daemon reaches PVE on this host.
@@ -53,7 +53,7 @@ pub(super) struct BrokerCli {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum CliCommand {
     /// The daemon, as the service pve-autoscaler.service runs it.
     #[command(after_help = examples::RUN)]
     Run(RunOptions),
@@ -327,8 +327,8 @@ pub(super) struct HistoryOptions {
     #[arg(long, value_name = "PATH", default_value = RECORD_DIRECTORY)]
     pub(super) record: PathBuf,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(super) output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(super) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]
@@ -406,8 +406,8 @@ pub(super) struct DoctorOptions {
     #[arg(short, long)]
     pub(super) quiet: bool,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(super) output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(super) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]
@@ -533,8 +533,8 @@ pub(super) struct OutputOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(super) output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(super) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]

@@ -12,11 +12,11 @@ use tokio::process::Command as Process;
 use tokio::time::timeout;
 
 use super::args::{PartOptions, SupportBundleOptions};
-use super::known_secrets::{self, Known};
+use super::known_secrets::{self, KnownSecrets};
 use super::redact::without_secrets;
 use super::times::{local, part};
-use super::{Failure, print, runtime};
-use crate::agent::control::{self, Command};
+use super::{CliFailure, print, runtime};
+use crate::agent::control::{self, ControlCommand};
 use crate::clock::Clock;
 use crate::config;
 use crate::record::{Filter, History};
@@ -58,7 +58,7 @@ const ASKED: [(&str, &[&str]); 5] = [
 ];
 
 /// Gathers it.
-pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), CliFailure> {
     let stamp = local(Clock::System.now(), &jiff::tz::TimeZone::UTC);
     let stamp: String = stamp.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = format!("pve-autoscaler-support-{stamp}");
@@ -119,7 +119,7 @@ fn gather(
     let read = read.and_then(|text| known_secrets::of_configuration(&text));
     let (configuration, known) = match read {
         Ok((text, known)) => (Ok(text), known),
-        Err(error) => (Err(error), Known::default()),
+        Err(error) => (Err(error), KnownSecrets::default()),
     };
     let clean = |text: &str| without_secrets(&known.blotted(text)).into_owned();
     let mut missing = Vec::new();
@@ -147,8 +147,8 @@ fn gather(
     had("check.txt", Ok(checked))?;
     let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
     for (name, command) in [
-        ("status.json", Command::Status),
-        ("plan.json", Command::Plan),
+        ("status.json", ControlCommand::Status),
+        ("plan.json", ControlCommand::Plan),
     ] {
         let answer = runtime.block_on(control::ask(&options.control.socket, &command));
         let text = answer.map_err(anyhow::Error::from);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use crate::config::settings::{Channel, Region};
+use crate::config::settings::{Channel, RegionSettings};
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::{self, Https};
 use crate::pve::transport::unix::UnixSocket;
 
 /// The way to one region. Nothing is sent yet.
-pub(super) fn open(region: &Region, broker: &Path) -> anyhow::Result<Arc<dyn Transport>> {
+pub(super) fn open(region: &RegionSettings, broker: &Path) -> anyhow::Result<Arc<dyn Transport>> {
     match &region.channel {
         Channel::Local => Ok(Arc::new(UnixSocket::new(broker)?)),
         Channel::Token {
@@ -24,7 +24,7 @@ pub(super) fn open(region: &Region, broker: &Path) -> anyhow::Result<Arc<dyn Tra
             let secret = std::fs::read_to_string(secret_file).with_context(|| {
                 format!("cannot read token_secret_file {}", secret_file.display())
             })?;
-            let options = https::Options {
+            let options = https::TokenOptions {
                 endpoints: endpoints.clone(),
                 token_id: token_id.clone(),
                 secret: secret.trim().to_owned().into(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::args::CheckOptions;
 use super::output::sentences;
-use super::{Failure, doctor, load, runtime, write};
+use super::{CliFailure, doctor, load, runtime, write};
 use crate::config::Settings;
 use crate::config::scalar::Overcommit;
 use crate::model::hosts::LoadKind;
@@ -14,14 +14,14 @@ use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
 
 /// Checks the file, and with `--live` what it names.
-pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), Failure> {
+pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure> {
     let mut report = doctor::Report::default();
     if options.live {
         // Before anything is read: the file itself may be one that the daemon cannot read.
         report = doctor::as_user(&options.look.user);
         write(&sentences(&report.lines()))?;
         if report.verdict() == doctor::Grade::Wrong {
-            return Err(Failure::Said);
+            return Err(CliFailure::Said);
         }
         report = doctor::Report::default();
     }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::args::{CONTROL_SOCKET, Cli};
 use super::runtime;
-use crate::agent::control::{self, Command, NameKind};
+use crate::agent::control::{self, ControlCommand, NameKind};
 use crate::config::DEFAULT_PATH;
 
 /// The environment variable by which a shell's script asks; its value is the shell.
@@ -203,7 +203,7 @@ fn asked(kind: NameKind) -> ArgValueCompleter {
 /// The daemon's names. The socket is the one that the line being typed names.
 fn ask(kind: NameKind, prefix: &str) -> BTreeSet<String> {
     let socket = option("--socket").unwrap_or_else(|| CONTROL_SOCKET.into());
-    let command = Command::Names {
+    let command = ControlCommand::Names {
         kind,
         prefix: prefix.to_owned(),
     };

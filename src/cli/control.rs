@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::args::{ControlOptions, PauseOptions, RetryOptions, SnapshotOptions};
 use super::complete;
-use super::{Failure, print, runtime, write};
-use crate::agent::control::{self, Command};
+use super::{CliFailure, print, runtime, write};
+use crate::agent::control::{self, ControlCommand};
 use crate::model::foreign;
 use crate::model::time::Time;
 use crate::notify::Tried;
@@ -23,22 +23,22 @@ pub(super) struct NotifyTestOptions {
 }
 
 /// Begins a pause.
-pub(super) fn pause(options: &PauseOptions) -> Result<(), Failure> {
+pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
     let reason = options.reason.clone();
-    ask(&options.control, &Command::Pause { reason })?;
+    ask(&options.control, &ControlCommand::Pause { reason })?;
     print("paused; `pve-autoscaler resume` ends it\n")
 }
 
 /// Ends a pause.
-pub(super) fn resume(options: &ControlOptions) -> Result<(), Failure> {
-    ask(options, &Command::Resume)?;
+pub(super) fn resume(options: &ControlOptions) -> Result<(), CliFailure> {
+    ask(options, &ControlCommand::Resume)?;
     print("resumed\n")
 }
 
 /// Ends the waits of a pool.
-pub(super) fn retry(options: &RetryOptions) -> Result<(), Failure> {
+pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
     let pool = options.pool.clone();
-    let ended = ask(&options.control, &Command::Retry { pool })?;
+    let ended = ask(&options.control, &ControlCommand::Retry { pool })?;
     let ended: Vec<String> = serde_json::from_value(ended).context("reading the answer")?;
     if ended.is_empty() {
         return print(&format!(
@@ -53,9 +53,9 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), Failure> {
 }
 
 /// Has the daemon send a test to those who are notified, and says what came back.
-pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), Failure> {
+pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), CliFailure> {
     let name = options.name.clone();
-    let tried = ask(&options.control, &Command::NotifyTest { name })?;
+    let tried = ask(&options.control, &ControlCommand::NotifyTest { name })?;
     let tried: Vec<Tried> = serde_json::from_value(tried).context("reading the answer")?;
     let said = tried.iter().fold(String::new(), |text, tried| {
         let Tried { name, to, said, .. } = tried;
@@ -66,13 +66,13 @@ pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), Failure> {
     if tried.iter().all(|tried| tried.ok) {
         Ok(())
     } else {
-        Err(Failure::Said)
+        Err(CliFailure::Said)
     }
 }
 
 /// Saves what the daemon sees.
-pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), Failure> {
-    let mut text = serde_json::to_string(&ask(&options.control, &Command::Snapshot)?)?;
+pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), CliFailure> {
+    let mut text = serde_json::to_string(&ask(&options.control, &ControlCommand::Snapshot)?)?;
     text.push('\n');
     match &options.file {
         None => write(&foreign::json(&text)),
@@ -82,12 +82,15 @@ pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), Failure> {
 }
 
 /// Asks the daemon what is to be told with times: they are by its clock.
-pub(super) fn told(options: &ControlOptions, command: &Command) -> Result<(Value, Time), Failure> {
+pub(super) fn told(
+    options: &ControlOptions,
+    command: &ControlCommand,
+) -> Result<(Value, Time), CliFailure> {
     let told = runtime()?.block_on(control::told(&options.socket, command))?;
     Ok((told.value, told.now))
 }
 
 /// Asks the daemon.
-pub(super) fn ask(options: &ControlOptions, command: &Command) -> Result<Value, Failure> {
+pub(super) fn ask(options: &ControlOptions, command: &ControlCommand) -> Result<Value, CliFailure> {
     Ok(runtime()?.block_on(control::ask(&options.socket, command))?)
 }

@@ -6,19 +6,19 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions};
-use super::output::Output;
-use super::{Failure, control, load, plan, story};
-use crate::agent::control::Command;
+use super::output::OutputFormat;
+use super::{CliFailure, control, load, plan, story};
+use crate::agent::control::ControlCommand;
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
 use crate::model::time::Time;
 
 /// Tells of a pod or a node.
-pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure> {
-    let whole = |output| output == Output::Wide;
+pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFailure> {
+    let whole = |output| output == OutputFormat::Wide;
     match command {
         ExplainCommand::Pod { pod, options } => {
-            let question = Command::ExplainPod { pod: pod.clone() };
+            let question = ControlCommand::ExplainPod { pod: pod.clone() };
             let (told, now) = tell(config, options, &question, |asked| {
                 explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
@@ -26,7 +26,7 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), Failure
             output.show(&told, || story::pod(&told, whole(output), now))
         }
         ExplainCommand::Node { node, options } => {
-            let question = Command::ExplainNode { node: node.clone() };
+            let question = ControlCommand::ExplainNode { node: node.clone() };
             let (told, now) = tell(config, options, &question, |asked| {
                 explain::node(asked, node)
                     .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
@@ -73,9 +73,9 @@ pub(super) fn key(text: &str) -> Result<PodKey, String> {
 fn tell<T: DeserializeOwned>(
     config: &Path,
     options: &ExplainOptions,
-    question: &Command,
+    question: &ControlCommand,
     on_saved: impl FnOnce(Asked<'_>) -> anyhow::Result<T>,
-) -> Result<(T, Time), Failure> {
+) -> Result<(T, Time), CliFailure> {
     let Some(path) = &options.snapshot else {
         let (answer, now) = control::told(&options.output.control, question)?;
         let told = serde_json::from_value(answer)

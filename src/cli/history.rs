@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::args::HistoryOptions;
-use super::output::Output;
+use super::output::OutputFormat;
 use super::render::{one_line, whole_seconds};
 use super::table::table;
 use super::times::{local, part, zone_name};
-use super::{Failure, print};
+use super::{CliFailure, print};
 use crate::model::time::Time;
 use crate::model::words;
 use crate::record::{Deed, DeedKind, Filter, History};
 
 /// As it is printed for programs.
 #[derive(Serialize)]
-struct Told {
+struct HistoryOutput {
     /// The version of this form.
     version: u32,
     deeds: Vec<Deed>,
@@ -28,7 +28,7 @@ struct Told {
 }
 
 /// Tells what was done.
-pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     let filter = Filter {
         pod: options.pod.clone(),
         node: options.node.clone(),
@@ -39,8 +39,8 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), Failure> {
     let history = History::open(&options.record)?;
     let most = usize::try_from(options.limit)?;
     let (deeds, unread) = history.deeds_and_damage(&filter, most)?;
-    if matches!(options.output, Output::Json | Output::Yaml) {
-        let told = Told {
+    if matches!(options.output, OutputFormat::Json | OutputFormat::Yaml) {
+        let told = HistoryOutput {
             version: 1,
             deeds,
             unread,

@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, crash, log, print, runtime, systemd};
+use super::{CliFailure, crash, log, print, runtime, systemd};
 use crate::clock::Clock;
 use crate::model::cpus::CpuSet;
 use crate::model::foreign;
 use crate::model::time::Span;
-use crate::pinning::{Kernel, Outcome, Pinner, Report, Roots, Wishes};
+use crate::pinning::{Kernel, Pinner, PinningOutcome, PinningReport, Roots, Wishes};
 
 #[derive(Debug, Args)]
 pub(super) struct HostPinningOptions {
@@ -59,7 +59,7 @@ pub(super) fn governor(text: &str) -> Result<String, String> {
 }
 
 /// Does it, or tells of it.
-pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
+pub(super) fn run(options: HostPinningOptions) -> Result<(), CliFailure> {
     let roots = options
         .root
         .as_deref()
@@ -68,7 +68,7 @@ pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
         return show(&roots);
     }
     if options.once && options.governor.is_some() {
-        return Err(Failure::Usage(anyhow::anyhow!(
+        return Err(CliFailure::Usage(anyhow::anyhow!(
             "--once sets no --governor: nobody would be left to give the CPUs back their own; the service does (pve-autoscaler-pinning.service)"
         )));
     }
@@ -83,13 +83,17 @@ pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
     }
     if options.once {
         let outcome = pinner.pass();
-        let report = Report {
+        let report = PinningReport {
             outcome,
-            ..Report::default()
+            ..PinningReport::default()
         };
         print(&told(&report))?;
         let failed = report.problems().next().is_some();
-        return if failed { Err(Failure::Said) } else { Ok(()) };
+        return if failed {
+            Err(CliFailure::Said)
+        } else {
+            Ok(())
+        };
     }
     log::start();
     crash::end_on_panic(None);
@@ -97,13 +101,13 @@ pub(super) fn run(options: HostPinningOptions) -> Result<(), Failure> {
 }
 
 /// Gives back governors that a service has left behind.
-fn give_back(pinner: &Pinner<Kernel>) -> Result<(), Failure> {
+fn give_back(pinner: &Pinner<Kernel>) -> Result<(), CliFailure> {
     let outcome = pinner.end();
     print(&lines(&outcome.changes, outcome.problems.iter()))?;
     if outcome.problems.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Said)
+        Err(CliFailure::Said)
     }
 }
 
@@ -120,8 +124,8 @@ fn lines(changes: &[String], problems: impl Iterator<Item = impl Display>) -> St
 }
 
 /// What the service has placed.
-fn show(roots: &Roots) -> Result<(), Failure> {
-    let report = Report::read(roots, Clock::System.now()).map_err(anyhow::Error::msg)?;
+fn show(roots: &Roots) -> Result<(), CliFailure> {
+    let report = PinningReport::read(roots, Clock::System.now()).map_err(anyhow::Error::msg)?;
     match report {
         Some(report) => print(&told(&report)),
         None => print(
@@ -130,7 +134,7 @@ fn show(roots: &Roots) -> Result<(), Failure> {
     }
 }
 
-fn told(report: &Report) -> String {
+fn told(report: &PinningReport) -> String {
     let mut text = format!("{}.\n", report.summary());
     for (vmid, machine) in &report.outcome.machines {
         let _ = write!(
@@ -153,7 +157,7 @@ fn told(report: &Report) -> String {
 }
 
 /// Looks again and again until it is told to end.
-async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Result<(), Failure> {
+async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Result<(), CliFailure> {
     let mut ends = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let mut said = BTreeSet::new();
     systemd::ready("looking for the first time");
@@ -164,7 +168,7 @@ async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Resul
         // What was done once is no news for who asks later.
         outcome.changes.clear();
         let next = now + Span(i64::try_from(every.as_millis()).unwrap_or(i64::MAX));
-        let report = Report {
+        let report = PinningReport {
             at: now,
             next,
             outcome,
@@ -182,18 +186,18 @@ async fn serve(pinner: &Pinner<Kernel>, roots: &Roots, every: Duration) -> Resul
     }
     systemd::stopping();
     tell(&pinner.end(), &mut BTreeSet::new());
-    Report::remove(roots);
+    PinningReport::remove(roots);
     Ok(())
 }
 
 /// Logs what was changed, and a problem when it comes.
-fn tell(outcome: &Outcome, said: &mut BTreeSet<String>) {
+fn tell(outcome: &PinningOutcome, said: &mut BTreeSet<String>) {
     for change in &outcome.changes {
         tracing::info!("{change}");
     }
-    let report = Report {
+    let report = PinningReport {
         outcome: outcome.clone(),
-        ..Report::default()
+        ..PinningReport::default()
     };
     let now: BTreeSet<String> = report.problems().collect();
     for problem in now.difference(said) {

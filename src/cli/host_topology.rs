@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use anyhow::Context as _;
 
 use super::args::HostTopologyOptions;
-use super::{Failure, print};
+use super::{CliFailure, print};
 use crate::model::cpus::CpuSet;
 use crate::model::topology::HostTopology;
 use crate::pinning::topology::read;
@@ -30,7 +30,7 @@ pub(super) fn word(text: &str) -> Result<String, String> {
 }
 
 /// Prints the table of this host.
-pub(super) fn run(options: &HostTopologyOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &HostTopologyOptions) -> Result<(), CliFailure> {
     let mut topology = read(&options.sys)?;
     let host = match &options.host {
         Some(host) => host.clone(),

@@ -18,7 +18,7 @@ pub(super) struct InForce {
 
 /// What the file is by now.
 #[derive(Debug)]
-pub(super) enum File {
+pub(super) enum FileState {
     /// What is in force.
     AsRead,
     /// Another one, which a reload would take up.
@@ -45,14 +45,14 @@ impl InForce {
 
     /// Looks at the file. `systemctl reload` checks it before it tells the daemon, so that of a file with errors
     /// the daemon hears nothing: it looks by itself.
-    pub(super) fn file(&self) -> File {
+    pub(super) fn file(&self) -> FileState {
         match config::read(&self.path) {
-            Ok(text) if text == self.text => File::AsRead,
+            Ok(text) if text == self.text => FileState::AsRead,
             Ok(text) => match config::parse(&text, &self.path.display().to_string()) {
-                Ok(_) => File::Changed,
-                Err(errors) => File::Wrong(errors),
+                Ok(_) => FileState::Changed,
+                Err(errors) => FileState::Wrong(errors),
             },
-            Err(errors) => File::Wrong(errors),
+            Err(errors) => FileState::Wrong(errors),
         }
     }
 
@@ -62,24 +62,24 @@ impl InForce {
     }
 
     /// Which file is in force, for the unit's status.
-    pub(super) fn words(&self, file: &File) -> String {
+    pub(super) fn words(&self, file: &FileState) -> String {
         let whole_seconds = Time(self.read.0 / 1000 * 1000);
         let path = self.path.display();
         let since = match file {
-            File::AsRead => "",
-            File::Changed => "; it was changed since, and a reload takes it up",
-            File::Wrong(_) => "; it has errors since then, which `pve-autoscaler check` names",
+            FileState::AsRead => "",
+            FileState::Changed => "; it was changed since, and a reload takes it up",
+            FileState::Wrong(_) => "; it has errors since then, which `pve-autoscaler check` names",
         };
         format!("in force: {path} as read at {whole_seconds}{since}")
     }
 }
 
-impl File {
+impl FileState {
     /// What is wrong with it, for the status.
     pub(super) fn problem(&self) -> Option<String> {
         match self {
-            File::AsRead | File::Changed => None,
-            File::Wrong(errors) => Some(format!(
+            FileState::AsRead | FileState::Changed => None,
+            FileState::Wrong(errors) => Some(format!(
                 "the file has errors; the previous configuration is in force: {}",
                 errors.clone().without_secrets().line()
             )),

@@ -28,23 +28,23 @@ const CUT: usize = 32 * 1024;
 
 /// The layer that writes to the journal.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct JournaldLayer {
     socket: UnixDatagram,
 }
 
-impl Journal {
+impl JournaldLayer {
     /// Connects to journald.
-    pub(super) fn open(path: &Path) -> io::Result<Journal> {
+    pub(super) fn open(path: &Path) -> io::Result<JournaldLayer> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        Ok(Journal { socket })
+        Ok(JournaldLayer { socket })
     }
 }
 
-impl<S: Subscriber> Layer<S> for Journal {
+impl<S: Subscriber> Layer<S> for JournaldLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut told = Told::default();
+        let mut told = JournaldEntry::default();
         event.record(&mut told);
         let metadata = event.metadata();
         let message = told.message();
@@ -70,12 +70,12 @@ impl<S: Subscriber> Layer<S> for Journal {
 
 /// What an event tells.
 #[derive(Default)]
-struct Told {
+struct JournaldEntry {
     text: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl Told {
+impl JournaldEntry {
     /// The text, then every field that it does not tell already. The error comes last, since it is the longest.
     fn message(&self) -> String {
         let mut message = self.text.clone();
@@ -107,7 +107,7 @@ impl Told {
     }
 }
 
-impl Visit for Told {
+impl Visit for JournaldEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.tell(field, value);
     }
@@ -159,7 +159,7 @@ mod tests {
         let path = folder.path().join("socket");
         let journald = UnixDatagram::bind(&path).expect("bound");
         journald.set_nonblocking(true).expect("set");
-        let journal = Journal::open(&path).expect("open");
+        let journal = JournaldLayer::open(&path).expect("open");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(journal), say);
         let mut records = Vec::new();
         let mut buffer = vec![0; 300_000];
@@ -250,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let _journald = UnixDatagram::bind(&path).expect("bound");
-        let journal = Journal::open(&path).expect("open");
+        let journal = JournaldLayer::open(&path).expect("open");
         let patience = journal.socket.write_timeout().expect("it has one");
         assert_eq!(patience, Some(PATIENCE));
         let mut sent = 0;

@@ -11,9 +11,9 @@ const CLOUD_INIT: [&str; 3] = ["user_data", "vendor_data", "network_config"];
 
 /// What the configuration keeps secret.
 #[derive(Debug, Default)]
-pub(super) struct Known(Vec<(String, String)>);
+pub(super) struct KnownSecrets(Vec<(String, String)>);
 
-impl Known {
+impl KnownSecrets {
     /// A text without the addresses that the configuration keeps secret, wherever they are quoted.
     pub(super) fn blotted(&self, text: &str) -> String {
         let mut text = text.to_owned();
@@ -30,13 +30,13 @@ impl Known {
 ///
 /// # Errors
 /// It is no TOML: nobody can tell where in it a secret begins and ends.
-pub(super) fn of_configuration(text: &str) -> anyhow::Result<(String, Known)> {
+pub(super) fn of_configuration(text: &str) -> anyhow::Result<(String, KnownSecrets)> {
     let Ok(mut document) = text.parse::<DocumentMut>() else {
         anyhow::bail!(
             "it is no TOML, so its secrets cannot be told from the rest; check.txt says where it is wrong"
         );
     };
-    let mut known = Known::default();
+    let mut known = KnownSecrets::default();
     each(document.get_mut("notification"), |notification| {
         if let Some(text) = text_at(notification, "url") {
             let shown = only_host(text.as_str());

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::args::KubeconfigOptions;
-use super::{Failure, print, runtime};
+use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
 use crate::kube::bootstrap::{self, KubeconfigRequest, MANIFEST, POLICY};
 
 /// Makes the kubeconfig and says what was done, line by line.
-pub(super) fn run(options: KubeconfigOptions) -> Result<(), Failure> {
+pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {
     let Some(admin) = options.kubeconfig.filter(|_| !options.print_manifest) else {
         return print(&format!("{MANIFEST}{POLICY}"));
     };

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::journald::{self, Journal};
+use super::journald::{self, JournaldLayer};
 use crate::model::foreign;
 
 /// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::agent=debug`.
@@ -26,7 +26,7 @@ pub(crate) fn start() {
     let registry = tracing_subscriber::registry().with(filter);
     // systemd sets this for a service whose output is the journal.
     let journal = std::env::var_os("JOURNAL_STREAM")
-        .and_then(|_| Journal::open(Path::new(journald::SOCKET)).ok());
+        .and_then(|_| JournaldLayer::open(Path::new(journald::SOCKET)).ok());
     let started = if let Some(journal) = journal {
         registry.with(journal).try_init()
     } else {

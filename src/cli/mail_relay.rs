@@ -13,12 +13,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Failure, runtime};
+use super::{CliFailure, runtime};
 use crate::clock::Clock;
 use crate::config;
-use crate::config::notification::{Mail, Way};
+use crate::config::notification::{Mail, NotificationChannel};
 use crate::model::foreign;
-use crate::notify::mail::{Answer, LONGEST, Order, compose};
+use crate::notify::mail::{LONGEST, MailAnswer, MailOrder, compose};
 
 /// sendmail only queues the mail.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,13 +34,13 @@ pub(super) struct MailRelayOptions {
 }
 
 /// Hands one mail on, and answers what came of it.
-pub(super) fn run(config: &Path, options: &MailRelayOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &MailRelayOptions) -> Result<(), CliFailure> {
     let answer = match relay(config, options) {
-        Ok(()) => Answer::Taken(format!("{} took it", options.sendmail.display())),
+        Ok(()) => MailAnswer::Taken(format!("{} took it", options.sendmail.display())),
         Err(why) => {
             // It stands in the journal, too, where this service's other words are.
             eprintln!("pve-autoscaler: the mail was not sent: {why}");
-            Answer::Refused(why)
+            MailAnswer::Refused(why)
         }
     };
     let mut output = std::io::stdout().lock();
@@ -52,11 +52,11 @@ fn relay(config: &Path, options: &MailRelayOptions) -> Result<(), String> {
     let mut text = Vec::new();
     let read = std::io::stdin().lock().take(LONGEST).read_to_end(&mut text);
     read.map_err(|error| format!("the order cannot be read: {error}"))?;
-    let order: Order = serde_json::from_slice(&text)
+    let order: MailOrder = serde_json::from_slice(&text)
         .map_err(|error| format!("the order cannot be read: {error}"))?;
     let settings = config::load(config).map_err(|errors| errors.line())?;
     let notification = settings.notifications.get(order.notification.as_str());
-    let Some(Way::Mail(mail)) = notification.map(|found| &found.way) else {
+    let Some(NotificationChannel::Mail(mail)) = notification.map(|found| &found.way) else {
         return Err(format!(
             "{} has no notification {:?} of kind mail; systemctl reload pve-autoscaler takes up what was changed",
             config.display(),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use roff::{Inline, Roff, bold, italic, roman};
 
-use crate::config::reference::{self, Key, Section};
+use crate::config::reference::{self, ReferenceKey, Section};
 
 /// The smallest file that makes nodes.
 const SMALLEST: &str = r#"version = 1
@@ -90,7 +90,7 @@ fn table(page: &mut Roff, section: Section) {
 }
 
 /// A key's own line: its name, what it takes, and what counts without it.
-fn head(key: &Key) -> Vec<Inline> {
+fn head(key: &ReferenceKey) -> Vec<Inline> {
     let mut line = vec![bold(key.name.clone())];
     let mut note = String::new();
     if !key.kind.is_empty() {

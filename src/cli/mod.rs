@@ -54,7 +54,7 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 
-use args::{BrokerCli, Command};
+use args::{BrokerCli, CliCommand};
 pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
 
 use crate::agent::state::StateFiles;
@@ -64,7 +64,7 @@ use crate::model::foreign;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CliFailure {
     /// The configuration file is wrong.
     Config(ConfigErrors),
     /// The command line is wrong, in what clap does not look at.
@@ -77,9 +77,9 @@ pub(crate) enum Failure {
     Code(ExitCode),
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure::Other(error.into())
+impl<E: Into<anyhow::Error>> From<E> for CliFailure {
+    fn from(error: E) -> CliFailure {
+        CliFailure::Other(error.into())
     }
 }
 
@@ -115,75 +115,75 @@ pub(crate) fn name_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-pub(crate) fn ended(outcome: Result<(), Failure>) -> ExitCode {
+pub(crate) fn ended(outcome: Result<(), CliFailure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Said) => ExitCode::from(EXIT_FAILED),
-        Err(Failure::Code(code)) => code,
-        Err(Failure::Config(errors)) => {
+        Err(CliFailure::Said) => ExitCode::from(EXIT_FAILED),
+        Err(CliFailure::Code(code)) => code,
+        Err(CliFailure::Config(errors)) => {
             eprintln!("{}", foreign::lines(&errors.to_string()));
             ExitCode::from(EXIT_USAGE)
         }
-        Err(Failure::Usage(error)) => {
+        Err(CliFailure::Usage(error)) => {
             eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
             ExitCode::from(EXIT_USAGE)
         }
-        Err(Failure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(Failure::Other(error)) => {
+        Err(CliFailure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(CliFailure::Other(error)) => {
             eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
             ExitCode::from(EXIT_FAILED)
         }
     }
 }
 
-fn dispatch(cli: Cli, config_given: bool) -> Result<(), Failure> {
+fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {
     match cli.command {
-        Command::Run(options) => run(cli.config, options),
-        Command::Broker => run_broker(cli.config),
-        Command::Plan(options) => plan::run(&cli.config, &options),
-        Command::Explain(command) => explain::run(&cli.config, &command),
-        Command::History(options) => history::run(&options),
-        Command::Replay(options) => {
+        CliCommand::Run(options) => run(cli.config, options),
+        CliCommand::Broker => run_broker(cli.config),
+        CliCommand::Plan(options) => plan::run(&cli.config, &options),
+        CliCommand::Explain(command) => explain::run(&cli.config, &command),
+        CliCommand::History(options) => history::run(&options),
+        CliCommand::Replay(options) => {
             let config = config_given.then_some(&*cli.config);
             replay::run(config, &options)
         }
-        Command::SupportBundle(options) => bundle::run(&cli.config, &options),
-        Command::Snapshot(options) => control::snapshot(&options),
-        Command::Status(options) => status::run(&options),
-        Command::Staying(options) => staying::run(&options),
-        Command::Check(options) => check::run(&cli.config, &options),
-        Command::Doctor(options) => doctor::run(&cli.config, &options),
-        Command::Pause(options) => control::pause(&options),
-        Command::Resume(options) => control::resume(&options),
-        Command::Retry(options) => control::retry(&options),
-        Command::NotifyTest(options) => control::notify_test(&options),
-        Command::MailRelay(options) => mail_relay::run(&cli.config, &options),
-        Command::Kubeconfig(options) => kubeconfig::run(options),
-        Command::WebPassword(options) => web_password::run(&cli.config, &options),
-        Command::HostTopology(options) => host_topology::run(&options),
-        Command::HostPinning(options) => host_pinning::run(options),
-        Command::Adopt(options) => adopt::run(&cli.config, &options),
-        Command::Setup(options) => setup::run(&cli.config, &options),
-        Command::Template(command) => template::run(&cli.config, &command),
-        Command::Migrate(command) => migrate::run(&command),
-        Command::Schema => print(&config::schema::schema_text()),
-        Command::Simulator(_) => Err(simulator::run().into()),
-        Command::Generate(options) => Ok(generate::run(&options.directory)?),
+        CliCommand::SupportBundle(options) => bundle::run(&cli.config, &options),
+        CliCommand::Snapshot(options) => control::snapshot(&options),
+        CliCommand::Status(options) => status::run(&options),
+        CliCommand::Staying(options) => staying::run(&options),
+        CliCommand::Check(options) => check::run(&cli.config, &options),
+        CliCommand::Doctor(options) => doctor::run(&cli.config, &options),
+        CliCommand::Pause(options) => control::pause(&options),
+        CliCommand::Resume(options) => control::resume(&options),
+        CliCommand::Retry(options) => control::retry(&options),
+        CliCommand::NotifyTest(options) => control::notify_test(&options),
+        CliCommand::MailRelay(options) => mail_relay::run(&cli.config, &options),
+        CliCommand::Kubeconfig(options) => kubeconfig::run(options),
+        CliCommand::WebPassword(options) => web_password::run(&cli.config, &options),
+        CliCommand::HostTopology(options) => host_topology::run(&options),
+        CliCommand::HostPinning(options) => host_pinning::run(options),
+        CliCommand::Adopt(options) => adopt::run(&cli.config, &options),
+        CliCommand::Setup(options) => setup::run(&cli.config, &options),
+        CliCommand::Template(command) => template::run(&cli.config, &command),
+        CliCommand::Migrate(command) => migrate::run(&command),
+        CliCommand::Schema => print(&config::schema::schema_text()),
+        CliCommand::Simulator(_) => Err(simulator::run().into()),
+        CliCommand::Generate(options) => Ok(generate::run(&options.directory)?),
     }
 }
 
-fn run_broker(config: std::path::PathBuf) -> Result<(), Failure> {
+fn run_broker(config: std::path::PathBuf) -> Result<(), CliFailure> {
     log::start();
     crash::end_on_panic(None);
-    Ok(runtime()?.block_on(broker::run(broker::Options::new(config)))?)
+    Ok(runtime()?.block_on(broker::run(broker::BrokerOptions::new(config)))?)
 }
 
 /// The daemon. On one thread, like the simulation: a second one would cost memory and gain nothing,
 /// since all waiting is on others.
-fn run(config: std::path::PathBuf, options: args::RunOptions) -> Result<(), Failure> {
+fn run(config: std::path::PathBuf, options: args::RunOptions) -> Result<(), CliFailure> {
     log::start();
     crash::end_on_panic(StateFiles::open(&options.state_directory).ok());
-    let options = service::Options {
+    let options = service::ServiceOptions {
         config,
         state: options.state_directory,
         control: options.control_socket,
@@ -191,29 +191,29 @@ fn run(config: std::path::PathBuf, options: args::RunOptions) -> Result<(), Fail
     runtime()?
         .block_on(service::run(options))
         .map_err(|error| match error {
-            service::ServiceError::Config(errors) => Failure::Config(errors),
+            service::ServiceError::Config(errors) => CliFailure::Config(errors),
             other => other.into(),
         })
 }
 
-fn load(path: &std::path::Path) -> Result<Settings, Failure> {
-    config::load(path).map_err(Failure::Config)
+fn load(path: &std::path::Path) -> Result<Settings, CliFailure> {
+    config::load(path).map_err(CliFailure::Config)
 }
 
 /// Writes text to standard output, and nothing that steers a terminal.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CliFailure> {
     write(&foreign::lines(text))
 }
 
 /// Writes a value as JSON to standard output.
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+fn print_json(value: &impl serde::Serialize) -> Result<(), CliFailure> {
     write(&foreign::json(
         &(serde_json::to_string_pretty(value)? + "\n"),
     ))
 }
 
 /// Writes to standard output; a reader that went away (`| head`) is no error.
-fn write(text: &str) -> Result<(), Failure> {
+fn write(text: &str) -> Result<(), CliFailure> {
     use std::io::Write as _;
     let mut output = std::io::stdout().lock();
     let written = output.write_all(text.as_bytes());
@@ -250,7 +250,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// A runtime on this thread alone: what the commands and the broker need, what the simulation runs
 /// on, and the smallest in memory.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliFailure> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?)

@@ -2,13 +2,13 @@
 
 use clap::ValueEnum;
 
-use super::{Failure, fold, print_json, write};
+use super::{CliFailure, fold, print_json, write};
 use crate::model::foreign;
 use crate::screen::Screen;
 
 /// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     /// For people: folded to the width of the terminal.
     Table,
     /// For people: each row on one line, nothing shortened.
@@ -19,17 +19,17 @@ pub(super) enum Output {
     Yaml,
 }
 
-impl Output {
+impl OutputFormat {
     /// Writes the answer: `text` for people, `value` for programs.
     pub(super) fn show(
         self,
         value: &impl serde::Serialize,
         text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliFailure> {
         match self {
-            Output::Table | Output::Wide => write(&self.laid_out(&text())),
-            Output::Json => print_json(value),
-            Output::Yaml => write(&yaml(value)?),
+            OutputFormat::Table | OutputFormat::Wide => write(&self.laid_out(&text())),
+            OutputFormat::Json => print_json(value),
+            OutputFormat::Yaml => write(&yaml(value)?),
         }
     }
 
@@ -37,7 +37,7 @@ impl Output {
     pub(super) fn laid_out(self, text: &str) -> String {
         let screen = Screen::now();
         let mut text = foreign::lines(text).into_owned();
-        if let Some(columns) = screen.columns.filter(|_| self == Output::Table) {
+        if let Some(columns) = screen.columns.filter(|_| self == OutputFormat::Table) {
             text = fold::fold(&text, columns);
         }
         if screen.colours {
@@ -58,7 +58,7 @@ pub(super) fn sentences(text: &str) -> String {
 }
 
 /// A value as YAML, with nothing that steers a terminal.
-pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, Failure> {
+pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, CliFailure> {
     // By way of JSON's values: keys that are no strings, such as a pod's, are written as they are in JSON.
     let value = serde_json::to_value(value)?;
     let text = serde_saphyr::to_string(&value).map_err(anyhow::Error::new)?;

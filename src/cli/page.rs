@@ -3,17 +3,17 @@
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::config::settings::Web;
+use crate::config::settings::WebSettings;
 use crate::web;
 use crate::web::access::Access;
 
 /// The running web server.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct PageServer {
     /// As the configuration has it.
-    place: Web,
+    place: WebSettings,
     access: Access,
-    shown: web::State,
+    shown: web::WebState,
     /// `None` when neither the new nor the old address could be had in a move.
     serving: Option<JoinHandle<()>>,
 }
@@ -27,14 +27,17 @@ pub(super) enum OpenError {
     Listen(std::io::Error),
 }
 
-impl Page {
+impl PageServer {
     /// Begins to listen.
     ///
     /// # Errors
     /// The address cannot be had, or a file not be used.
-    pub(super) async fn open(place: &Web, shown: web::State) -> Result<Page, OpenError> {
+    pub(super) async fn open(
+        place: &WebSettings,
+        shown: web::WebState,
+    ) -> Result<PageServer, OpenError> {
         let access = Access::open(place).map_err(OpenError::File)?;
-        let mut page = Page {
+        let mut page = PageServer {
             place: place.clone(),
             access,
             shown,
@@ -52,7 +55,7 @@ impl Page {
     /// Serves as this says from now on. What is wrong when it does not: where it listens then, and why.
     ///
     /// The old place is left first: one port on all addresses cannot be had while it is had on one of them.
-    pub(super) async fn move_to(&mut self, wanted: &Web) -> Result<(), String> {
+    pub(super) async fn move_to(&mut self, wanted: &WebSettings) -> Result<(), String> {
         if *wanted == self.place && self.serving.is_some() {
             return Ok(());
         }

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
-use super::output::Output;
-use super::{Failure, control, load, render};
-use crate::agent::control::Command;
+use super::output::OutputFormat;
+use super::{CliFailure, control, load, render};
+use crate::agent::control::ControlCommand;
 use crate::brain;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;
@@ -16,21 +16,21 @@ use crate::model::snapshot::{Snapshot, VERSION};
 use crate::model::time::Time;
 
 /// Shows the plan.
-pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure> {
     let (decision, now) = match &options.snapshot {
         Some(path) => {
             let settings = load(config)?;
             planned(&read(path)?, &settings.policy)
         }
         None => {
-            let (answer, now) = control::told(&options.output.control, &Command::Plan)?;
+            let (answer, now) = control::told(&options.output.control, &ControlCommand::Plan)?;
             let decision = serde_json::from_value(answer)
                 .context("the daemon's answer cannot be read; is it of another version?")?;
             (decision, now)
         }
     };
     let output = options.output.output;
-    let wide = output == Output::Wide;
+    let wide = output == OutputFormat::Wide;
     output.show(&decision, || render::decision(&decision, wide, now))
 }
 

@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::args::{Format, ReplayOptions};
 use super::render::one_line;
 use super::times::{local, part, zone_name};
-use super::{Failure, load, print, write};
+use super::{CliFailure, load, print, write};
 use crate::model::foreign;
 use crate::model::words;
 use crate::record::History;
-use crate::record::replay::{Difference, Outcome, Replayed, replay};
+use crate::record::replay::{ReplayDifference, ReplayOutcome, Replayed, replay};
 
 /// Differences of a decision that are shown; JSON has more.
 const SHOWN: usize = 8;
@@ -21,7 +21,7 @@ const SHOWN: usize = 8;
 const VALUE: usize = 160;
 
 /// Decides anew and shows what differs.
-pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), Failure> {
+pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), CliFailure> {
     let settings = config.map(load).transpose()?;
     let policy = settings.as_ref().map(|settings| &settings.policy);
     let filter = part(&options.part)?;
@@ -60,18 +60,18 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     if differ + unreadable == 0 && damage.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Said)
+        Err(CliFailure::Said)
     }
 }
 
 /// One object on one line.
-fn line(outcome: &Outcome) -> Result<(), Failure> {
+fn line(outcome: &ReplayOutcome) -> Result<(), CliFailure> {
     let text = serde_json::to_string(outcome)? + "\n";
     write(&foreign::json(&text))
 }
 
 /// A decision that is another now.
-fn told(outcome: &Outcome, zone: &TimeZone) -> String {
+fn told(outcome: &ReplayOutcome, zone: &TimeZone) -> String {
     let head = format!(
         "{} ({}), decision {}",
         local(outcome.at, zone),
@@ -99,7 +99,7 @@ fn told(outcome: &Outcome, zone: &TimeZone) -> String {
     }
 }
 
-fn shown(difference: &Difference) -> String {
+fn shown(difference: &ReplayDifference) -> String {
     let value = |value: &Option<Value>| match value {
         None => "nothing".to_owned(),
         Some(value) => action(value).unwrap_or_else(|| foreign::line(&value.to_string(), VALUE)),

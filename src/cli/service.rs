@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::control;
-use crate::agent::daemon::{self, DaemonError, Parts};
-use crate::agent::journal::Unreadable;
+use crate::agent::daemon::{self, DaemonError, DaemonParts};
+use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::Status;
 use crate::agent::turn::Turn;
@@ -31,7 +31,7 @@ use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
 
 use super::in_force::InForce;
-use super::page::{OpenError, Page};
+use super::page::{OpenError, PageServer};
 use super::{channels, crash, systemd};
 
 mod agreeing;
@@ -47,7 +47,7 @@ use shown::shown;
 
 /// Where things lie.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct ServiceOptions {
     /// The configuration file.
     pub(super) config: PathBuf,
     /// The state directory.
@@ -97,11 +97,11 @@ pub(super) enum ServiceError {
 
 /// What the whole service shares.
 #[derive(Debug)]
-struct Shared {
+struct ServiceShared {
     panics: crash::News,
     state: StateFiles,
     /// Files of the journal that the present work could not use.
-    unreadable: Mutex<Vec<Unreadable>>,
+    unreadable: Mutex<Vec<UnreadableEntry>>,
     turns: watch::Sender<Option<Arc<Turn>>>,
     poke: Arc<Notify>,
     /// Whether there is anything to do, and what is wrong with the daemon itself.
@@ -109,7 +109,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
     /// The Kubernetes client of the present work.
-    kube: Mutex<Option<crate::kube::Client>>,
+    kube: Mutex<Option<crate::kube::KubeClient>>,
     /// Whom the page lets in.
     access: Mutex<Access>,
     /// The configuration that was read last and had no errors.
@@ -125,7 +125,7 @@ struct Standing {
     problems: BTreeMap<&'static str, String>,
 }
 
-impl Shared {
+impl ServiceShared {
     fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
         self.standing
             .lock()
@@ -150,7 +150,7 @@ impl Shared {
     /// What there is to say of those that are still there.
     fn journal_problem(&self) -> Option<String> {
         let mut files = self.unreadable();
-        files.retain(Unreadable::exists);
+        files.retain(UnreadableEntry::exists);
         let first = files.first()?;
         let rest = match files.len() - 1 {
             0 => String::new(),
@@ -161,7 +161,7 @@ impl Shared {
         ))
     }
 
-    fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<Unreadable>> {
+    fn unreadable(&self) -> std::sync::MutexGuard<'_, Vec<UnreadableEntry>> {
         self.unreadable
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -266,13 +266,13 @@ impl Shared {
 ///
 /// # Errors
 /// What keeps it from starting, or a part of it that ended.
-pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
+pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
     // What ends the service is told in the journal.
     let (in_force, settings) = InForce::load(&options.config, Clock::System.now())
         .map_err(ConfigErrors::without_secrets)?;
     let mut settings = Arc::new(settings);
     let state = StateFiles::open(&options.state)?;
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServiceShared {
         // Before the memory is read.
         panics: crash::News::of(&state),
         state,
@@ -293,10 +293,10 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
     systemd::ready(&shared.line());
     loop {
         match one_loop(&settings, &shared, &options, &mut outside).await? {
-            Why::Told => return Ok(()),
-            Why::Reloaded(next) => settings = next,
-            Why::Asked | Why::Ended(Ok(())) => {}
-            Why::Ended(Err(error)) => {
+            LoopEnd::Told => return Ok(()),
+            LoopEnd::Reloaded(next) => settings = next,
+            LoopEnd::Asked | LoopEnd::Ended(Ok(())) => {}
+            LoopEnd::Ended(Err(error)) => {
                 tracing::error!(%error, "the control loop ended; it restarts in {} s", RESTART_PAUSE.as_secs());
                 shared.problem("loop", Some(error.to_string()));
                 shared.health.send_modify(|health| {
@@ -311,10 +311,10 @@ pub(super) async fn run(options: Options) -> Result<(), ServiceError> {
 /// Runs the loop with these settings until there is a reason not to, and ends it well.
 async fn one_loop(
     settings: &Arc<Settings>,
-    shared: &Arc<Shared>,
-    options: &Options,
+    shared: &Arc<ServiceShared>,
+    options: &ServiceOptions,
     outside: &mut Outside,
-) -> Result<Why, ServiceError> {
+) -> Result<LoopEnd, ServiceError> {
     shared.begin(settings);
     let stop = CancellationToken::new();
     let work = work(settings, shared, options, stop.clone());
@@ -330,16 +330,16 @@ async fn one_loop(
                     return Err(error);
                 }
             },
-            ended = &mut work => return Ok(Why::Ended(ended)),
+            ended = &mut work => return Ok(LoopEnd::Ended(ended)),
         };
-        if !matches!(why, Why::Asked) {
+        if !matches!(why, LoopEnd::Asked) {
             break why;
         }
         if let Some(next) = reloaded(&options.config, shared, &mut outside.page).await {
-            break Why::Reloaded(next);
+            break LoopEnd::Reloaded(next);
         }
     };
-    if matches!(why, Why::Told) {
+    if matches!(why, LoopEnd::Told) {
         tracing::info!("stopping; machines under way continue at the next start");
         systemd::stopping();
     }
@@ -356,7 +356,7 @@ async fn end<T>(work: impl Future<Output = T>) {
 }
 
 /// Why the loop is not to run on as it does.
-enum Why {
+enum LoopEnd {
     /// systemd or a person told us to end.
     Told,
     /// We are asked to read the configuration again.
@@ -373,7 +373,7 @@ struct Outside {
     terminate: Signal,
     interrupt: Signal,
     control: JoinHandle<()>,
-    page: Page,
+    page: PageServer,
     minder: JoinHandle<()>,
     notifier: JoinHandle<()>,
 }
@@ -382,8 +382,8 @@ impl Outside {
     /// Begins all of it.
     async fn begin(
         settings: &Settings,
-        shared: &Arc<Shared>,
-        options: &Options,
+        shared: &Arc<ServiceShared>,
+        options: &ServiceOptions,
     ) -> Result<Outside, ServiceError> {
         let listen = |what: String| move |source| ServiceError::Listen { what, source };
         let control = control::bind(&options.control)
@@ -393,7 +393,7 @@ impl Outside {
                 options.control.display()
             )))?;
         let address = settings.web.listen;
-        let page = match Page::open(&settings.web, shown(shared)).await {
+        let page = match PageServer::open(&settings.web, shown(shared)).await {
             Ok(page) => page,
             Err(OpenError::File(why)) => return Err(ServiceError::Web(why)),
             Err(OpenError::Listen(error)) => {
@@ -403,7 +403,7 @@ impl Outside {
         page.access().clone_into(&mut shared.access());
         let control = tokio::spawn(control::serve(
             control,
-            control::Pace::HOST,
+            control::SocketClock::HOST,
             handler(shared.clone()),
         ));
         Ok(Outside {
@@ -418,22 +418,26 @@ impl Outside {
     }
 
     /// A word from outside.
-    async fn speaks(&mut self) -> Result<Why, ServiceError> {
+    async fn speaks(&mut self) -> Result<LoopEnd, ServiceError> {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => Ok(Why::Told),
-            _ = self.interrupt.recv() => Ok(Why::Told),
+            _ = self.terminate.recv() => Ok(LoopEnd::Told),
+            _ = self.interrupt.recv() => Ok(LoopEnd::Told),
             _ = &mut self.control => Err(ServiceError::TaskEnded("the control socket")),
             () = self.page.ended() => Err(ServiceError::TaskEnded("the web server")),
             _ = &mut self.notifier => Err(ServiceError::TaskEnded("the notifier")),
             _ = &mut self.minder => Err(ServiceError::TaskEnded("the watchdog's feeder")),
-            _ = self.hangup.recv() => Ok(Why::Asked),
+            _ = self.hangup.recv() => Ok(LoopEnd::Asked),
         }
     }
 }
 
 /// The new settings; `None` when the file is wrong and the old ones stay.
-async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<Settings>> {
+async fn reloaded(
+    path: &Path,
+    shared: &ServiceShared,
+    page: &mut PageServer,
+) -> Option<Arc<Settings>> {
     systemd::reloading();
     let next = match InForce::load(path, Clock::System.now()) {
         Ok((in_force, settings)) => {
@@ -463,8 +467,8 @@ async fn reloaded(path: &Path, shared: &Shared, page: &mut Page) -> Option<Arc<S
 /// well, when it is told to.
 async fn work(
     settings: &Arc<Settings>,
-    shared: &Arc<Shared>,
-    options: &Options,
+    shared: &Arc<ServiceShared>,
+    options: &ServiceOptions,
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
     if !settings.configured {
@@ -498,12 +502,15 @@ async fn work(
     ended
 }
 
-async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, String> {
+async fn parts(
+    settings: &Arc<Settings>,
+    shared: &Arc<ServiceShared>,
+) -> Result<DaemonParts, String> {
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let kube = crate::kube::Client::new(connector, Clock::System, shared.metrics.clone()).await;
+    let kube = crate::kube::KubeClient::new(connector, Clock::System, shared.metrics.clone()).await;
     *shared
         .kube
         .lock()
@@ -522,7 +529,7 @@ async fn parts(settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Parts, 
     }
     let dice = StdRng::try_from_rng(&mut rand::rngs::SysRng)
         .map_err(|error| format!("the operating system gives no randomness: {error}"))?;
-    Ok(Parts {
+    Ok(DaemonParts {
         settings: settings.clone(),
         clock: Clock::System,
         random: Arc::new(Mutex::new(dice)),
@@ -545,7 +552,7 @@ fn identity() -> String {
 }
 
 /// Feeds the watchdog with finished turns, keeps systemd's status line and the metrics.
-async fn mind(shared: Arc<Shared>) {
+async fn mind(shared: Arc<ServiceShared>) {
     let mut turns = shared.turns.subscribe();
     let mut beat = Instant::now();
     loop {

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::args::{OutputOptions, StatusOptions};
-use super::output::{self, Output};
+use super::output::{self, OutputFormat};
 use super::render::section;
-use super::{Failure, control, narrow, render, said, write};
-use crate::agent::control::Command;
-use crate::agent::executor::{PATIENCE, Wait};
+use super::{CliFailure, control, narrow, render, said, write};
+use crate::agent::control::ControlCommand;
+use crate::agent::executor::{ActionWait, PATIENCE};
 use crate::agent::status::{MachineStatus, Status};
 use crate::model::foreign;
 use crate::model::region::Busy;
@@ -22,7 +22,7 @@ use crate::model::time::Time;
 use crate::model::words;
 
 /// Shows the status: once, or again and again until somebody ends it.
-pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
     let Some(seconds) = options.watch else {
         return write(&shown(&options.output)?);
     };
@@ -32,7 +32,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<(), Failure> {
         // A daemon that is away is one of the things that somebody who watches wants to see.
         let text = match shown(&options.output) {
             Ok(text) => text,
-            Err(Failure::Other(error)) => {
+            Err(CliFailure::Other(error)) => {
                 foreign::lines(&format!("{}\n", said(&error))).into_owned()
             }
             Err(other) => return Err(other),
@@ -52,19 +52,19 @@ fn framed(text: &str, redraws: bool) -> String {
 }
 
 /// The daemon's status as it is to be printed.
-fn shown(options: &OutputOptions) -> Result<String, Failure> {
-    let (answer, now) = control::told(&options.control, &Command::Status)?;
+fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
+    let (answer, now) = control::told(&options.control, &ControlCommand::Status)?;
     match options.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let text = serde_json::to_string_pretty(&answer)?;
             return Ok(foreign::json(&(text + "\n")).into_owned());
         }
-        Output::Yaml => return output::yaml(&answer),
-        Output::Table | Output::Wide => {}
+        OutputFormat::Yaml => return output::yaml(&answer),
+        OutputFormat::Table | OutputFormat::Wide => {}
     }
     let status: Status = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
-    let whole = options.output == Output::Wide;
+    let whole = options.output == OutputFormat::Wide;
     let text = text(&status, whole, now);
     Ok(options.output.laid_out(&text))
 }
@@ -218,7 +218,7 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
 }
 
 /// Whether a wait is trouble: something is in the way, or it has lasted for a while.
-fn stuck(wait: &Wait, now: Time) -> bool {
+fn stuck(wait: &ActionWait, now: Time) -> bool {
     wait.hindered || now.since(wait.since) >= PATIENCE
 }
 
@@ -257,7 +257,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::agent::status::Pending;
+    use crate::agent::status::PendingCounts;
     use crate::agent::trouble::Trouble;
     use crate::model::cpus::CpuSet;
     use crate::model::reasons::{Held, Hindrance};
@@ -287,9 +287,9 @@ mod tests {
         }
     }
 
-    fn wait(what: &str, ago: Span, hindered: bool) -> Wait {
+    fn wait(what: &str, ago: Span, hindered: bool) -> ActionWait {
         let (what, since) = (what.into(), NOW - ago);
-        Wait {
+        ActionWait {
             what,
             since,
             hindered,
@@ -353,7 +353,7 @@ mod tests {
                 (Arc::from("small-d"), slow),
                 (Arc::from("small-e"), leaving),
             ]),
-            pending: Pending {
+            pending: PendingCounts {
                 all: 4,
                 awaited: 2,
                 held: 1,

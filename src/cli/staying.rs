@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::args::StayingOptions;
-use super::{Failure, control, print, render};
-use crate::agent::control::Command;
+use super::{CliFailure, control, print, render};
+use crate::agent::control::ControlCommand;
 use crate::agent::status::Status;
 use crate::model::mark::{self, Mark, Ownership};
 
 /// Names the machines; prints nothing when there are none.
-pub(super) fn run(options: &StayingOptions) -> Result<(), Failure> {
-    let status: Option<Status> = control::ask(&options.control, &Command::Status)
+pub(super) fn run(options: &StayingOptions) -> Result<(), CliFailure> {
+    let status: Option<Status> = control::ask(&options.control, &ControlCommand::Status)
         .ok()
         .and_then(|answer| serde_json::from_value(answer).ok());
     print(&text(status.as_ref(), &marked(&options.pve_directory)))

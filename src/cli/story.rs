@@ -9,7 +9,7 @@ use crate::model::reasons::Reasons;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
-    Fate, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodStory, PreferenceAnswer,
+    NodeAnswer, NodeStory, OfferAnswer, PodFate, PodOutcome, PodStory, PreferenceAnswer,
 };
 use crate::model::time::Time;
 
@@ -178,13 +178,13 @@ fn why(pod: &PodFate) -> String {
     why.as_deref().map(one_line).unwrap_or_default()
 }
 
-fn becomes(fate: &Fate) -> String {
+fn becomes(fate: &PodOutcome) -> String {
     match fate {
-        Fate::Stays => "does not matter".to_owned(),
-        Fate::Goes => "ends, nothing replaces it".to_owned(),
-        Fate::Moves { to } => format!("moves to {to}"),
-        Fate::Unplaced => "finds no place".to_owned(),
-        Fate::Blocks { reason } => format!("blocks: {reason}"),
+        PodOutcome::Stays => "does not matter".to_owned(),
+        PodOutcome::Goes => "ends, nothing replaces it".to_owned(),
+        PodOutcome::Moves { to } => format!("moves to {to}"),
+        PodOutcome::Unplaced => "finds no place".to_owned(),
+        PodOutcome::Blocks { reason } => format!("blocks: {reason}"),
     }
 }
 
@@ -453,7 +453,7 @@ mod tests {
             allowed: 0,
             left: 0,
         };
-        let fate = |name: &str, fate: Fate, why: Option<FateReason>| PodFate {
+        let fate = |name: &str, fate: PodOutcome, why: Option<FateReason>| PodFate {
             pod: PodKey::new("shop", name),
             fate,
             why,
@@ -487,24 +487,24 @@ mod tests {
             pods: vec![
                 fate(
                     "db-0",
-                    Fate::Blocks {
+                    PodOutcome::Blocks {
                         reason: Unremovable::NotEnoughPdb,
                     },
                     Some(FateReason::Blocked {
                         blocked: Box::new(spent()),
                     }),
                 ),
-                fate("log-x", Fate::Stays, None),
+                fate("log-x", PodOutcome::Stays, None),
                 fate(
                     "web-1",
-                    Fate::Moves {
+                    PodOutcome::Moves {
                         to: "workers-2".into(),
                     },
                     None,
                 ),
                 fate(
                     "web-2",
-                    Fate::Unplaced,
+                    PodOutcome::Unplaced,
                     Some(FateReason::Unplaced {
                         kept: Box::new(Kept::NoPlace {
                             expected: false,

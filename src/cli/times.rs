@@ -5,7 +5,7 @@ use jiff::civil::{Date, DateTime, Time as OfDay};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp, Zoned};
 
-use super::Failure;
+use super::CliFailure;
 use super::args::PartOptions;
 use crate::clock::Clock;
 use crate::model::time::Time;
@@ -45,8 +45,8 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
 ///
 /// # Errors
 /// The command line has something else than points in time, or an end before its beginning.
-pub(super) fn part(options: &PartOptions) -> Result<Filter, Failure> {
-    filter(options).map_err(Failure::Usage)
+pub(super) fn part(options: &PartOptions) -> Result<Filter, CliFailure> {
+    filter(options).map_err(CliFailure::Usage)
 }
 
 fn filter(options: &PartOptions) -> anyhow::Result<Filter> {

@@ -11,7 +11,7 @@ use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::args::WebPasswordOptions;
-use super::{Failure, load, print};
+use super::{CliFailure, load, print};
 use crate::kube::bootstrap;
 use crate::web::access::{self, SHORTEST};
 
@@ -23,7 +23,7 @@ const GROUP: &str = "pve-autoscaler";
 const LONGEST_LINE: u64 = 4096;
 
 /// Sets or takes away a person's password.
-pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), CliFailure> {
     let (file, named) = match &options.file {
         Some(file) => (file.clone(), true),
         None => match load(config)?.web.users_file {
@@ -67,7 +67,7 @@ pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Fai
 }
 
 /// The new password: asked for twice at a terminal, else the first line of standard input.
-fn asked(name: &str) -> Result<SecretString, Failure> {
+fn asked(name: &str) -> Result<SecretString, CliFailure> {
     let input = std::io::stdin();
     if !input.is_terminal() {
         return Ok(line(&mut input.lock())?);
@@ -90,7 +90,7 @@ fn asked(name: &str) -> Result<SecretString, Failure> {
 }
 
 /// A line from the terminal, which does not show it.
-fn hidden(terminal: &mut File, question: &str) -> Result<SecretString, Failure> {
+fn hidden(terminal: &mut File, question: &str) -> Result<SecretString, CliFailure> {
     let before = tcgetattr(terminal.as_fd()).context("asking for the terminal's settings")?;
     let mut silent = before.clone();
     silent.local_flags.remove(LocalFlags::ECHO);

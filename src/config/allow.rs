@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::new_vm::NewVm;
-use super::settings::Network;
+use super::settings::NetworkSettings;
 use crate::model::pci::PciDevice;
 use crate::model::time::Span;
 use crate::model::topology::{Pinning, Topologies};
@@ -61,7 +61,7 @@ pub struct BrokerAllow {
     pub cluster_name: String,
     /// Networks that pools use, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub networks: BTreeMap<String, Network>,
+    pub networks: BTreeMap<String, NetworkSettings>,
     /// What hosts' CPUs are to each other, as far as the file says.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub topologies: Topologies,

@@ -12,7 +12,7 @@ pub const LONGEST: usize = 48 * 1024;
 
 /// What a text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CloudInitKind {
     /// `user-data`.
     User,
     /// `vendor-data`.
@@ -83,7 +83,7 @@ impl Nic {
 
 /// What texts may name beside the machine's [`Facts`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct GapValues {
     /// `zone`: what the node's zone is called.
     pub zone: String,
     /// `nics`: the network cards by number.
@@ -104,9 +104,9 @@ pub struct Words {
     pub provider_id: String,
 }
 
-impl Words {
+impl GapValues {
     /// A machine as there may be one.
-    pub fn sample() -> Words {
+    pub fn sample() -> GapValues {
         let nic = |number: u8| Nic {
             mac: format!("bc:24:11:00:00:{number:02x}"),
             addresses: vec!["192.0.2.10/24".to_owned(), "2001:db8::10/64".to_owned()],
@@ -114,7 +114,7 @@ impl Words {
             gateway6: Some("2001:db8::1".to_owned()),
             ..Nic::default()
         };
-        Words {
+        GapValues {
             zone: "pve1".to_owned(),
             nics: (0..8).map(nic).collect(),
             nameservers: vec!["192.0.2.1".to_owned()],
@@ -161,7 +161,12 @@ impl Words {
 ///
 /// # Errors
 /// It names what is not known, or comes to something that cloud-init would not understand.
-pub fn filled(kind: Kind, text: &str, facts: &Facts<'_>, words: &Words) -> Result<String, String> {
+pub fn filled(
+    kind: CloudInitKind,
+    text: &str,
+    facts: &Facts<'_>,
+    words: &GapValues,
+) -> Result<String, String> {
     for (name, value) in named(facts, words) {
         // Such a name would be syntax to YAML or to a shell.
         if let Some(odd) = value.chars().find(|c| !plain(*c)) {
@@ -176,7 +181,10 @@ pub fn filled(kind: Kind, text: &str, facts: &Facts<'_>, words: &Words) -> Resul
 }
 
 /// The names that are put into texts as they are. Keys are a person's own words, of the file, and go through `tojson`.
-fn named<'a>(facts: &Facts<'a>, words: &'a Words) -> impl Iterator<Item = (&'static str, &'a str)> {
+fn named<'a>(
+    facts: &Facts<'a>,
+    words: &'a GapValues,
+) -> impl Iterator<Item = (&'static str, &'a str)> {
     let own = [
         ("host", facts.host),
         ("instance_type", facts.instance_type),
@@ -203,7 +211,7 @@ fn plain(c: char) -> bool {
 }
 
 /// What a person gets wrong.
-fn check(kind: Kind, text: &str) -> Result<(), String> {
+fn check(kind: CloudInitKind, text: &str) -> Result<(), String> {
     if text.len() > LONGEST {
         return Err(format!(
             "expected at most {LONGEST} bytes; it comes to {}",
@@ -211,9 +219,9 @@ fn check(kind: Kind, text: &str) -> Result<(), String> {
         ));
     }
     match kind {
-        Kind::Network => return network(text),
-        Kind::Machine => return machine(text),
-        Kind::User | Kind::Vendor => {}
+        CloudInitKind::Network => return network(text),
+        CloudInitKind::Machine => return machine(text),
+        CloudInitKind::User | CloudInitKind::Vendor => {}
     }
     let mut lines = text.lines();
     let mut first = lines.next().unwrap_or_default().trim_end();
@@ -303,7 +311,7 @@ mod tests {
     };
 
     fn user(text: &str) -> Result<String, String> {
-        filled(Kind::User, text, &FACTS, &Words::sample())
+        filled(CloudInitKind::User, text, &FACTS, &GapValues::sample())
     }
 
     #[test]
@@ -330,7 +338,7 @@ mod tests {
         let long = format!("#!/bin/sh\n{}", "x".repeat(LONGEST));
         assert!(user(&long).is_err_and(|why| why.contains("at most 49152 bytes")));
         for text in ["", "version: 3\n", "- a\n", "#cloud-config\nruncmd: []\n"] {
-            let network = filled(Kind::Network, text, &FACTS, &Words::sample());
+            let network = filled(CloudInitKind::Network, text, &FACTS, &GapValues::sample());
             assert!(network.is_err(), "{text:?}");
         }
     }
@@ -345,7 +353,12 @@ mod tests {
             )
         );
         let network = "version: 2\nethernets:\n{% for nic in nics %}\n  nic{{ loop.index0 }}:\n    match: {macaddress: \"{{ nic.mac }}\"}\n    addresses: {{ nic.addresses | tojson }}\n{% endfor %}\n";
-        let filled = filled(Kind::Network, network, &FACTS, &Words::sample());
+        let filled = filled(
+            CloudInitKind::Network,
+            network,
+            &FACTS,
+            &GapValues::sample(),
+        );
         assert!(filled.is_ok_and(|text| text.contains("addresses: [\"192.0.2.10/24\"")));
         let jinja = "## template: jinja\n#cloud-config\nfqdn: {{ machine }}.{% raw %}{{ v1.region }}{% endraw %}\n";
         assert_eq!(
@@ -366,7 +379,12 @@ mod tests {
     fn a_name_that_would_be_syntax_is_refused() {
         for odd in ["pve1\n- x", "a\"b", "a b", "{a}", "a'b", "$(a)", "a#b"] {
             let facts = Facts { host: odd, ..FACTS };
-            let why = filled(Kind::User, "#!/bin/sh\n", &facts, &Words::sample());
+            let why = filled(
+                CloudInitKind::User,
+                "#!/bin/sh\n",
+                &facts,
+                &GapValues::sample(),
+            );
             assert!(why.is_err_and(|why| why.starts_with("host is ")), "{odd}");
         }
     }

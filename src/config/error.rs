@@ -17,12 +17,12 @@ pub struct ConfigErrors {
     /// The file's name, as it was given.
     pub file: String,
     /// The problems, in the order of the text. Never empty.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Line and column, from 1; `None` for the file as a whole.
     pub position: Option<(usize, usize)>,
     /// The key, such as `pool.small.max`; empty for the file as a whole.
@@ -67,7 +67,7 @@ impl ConfigErrors {
     pub fn line(&self) -> String {
         let problems = self.problems.iter().map(|problem| {
             let mut short = self.clone();
-            short.problems = vec![Problem {
+            short.problems = vec![ConfigProblem {
                 excerpt: None,
                 ..problem.clone()
             }];
@@ -102,7 +102,7 @@ impl ConfigErrors {
     pub(super) fn whole(file: &str, message: String) -> ConfigErrors {
         ConfigErrors {
             file: file.to_owned(),
-            problems: vec![Problem {
+            problems: vec![ConfigProblem {
                 position: None,
                 key: String::new(),
                 value: None,
@@ -117,7 +117,7 @@ impl ConfigErrors {
 #[derive(Debug)]
 pub(super) struct Collector<'t> {
     text: &'t str,
-    found: Vec<(usize, Problem)>,
+    found: Vec<(usize, ConfigProblem)>,
 }
 
 impl<'t> Collector<'t> {
@@ -135,7 +135,7 @@ impl<'t> Collector<'t> {
             let last = path.0.last().map_or("", String::as_str);
             written.trim_matches(['"', '\'']) == last
         });
-        let problem = Problem {
+        let problem = ConfigProblem {
             position: Some(place::line_and_column(self.text, span.start)),
             key: path.map(ToString::to_string).unwrap_or_default(),
             value: (path.is_some() && !is_key && !written.is_empty()).then_some(written),
@@ -150,7 +150,7 @@ impl<'t> Collector<'t> {
         let (key, value) = place::around(self.text, span.start);
         self.found.push((
             span.start,
-            Problem {
+            ConfigProblem {
                 position: Some(place::line_and_column(self.text, span.start)),
                 key,
                 value,
@@ -172,7 +172,7 @@ impl<'t> Collector<'t> {
             }
             None => self.found.push((
                 0,
-                Problem {
+                ConfigProblem {
                     position: Some((1, 1)),
                     key: path.to_string(),
                     value: None,

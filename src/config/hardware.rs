@@ -22,12 +22,12 @@ pub struct Hardware {
     /// The first half of their MAC addresses, such as `BC:24:11`; PVE chooses them when absent.
     pub mac_prefix: Option<String>,
     /// Further disks, by their places.
-    pub disks: BTreeMap<String, FurtherDisk>,
+    pub disks: BTreeMap<String, FurtherDiskSettings>,
 }
 
 /// A disk that a machine has beside those of its template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FurtherDisk {
+pub struct FurtherDiskSettings {
     /// Its storage.
     pub storage: Arc<str>,
     /// Its size in bytes, whole GiB.
@@ -36,7 +36,7 @@ pub struct FurtherDisk {
     pub options: String,
 }
 
-impl FurtherDisk {
+impl FurtherDiskSettings {
     /// What is written to PVE so that the disk is made.
     pub fn value(&self) -> String {
         format!("{}:{}{}", self.storage, self.size >> 30, self.options)

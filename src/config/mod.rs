@@ -22,7 +22,7 @@ mod tests;
 
 use std::path::Path;
 
-pub use error::{ConfigErrors, Problem};
+pub use error::{ConfigErrors, ConfigProblem};
 pub use rules::ipconfig_fault;
 pub use settings::Settings;
 

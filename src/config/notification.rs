@@ -15,9 +15,9 @@ pub const MAIL_SOCKET: &str = "/run/pve-autoscaler/mail.sock";
 
 /// Somebody who is told when a person must do something.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notification {
+pub struct NotificationSettings {
     /// How.
-    pub way: Way,
+    pub way: NotificationChannel,
     /// Which severities.
     pub severities: BTreeSet<Severity>,
     /// Pods wait this long before it is told.
@@ -32,7 +32,7 @@ pub struct Notification {
 
 /// How somebody is told.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Way {
+pub enum NotificationChannel {
     /// By a POST.
     Webhook(Webhook),
     /// By a mail.
@@ -120,15 +120,15 @@ impl Quiet {
     }
 }
 
-impl Notification {
+impl NotificationSettings {
     /// What it is and where it leads, without a secret.
     pub fn told_to(&self) -> String {
         match &self.way {
-            Way::Webhook(webhook) => match &webhook.url {
+            NotificationChannel::Webhook(webhook) => match &webhook.url {
                 Url::Plain(url) => format!("webhook {url}"),
                 Url::File(path) => format!("webhook, its URL in {}", path.display()),
             },
-            Way::Mail(mail) => format!("mail to {}", mail.to.join(", ")),
+            NotificationChannel::Mail(mail) => format!("mail to {}", mail.to.join(", ")),
         }
     }
 }

@@ -64,9 +64,9 @@ pub(super) fn path_of(root: &Root<'_>, span: &Range<usize>) -> Option<KeyPath> {
     best.map(|(_, path)| path)
 }
 
-type Best = Option<(usize, KeyPath)>;
+type BestMatch = Option<(usize, KeyPath)>;
 
-fn search_table(table: &DeTable<'_>, span: &Range<usize>, path: &KeyPath, best: &mut Best) {
+fn search_table(table: &DeTable<'_>, span: &Range<usize>, path: &KeyPath, best: &mut BestMatch) {
     for (key, value) in table {
         let here = path.at(key.get_ref());
         offer(&key.span(), span, &here, best);
@@ -78,7 +78,7 @@ fn search_value(
     value: &Spanned<DeValue<'_>>,
     span: &Range<usize>,
     path: &KeyPath,
-    best: &mut Best,
+    best: &mut BestMatch,
 ) {
     offer(&value.span(), span, path, best);
     match value.get_ref() {
@@ -93,7 +93,7 @@ fn search_value(
 }
 
 /// The smallest span around the wanted one wins; of equal ones the deeper.
-fn offer(candidate: &Range<usize>, wanted: &Range<usize>, path: &KeyPath, best: &mut Best) {
+fn offer(candidate: &Range<usize>, wanted: &Range<usize>, path: &KeyPath, best: &mut BestMatch) {
     let around = candidate.start <= wanted.start && wanted.end <= candidate.end;
     let size = candidate.len();
     if around && best.as_ref().is_none_or(|(least, _)| size <= *least) {

@@ -1,4 +1,4 @@
-//! From text to [`File`], gathering every error of syntax and type on the way.
+//! From text to [`ConfigFile`], gathering every error of syntax and type on the way.
 //!
 //! serde stops at the first error. So the entry that an error points at is taken out and the rest
 //! read again, until nothing is wrong any more; what was taken out keeps its default.
@@ -8,24 +8,24 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::Collector;
-use super::file::File;
+use super::file::ConfigFile;
 use super::place::{self, KeyPath};
 
 /// Errors of syntax and type gathered from one file; nobody mends more at once.
 const MAX_PROBLEMS: usize = 50;
 
 /// A file as far as it could be read.
-pub(super) struct Read<'t> {
+pub(super) struct ReadFile<'t> {
     /// The text's tables with their spans.
     pub(super) root: Spanned<DeTable<'t>>,
     /// The file; entries that could not be read have their defaults.
-    pub(super) file: File,
+    pub(super) file: ConfigFile,
     /// These could not be read.
     pub(super) unread: Vec<KeyPath>,
 }
 
 /// Reads the text; `None` when its syntax is wrong.
-pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Read<'t>> {
+pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<ReadFile<'t>> {
     let (root, syntax) = DeTable::parse_recoverable(text);
     for error in syntax.iter().take(MAX_PROBLEMS) {
         let span = error.span().unwrap_or(0..0);
@@ -37,8 +37,8 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
     let mut readable = root.clone();
     let mut unread = Vec::new();
     for _ in 0..MAX_PROBLEMS {
-        let error = match File::deserialize(toml::Deserializer::from(readable.clone())) {
-            Ok(file) => return Some(Read { root, file, unread }),
+        let error = match ConfigFile::deserialize(toml::Deserializer::from(readable.clone())) {
+            Ok(file) => return Some(ReadFile { root, file, unread }),
             Err(error) => error,
         };
         let mut span = error.span().unwrap_or(0..0);
@@ -105,7 +105,7 @@ fn variants(root: &Spanned<DeTable<'_>>, path: &KeyPath, message: &str) -> Optio
     if !place::put_text(other.get_mut(), path, NONE_OF_THEM) {
         return None;
     }
-    let error = File::deserialize(toml::Deserializer::from(other)).err()?;
+    let error = ConfigFile::deserialize(toml::Deserializer::from(other)).err()?;
     let rest = error.message().strip_prefix("unknown variant ")?;
     let (_, expected) = rest.split_once(", expected ")?;
     let words = expected.trim_start_matches("one of ").replace('`', "\"");
@@ -164,7 +164,7 @@ fn listed(
     if !place::put_first(single.get_mut(), &table) {
         return None;
     }
-    match File::deserialize(toml::Deserializer::from(single)) {
+    match ConfigFile::deserialize(toml::Deserializer::from(single)) {
         Err(error) if error.message().contains("expected a sequence") => None,
         _ => Some((table, header)),
     }

@@ -93,12 +93,12 @@ pub struct Section {
     /// What it is for, in Markdown.
     pub text: String,
     /// Its keys in the order of their names.
-    pub keys: Vec<Key>,
+    pub keys: Vec<ReferenceKey>,
 }
 
 /// One key of a table; all texts are Markdown.
 #[derive(Debug)]
-pub struct Key {
+pub struct ReferenceKey {
     /// As it is written in the file.
     pub name: String,
     /// What kind of value it takes.
@@ -118,7 +118,7 @@ pub fn sections() -> Vec<Section> {
         .map(|(heading, definition)| {
             let definition = &schema["$defs"][definition];
             let properties = definition["properties"].as_object().unwrap_or(&nothing);
-            let key = |(name, property): (&String, &Value)| Key {
+            let key = |(name, property): (&String, &Value)| ReferenceKey {
                 name: name.clone(),
                 kind: kind(property, &schema),
                 default: default(name, property, definition),

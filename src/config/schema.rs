@@ -3,7 +3,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::file::File;
+use super::file::ConfigFile;
 
 /// Keys that must be there and are plain text, which is empty where they are not.
 const REQUIRED: [(&str, [&str; 2]); 1] = [("Build", ["storage", "kubernetes"])];
@@ -12,7 +12,7 @@ const REQUIRED: [(&str, [&str; 2]); 1] = [("Build", ["storage", "kubernetes"])];
 pub fn schema() -> Value {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
-        .into_root_schema_for::<File>();
+        .into_root_schema_for::<ConfigFile>();
     let mut value = schema.to_value();
     for definition in value["$defs"]
         .as_object_mut()

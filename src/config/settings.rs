@@ -14,7 +14,7 @@ pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
 use super::file::Build;
 use super::hardware::Hardware;
 use super::new_vm::NewVm;
-use super::notification::Notification;
+use super::notification::NotificationSettings;
 use crate::model::network::{AddressRange, Family};
 use crate::model::policy::Policy;
 use crate::model::scheduling::{Labels, Taint};
@@ -28,29 +28,29 @@ pub struct Settings {
     /// What the brain reads.
     pub policy: Policy,
     /// Kubernetes.
-    pub kubernetes: Kubernetes,
+    pub kubernetes: KubernetesSettings,
     /// The broker.
-    pub broker: Broker,
+    pub broker: BrokerSettings,
     /// Regions by name.
-    pub regions: BTreeMap<Arc<str>, Region>,
+    pub regions: BTreeMap<Arc<str>, RegionSettings>,
     /// Templates by name.
-    pub templates: BTreeMap<Arc<str>, Template>,
+    pub templates: BTreeMap<Arc<str>, TemplateSettings>,
     /// Networks by name: what machines get with their addresses.
-    pub networks: BTreeMap<Arc<str>, Network>,
+    pub networks: BTreeMap<Arc<str>, NetworkSettings>,
     /// Pools by name: what the executor needs beyond the policy.
-    pub pools: BTreeMap<Arc<str>, Pool>,
+    pub pools: BTreeMap<Arc<str>, PoolSettings>,
     /// Deadlines of a machine's steps.
     pub deadlines: Deadlines,
     /// How nodes leave, whatever their pool.
     pub leaving: Leaving,
     /// The web server.
-    pub web: Web,
+    pub web: WebSettings,
     /// The record of decisions.
-    pub recorder: Recorder,
+    pub recorder: RecorderSettings,
     /// Who is told when a person must do something, by name.
-    pub notifications: Arc<BTreeMap<Arc<str>, Notification>>,
+    pub notifications: Arc<BTreeMap<Arc<str>, NotificationSettings>>,
     /// Where traces go; `None`: there are none.
-    pub telemetry: Option<Telemetry>,
+    pub telemetry: Option<TelemetrySettings>,
     /// What is allowed but looks like a mistake.
     pub warnings: Vec<String>,
     /// The file as it was read.
@@ -59,7 +59,7 @@ pub struct Settings {
 
 /// `[kubernetes]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Kubernetes {
+pub struct KubernetesSettings {
     /// Path of the kubeconfig.
     pub kubeconfig: PathBuf,
     /// Context in it; the current one when absent.
@@ -74,7 +74,7 @@ pub struct Kubernetes {
 
 /// `[broker]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Broker {
+pub struct BrokerSettings {
     /// The broker's socket.
     pub socket: PathBuf,
     /// Group whose members may talk to it.
@@ -85,7 +85,7 @@ pub struct Broker {
 
 /// `[region.NAME]`, or `[proxmox]` for the region `default`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Region {
+pub struct RegionSettings {
     /// How the PVE API is reached.
     pub channel: Channel,
     /// How often the region is read while nothing happens.
@@ -116,7 +116,7 @@ pub enum Channel {
 
 /// `[template.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Template {
+pub struct TemplateSettings {
     /// Its region.
     pub region: Arc<str>,
     /// By VMID …
@@ -146,7 +146,7 @@ pub struct Template {
     /// Model of `net0`.
     pub nic_model: Option<&'static str>,
     /// Further network cards, `net1` and so on.
-    pub nics: Vec<NetCard>,
+    pub nics: Vec<NetCardSettings>,
     /// How machines start, sockets, further disks and so on.
     pub hardware: Hardware,
     /// PVE resource pool.
@@ -168,7 +168,7 @@ pub struct Template {
     /// All its machines join at their first boot: they need no guest agent.
     pub first_boot: bool,
     /// What cloud-init is told in place of what PVE tells it.
-    pub cloud_init: Option<Arc<CloudInit>>,
+    pub cloud_init: Option<Arc<CloudInitSettings>>,
     /// How it is built, if the program builds it.
     pub build: Option<Arc<Build>>,
     /// What its machines are made of, if no VM is cloned for them.
@@ -177,7 +177,7 @@ pub struct Template {
 
 /// `[template.NAME.cloud_init]`; the texts with gaps ([`crate::config::cloud_init`]), read from their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloudInit {
+pub struct CloudInitSettings {
     /// The storage that the ISOs come to.
     pub storage: String,
     /// User data; as PVE makes it when absent.
@@ -192,7 +192,7 @@ pub struct CloudInit {
 
 /// What the file says of a network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetCard {
+pub struct NetCardSettings {
     /// Its bridge; the template's when absent.
     pub bridge: Option<String>,
     /// VLAN tag.
@@ -213,10 +213,10 @@ pub struct NetCard {
     pub network: Option<Arc<str>>,
 }
 
-impl Template {
+impl TemplateSettings {
     /// Its network cards by number, as far as the file says something of them.
-    pub fn cards(&self) -> impl Iterator<Item = (u8, NetCard)> {
-        let first = NetCard {
+    pub fn cards(&self) -> impl Iterator<Item = (u8, NetCardSettings)> {
+        let first = NetCardSettings {
             bridge: self.bridge.clone(),
             vlan: self.vlan,
             firewall: self.firewall,
@@ -245,7 +245,7 @@ pub fn has_tags(tags: &[String], wanted: &[String]) -> bool {
 
 /// `[network.NAME]`: what machines get of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Network {
+pub struct NetworkSettings {
     /// IPv4.
     pub ipv4: AddressSource,
     /// IPv6.
@@ -294,7 +294,7 @@ impl AddressSource {
     }
 }
 
-impl Network {
+impl NetworkSettings {
     /// Whether an address lies in its ranges.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ranges = self.ipv4.ranges().iter().chain(self.ipv6.ranges());
@@ -342,7 +342,7 @@ impl Network {
 
 /// What the executor needs of a pool beyond the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pool {
+pub struct PoolSettings {
     /// Annotations its nodes carry, with gaps (`model::facts`).
     pub annotations: Labels,
     /// PVE tags of its VMs, for people.
@@ -356,11 +356,11 @@ pub struct Pool {
     /// Bytes that PVE may take back of the memory of its VMs; none when absent.
     pub balloon: Option<i64>,
     /// How its machines join.
-    pub join: Join,
+    pub join: JoinSettings,
     /// What it sets in the KubeletConfiguration of its nodes.
     pub kubelet: Map<String, Value>,
     /// Drain settings.
-    pub drain: Drain,
+    pub drain: DrainSettings,
     /// Taints for the JoinConfiguration (the policy's, kept here for the executor's convenience).
     pub taints: Vec<Taint>,
 }
@@ -401,7 +401,7 @@ impl JoinMethod {
 
 /// `[pool.NAME.join]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Join {
+pub struct JoinSettings {
     /// How its machines join.
     pub method: JoinMethod,
     /// They are told so by cloud-init at their first boot, and not by the guest agent.
@@ -420,7 +420,7 @@ pub struct Join {
     pub cri_socket: Option<String>,
 }
 
-impl Join {
+impl JoinSettings {
     /// Whether nobody in the guest is asked while the machine joins: it says that it has joined by its node.
     pub fn asks_nobody(&self) -> bool {
         self.at_first_boot || self.method == JoinMethod::Itself
@@ -429,7 +429,7 @@ impl Join {
 
 /// How a node is drained.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Drain {
+pub struct DrainSettings {
     /// Longest grace period given to a pod (`max-graceful-termination-sec`).
     pub max_grace: Span,
     /// A drain that is not done after this is given up.
@@ -506,7 +506,7 @@ impl Default for Leaving {
 
 /// `[recorder]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recorder {
+pub struct RecorderSettings {
     /// Whether decisions are recorded.
     pub enabled: bool,
     /// Bytes on disk at most.
@@ -515,9 +515,9 @@ pub struct Recorder {
     pub max_age: Span,
 }
 
-impl Default for Recorder {
-    fn default() -> Recorder {
-        Recorder {
+impl Default for RecorderSettings {
+    fn default() -> RecorderSettings {
+        RecorderSettings {
             enabled: true,
             max_size: 200 << 20,
             max_age: Span::minutes(14 * 24 * 60),
@@ -527,7 +527,7 @@ impl Default for Recorder {
 
 /// `[telemetry]`, with an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     /// Where spans are posted to.
     pub url: String,
     /// A file with headers.
@@ -540,7 +540,7 @@ pub struct Telemetry {
 
 /// `[web]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Web {
+pub struct WebSettings {
     /// Where it listens.
     pub listen: SocketAddr,
     /// The files of its certificate and key, when it speaks TLS.
@@ -558,9 +558,9 @@ pub struct WebTls {
     pub key: PathBuf,
 }
 
-impl Default for Web {
-    fn default() -> Web {
-        Web {
+impl Default for WebSettings {
+    fn default() -> WebSettings {
+        WebSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 9808)),
             tls: None,
             users_file: None,

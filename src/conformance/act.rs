@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use crate::brain::LowerBound;
 use crate::brain::check;
-use crate::brain::inspect::{self, Drain, Share};
+use crate::brain::inspect::{self, DrainPreview, RequestedShare};
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::PodKey;
 use crate::model::decision::Decision;
 use crate::model::time::Span;
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::scalars::{parse_span, span, text, truth, whole};
-use super::stage::Stage;
-use super::value::{Value, Wrong};
+use super::stage::CaseWorld;
+use super::value::{CaseError, CaseValue};
 
 const KNOWN: &str = "plan_scale_up, plan_scale_down, plan, consolidate, consolidate(SPAN), drain_rules(NODE), utilization(NODE), reconcile(LOOPS), nothing";
 /// Loops of `reconcile` at most: a day of them at ten seconds.
@@ -27,7 +27,7 @@ const PATIENCE: Span = Span::minutes(5);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum CaseAction {
     /// Decide once.
     Plan,
     /// Only carry out what the step adds and takes away.
@@ -53,7 +53,7 @@ pub(super) enum When {
 
 /// A machine that was planned.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedNode {
     pub(super) name: Arc<str>,
     /// Pool and type as the case calls them.
     pub(super) pool: String,
@@ -61,11 +61,11 @@ pub(super) struct Planned {
     pub(super) host: Arc<str>,
 }
 
-impl When {
+impl CaseAction {
     /// The node that is asked about.
     pub(super) fn node(&self) -> Option<&str> {
         match self {
-            When::DrainRules(node) | When::Utilization(node) => Some(node),
+            CaseAction::DrainRules(node) | CaseAction::Utilization(node) => Some(node),
             _ => None,
         }
     }
@@ -73,15 +73,15 @@ impl When {
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct CaseResult {
     /// The world that was decided on (for `reconcile`, the first).
-    pub(super) before: Stage,
+    pub(super) before: CaseWorld,
     /// The world once all plans are carried out.
-    pub(super) after: Stage,
+    pub(super) after: CaseWorld,
     /// The decisions, in order.
     pub(super) decisions: Vec<Decision>,
     /// All machines planned.
-    pub(super) planned: Vec<Planned>,
+    pub(super) planned: Vec<PlannedNode>,
     /// Nodes planned to go.
     pub(super) removed: Vec<String>,
     /// All actions.
@@ -90,13 +90,13 @@ pub(super) struct Outcome {
     pub(super) refused: Vec<String>,
     /// The lower bound of the last decision.
     pub(super) lower_bound: LowerBound,
-    pub(super) drain: Option<Drain>,
-    pub(super) utilization: Option<Result<Share, String>>,
+    pub(super) drain: Option<DrainPreview>,
+    pub(super) utilization: Option<Result<RequestedShare, String>>,
     /// Names and amounts of pods that were waiting before.
     pub(super) waited: BTreeSet<PodKey>,
 }
 
-impl Outcome {
+impl CaseResult {
     /// The last decision, or none was made.
     pub(super) fn last(&self) -> Option<&Decision> {
         self.decisions.last()
@@ -104,7 +104,7 @@ impl Outcome {
 }
 
 /// Reads `when`.
-pub(super) fn read(value: &Value) -> Result<When, Wrong> {
+pub(super) fn read(value: &CaseValue) -> Result<CaseAction, CaseError> {
     if let Some(written) = value.scalar() {
         let (name, argument) = match written.strip_suffix(')').and_then(|w| w.split_once('(')) {
             Some((name, argument)) => (name.trim(), Some(argument.trim())),
@@ -119,14 +119,14 @@ pub(super) fn read(value: &Value) -> Result<When, Wrong> {
     if entry.value.map().is_none() {
         return simple(value, &entry.key, entry.value.scalar());
     }
-    let mut fields = Fields::of(&entry.value, "when")?;
+    let mut fields = CaseFields::of(&entry.value, "when")?;
     let when = match entry.key.as_str() {
-        "reconcile" => When::Reconcile {
+        "reconcile" => CaseAction::Reconcile {
             loops: fields.with("loops", whole)?.unwrap_or(10).min(MAX_LOOPS),
             every: fields.with("every", span)?.unwrap_or(Span::seconds(10)),
         },
-        "drain_rules" => When::DrainRules(text(fields.need("node")?)?.to_owned()),
-        "utilization" => When::Utilization(text(fields.need("node")?)?.to_owned()),
+        "drain_rules" => CaseAction::DrainRules(text(fields.need("node")?)?.to_owned()),
+        "utilization" => CaseAction::Utilization(text(fields.need("node")?)?.to_owned()),
         other => {
             fields.rest();
             simple(value, other, None)?
@@ -136,7 +136,7 @@ pub(super) fn read(value: &Value) -> Result<When, Wrong> {
     Ok(when)
 }
 
-fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wrong> {
+fn simple(value: &CaseValue, name: &str, argument: Option<&str>) -> Result<CaseAction, CaseError> {
     let node = || {
         argument
             .filter(|node| !node.is_empty())
@@ -145,9 +145,9 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
     };
     Ok(match name {
         "plan" | "plan_scale_up" | "plan_scale_down" | "scale_up" | "scale_down" | "decide" => {
-            When::Plan
+            CaseAction::Plan
         }
-        "consolidate" => When::Consolidate {
+        "consolidate" => CaseAction::Consolidate {
             within: match argument {
                 None => PATIENCE,
                 Some(within) => {
@@ -155,9 +155,9 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
                 }
             },
         },
-        "nothing" => When::Nothing,
-        "drain_rules" => When::DrainRules(node()?),
-        "utilization" => When::Utilization(node()?),
+        "nothing" => CaseAction::Nothing,
+        "drain_rules" => CaseAction::DrainRules(node()?),
+        "utilization" => CaseAction::Utilization(node()?),
         "reconcile" => {
             let argument = argument.unwrap_or("10");
             let (loops, every) = argument.split_once(',').unwrap_or((argument, "10s"));
@@ -167,7 +167,7 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
                 .and_then(|n| n.parse::<u32>().ok());
             let every = parse_span(every.trim());
             match (loops, every) {
-                (Some(loops), Some(every)) => When::Reconcile {
+                (Some(loops), Some(every)) => CaseAction::Reconcile {
                     loops: loops.min(MAX_LOOPS),
                     every,
                 },
@@ -178,9 +178,9 @@ fn simple(value: &Value, name: &str, argument: Option<&str>) -> Result<When, Wro
     })
 }
 
-/// Does it. The stage is left as decided on; [`Outcome::after`] has the plan carried out.
-pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
-    let mut outcome = Outcome {
+/// Does it. The stage is left as decided on; [`CaseResult::after`] has the plan carried out.
+pub(super) fn perform(when: &CaseAction, stage: &CaseWorld) -> CaseResult {
+    let mut outcome = CaseResult {
         before: stage.clone(),
         after: stage.clone(),
         decisions: Vec::new(),
@@ -195,9 +195,9 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
     };
     let (snapshot, policy, memory) = (&stage.snapshot, &stage.policy, &stage.memory);
     match when {
-        When::Nothing => {}
-        When::Plan => once(&mut outcome),
-        When::Consolidate { within } => {
+        CaseAction::Nothing => {}
+        CaseAction::Plan => once(&mut outcome),
+        CaseAction::Consolidate { within } => {
             let end = stage.now + *within;
             let mut waiting = stage.clone();
             let (mut decision, mut bound) = waiting.decide();
@@ -209,15 +209,15 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
             outcome.after = waiting;
             carry_out(&mut outcome, decision);
         }
-        When::DrainRules(node) => {
+        CaseAction::DrainRules(node) => {
             outcome.drain = Some(inspect::drain(snapshot, policy, memory, node, stage.now));
         }
-        When::Utilization(node) => {
+        CaseAction::Utilization(node) => {
             outcome.utilization = Some(inspect::utilization(
                 snapshot, policy, memory, node, stage.now,
             ));
         }
-        When::Reconcile { loops, every } => {
+        CaseAction::Reconcile { loops, every } => {
             for turn in 0..*loops {
                 if turn > 0 {
                     outcome.after.advance(*every);
@@ -229,7 +229,7 @@ pub(super) fn perform(when: &When, stage: &Stage) -> Outcome {
     outcome
 }
 
-fn waiting(stage: &Stage) -> BTreeSet<PodKey> {
+fn waiting(stage: &CaseWorld) -> BTreeSet<PodKey> {
     let pods = stage.snapshot.cluster.pods.iter();
     pods.filter(|(_, pod)| pod.node.is_none())
         .map(|(key, _)| key.clone())
@@ -237,13 +237,13 @@ fn waiting(stage: &Stage) -> BTreeSet<PodKey> {
 }
 
 /// One decision, checked and carried out.
-fn once(outcome: &mut Outcome) {
+fn once(outcome: &mut CaseResult) {
     let (decision, bound) = outcome.after.decide();
     outcome.lower_bound = bound;
     carry_out(outcome, decision);
 }
 
-fn carry_out(outcome: &mut Outcome, decision: Decision) {
+fn carry_out(outcome: &mut CaseResult, decision: Decision) {
     let stage = &mut outcome.after;
     for action in &decision.plan {
         let verdict = check::check(action, &stage.snapshot, &stage.policy, stage.now);
@@ -253,7 +253,7 @@ fn carry_out(outcome: &mut Outcome, decision: Decision) {
                 .push(format!("{}: {refusal}", action.target.machine));
         }
         match &action.kind {
-            Kind::Create(spec) => outcome.planned.push(Planned {
+            Kind::Create(spec) => outcome.planned.push(PlannedNode {
                 name: action.target.machine.clone(),
                 pool: stage.names.pool(&spec.mark.pool).to_owned(),
                 kind: stage.names.kind(&spec.mark.instance_type).to_owned(),
@@ -270,8 +270,8 @@ fn carry_out(outcome: &mut Outcome, decision: Decision) {
 }
 
 /// Between two steps: pods and nodes that go.
-pub(super) fn delete(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "delete")?;
+pub(super) fn delete(value: &CaseValue, stage: &mut CaseWorld) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "delete")?;
     let cluster = &mut stage.snapshot.cluster;
     if let Some(value) = fields.take("pods") {
         let mut patterns = super::scalars::texts(value)?;
@@ -348,6 +348,6 @@ pub(super) fn matches(pattern: &str, key: &PodKey) -> bool {
 }
 
 /// `apply: false` keeps the plan of a step from being carried out before the next.
-pub(super) fn applied(value: Option<&Value>) -> Result<bool, Wrong> {
+pub(super) fn applied(value: Option<&CaseValue>) -> Result<bool, CaseError> {
     value.map_or(Ok(true), truth)
 }

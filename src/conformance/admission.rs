@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 /// The classes of a case by name, as manifests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct CaseClasses {
     priority: BTreeMap<String, Json>,
     runtime: BTreeMap<String, Json>,
 }
@@ -24,7 +24,7 @@ const BUILT_IN: [(&str, i64); 2] = [
 const HARD: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const SOFT: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-impl Classes {
+impl CaseClasses {
     /// Remembers an object if it is a class.
     pub(super) fn learn(&mut self, object: &Json) {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -9,49 +9,49 @@ use super::expect::selects;
 
 /// A budget that waits for the pods of its case: its name, and what it wants.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct CaseBudget {
     key: PodKey,
-    min: Option<Amount>,
-    max: Option<Amount>,
+    min: Option<BudgetAmount>,
+    max: Option<BudgetAmount>,
 }
 
 /// So many pods, or so many hundredths of all.
 #[derive(Clone, Copy, Debug)]
-enum Amount {
+enum BudgetAmount {
     Pods(i64),
     Percent(i64),
 }
 
-impl Amount {
+impl BudgetAmount {
     /// `2` or `50%`.
-    fn read(value: &Json) -> Option<Amount> {
+    fn read(value: &Json) -> Option<BudgetAmount> {
         if let Some(number) = value.as_i64() {
-            return Some(Amount::Pods(number));
+            return Some(BudgetAmount::Pods(number));
         }
         let text = value.as_str()?;
         match text.strip_suffix('%') {
-            Some(percent) => percent.parse().ok().map(Amount::Percent),
-            None => text.parse().ok().map(Amount::Pods),
+            Some(percent) => percent.parse().ok().map(BudgetAmount::Percent),
+            None => text.parse().ok().map(BudgetAmount::Pods),
         }
     }
 
     /// Rounded up, as the controller does for both bounds.
     fn of(self, all: i64) -> i64 {
         match self {
-            Amount::Pods(number) => number,
-            Amount::Percent(percent) => all.saturating_mul(percent).saturating_add(99) / 100,
+            BudgetAmount::Pods(number) => number,
+            BudgetAmount::Percent(percent) => all.saturating_mul(percent).saturating_add(99) / 100,
         }
     }
 }
 
 /// The budget of a manifest, if its status has to be worked out.
-pub(super) fn wanted(object: &Json) -> Option<Wanted> {
+pub(super) fn wanted(object: &Json) -> Option<CaseBudget> {
     let open =
         object["kind"] == "PodDisruptionBudget" && object["status"]["disruptionsAllowed"].is_null();
-    let amount = |key: &str| Amount::read(&object["spec"][key]);
+    let amount = |key: &str| BudgetAmount::read(&object["spec"][key]);
     let (min, max) = (amount("minAvailable"), amount("maxUnavailable"));
     let text = |key: &str| object["metadata"][key].as_str();
-    (open && (min.is_some() || max.is_some())).then(|| Wanted {
+    (open && (min.is_some() || max.is_some())).then(|| CaseBudget {
         key: PodKey::new(
             text("namespace").unwrap_or("default"),
             text("name").unwrap_or_default(),
@@ -63,11 +63,11 @@ pub(super) fn wanted(object: &Json) -> Option<Wanted> {
 
 /// Whether an amount can be read.
 pub(super) fn readable(text: &str) -> bool {
-    Amount::read(&json!(text)).is_some()
+    BudgetAmount::read(&json!(text)).is_some()
 }
 
 /// Fills in what the budgets allow.
-pub(super) fn settle(cluster: &mut Cluster, all: &[Wanted]) {
+pub(super) fn settle(cluster: &mut Cluster, all: &[CaseBudget]) {
     for wanted in all {
         let Some(budget) = cluster.budgets.get_mut(&wanted.key) else {
             continue;

@@ -1,12 +1,12 @@
 //! A case: what is given, then one or more steps of doing and expecting.
 
-use super::act::{self, When};
+use super::act::{self, CaseAction};
 use super::expect;
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::fixtures;
 use super::given;
 use super::scalars::{span, text};
-use super::value::{Data, Entry, Place, Value, Wrong};
+use super::value::{CaseData, CaseEntry, CaseError, CaseValue, SourcePosition};
 use crate::model::words;
 
 /// Keys that say something about a case and do nothing.
@@ -23,15 +23,15 @@ const REMARKS: [&str; 8] = [
 
 /// A case as the file has it, with its file's defaults below it.
 #[derive(Clone, Debug)]
-pub(super) struct Raw {
+pub(super) struct RawCase {
     pub(super) id: String,
-    pub(super) at: Place,
-    pub(super) value: Value,
+    pub(super) at: SourcePosition,
+    pub(super) value: CaseValue,
 }
 
 /// What became of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum CaseOutcome {
     /// As expected.
     Ok,
     /// Another test shows it: path and name.
@@ -41,22 +41,23 @@ pub(super) enum Came {
 }
 
 /// The cases of a document: one, a list of them, or `{defaults, cases}`.
-pub(super) fn split(document: &Value) -> Vec<Result<Raw, Wrong>> {
+pub(super) fn split(document: &CaseValue) -> Vec<Result<RawCase, CaseError>> {
     if let Some(items) = document.list() {
         return items.iter().map(|item| raw(item, None)).collect();
     }
     let Some(cases) = document.get("cases") else {
         return vec![raw(document, None)];
     };
-    let known = |entry: &Entry| ["cases", "defaults"].contains(&&*entry.key) || remark(&entry.key);
+    let known =
+        |entry: &CaseEntry| ["cases", "defaults"].contains(&&*entry.key) || remark(&entry.key);
     let stray = document
         .map()
         .into_iter()
         .flatten()
         .find(|entry| !known(entry));
-    let mut all: Vec<Result<Raw, Wrong>> = Vec::new();
+    let mut all: Vec<Result<RawCase, CaseError>> = Vec::new();
     if let Some(entry) = stray {
-        all.push(Err(Wrong {
+        all.push(Err(CaseError {
             at: entry.at.clone(),
             text: format!(
                 "a file of cases has no key {:?}; known here: cases, defaults, note",
@@ -76,12 +77,12 @@ fn remark(key: &str) -> bool {
     REMARKS.contains(&key)
 }
 
-fn raw(value: &Value, defaults: Option<&Value>) -> Result<Raw, Wrong> {
+fn raw(value: &CaseValue, defaults: Option<&CaseValue>) -> Result<RawCase, CaseError> {
     let id = value
         .get("id")
         .ok_or_else(|| value.expected("a case as a map with the key id"))?;
     let id = text(id)?.to_owned();
-    Ok(Raw {
+    Ok(RawCase {
         id,
         at: value.at.clone(),
         value: match defaults {
@@ -92,20 +93,20 @@ fn raw(value: &Value, defaults: Option<&Value>) -> Result<Raw, Wrong> {
 }
 
 /// Runs a case.
-pub(super) fn run(raw: &Raw) -> Came {
+pub(super) fn run(raw: &RawCase) -> CaseOutcome {
     match attempt(raw) {
         Ok(result) => result,
-        Err(wrong) => Came::Failed(wrong.to_string()),
+        Err(wrong) => CaseOutcome::Failed(wrong.to_string()),
     }
 }
 
-fn attempt(raw: &Raw) -> Result<Came, Wrong> {
+fn attempt(raw: &RawCase) -> Result<CaseOutcome, CaseError> {
     let flat = match raw.value.get("given") {
         Some(given) => raw.value.over(given),
         None => raw.value.clone(),
     };
     let whole = fixtures::under(&flat)?;
-    let mut fields = Fields::of(&whole, format!("the case {}", raw.id))?;
+    let mut fields = CaseFields::of(&whole, format!("the case {}", raw.id))?;
     for key in REMARKS {
         fields.take(key);
     }
@@ -115,7 +116,7 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
     if let Some(test) = fields.take("covered_by") {
         let test = text(test)?.to_owned();
         fields.done()?;
-        return Ok(Came::Covered(test));
+        return Ok(CaseOutcome::Covered(test));
     }
     let mut stage = given::begin(&mut fields)?;
     let mut steps = Vec::new();
@@ -129,7 +130,7 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
     let mut last = Vec::new();
     for key in own {
         if let Some(value) = fields.take(key) {
-            last.push(Entry {
+            last.push(CaseEntry {
                 key: key.to_owned(),
                 at: value.at.clone(),
                 value: value.clone(),
@@ -141,16 +142,16 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
     let of_all = last.iter().all(|entry| entry.key == "when") && !steps.is_empty();
     if of_all {
         for step in &mut steps {
-            if let Data::Map(entries) = &mut step.data
+            if let CaseData::Map(entries) = &mut step.data
                 && !entries.iter().any(|entry| entry.key == "when")
             {
                 entries.extend(last.iter().cloned());
             }
         }
     } else if !last.is_empty() {
-        let value = Value {
+        let value = CaseValue {
             at: raw.at.clone(),
-            data: Data::Map(last),
+            data: CaseData::Map(last),
         };
         steps.insert(0, value);
     }
@@ -160,7 +161,10 @@ fn attempt(raw: &Raw) -> Result<Came, Wrong> {
     run_steps(&steps, &mut stage)
 }
 
-fn run_steps(steps: &[Value], stage: &mut super::stage::Stage) -> Result<Came, Wrong> {
+fn run_steps(
+    steps: &[CaseValue],
+    stage: &mut super::stage::CaseWorld,
+) -> Result<CaseOutcome, CaseError> {
     let many = steps.len() > 1;
     for (index, value) in steps.iter().enumerate() {
         let misses = step(value, stage)?;
@@ -170,15 +174,15 @@ fn run_steps(steps: &[Value], stage: &mut super::stage::Stage) -> Result<Came, W
             } else {
                 String::new()
             };
-            return Ok(Came::Failed(format!("{which}{}", misses.join("; "))));
+            return Ok(CaseOutcome::Failed(format!("{which}{}", misses.join("; "))));
         }
     }
-    Ok(Came::Ok)
+    Ok(CaseOutcome::Ok)
 }
 
 /// One step; the stage is then as the next one finds it.
-fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, Wrong> {
-    let mut fields = Fields::of(value, "a step")?;
+fn step(value: &CaseValue, stage: &mut super::stage::CaseWorld) -> Result<Vec<String>, CaseError> {
+    let mut fields = CaseFields::of(value, "a step")?;
     for key in REMARKS {
         fields.take(key);
     }
@@ -189,18 +193,18 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
         act::delete(value, stage)?;
     }
     if let Some(value) = fields.take("add") {
-        let mut added = Fields::of(value, "add")?;
+        let mut added = CaseFields::of(value, "add")?;
         given::add(&mut added, stage)?;
         added.done()?;
     }
     let asked = fields.with("when", act::read)?;
     let says_when = asked.is_some();
-    let when = asked.unwrap_or(When::Nothing);
+    let when = asked.unwrap_or(CaseAction::Nothing);
     let apply = act::applied(fields.take("apply"))?;
     let then = fields.take("then");
     let alternatives = fields.take("alternatives");
     fields.done()?;
-    if when != When::Nothing && then.is_none() && alternatives.is_none() {
+    if when != CaseAction::Nothing && then.is_none() && alternatives.is_none() {
         return Err(
             value.wrong("a step needs the key then: a case that expects nothing proves nothing")
         );
@@ -209,7 +213,7 @@ fn step(value: &Value, stage: &mut super::stage::Stage) -> Result<Vec<String>, W
     if !says_when && expects {
         return Err(value.wrong("a step that expects something needs the key when: nothing was done that it could come of"));
     }
-    let says_something = |value: &Value| {
+    let says_something = |value: &CaseValue| {
         value.map().is_none_or(|keys| !keys.is_empty())
             && value.list().is_none_or(|items| !items.is_empty())
             && !value.is_null()

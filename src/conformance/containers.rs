@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::scalars::{count, quantity, resource, several, text, texts};
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// What Kubernetes' form of a container may say besides, and no decision reads.
 const INDIFFERENT: [&str; 19] = [
@@ -38,7 +38,7 @@ pub(super) struct Containers {
 }
 
 /// Reads `req` (or `containers`), `init`, `sidecar`, `hostPorts`.
-pub(super) fn read(fields: &mut Fields<'_>) -> Result<Containers, Wrong> {
+pub(super) fn read(fields: &mut CaseFields<'_>) -> Result<Containers, CaseError> {
     let mut main = Vec::new();
     let mut own = Map::new();
     if let Some(value) = fields.any(&["req", "requests"]) {
@@ -85,23 +85,23 @@ pub(super) fn read(fields: &mut Fields<'_>) -> Result<Containers, Wrong> {
 }
 
 /// Amounts by resource, checked; as Kubernetes' form.
-pub(super) fn amounts(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn amounts(value: &CaseValue) -> Result<Json, CaseError> {
     Ok(Json::Object(amount_map(value)?))
 }
 
 /// Pod-level `resources`, in Kubernetes' form or as amounts alone.
-pub(super) fn pod_level(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn pod_level(value: &CaseValue) -> Result<Json, CaseError> {
     if value.get("requests").is_none() && value.get("limits").is_none() {
         return Ok(json!({ "requests": amounts(value)? }));
     }
-    let mut fields = Fields::of(value, "the resources")?;
+    let mut fields = CaseFields::of(value, "the resources")?;
     let requests = fields.with("requests", amounts)?;
     let limits = fields.with("limits", amounts)?;
     fields.done()?;
     Ok(json!({"requests": requests, "limits": limits}))
 }
 
-fn amount_map(value: &Value) -> Result<Map<String, Json>, Wrong> {
+fn amount_map(value: &CaseValue) -> Result<Map<String, Json>, CaseError> {
     let entries = value
         .map()
         .ok_or_else(|| value.expected("amounts by resource, such as {cpu: 500m, memory: 1Gi}"))?;
@@ -117,8 +117,8 @@ fn amount_map(value: &Value) -> Result<Map<String, Json>, Wrong> {
 }
 
 /// `{cpu: 1, memory: 1Gi}`, `{req: {…}, hostPorts: […], sidecar: true}`, or Kubernetes' form.
-fn container(value: &Value, name: &str, sidecar: bool) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a container")?;
+fn container(value: &CaseValue, name: &str, sidecar: bool) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a container")?;
     let name = fields.with("name", text)?.unwrap_or(name);
     let mut requests = Map::new();
     if let Some(value) = fields.any(&["req", "requests"]) {
@@ -141,7 +141,7 @@ fn container(value: &Value, name: &str, sidecar: bool) -> Result<Json, Wrong> {
         fields.take(key);
     }
     for entry in fields.rest() {
-        quantity(&entry.value).map_err(|_| super::value::Wrong {
+        quantity(&entry.value).map_err(|_| super::value::CaseError {
             at: entry.at.clone(),
             text: format!(
                 "a container has no key {:?}; known here: hostPorts, limits, name, ports, req, resources, restartPolicy, sidecar, and resources with a quantity such as cpu: 500m",
@@ -155,7 +155,7 @@ fn container(value: &Value, name: &str, sidecar: bool) -> Result<Json, Wrong> {
 }
 
 /// `[8080, "53/UDP", "10.0.0.1:80/TCP", {hostPort: 80}]`.
-fn ports(value: &Value) -> Result<Json, Wrong> {
+fn ports(value: &CaseValue) -> Result<Json, CaseError> {
     several(value)
         .into_iter()
         .map(|item| {
@@ -178,7 +178,7 @@ fn ports(value: &Value) -> Result<Json, Wrong> {
 
 /// Volumes: a claim's name, `{pvc: NAME}`, `{emptyDir: {medium: Memory}}`, `{hostPath: /x}`,
 /// `{ephemeral: {class: fast}}`, or Kubernetes' form.
-pub(super) fn volumes(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn volumes(value: &CaseValue) -> Result<Json, CaseError> {
     several(value)
         .into_iter()
         .enumerate()
@@ -215,7 +215,7 @@ const SOURCES: [&str; 25] = [
     "vsphereVolume",
 ];
 
-fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
+fn volume(value: &CaseValue, index: usize) -> Result<Json, CaseError> {
     let name = format!("v{index}");
     if let Some(written) = value.scalar() {
         return Ok(match written {
@@ -224,7 +224,7 @@ fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
             claim => json!({"name": name, "persistentVolumeClaim": {"claimName": claim}}),
         });
     }
-    let mut fields = Fields::of(value, "a volume")?;
+    let mut fields = CaseFields::of(value, "a volume")?;
     let name = fields.with("name", text)?.map_or(name, str::to_owned);
     let mut volume = json!({ "name": name });
     if let Some(value) = fields.any(&["pvc", "claim", "persistentVolumeClaim"]) {
@@ -269,7 +269,7 @@ fn volume(value: &Value, index: usize) -> Result<Json, Wrong> {
 }
 
 /// Attach limits by CSI driver.
-pub(super) fn attach_limits(value: &Value) -> Result<Vec<(String, i32)>, Wrong> {
+pub(super) fn attach_limits(value: &CaseValue) -> Result<Vec<(String, i32)>, CaseError> {
     let entries = value.map().ok_or_else(|| {
         value.expected("attach limits by CSI driver, such as {csi.example.com: 10}")
     })?;
@@ -285,7 +285,7 @@ pub(super) fn attach_limits(value: &Value) -> Result<Vec<(String, i32)>, Wrong> 
 }
 
 /// The names in a list, or the keys of a map.
-pub(super) fn names(value: &Value) -> Result<Vec<String>, Wrong> {
+pub(super) fn names(value: &CaseValue) -> Result<Vec<String>, CaseError> {
     match value.map() {
         Some(entries) => Ok(entries.iter().map(|entry| entry.key.clone()).collect()),
         None => texts(value),

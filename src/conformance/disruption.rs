@@ -8,13 +8,13 @@ use crate::model::disruption::{
 use crate::model::policy::PoolPolicy;
 use crate::model::time::Span;
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::scalars::{decimal, millionths, several, span, text, whole};
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// Karpenter's `disruption` of a NodePool: `{consolidationPolicy, consolidateAfter, budgets}`.
-pub(super) fn block(value: &Value, pool: &mut PoolPolicy) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "a disruption")?;
+pub(super) fn block(value: &CaseValue, pool: &mut PoolPolicy) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "a disruption")?;
     let named = fields.with("consolidationPolicy", policy)?;
     let mut consolidation = Consolidation {
         policy: named.unwrap_or(ConsolidationPolicy::WhenUnderused),
@@ -37,7 +37,7 @@ pub(super) fn block(value: &Value, pool: &mut PoolPolicy) -> Result<(), Wrong> {
 }
 
 /// `when-underused`, or `{policy, after, min_saving}`.
-pub(super) fn consolidation(value: &Value) -> Result<Consolidation, Wrong> {
+pub(super) fn consolidation(value: &CaseValue) -> Result<Consolidation, CaseError> {
     if value.scalar().is_some() {
         return Ok(Consolidation {
             policy: policy(value)?,
@@ -45,7 +45,7 @@ pub(super) fn consolidation(value: &Value) -> Result<Consolidation, Wrong> {
             min_saving: Saving::default(),
         });
     }
-    let mut fields = Fields::of(value, "a consolidation")?;
+    let mut fields = CaseFields::of(value, "a consolidation")?;
     let read = Consolidation {
         policy: policy(fields.need("policy")?)?,
         after: fields
@@ -59,7 +59,7 @@ pub(super) fn consolidation(value: &Value) -> Result<Consolidation, Wrong> {
     Ok(read)
 }
 
-fn policy(value: &Value) -> Result<ConsolidationPolicy, Wrong> {
+fn policy(value: &CaseValue) -> Result<ConsolidationPolicy, CaseError> {
     Ok(match text(value)? {
         "never" => ConsolidationPolicy::Never,
         "when-empty" | "WhenEmpty" => ConsolidationPolicy::WhenEmpty,
@@ -71,7 +71,7 @@ fn policy(value: &Value) -> Result<ConsolidationPolicy, Wrong> {
 }
 
 /// `15%` of what is replaced, or a price.
-fn saving(value: &Value) -> Result<Saving, Wrong> {
+fn saving(value: &CaseValue) -> Result<Saving, CaseError> {
     match text(value)?.strip_suffix('%') {
         Some(percent) => Ok(Saving {
             permille: decimal(percent.trim(), 1)
@@ -86,11 +86,11 @@ fn saving(value: &Value) -> Result<Saving, Wrong> {
 }
 
 /// `[3, 10%, {nodes: 0, schedule: "0 9 * * *", duration: 8h, causes: [underused]}]`.
-pub(super) fn budgets(value: &Value) -> Result<Vec<NodeBudget>, Wrong> {
+pub(super) fn budgets(value: &CaseValue) -> Result<Vec<NodeBudget>, CaseError> {
     several(value).into_iter().map(budget).collect()
 }
 
-fn budget(value: &Value) -> Result<NodeBudget, Wrong> {
+fn budget(value: &CaseValue) -> Result<NodeBudget, CaseError> {
     if value.scalar().is_some() {
         return Ok(NodeBudget {
             nodes: share(value)?,
@@ -98,7 +98,7 @@ fn budget(value: &Value) -> Result<NodeBudget, Wrong> {
             causes: BTreeSet::new(),
         });
     }
-    let mut fields = Fields::of(value, "a budget")?;
+    let mut fields = CaseFields::of(value, "a budget")?;
     let nodes = share(fields.need("nodes")?)?;
     let schedule = fields.take("schedule");
     let duration = fields.with("duration", span)?;
@@ -130,7 +130,7 @@ fn budget(value: &Value) -> Result<NodeBudget, Wrong> {
     })
 }
 
-fn share(value: &Value) -> Result<Share, Wrong> {
+fn share(value: &CaseValue) -> Result<Share, CaseError> {
     match text(value)?.strip_suffix('%') {
         Some(percent) => percent
             .parse()
@@ -140,7 +140,7 @@ fn share(value: &Value) -> Result<Share, Wrong> {
     }
 }
 
-fn cause(value: &Value) -> Result<Cause, Wrong> {
+fn cause(value: &CaseValue) -> Result<Cause, CaseError> {
     match text(value)? {
         "empty" | "Empty" => Ok(Cause::Empty),
         "underused" | "Underutilized" => Ok(Cause::Underused),

@@ -2,7 +2,7 @@
 //! error that names the line and all that is known there.
 
 use super::nearest;
-use super::value::{Entry, Value, Wrong};
+use super::value::{CaseEntry, CaseError, CaseValue};
 use crate::model::words;
 
 /// Whether two keys are one word: `new_nodes`, `newNodes` and `new-nodes` are.
@@ -18,21 +18,24 @@ fn same_word(left: &str, right: &str) -> bool {
 
 /// The entries of one map, being read.
 #[derive(Debug)]
-pub(super) struct Fields<'v> {
+pub(super) struct CaseFields<'v> {
     what: String,
-    value: &'v Value,
-    entries: Vec<(&'v Entry, bool)>,
+    value: &'v CaseValue,
+    entries: Vec<(&'v CaseEntry, bool)>,
     known: Vec<&'static str>,
 }
 
-impl<'v> Fields<'v> {
+impl<'v> CaseFields<'v> {
     /// Begins to read a map; `what` is what it describes, with an article.
-    pub(super) fn of(value: &'v Value, what: impl Into<String>) -> Result<Fields<'v>, Wrong> {
+    pub(super) fn of(
+        value: &'v CaseValue,
+        what: impl Into<String>,
+    ) -> Result<CaseFields<'v>, CaseError> {
         let what = what.into();
         let entries = value
             .map()
             .ok_or_else(|| value.expected(&format!("{what} as a map")))?;
-        Ok(Fields {
+        Ok(CaseFields {
             what,
             value,
             entries: entries.iter().map(|entry| (entry, false)).collect(),
@@ -41,15 +44,15 @@ impl<'v> Fields<'v> {
     }
 
     /// The map itself.
-    pub(super) fn value(&self) -> &'v Value {
+    pub(super) fn value(&self) -> &'v CaseValue {
         self.value
     }
 
     /// The value of a key, if it is there and not empty.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<&'v Value> {
+    pub(super) fn take(&mut self, key: &'static str) -> Option<&'v CaseValue> {
         self.known.push(key);
         let exact = self.entries.iter().position(|(entry, _)| entry.key == key);
-        let alike = |(entry, taken): &(&Entry, bool)| !taken && same_word(&entry.key, key);
+        let alike = |(entry, taken): &(&CaseEntry, bool)| !taken && same_word(&entry.key, key);
         let index = exact.or_else(|| self.entries.iter().position(alike))?;
         let (entry, taken) = &mut self.entries[index];
         *taken = true;
@@ -57,7 +60,7 @@ impl<'v> Fields<'v> {
     }
 
     /// The value of the first of several names for the same thing.
-    pub(super) fn any(&mut self, keys: &[&'static str]) -> Option<&'v Value> {
+    pub(super) fn any(&mut self, keys: &[&'static str]) -> Option<&'v CaseValue> {
         let mut found = None;
         for key in keys {
             found = found.or(self.take(key));
@@ -66,7 +69,7 @@ impl<'v> Fields<'v> {
     }
 
     /// The value of a key that must be there.
-    pub(super) fn need(&mut self, key: &'static str) -> Result<&'v Value, Wrong> {
+    pub(super) fn need(&mut self, key: &'static str) -> Result<&'v CaseValue, CaseError> {
         self.take(key).ok_or_else(|| {
             self.value
                 .wrong(format!("{} needs the key {key:?}", self.what))
@@ -77,13 +80,13 @@ impl<'v> Fields<'v> {
     pub(super) fn with<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(&'v Value) -> Result<T, Wrong>,
-    ) -> Result<Option<T>, Wrong> {
+        read: impl FnOnce(&'v CaseValue) -> Result<T, CaseError>,
+    ) -> Result<Option<T>, CaseError> {
         self.take(key).map(read).transpose()
     }
 
     /// All entries that nobody asked for: names that the file chooses itself.
-    pub(super) fn rest(&mut self) -> Vec<&'v Entry> {
+    pub(super) fn rest(&mut self) -> Vec<&'v CaseEntry> {
         let mut rest = Vec::new();
         for (entry, taken) in &mut self.entries {
             if !std::mem::replace(taken, true) {
@@ -94,7 +97,7 @@ impl<'v> Fields<'v> {
     }
 
     /// All entries that nobody asked for with a `/` in their key: names of extended resources.
-    pub(super) fn slashed(&mut self) -> Vec<&'v Entry> {
+    pub(super) fn slashed(&mut self) -> Vec<&'v CaseEntry> {
         let mut found = Vec::new();
         for (entry, taken) in &mut self.entries {
             if !*taken && entry.key.contains('/') {
@@ -106,14 +109,14 @@ impl<'v> Fields<'v> {
     }
 
     /// Every key must have been asked for.
-    pub(super) fn done(self) -> Result<(), Wrong> {
+    pub(super) fn done(self) -> Result<(), CaseError> {
         let Some((entry, _)) = self.entries.iter().find(|(_, taken)| !taken) else {
             return Ok(());
         };
         let mut known = self.known;
         known.sort_unstable();
         known.dedup();
-        Err(Wrong {
+        Err(CaseError {
             at: entry.at.clone(),
             text: format!(
                 "{} has no key {:?}{}; known here: {}",

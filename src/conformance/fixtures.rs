@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::scalars::text;
 use super::syntax;
-use super::value::{Data, Value, Wrong};
+use super::value::{CaseData, CaseError, CaseValue};
 
 const ALL: [(&str, &str); 2] = [
     ("KF", include_str!("fixtures/KF.yaml")),
@@ -17,7 +17,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// A case laid over the fixture it names.
-pub(super) fn under(case: &Value) -> Result<Value, Wrong> {
+pub(super) fn under(case: &CaseValue) -> Result<CaseValue, CaseError> {
     let Some(named) = case.get("fixture") else {
         return Ok(case.clone());
     };
@@ -34,9 +34,9 @@ pub(super) fn under(case: &Value) -> Result<Value, Wrong> {
     if let Some(error) = read.error {
         return Err(error);
     }
-    let base = read.documents.into_iter().next().unwrap_or(Value {
+    let base = read.documents.into_iter().next().unwrap_or(CaseValue {
         at: case.at.clone(),
-        data: Data::Map(Vec::new()),
+        data: CaseData::Map(Vec::new()),
     });
     Ok(case.over(&base))
 }

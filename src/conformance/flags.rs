@@ -1,7 +1,7 @@
 //! cluster-autoscaler's flags by our names of the same knobs: whoever knows its flags writes them as
 //! they are.
 
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// What follows `scale-down-` or `scale-up-`, or a flag as a whole, and our name where it differs.
 const FLAGS: [(&str, &str); 20] = [
@@ -45,7 +45,7 @@ pub(super) fn knob(name: &str) -> String {
 }
 
 /// `--cores-total` and `--memory-total` (in GiB): `MIN:MAX`.
-pub(super) fn range(value: &Value) -> Result<(i64, i64), Wrong> {
+pub(super) fn range(value: &CaseValue) -> Result<(i64, i64), CaseError> {
     let number = |text: &str| text.trim().parse::<u32>().ok().map(i64::from);
     let both = value.scalar().and_then(|text| text.split_once(':'));
     both.and_then(|(least, most)| Some((number(least)?, number(most)?)))

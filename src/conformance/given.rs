@@ -14,23 +14,23 @@ use crate::model::time::{Span, Time};
 use crate::model::words;
 
 use super::budgets;
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::nodes;
 use super::objects::{self, named};
-use super::pods::{self, Draft};
+use super::pods::{self, PodDraft};
 use super::pools;
 use super::regions;
 use super::scalars::{shared, span, text, time, truth};
 use super::settings;
-use super::stage::Stage;
-use super::value::{Value, Wrong};
+use super::stage::CaseWorld;
+use super::value::{CaseError, CaseValue};
 
 /// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
 const ORDER: i64 = 1;
 
 /// Reads the world of a case, from its first pool to its last pod.
-pub(super) fn begin(case: &mut Fields<'_>) -> Result<Stage, Wrong> {
-    let mut stage = Stage::new();
+pub(super) fn begin(case: &mut CaseFields<'_>) -> Result<CaseWorld, CaseError> {
+    let mut stage = CaseWorld::new();
     if let Some(value) = case.any(&["now", "clock"]) {
         let now = time(value, stage.now)?;
         stage.set_clock(now);
@@ -46,7 +46,7 @@ pub(super) fn begin(case: &mut Fields<'_>) -> Result<Stage, Wrong> {
 }
 
 /// Reads what may come later too: objects, nodes, pods, settings, memory.
-pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     if let Some(value) = case.take("settings") {
         settings::read(value, &mut stage.policy, stage.now)?;
     }
@@ -98,16 +98,16 @@ pub(super) fn add(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong>
     Ok(())
 }
 
-fn from_manifest(object: Json) -> Draft {
+fn from_manifest(object: Json) -> PodDraft {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Draft {
+    PodDraft {
         names: vec![name.to_owned()],
         object,
     }
 }
 
 /// The entries of `pods`: a list, or a map by name. A name alone is a pod of which nothing else is said.
-fn pod_items(value: &Value) -> Result<Vec<(String, Value)>, Wrong> {
+fn pod_items(value: &CaseValue) -> Result<Vec<(String, CaseValue)>, CaseError> {
     if let Some(entries) = value.map() {
         return Ok(entries
             .iter()
@@ -129,12 +129,12 @@ fn pod_items(value: &Value) -> Result<Vec<(String, Value)>, Wrong> {
 }
 
 fn put_pods(
-    stage: &mut Stage,
+    stage: &mut CaseWorld,
     manifests: &mut Manifests,
-    value: &Value,
-    draft: &Draft,
+    value: &CaseValue,
+    draft: &PodDraft,
     older: Span,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let mut object = draft.object.clone();
     let admitted = stage.classes.admit(&mut object);
     admitted.map_err(|text| value.wrong(text))?;
@@ -172,7 +172,7 @@ fn put_pods(
 }
 
 /// A pod on a node that is not there is mostly a slip of the pen.
-fn known_node(stage: &Stage, value: &Value, node: &Arc<str>) -> Result<(), Wrong> {
+fn known_node(stage: &CaseWorld, value: &CaseValue, node: &Arc<str>) -> Result<(), CaseError> {
     let snapshot = &stage.snapshot;
     if snapshot.cluster.nodes.contains_key(node) || value.get("manifest").is_some() {
         return Ok(());
@@ -199,9 +199,9 @@ fn merge(into: &mut Cluster, from: Cluster) {
     into.namespaces.extend(from.namespaces);
 }
 
-fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
+fn memory(value: &CaseValue, stage: &mut CaseWorld) -> Result<(), CaseError> {
     let now = stage.now;
-    let mut fields = Fields::of(value, "the memory")?;
+    let mut fields = CaseFields::of(value, "the memory")?;
     let mut memory = stage.memory.clone();
     if let Some(value) = fields.any(&["unneeded_since", "unneeded"]) {
         memory.unneeded_since = unneeded(value, stage)?;
@@ -237,9 +237,9 @@ fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
     }
     let rest = fields.rest();
     for entry in rest {
-        let one = Value {
+        let one = CaseValue {
             at: entry.at.clone(),
-            data: super::value::Data::Map(vec![entry.clone()]),
+            data: super::value::CaseData::Map(vec![entry.clone()]),
         };
         memory = settings::overlay::<Memory>(&memory, &one, now, "the memory")?;
     }
@@ -248,7 +248,7 @@ fn memory(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
 }
 
 /// `{n1: 5m ago}`, or one time for every node.
-fn unneeded(value: &Value, stage: &Stage) -> Result<BTreeMap<Arc<str>, Time>, Wrong> {
+fn unneeded(value: &CaseValue, stage: &CaseWorld) -> Result<BTreeMap<Arc<str>, Time>, CaseError> {
     let now = stage.now;
     if let Some(entries) = value.map() {
         return entries
@@ -264,8 +264,12 @@ fn unneeded(value: &Value, stage: &Stage) -> Result<BTreeMap<Arc<str>, Time>, Wr
     Ok(nodes.map(|name| (name.clone(), since)).collect())
 }
 
-fn backoff(value: &Value, name: Option<&String>, now: Time) -> Result<(String, Backoff), Wrong> {
-    let mut fields = Fields::of(value, "a back-off")?;
+fn backoff(
+    value: &CaseValue,
+    name: Option<&String>,
+    now: Time,
+) -> Result<(String, Backoff), CaseError> {
+    let mut fields = CaseFields::of(value, "a back-off")?;
     let name = objects::name_of(&mut fields, name, "a back-off")?;
     let length = fields.with("length", span)?.unwrap_or(Span::minutes(5));
     let failed = fields.with("failed", |value| time(value, now))?;
@@ -283,9 +287,9 @@ fn backoff(value: &Value, name: Option<&String>, now: Time) -> Result<(String, B
 }
 
 /// `{kube/pods: {age: 5m}, pve/home: {complete: false}}`.
-fn sources(value: &Value, stage: &mut Stage) -> Result<(), Wrong> {
+fn sources(value: &CaseValue, stage: &mut CaseWorld) -> Result<(), CaseError> {
     for (name, item) in named(value)? {
-        let mut fields = Fields::of(&item, "a source")?;
+        let mut fields = CaseFields::of(&item, "a source")?;
         let name = objects::name_of(&mut fields, name.as_ref(), "a source")?;
         let age = fields.with("age", span)?.unwrap_or(Span::ZERO);
         let state = SourceState {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use case::{Came, Raw};
+use case::{CaseOutcome, RawCase};
 
 /// Files below a directory at most; more than that is no directory of cases.
 const MAX_FILES: usize = 10_000;
@@ -48,7 +48,7 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// What became of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct CaseVerdict {
     /// The case's id; of a file that cannot be read, the file.
     pub id: String,
     /// The file, below the directory that was given.
@@ -65,7 +65,7 @@ pub struct Verdict {
     pub failure: Option<String>,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for CaseVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (&self.failure, &self.covered_by) {
             (Some(failure), _) => {
@@ -82,8 +82,8 @@ impl std::fmt::Display for Verdict {
 pub fn run(
     directory: &Path,
     filter: Option<&str>,
-    mut tell: impl FnMut(&Verdict),
-) -> std::io::Result<Vec<Verdict>> {
+    mut tell: impl FnMut(&CaseVerdict),
+) -> std::io::Result<Vec<CaseVerdict>> {
     let mut verdicts = Vec::new();
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     for path in files(directory)? {
@@ -131,8 +131,8 @@ fn run_file(
     name: &str,
     filter: Option<&str>,
     known: &mut BTreeMap<String, String>,
-) -> Vec<Verdict> {
-    let broken = |line: usize, failure: String| Verdict {
+) -> Vec<CaseVerdict> {
+    let broken = |line: usize, failure: String| CaseVerdict {
         id: name.to_owned(),
         file: name.to_owned(),
         line,
@@ -182,8 +182,8 @@ fn read(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-fn judge(raw: &Raw, file: &str, known: &mut BTreeMap<String, String>) -> Verdict {
-    let mut verdict = Verdict {
+fn judge(raw: &RawCase, file: &str, known: &mut BTreeMap<String, String>) -> CaseVerdict {
+    let mut verdict = CaseVerdict {
         id: raw.id.clone(),
         file: file.to_owned(),
         line: raw.at.line,
@@ -201,12 +201,12 @@ fn judge(raw: &Raw, file: &str, known: &mut BTreeMap<String, String>) -> Verdict
     }
     known.insert(raw.id.clone(), here);
     match case::run(raw) {
-        Came::Ok => verdict.ok = true,
-        Came::Covered(test) => {
+        CaseOutcome::Ok => verdict.ok = true,
+        CaseOutcome::Covered(test) => {
             verdict.ok = true;
             verdict.covered_by = Some(test);
         }
-        Came::Failed(why) => verdict.failure = Some(why),
+        CaseOutcome::Failed(why) => verdict.failure = Some(why),
     }
     verdict
 }

@@ -10,14 +10,14 @@ use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::objects::{name_of, named};
 use super::pools::taints;
 use super::scalars::{
     labels, node_labels, quantity, resource, resources, span, text, time, truth, whole,
 };
-use super::stage::{Cast, DISK, REGION, Stage, uuid};
-use super::value::{Value, Wrong};
+use super::stage::{CaseWorld, Cast, DISK, REGION, uuid};
+use super::value::{CaseError, CaseValue};
 
 /// Hosts where a case names none.
 const ZONES: [&str; 3] = ["z1", "z2", "z3"];
@@ -30,7 +30,7 @@ const DAY: Span = Span::minutes(24 * 60);
 const MINUTE: Span = Span::minutes(1);
 
 /// Reads `hosts`, or makes the usual ones and those that pools name.
-pub(super) fn hosts(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+pub(super) fn hosts(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     if let Some(value) = case.take("hosts") {
         for (name, host) in named_hosts(value)? {
             if host.memory_used > 0 {
@@ -64,7 +64,7 @@ fn usual() -> Host {
 }
 
 /// Hosts by name.
-pub(super) fn named_hosts(value: &Value) -> Result<Vec<(Arc<str>, Host)>, Wrong> {
+pub(super) fn named_hosts(value: &CaseValue) -> Result<Vec<(Arc<str>, Host)>, CaseError> {
     let hosts = named(value)?.into_iter();
     let hosts = hosts.map(|(name, item)| match (&name, item.scalar()) {
         (None, Some(name)) => Ok((name.into(), usual())),
@@ -73,8 +73,12 @@ pub(super) fn named_hosts(value: &Value) -> Result<Vec<(Arc<str>, Host)>, Wrong>
     hosts.collect()
 }
 
-fn host(value: &Value, name: Option<&String>, usual: Host) -> Result<(Arc<str>, Host), Wrong> {
-    let mut fields = Fields::of(value, "a host")?;
+fn host(
+    value: &CaseValue,
+    name: Option<&String>,
+    usual: Host,
+) -> Result<(Arc<str>, Host), CaseError> {
+    let mut fields = CaseFields::of(value, "a host")?;
     let name = name_of(&mut fields, name, "a host")?;
     let mut host = usual;
     host.cpus = fields
@@ -96,7 +100,7 @@ fn host(value: &Value, name: Option<&String>, usual: Host) -> Result<(Arc<str>, 
 }
 
 /// Reads `nodes`.
-pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     if let Some(value) = case.take("nodes") {
         for (name, item) in named(value)? {
             node(stage, &item, name.as_ref())?;
@@ -105,8 +109,8 @@ pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong
     Ok(())
 }
 
-fn node(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "a node")?;
+fn node(stage: &mut CaseWorld, value: &CaseValue, name: Option<&String>) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "a node")?;
     let name = name_of(&mut fields, name, "a node")?;
     let state = fields.with("state", text)?.unwrap_or("ready").to_owned();
     if !STATES.split(", ").any(|known| known == state) && state != "initialized" {
@@ -164,12 +168,12 @@ fn node(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), W
 
 /// The machine behind a node of a pool.
 fn cast(
-    stage: &Stage,
-    fields: &mut Fields<'_>,
+    stage: &CaseWorld,
+    fields: &mut CaseFields<'_>,
     name: &str,
     state: &str,
     created: Time,
-) -> Result<Option<Cast>, Wrong> {
+) -> Result<Option<Cast>, CaseError> {
     let kind = fields.with("type", text)?;
     let Some(pool_value) = fields.take("pool") else {
         return Ok(None);
@@ -235,7 +239,7 @@ fn cast(
 }
 
 /// The region of a node of a pool: where nothing is said, the usual one if the pool is in it.
-fn region(fields: &mut Fields<'_>, pool: &PoolPolicy) -> Result<Arc<str>, Wrong> {
+fn region(fields: &mut CaseFields<'_>, pool: &PoolPolicy) -> Result<Arc<str>, CaseError> {
     let named = fields.with("region", text)?;
     let usual = || pool.at(REGION).unwrap_or(pool).region.clone();
     let region = named.map_or_else(usual, Arc::from);
@@ -287,7 +291,7 @@ fn foreign(name: &str, created: Time) -> Node {
 }
 
 /// Amounts, labels, annotations, taints.
-fn shape(fields: &mut Fields<'_>, node: &mut Node) -> Result<(), Wrong> {
+fn shape(fields: &mut CaseFields<'_>, node: &mut Node) -> Result<(), CaseError> {
     let amounts = fields.any(&["alloc", "allocatable"]);
     if let Some(value) = amounts {
         let given = resources(value)?;
@@ -331,11 +335,11 @@ fn shape(fields: &mut Fields<'_>, node: &mut Node) -> Result<(), Wrong> {
 
 /// Readiness, and what a leaving node carries.
 fn standing(
-    stage: &Stage,
-    fields: &mut Fields<'_>,
+    stage: &CaseWorld,
+    fields: &mut CaseFields<'_>,
     node: &mut Node,
     state: &str,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let now = stage.now;
     let unready = matches!(state, "notready" | "registered" | "uninitialized");
     let ready = fields.with("ready", truth)?.unwrap_or(!unready);
@@ -382,12 +386,12 @@ fn standing(
 
 /// What the executor and its journal say of a machine.
 fn machine(
-    stage: &mut Stage,
-    fields: &mut Fields<'_>,
+    stage: &mut CaseWorld,
+    fields: &mut CaseFields<'_>,
     cast: &Cast,
     state: &str,
     odd_size: bool,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let now = stage.now;
     let busy = match fields.with("busy", text)? {
         Some("up") => Some(Busy::Up),
@@ -431,7 +435,7 @@ fn machine(
     Ok(())
 }
 
-fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
+fn failure(value: &CaseValue, step: Step, now: Time) -> Result<Failure, CaseError> {
     if value.scalar().is_some() {
         return Ok(Failure {
             step,
@@ -441,7 +445,7 @@ fn failure(value: &Value, step: Step, now: Time) -> Result<Failure, Wrong> {
             host: None,
         });
     }
-    let mut fields = Fields::of(value, "a failure")?;
+    let mut fields = CaseFields::of(value, "a failure")?;
     let step = match fields.with("step", text)? {
         Some(step) => serde_json::from_value(step.into())
             .map_err(|error| value.wrong(format!("step: {error}")))?,

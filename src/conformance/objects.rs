@@ -9,21 +9,21 @@ use crate::model::time::{Span, Time};
 
 use super::budgets;
 use super::containers;
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::pods;
 use super::scalars::{label_key, many, quantity, several, span, text, texts, truth, whole};
 use super::shape;
 use super::short;
-use super::stage::Stage;
-use super::value::{Value, Wrong, numbered_name};
+use super::stage::CaseWorld;
+use super::value::{CaseError, CaseValue, numbered_name};
 
 /// Objects that nothing else is said of are so old.
 const AGE: Span = Span::minutes(24 * 60);
 
-type Named = (Option<String>, Value);
+type NamedObject = (Option<String>, CaseValue);
 
 /// The items of a list, or of a map from name to item; entries with a `count` come numbered.
-pub(super) fn named(value: &Value) -> Result<Vec<Named>, Wrong> {
+pub(super) fn named(value: &CaseValue) -> Result<Vec<NamedObject>, CaseError> {
     let mut all = Vec::new();
     for (name, item) in listed(value)? {
         all.extend(numbered(name, item)?);
@@ -32,7 +32,7 @@ pub(super) fn named(value: &Value) -> Result<Vec<Named>, Wrong> {
 }
 
 /// The same as they are written. A name alone is an item of which nothing else is said.
-pub(super) fn listed(value: &Value) -> Result<Vec<Named>, Wrong> {
+pub(super) fn listed(value: &CaseValue) -> Result<Vec<NamedObject>, CaseError> {
     match (value.map(), value.list()) {
         (Some(entries), _) => Ok(entries
             .iter()
@@ -51,11 +51,14 @@ pub(super) fn listed(value: &Value) -> Result<Vec<Named>, Wrong> {
 }
 
 /// As many as `count` says.
-pub(super) fn numbered(name: Option<String>, item: Value) -> Result<Vec<Named>, Wrong> {
+pub(super) fn numbered(
+    name: Option<String>,
+    item: CaseValue,
+) -> Result<Vec<NamedObject>, CaseError> {
     let Some(how_many) = item.get("count").map(many).transpose()? else {
         return Ok(vec![(name, item)]);
     };
-    let named = item.get("name").and_then(Value::scalar);
+    let named = item.get("name").and_then(CaseValue::scalar);
     let stem = named.map(str::to_owned).or(name);
     let one = |index| {
         let name = stem.as_ref().map(|stem| numbered_name(stem, index));
@@ -70,10 +73,10 @@ pub(super) fn numbered(name: Option<String>, item: Value) -> Result<Vec<Named>, 
 
 /// The name of an item: its own key, else the one of the map it stands in.
 pub(super) fn name_of(
-    fields: &mut Fields<'_>,
+    fields: &mut CaseFields<'_>,
     given: Option<&String>,
     what: &str,
-) -> Result<String, Wrong> {
+) -> Result<String, CaseError> {
     fields.take("count");
     match (fields.take("name"), given) {
         (Some(value), _) => Ok(text(value)?.to_owned()),
@@ -87,11 +90,11 @@ pub(super) fn name_of(
 /// Reads every object key of a case and puts the objects into `manifests`; the manifests of nodes
 /// and pods are handed back.
 pub(super) fn read(
-    case: &mut Fields<'_>,
+    case: &mut CaseFields<'_>,
     manifests: &mut Manifests,
-    stage: &mut Stage,
-) -> Result<Vec<(Value, Json)>, Wrong> {
-    type Reader = fn(&Value, Option<&String>, Time) -> Result<Json, Wrong>;
+    stage: &mut CaseWorld,
+) -> Result<Vec<(CaseValue, Json)>, CaseError> {
+    type Reader = fn(&CaseValue, Option<&String>, Time) -> Result<Json, CaseError>;
     let now = stage.now;
     let readers: [(&'static str, Reader); 12] = [
         ("priorityclasses", priority_class),
@@ -138,7 +141,7 @@ pub(super) fn read(
     Ok(later)
 }
 
-fn put(manifests: &mut Manifests, value: &Value, mut object: Json) -> Result<(), Wrong> {
+fn put(manifests: &mut Manifests, value: &CaseValue, mut object: Json) -> Result<(), CaseError> {
     let namespaced = [
         "DaemonSet",
         "PodDisruptionBudget",
@@ -167,11 +170,11 @@ pub(super) fn bind(cluster: &mut Cluster) {
 }
 
 fn meta(
-    fields: &mut Fields<'_>,
+    fields: &mut CaseFields<'_>,
     name: Option<&String>,
     what: &str,
     now: Time,
-) -> Result<Json, Wrong> {
+) -> Result<Json, CaseError> {
     let name = name_of(fields, name, what)?;
     let namespace = fields.any(&["ns", "namespace"]).map(text).transpose()?;
     let age = fields.with("age", span)?.unwrap_or(AGE);
@@ -187,7 +190,7 @@ fn meta(
     }))
 }
 
-fn namespace(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+fn namespace(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
     // `namespaces: {team-a: {team: a}}`: the labels alone.
     let labels_alone = name.is_some() && value.get("labels").is_none();
     if labels_alone {
@@ -198,20 +201,20 @@ fn namespace(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wr
         };
         return Ok(json!({"kind": "Namespace", "metadata": {"name": name, "labels": labels}}));
     }
-    let mut fields = Fields::of(value, "a namespace")?;
+    let mut fields = CaseFields::of(value, "a namespace")?;
     let metadata = meta(&mut fields, name, "a namespace", now)?;
     fields.done()?;
     Ok(json!({"kind": "Namespace", "metadata": metadata}))
 }
 
 /// `{batch: -100}`, or `{name, value, preemptionPolicy, globalDefault}`.
-fn priority_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+fn priority_class(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
     let kind = "PriorityClass";
     if let (Some(name), Some(_)) = (name, value.scalar()) {
         let priority = whole::<i32>(value)?;
         return Ok(json!({"kind": kind, "metadata": {"name": name}, "value": priority}));
     }
-    let mut fields = Fields::of(value, "a PriorityClass")?;
+    let mut fields = CaseFields::of(value, "a PriorityClass")?;
     let metadata = meta(&mut fields, name, "a PriorityClass", now)?;
     let priority = whole::<i32>(fields.need("value")?)?;
     let policy = fields.with("preemptionPolicy", text)?;
@@ -228,8 +231,8 @@ fn priority_class(value: &Value, name: Option<&String>, now: Time) -> Result<Jso
 }
 
 /// `{name, overhead: {cpu, memory}, nodeSelector, tolerations}`.
-fn runtime_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a RuntimeClass")?;
+fn runtime_class(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a RuntimeClass")?;
     let metadata = meta(&mut fields, name, "a RuntimeClass", now)?;
     let overhead = fields.with("overhead", containers::amounts)?;
     let selector = fields.with("nodeSelector", short::node_map)?;
@@ -249,8 +252,8 @@ fn runtime_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json
     }))
 }
 
-fn daemon_set(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a DaemonSet")?;
+fn daemon_set(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a DaemonSet")?;
     let mut metadata = meta(&mut fields, name, "a DaemonSet", now)?;
     let own = match &metadata["labels"] {
         Json::Null => json!({ "app": metadata["name"] }),
@@ -263,8 +266,8 @@ fn daemon_set(value: &Value, name: Option<&String>, now: Time) -> Result<Json, W
     Ok(json!({"kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}))
 }
 
-fn budget(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a disruption budget")?;
+fn budget(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a disruption budget")?;
     let metadata = meta(&mut fields, name, "a disruption budget", now)?;
     let chosen = fields.any(&["selector", "labels", "matchLabels"]);
     let chosen = chosen
@@ -293,7 +296,7 @@ fn budget(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong
 }
 
 /// A number of pods, or hundredths of them.
-fn amount(value: &Value) -> Result<Json, Wrong> {
+fn amount(value: &CaseValue) -> Result<Json, CaseError> {
     let written = text(value)?;
     if budgets::readable(written) {
         return Ok(written.into());
@@ -301,8 +304,8 @@ fn amount(value: &Value) -> Result<Json, Wrong> {
     Err(value.expected("a number of pods, or a percentage such as 50%"))
 }
 
-fn storage_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a StorageClass")?;
+fn storage_class(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a StorageClass")?;
     let mut metadata = meta(&mut fields, name, "a StorageClass", now)?;
     if fields.with("default", truth)? == Some(true) {
         metadata["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
@@ -336,7 +339,7 @@ fn storage_class(value: &Value, name: Option<&String>, now: Time) -> Result<Json
 }
 
 /// `{zone: [z1, z2]}`, or Kubernetes' form.
-fn topology(value: &Value) -> Result<Json, Wrong> {
+fn topology(value: &CaseValue) -> Result<Json, CaseError> {
     if value.get("matchLabelExpressions").is_some() {
         return Ok(value.json());
     }
@@ -346,12 +349,12 @@ fn topology(value: &Value) -> Result<Json, Wrong> {
     let labels = entries
         .iter()
         .map(|entry| Ok(json!({"key": label_key(&entry.key), "values": texts(&entry.value)?})))
-        .collect::<Result<Json, Wrong>>()?;
+        .collect::<Result<Json, CaseError>>()?;
     Ok(json!({ "matchLabelExpressions": labels }))
 }
 
-fn claim(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a claim")?;
+fn claim(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a claim")?;
     let mut metadata = meta(&mut fields, name, "a claim", now)?;
     if let Some(node) = fields.any(&["selectedNode"]).map(text).transpose()? {
         metadata["annotations"]["volume.kubernetes.io/selected-node"] = node.into();
@@ -392,7 +395,7 @@ fn claim(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong>
 }
 
 /// The size of a claim or volume.
-fn size(fields: &mut Fields<'_>) -> Result<String, Wrong> {
+fn size(fields: &mut CaseFields<'_>) -> Result<String, CaseError> {
     let Some(value) = fields.any(&["size", "storage", "capacity"]) else {
         return Ok("1Gi".to_owned());
     };
@@ -404,7 +407,7 @@ fn usual_modes() -> Vec<String> {
     vec!["ReadWriteOnce".to_owned()]
 }
 
-fn volume_mode(fields: &mut Fields<'_>) -> Result<String, Wrong> {
+fn volume_mode(fields: &mut CaseFields<'_>) -> Result<String, CaseError> {
     let Some(value) = fields.any(&["mode", "volumeMode"]) else {
         return Ok("Filesystem".to_owned());
     };
@@ -414,7 +417,7 @@ fn volume_mode(fields: &mut Fields<'_>) -> Result<String, Wrong> {
     }
 }
 
-fn attributes(fields: &mut Fields<'_>) -> Result<Option<String>, Wrong> {
+fn attributes(fields: &mut CaseFields<'_>) -> Result<Option<String>, CaseError> {
     let value = fields.any(&["attributes", "volumeAttributesClassName"]);
     value
         .map(text)
@@ -423,7 +426,7 @@ fn attributes(fields: &mut Fields<'_>) -> Result<Option<String>, Wrong> {
 }
 
 /// The claim that a volume is kept for: `name`, `namespace/name`, or Kubernetes' form.
-fn claim_ref(value: &Value) -> Result<Json, Wrong> {
+fn claim_ref(value: &CaseValue) -> Result<Json, CaseError> {
     if value.map().is_some() {
         return Ok(value.json());
     }
@@ -432,8 +435,8 @@ fn claim_ref(value: &Value) -> Result<Json, Wrong> {
     Ok(json!({"namespace": namespace, "name": name}))
 }
 
-fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a volume")?;
+fn volume(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a volume")?;
     let metadata = meta(&mut fields, name, "a volume", now)?;
     let mut terms = Vec::new();
     if let Some(value) = fields.any(&["nodeAffinity", "affinity"]) {
@@ -482,12 +485,12 @@ fn volume(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong
     }))
 }
 
-fn csi_driver(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
+fn csi_driver(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
     // `csidrivers: {csi.example.com: true}`: whether it publishes what it has free.
     let (metadata, publishes) = match name {
         Some(name) if value.map().is_none() => (json!({"name": name}), truth(value)?),
         _ => {
-            let mut fields = Fields::of(value, "a CSIDriver")?;
+            let mut fields = CaseFields::of(value, "a CSIDriver")?;
             let metadata = meta(&mut fields, name, "a CSIDriver", now)?;
             let publishes = fields.with("storageCapacity", truth)?;
             fields.done()?;
@@ -498,8 +501,12 @@ fn csi_driver(value: &Value, name: Option<&String>, now: Time) -> Result<Json, W
     Ok(json!({"kind": "CSIDriver", "metadata": metadata, "spec": spec}))
 }
 
-fn storage_capacity(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a CSIStorageCapacity")?;
+fn storage_capacity(
+    value: &CaseValue,
+    name: Option<&String>,
+    now: Time,
+) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a CSIStorageCapacity")?;
     let metadata = meta(&mut fields, name, "a CSIStorageCapacity", now)?;
     let class =
         text(fields.any(&["class", "storageClassName"]).ok_or_else(|| {
@@ -513,7 +520,7 @@ fn storage_capacity(value: &Value, name: Option<&String>, now: Time) -> Result<J
         let zone = json!({"key": label_key("zone"), "operator": "In", "values": zones});
         topology = Some(json!({"matchExpressions": [zone]}));
     }
-    let mut amount = |keys: &[&'static str]| -> Result<Option<String>, Wrong> {
+    let mut amount = |keys: &[&'static str]| -> Result<Option<String>, CaseError> {
         let Some(value) = fields.any(keys) else {
             return Ok(None);
         };
@@ -533,12 +540,12 @@ fn storage_capacity(value: &Value, name: Option<&String>, now: Time) -> Result<J
     }))
 }
 
-fn csi_node(value: &Value, name: Option<&String>, _now: Time) -> Result<Json, Wrong> {
+fn csi_node(value: &CaseValue, name: Option<&String>, _now: Time) -> Result<Json, CaseError> {
     // `csinodes: {n1: {csi.example.com: 10}}`: the drivers alone.
     let (name, limits) = match (name, value.get("drivers")) {
         (Some(name), None) => (name.clone(), value.clone()),
         _ => {
-            let mut fields = Fields::of(value, "a CSINode")?;
+            let mut fields = CaseFields::of(value, "a CSINode")?;
             let name = name_of(&mut fields, name, "a CSINode")?;
             let limits = fields.need("drivers")?.clone();
             fields.done()?;
@@ -552,11 +559,11 @@ fn csi_node(value: &Value, name: Option<&String>, _now: Time) -> Result<Json, Wr
     Ok(json!({"kind": "CSINode", "metadata": {"name": name}, "spec": {"drivers": drivers}}))
 }
 
-fn attachment(value: &Value, name: Option<&String>, now: Time) -> Result<Json, Wrong> {
-    let mut fields = Fields::of(value, "a VolumeAttachment")?;
+fn attachment(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut fields = CaseFields::of(value, "a VolumeAttachment")?;
     let node = text(fields.need("node")?)?;
     let own = value.get("volume").or_else(|| value.get("pv"));
-    let own = own.and_then(Value::scalar).unwrap_or_default();
+    let own = own.and_then(CaseValue::scalar).unwrap_or_default();
     let own = name.cloned().unwrap_or_else(|| format!("{node}-{own}"));
     let metadata = meta(&mut fields, Some(&own), "a VolumeAttachment", now)?;
     let volume = fields.any(&["volume", "pv"]).map(text).transpose()?;

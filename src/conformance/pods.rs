@@ -5,11 +5,11 @@ use serde_json::{Map, Value as Json, json};
 use crate::model::time::{Span, Time};
 
 use super::containers;
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::scalars::{many, several, span, text, time, truth, whole};
 use super::shape;
 use super::short;
-use super::value::{INDEX, Value, Wrong, numbered_name};
+use super::value::{CaseError, CaseValue, INDEX, numbered_name};
 
 /// Pods that nothing else is said of are so old, in milliseconds: long enough to be considered.
 const PENDING_AGE: i64 = 60_000;
@@ -23,7 +23,7 @@ const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown
 
 /// What an entry of `pods` stands for.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct PodDraft {
     /// One pod; further ones differ in name alone.
     pub(super) object: Json,
     /// The names of all, the first is the object's.
@@ -31,7 +31,11 @@ pub(super) struct Draft {
 }
 
 /// Reads an entry of `pods`: several drafts when it has a count and something in it is numbered.
-pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec<Draft>, Wrong> {
+pub(super) fn drafts(
+    value: &CaseValue,
+    default_name: &str,
+    now: Time,
+) -> Result<Vec<PodDraft>, CaseError> {
     let stem = base_name(value, default_name)?;
     let many = value.get("count").map(many).transpose()?;
     let Some(many) = many else {
@@ -53,7 +57,7 @@ pub(super) fn drafts(value: &Value, default_name: &str, now: Time) -> Result<Vec
 }
 
 /// The name of an entry, before it is numbered.
-fn base_name(value: &Value, default_name: &str) -> Result<String, Wrong> {
+fn base_name(value: &CaseValue, default_name: &str) -> Result<String, CaseError> {
     let named = value
         .get("name")
         .or_else(|| value.get("manifest")?.get("metadata")?.get("name"))
@@ -64,8 +68,8 @@ fn base_name(value: &Value, default_name: &str) -> Result<String, Wrong> {
     )
 }
 
-fn draft(value: &Value, stem: &str, name: String, now: Time) -> Result<Draft, Wrong> {
-    let mut fields = Fields::of(value, format!("the pod {stem}"))?;
+fn draft(value: &CaseValue, stem: &str, name: String, now: Time) -> Result<PodDraft, CaseError> {
+    let mut fields = CaseFields::of(value, format!("the pod {stem}"))?;
     fields.take("name");
     fields.take("count");
     let whole = value.get("spec").is_some() || value.get("metadata").is_some();
@@ -85,22 +89,22 @@ fn draft(value: &Value, stem: &str, name: String, now: Time) -> Result<Draft, Wr
     }
     state(&mut fields, &mut object, now)?;
     fields.done()?;
-    Ok(Draft {
+    Ok(PodDraft {
         object,
         names: vec![name],
     })
 }
 
 /// A pod as Kubernetes prints it, in the entry itself.
-fn whole_manifest(fields: &mut Fields<'_>) -> Json {
+fn whole_manifest(fields: &mut CaseFields<'_>) -> Json {
     fields.take("apiVersion");
     fields.take("kind");
-    let mut part = |key| fields.take(key).map(Value::json);
+    let mut part = |key| fields.take(key).map(CaseValue::json);
     json!({"metadata": part("metadata"), "spec": part("spec"), "status": part("status")})
 }
 
 /// Metadata that stands beside a manifest: it is laid over the manifest's own.
-fn beside(fields: &mut Fields<'_>, mut object: Json, stem: &str) -> Result<Json, Wrong> {
+fn beside(fields: &mut CaseFields<'_>, mut object: Json, stem: &str) -> Result<Json, CaseError> {
     for key in ["labels", "annotations"] {
         let Some(Json::Object(more)) = fields.with(key, short::string_map)? else {
             continue;
@@ -119,29 +123,29 @@ fn beside(fields: &mut Fields<'_>, mut object: Json, stem: &str) -> Result<Json,
 }
 
 /// The pod of a manifest that stands by itself, with the state that is not said.
-pub(super) fn from_manifest(mut object: Json, now: Time) -> Result<Json, Wrong> {
-    let nothing = Value {
-        at: super::value::Place {
+pub(super) fn from_manifest(mut object: Json, now: Time) -> Result<Json, CaseError> {
+    let nothing = CaseValue {
+        at: super::value::SourcePosition {
             file: "".into(),
             line: 0,
         },
-        data: super::value::Data::Map(Vec::new()),
+        data: super::value::CaseData::Map(Vec::new()),
     };
     if object["metadata"]["namespace"].is_null() {
         object["metadata"]["namespace"] = "default".into();
     }
-    state(&mut Fields::of(&nothing, "a pod")?, &mut object, now)?;
+    state(&mut CaseFields::of(&nothing, "a pod")?, &mut object, now)?;
     Ok(object)
 }
 
 /// Metadata and spec.
-fn written(fields: &mut Fields<'_>, stem: &str) -> Result<Json, Wrong> {
+fn written(fields: &mut CaseFields<'_>, stem: &str) -> Result<Json, CaseError> {
     let labels = fields.with("labels", short::string_map)?;
     let labels = labels.unwrap_or_else(|| json!({ "app": stem }));
     let namespace = fields.any(&["ns", "namespace"]).map(text).transpose()?;
     let annotations = fields.with("annotations", short::string_map)?;
     let owner = fields.take("owner");
-    let owners = fields.take("ownerReferences").map(Value::json);
+    let owners = fields.take("ownerReferences").map(CaseValue::json);
     let mut object = json!({
         "metadata": {
             "namespace": namespace.unwrap_or("default"),
@@ -163,7 +167,7 @@ fn written(fields: &mut Fields<'_>, stem: &str) -> Result<Json, Wrong> {
 }
 
 /// The specification of a pod, or of a template's pods.
-pub(super) fn spec(fields: &mut Fields<'_>, labels: &Json) -> Result<Json, Wrong> {
+pub(super) fn spec(fields: &mut CaseFields<'_>, labels: &Json) -> Result<Json, CaseError> {
     let mut spec = Map::new();
     let mut set = |key: &str, value: Option<Json>| {
         if let Some(value) = value {
@@ -226,7 +230,7 @@ pub(super) fn spec(fields: &mut Fields<'_>, labels: &Json) -> Result<Json, Wrong
     Ok(Json::Object(spec))
 }
 
-fn gate(value: &Value) -> Result<Json, Wrong> {
+fn gate(value: &CaseValue) -> Result<Json, CaseError> {
     match value.map() {
         Some(_) => Ok(value.json()),
         None => Ok(json!({ "name": text(value)? })),
@@ -234,16 +238,19 @@ fn gate(value: &Value) -> Result<Json, Wrong> {
 }
 
 /// Seconds, as a number or a span.
-fn seconds(value: &Value) -> Result<i64, Wrong> {
+fn seconds(value: &CaseValue) -> Result<i64, CaseError> {
     whole::<i64>(value).or_else(|_| Ok(span(value)?.0 / 1000))
 }
 
 /// A list, or one thing, each read alike.
-fn list(value: &Value, read: impl Fn(&Value) -> Result<Json, Wrong>) -> Result<Json, Wrong> {
+fn list(
+    value: &CaseValue,
+    read: impl Fn(&CaseValue) -> Result<Json, CaseError>,
+) -> Result<Json, CaseError> {
     several(value).into_iter().map(read).collect()
 }
 
-fn affinity(fields: &mut Fields<'_>, labels: &Json) -> Result<Option<Json>, Wrong> {
+fn affinity(fields: &mut CaseFields<'_>, labels: &Json) -> Result<Option<Json>, CaseError> {
     let (mut node, mut together, mut apart) = (None, None, None);
     let pods = |value| short::pod_affinity(value, labels);
     if let Some(value) = fields.take("affinity") {
@@ -251,7 +258,7 @@ fn affinity(fields: &mut Fields<'_>, labels: &Json) -> Result<Option<Json>, Wron
         if value.map().is_some_and(|entries| {
             entries.is_empty() || entries.iter().any(|entry| parts.contains(&&*entry.key))
         }) {
-            let mut fields = Fields::of(value, "the affinity")?;
+            let mut fields = CaseFields::of(value, "the affinity")?;
             node = fields.with("nodeAffinity", short::node_affinity)?;
             together = fields.with("podAffinity", pods)?;
             apart = fields.with("podAntiAffinity", pods)?;
@@ -276,11 +283,11 @@ fn affinity(fields: &mut Fields<'_>, labels: &Json) -> Result<Option<Json>, Wron
 }
 
 /// `ReplicaSet/web`, `DaemonSet`, `none`, or `{kind, name}`; a ReplicaSet of the pod's name by default.
-fn owner_reference(value: Option<&Value>, stem: &str) -> Result<Json, Wrong> {
+fn owner_reference(value: Option<&CaseValue>, stem: &str) -> Result<Json, CaseError> {
     let (kind, name) = match value {
         None => ("ReplicaSet", stem),
         Some(value) if value.map().is_some() => {
-            let mut fields = Fields::of(value, "an owner")?;
+            let mut fields = CaseFields::of(value, "an owner")?;
             let kind = text(fields.need("kind")?)?;
             let name = fields.with("name", text)?.unwrap_or(stem);
             fields.take("replicas");
@@ -307,7 +314,7 @@ fn owner_reference(value: Option<&Value>, stem: &str) -> Result<Json, Wrong> {
 }
 
 /// Where the pod stands: node, phase, times and conditions.
-fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wrong> {
+fn state(fields: &mut CaseFields<'_>, object: &mut Json, now: Time) -> Result<(), CaseError> {
     if let Some(node) = fields.any(&["node", "nodeName"]).map(text).transpose()? {
         object["spec"]["nodeName"] = node.into();
     }
@@ -358,7 +365,7 @@ fn state(fields: &mut Fields<'_>, object: &mut Json, now: Time) -> Result<(), Wr
     conditions(fields, object, bound, created, now)
 }
 
-fn known_phase(value: &Value) -> Result<&str, Wrong> {
+fn known_phase(value: &CaseValue) -> Result<&str, CaseError> {
     let phase = text(value)?;
     if PHASES.contains(&phase) {
         return Ok(phase);
@@ -367,12 +374,12 @@ fn known_phase(value: &Value) -> Result<&str, Wrong> {
 }
 
 fn conditions(
-    fields: &mut Fields<'_>,
+    fields: &mut CaseFields<'_>,
     object: &mut Json,
     bound: bool,
     created: Time,
     now: Time,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let mut conditions = Vec::new();
     let ready = fields.with("ready", truth)?.unwrap_or(bound);
     conditions.push(json!({"type": "Ready", "status": if ready { "True" } else { "False" }}));

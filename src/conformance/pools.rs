@@ -2,7 +2,7 @@
 //!
 //! A case may say more than a pool of ours can: types of several architectures or pod limits in one
 //! pool, or a label that may take several values. Such a pool becomes several, and its types become
-//! variants; the names of the case stay what `then` speaks of ([`Names`]).
+//! variants; the names of the case stay what `then` speaks of ([`CaseNames`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::model::words;
 
 use super::containers;
 use super::disruption;
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
     label_key, millionths, node_labels, quantity, resource, resources, several, text, texts, truth,
@@ -24,7 +24,7 @@ use super::scalars::{
 use super::settings;
 use super::short;
 use super::stage::{REGION, TEMPLATE};
-use super::value::{Entry, Value, Wrong};
+use super::value::{CaseEntry, CaseError, CaseValue};
 
 /// Pods of a node where nothing is said: the kubelet's default.
 const PODS: u32 = 110;
@@ -33,14 +33,14 @@ const UNLIMITED: u32 = 1_000_000;
 
 /// What the case calls pools and types that have other names here.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct CaseNames {
     /// Real pool to the pool of the case.
     pub(super) pools: BTreeMap<Arc<str>, String>,
     /// Real type to the type of the case.
     pub(super) types: BTreeMap<Arc<str>, String>,
 }
 
-impl Names {
+impl CaseNames {
     /// What the case calls a pool.
     pub(super) fn pool<'n>(&'n self, real: &'n str) -> &'n str {
         self.pools.get(real).map_or(real, String::as_str)
@@ -71,11 +71,11 @@ struct Sized {
 pub(super) struct Catalogue {
     pub(super) types: BTreeMap<Arc<str>, InstanceType>,
     pub(super) pools: BTreeMap<Arc<str>, PoolPolicy>,
-    pub(super) names: Names,
+    pub(super) names: CaseNames,
 }
 
 /// Reads `types` and `pools`.
-pub(super) fn read(case: &mut Fields<'_>, now: Time) -> Result<Catalogue, Wrong> {
+pub(super) fn read(case: &mut CaseFields<'_>, now: Time) -> Result<Catalogue, CaseError> {
     let mut types = Vec::new();
     if let Some(value) = case.take("types") {
         for (name, item) in named(value)? {
@@ -99,8 +99,8 @@ pub(super) fn read(case: &mut Fields<'_>, now: Time) -> Result<Catalogue, Wrong>
     Ok(catalogue)
 }
 
-fn kind(value: &Value, name: Option<&String>) -> Result<Sized, Wrong> {
-    let mut fields = Fields::of(value, "an instance type")?;
+fn kind(value: &CaseValue, name: Option<&String>) -> Result<Sized, CaseError> {
+    let mut fields = CaseFields::of(value, "an instance type")?;
     let name = name_of(&mut fields, name, "an instance type")?;
     let kind = sized(&mut fields, name)?;
     fields.done()?;
@@ -108,7 +108,7 @@ fn kind(value: &Value, name: Option<&String>) -> Result<Sized, Wrong> {
 }
 
 /// The keys of a type, which may also stand in a pool that has only one.
-fn sized(fields: &mut Fields<'_>, name: String) -> Result<Sized, Wrong> {
+fn sized(fields: &mut CaseFields<'_>, name: String) -> Result<Sized, CaseError> {
     let mut size = Resources::default();
     if let Some(value) = fields.take("cpu") {
         size.cpu_milli = quantity(value)?.milli();
@@ -119,7 +119,11 @@ fn sized(fields: &mut Fields<'_>, name: String) -> Result<Sized, Wrong> {
     if let Some(value) = fields.any(&["ephemeral", "ephemeral-storage", "disk"]) {
         size.ephemeral = quantity(value)?.units();
     }
-    for entry in fields.take("ext").and_then(Value::map).unwrap_or_default() {
+    for entry in fields
+        .take("ext")
+        .and_then(CaseValue::map)
+        .unwrap_or_default()
+    {
         let amount = quantity(&entry.value)?.units();
         size.extended.insert(resource(&entry.key).into(), amount);
     }
@@ -154,11 +158,11 @@ type Choices = Vec<(String, Vec<String>)>;
 fn pool(
     catalogue: &mut Catalogue,
     known: &[Sized],
-    value: &Value,
+    value: &CaseValue,
     name: Option<&String>,
     now: Time,
-) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "a pool")?;
+) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "a pool")?;
     let name = name_of(&mut fields, name, "a pool")?;
     let mut policy = PoolPolicy {
         region: REGION.into(),
@@ -220,7 +224,7 @@ fn pool(
 }
 
 /// Taints as the model has them.
-pub(super) fn taints(value: &Value) -> Result<Vec<Taint>, Wrong> {
+pub(super) fn taints(value: &CaseValue) -> Result<Vec<Taint>, CaseError> {
     several(value)
         .into_iter()
         .map(|item| {
@@ -239,7 +243,10 @@ fn strip(mut taint: serde_json::Value) -> serde_json::Value {
 
 /// `requirements: {zone: [z1, z2], tier: [a, b]}`: zones restrict the hosts, other labels may take
 /// any of their values.
-fn requirements(fields: &mut Fields<'_>, zones: &mut Vec<String>) -> Result<Choices, Wrong> {
+fn requirements(
+    fields: &mut CaseFields<'_>,
+    zones: &mut Vec<String>,
+) -> Result<Choices, CaseError> {
     let Some(value) = fields.take("requirements") else {
         return Ok(Vec::new());
     };
@@ -250,7 +257,7 @@ fn requirements(fields: &mut Fields<'_>, zones: &mut Vec<String>) -> Result<Choi
     };
     if let Some(items) = value.list() {
         for item in items {
-            let mut fields = Fields::of(item, "a requirement")?;
+            let mut fields = CaseFields::of(item, "a requirement")?;
             let key = text(fields.need("key")?)?;
             if fields
                 .with("operator", text)?
@@ -265,7 +272,7 @@ fn requirements(fields: &mut Fields<'_>, zones: &mut Vec<String>) -> Result<Choi
         }
         return Ok(choices);
     }
-    let entries: &[Entry] = value
+    let entries: &[CaseEntry] = value
         .map()
         .ok_or_else(|| value.expected("labels with the values they may take, as {tier: [a, b]}"))?;
     for entry in entries {
@@ -287,11 +294,11 @@ fn keep_arches(choices: &mut Choices, types: &mut Vec<Sized>) {
 
 /// The types of a pool: named ones, its own single one, or all there are.
 fn types_of(
-    fields: &mut Fields<'_>,
+    fields: &mut CaseFields<'_>,
     known: &[Sized],
     name: &str,
     policy: &mut PoolPolicy,
-) -> Result<Vec<Sized>, Wrong> {
+) -> Result<Vec<Sized>, CaseError> {
     let own = fields.value().get("cpu").is_some() || fields.value().get("mem").is_some();
     let own = own || fields.value().get("memory").is_some();
     if own {
@@ -334,7 +341,7 @@ fn types_of(
 }
 
 /// The types that `types` names or describes; all there are where it is absent.
-fn chosen_types(fields: &mut Fields<'_>, known: &[Sized]) -> Result<Vec<Sized>, Wrong> {
+fn chosen_types(fields: &mut CaseFields<'_>, known: &[Sized]) -> Result<Vec<Sized>, CaseError> {
     let mut types = Vec::new();
     match fields.any(&["types", "type"]) {
         None => types.extend(known.iter().cloned()),
@@ -389,10 +396,10 @@ fn variants(kind: &Sized, choices: &Choices) -> Vec<(String, Sized)> {
 }
 
 /// What types must agree in to be in one pool of ours.
-type Fit = (String, u32, i64, i64);
+type PoolKey = (String, u32, i64, i64);
 
 fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(String, Sized)>) {
-    let mut groups: Vec<(Fit, Vec<Arc<str>>)> = Vec::new();
+    let mut groups: Vec<(PoolKey, Vec<Arc<str>>)> = Vec::new();
     for (origin, kind) in types {
         let cores = cores(kind.size.cpu_milli);
         let spare = i64::from(cores) * 1000 - kind.size.cpu_milli;

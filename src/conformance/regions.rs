@@ -6,16 +6,16 @@ use crate::model::policy::{PoolPolicy, RegionPolicy, ZoneNames};
 use crate::model::region::Region;
 use crate::model::time::Span;
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::nodes;
 use super::objects::{name_of, named};
 use super::scalars::{decimal, span, text, texts, truth, whole};
-use super::stage::{REGION, Stage};
-use super::value::{Value, Wrong};
+use super::stage::{CaseWorld, REGION};
+use super::value::{CaseError, CaseValue};
 
 /// Reads `regions`: `{attic: {hosts: [pve1], price: 1.2, weight: -1, quorate: false, away: 1h}}`. What is said of `home` is said
 /// of the usual one. Where there are several, zones are called `REGION.HOST`.
-pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong> {
+pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     if let Some(value) = case.take("regions") {
         for (name, item) in named(value)? {
             let short = item.scalar().map(|name| (name.to_owned(), item.emptied()));
@@ -35,8 +35,12 @@ pub(super) fn read(case: &mut Fields<'_>, stage: &mut Stage) -> Result<(), Wrong
     Ok(())
 }
 
-fn region(stage: &mut Stage, value: &Value, name: Option<&String>) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "a region")?;
+fn region(
+    stage: &mut CaseWorld,
+    value: &CaseValue,
+    name: Option<&String>,
+) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "a region")?;
     let name: Arc<str> = name_of(&mut fields, name, "a region")?.into();
     let mut seen: Region = match stage.snapshot.regions.get(&name) {
         Some(known) => (**known).clone(),
@@ -86,7 +90,10 @@ fn add_weight(pool: &mut PoolPolicy, region: &str, weight: i32) {
 }
 
 /// The pool as it is over these regions; without any in the usual one.
-pub(super) fn over(pool: &PoolPolicy, regions: Option<&Value>) -> Result<PoolPolicy, Wrong> {
+pub(super) fn over(
+    pool: &PoolPolicy,
+    regions: Option<&CaseValue>,
+) -> Result<PoolPolicy, CaseError> {
     let mut names = match regions {
         Some(value) => texts(value)?,
         None => Vec::new(),

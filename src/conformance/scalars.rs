@@ -7,7 +7,7 @@ use crate::model::resources::Resources;
 use crate::model::scheduling::Labels;
 use crate::model::time::{Span, Time};
 
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// Milliseconds of the units in which spans are written.
 const UNITS: [(&str, i64); 6] = [
@@ -20,17 +20,17 @@ const UNITS: [(&str, i64); 6] = [
 ];
 
 /// Text; numbers and truth values count as what was written.
-pub(super) fn text(value: &Value) -> Result<&str, Wrong> {
+pub(super) fn text(value: &CaseValue) -> Result<&str, CaseError> {
     value.scalar().ok_or_else(|| value.expected("text"))
 }
 
 /// Shared text.
-pub(super) fn shared(value: &Value) -> Result<Arc<str>, Wrong> {
+pub(super) fn shared(value: &CaseValue) -> Result<Arc<str>, CaseError> {
     Ok(text(value)?.into())
 }
 
 /// `true` or `false`.
-pub(super) fn truth(value: &Value) -> Result<bool, Wrong> {
+pub(super) fn truth(value: &CaseValue) -> Result<bool, CaseError> {
     match value.scalar() {
         Some("true" | "yes" | "on") => Ok(true),
         Some("false" | "no" | "off") => Ok(false),
@@ -39,7 +39,7 @@ pub(super) fn truth(value: &Value) -> Result<bool, Wrong> {
 }
 
 /// A whole number.
-pub(super) fn whole<T: std::str::FromStr>(value: &Value) -> Result<T, Wrong> {
+pub(super) fn whole<T: std::str::FromStr>(value: &CaseValue) -> Result<T, CaseError> {
     value
         .scalar()
         .map(|text| text.replace('_', ""))
@@ -48,7 +48,7 @@ pub(super) fn whole<T: std::str::FromStr>(value: &Value) -> Result<T, Wrong> {
 }
 
 /// A number of things, at least 0.
-pub(super) fn count(value: &Value) -> Result<usize, Wrong> {
+pub(super) fn count(value: &CaseValue) -> Result<usize, CaseError> {
     whole(value)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn count(value: &Value) -> Result<usize, Wrong> {
 const MOST: usize = 100_000;
 
 /// How many things an entry stands for.
-pub(super) fn many(value: &Value) -> Result<usize, Wrong> {
+pub(super) fn many(value: &CaseValue) -> Result<usize, CaseError> {
     let many = count(value)?;
     if many > MOST {
         return Err(value.expected(&format!("at most {MOST} of one kind")));
@@ -65,7 +65,7 @@ pub(super) fn many(value: &Value) -> Result<usize, Wrong> {
 }
 
 /// A Kubernetes quantity.
-pub(super) fn quantity(value: &Value) -> Result<Quantity, Wrong> {
+pub(super) fn quantity(value: &CaseValue) -> Result<Quantity, CaseError> {
     let written = text(value)?;
     if written.starts_with('-') {
         return Err(value.expected("a quantity that is not negative"));
@@ -76,7 +76,7 @@ pub(super) fn quantity(value: &Value) -> Result<Quantity, Wrong> {
 }
 
 /// A list, or one thing in its place.
-pub(super) fn several(value: &Value) -> Vec<&Value> {
+pub(super) fn several(value: &CaseValue) -> Vec<&CaseValue> {
     match value.list() {
         Some(items) => items.iter().collect(),
         None if value.is_null() => Vec::new(),
@@ -85,7 +85,7 @@ pub(super) fn several(value: &Value) -> Vec<&Value> {
 }
 
 /// A list of texts, or one text.
-pub(super) fn texts(value: &Value) -> Result<Vec<String>, Wrong> {
+pub(super) fn texts(value: &CaseValue) -> Result<Vec<String>, CaseError> {
     several(value)
         .into_iter()
         .map(|item| text(item).map(str::to_owned))
@@ -102,7 +102,7 @@ pub(super) fn resource(name: &str) -> &str {
 }
 
 /// An amount of every resource.
-pub(super) fn resources(value: &Value) -> Result<Resources, Wrong> {
+pub(super) fn resources(value: &CaseValue) -> Result<Resources, CaseError> {
     let entries = value
         .map()
         .ok_or_else(|| value.expected("amounts by resource, such as {cpu: 500m, memory: 1Gi}"))?;
@@ -140,7 +140,7 @@ pub(super) fn label_key(name: &str) -> &str {
 }
 
 /// Labels, written as a map.
-pub(super) fn labels(value: &Value) -> Result<Labels, Wrong> {
+pub(super) fn labels(value: &CaseValue) -> Result<Labels, CaseError> {
     if let Some(written) = value.scalar() {
         let parts = written.split(',').map(|part| part.trim().split_once('='));
         let pairs = parts.map(|part| part.map(|(key, of)| (key.into(), of.into())));
@@ -165,7 +165,7 @@ pub(super) fn labels(value: &Value) -> Result<Labels, Wrong> {
 }
 
 /// Labels of nodes, where short names may be used.
-pub(super) fn node_labels(value: &Value) -> Result<Labels, Wrong> {
+pub(super) fn node_labels(value: &CaseValue) -> Result<Labels, CaseError> {
     Ok(labels(value)?
         .into_iter()
         .map(|(key, value)| (label_key(&key).into(), value))
@@ -173,7 +173,7 @@ pub(super) fn node_labels(value: &Value) -> Result<Labels, Wrong> {
 }
 
 /// A span such as `90s`, `1h30m`, `2d`; `0`.
-pub(super) fn span(value: &Value) -> Result<Span, Wrong> {
+pub(super) fn span(value: &CaseValue) -> Result<Span, CaseError> {
     value
         .scalar()
         .and_then(parse_span)
@@ -213,7 +213,7 @@ pub(super) fn parse_span(text: &str) -> Option<Span> {
 }
 
 /// A point in time: `5m ago`, `-5m`, `in 5m`, `+5m`, `now`, or RFC 3339.
-pub(super) fn time(value: &Value, now: Time) -> Result<Time, Wrong> {
+pub(super) fn time(value: &CaseValue, now: Time) -> Result<Time, CaseError> {
     let text = text(value)?.trim();
     if text == "now" {
         return Ok(now);
@@ -240,7 +240,7 @@ pub(super) fn time(value: &Value, now: Time) -> Result<Time, Wrong> {
 }
 
 /// A non-negative decimal such as `0.35`, in millionths.
-pub(super) fn millionths(value: &Value) -> Result<i64, Wrong> {
+pub(super) fn millionths(value: &CaseValue) -> Result<i64, CaseError> {
     decimal(text(value)?, 6).ok_or_else(|| value.expected("a number such as 0.35"))
 }
 

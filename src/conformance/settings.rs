@@ -8,12 +8,12 @@ use crate::model::policy::{Policy, ScaleDown, ScaleUp};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::flags;
 use super::nearest;
 use super::scalars::{self, decimal, parse_span, several};
 use super::short;
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// Ends of the names of knobs that are spans: a bare number there would be milliseconds, which nobody
 /// means.
@@ -43,8 +43,8 @@ pub(super) fn scale_up() -> ScaleUp {
 }
 
 /// `settings: {scale_up: {…}, scale_down: {…}}`, or any other section of the policy.
-pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), Wrong> {
-    let mut fields = Fields::of(value, "the settings")?;
+pub(super) fn read(value: &CaseValue, policy: &mut Policy, now: Time) -> Result<(), CaseError> {
+    let mut fields = CaseFields::of(value, "the settings")?;
     if let Some(value) = fields.take("scale_up") {
         policy.scale_up = overlay(&policy.scale_up, value, now, "scale_up")?;
     }
@@ -69,9 +69,9 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
     let rest = fields.rest();
     let whole: Map<String, Json> = as_map(policy);
     for entry in rest {
-        let one = Value {
+        let one = CaseValue {
             at: entry.at.clone(),
-            data: super::value::Data::Map(vec![entry.clone()]),
+            data: super::value::CaseData::Map(vec![entry.clone()]),
         };
         let structural = ["instance_types", "pools"].contains(&&*entry.key);
         let (up, down) = (as_map(&policy.scale_up), as_map(&policy.scale_down));
@@ -85,7 +85,7 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
             policy.scale_down = overlay(&policy.scale_down, &one, now, "scale_down")?;
         } else {
             let all = whole.keys().chain(up.keys()).chain(down.keys());
-            return Err(Wrong {
+            return Err(CaseError {
                 at: entry.at.clone(),
                 text: format!(
                     "the settings have no key {:?}{}; known here: {}; in scale_up: {}; in scale_down: {}",
@@ -102,17 +102,17 @@ pub(super) fn read(value: &Value, policy: &mut Policy, now: Time) -> Result<(), 
 }
 
 /// A pool's own scale-down settings, over the defaults.
-pub(super) fn scale_down(value: &Value, now: Time) -> Result<ScaleDown, Wrong> {
+pub(super) fn scale_down(value: &CaseValue, now: Time) -> Result<ScaleDown, CaseError> {
     overlay(&ScaleDown::default(), value, now, "scale_down")
 }
 
 /// `base` with every knob that `value` names set; an unknown one is an error that lists them all.
 pub(super) fn overlay<T: Serialize + DeserializeOwned>(
     base: &T,
-    value: &Value,
+    value: &CaseValue,
     now: Time,
     what: &str,
-) -> Result<T, Wrong> {
+) -> Result<T, CaseError> {
     let mut json = serde_json::to_value(base).map_err(|error| value.wrong(error.to_string()))?;
     lay(&mut json, value, now, what)?;
     serde_json::from_value(json).map_err(|error| value.wrong(format!("{what}: {error}")))
@@ -129,7 +129,7 @@ fn known(map: &Map<String, Json>, but: &[&str]) -> String {
     words::names(map.keys().filter(|name| !but.contains(&name.as_str())))
 }
 
-fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wrong> {
+fn lay(base: &mut Json, value: &CaseValue, now: Time, what: &str) -> Result<(), CaseError> {
     let entries = value
         .map()
         .ok_or_else(|| value.expected(&format!("{what} as a map")))?;
@@ -138,7 +138,7 @@ fn lay(base: &mut Json, value: &Value, now: Time, what: &str) -> Result<(), Wron
         return Ok(());
     };
     for entry in entries {
-        let (key, scale) = find(map, &entry.key).ok_or_else(|| Wrong {
+        let (key, scale) = find(map, &entry.key).ok_or_else(|| CaseError {
             at: entry.at.clone(),
             text: format!(
                 "{what} has no key {:?}{}; known here: {}",
@@ -171,7 +171,7 @@ const ATTACH_LIMITS: &str = "attach_limits";
 /// The cluster's default constraints may be written as those of pods.
 const DEFAULT_SPREAD: &str = "default_spread";
 
-fn spread(value: &Value) -> Result<Json, Wrong> {
+fn spread(value: &CaseValue) -> Result<Json, CaseError> {
     if value.get("topology_key").is_some() {
         return Ok(value.json());
     }
@@ -203,7 +203,7 @@ fn find(map: &Map<String, Json>, name: &str) -> Option<(String, bool)> {
     })
 }
 
-fn knob(key: &str, fraction: bool, value: &Value, now: Time) -> Result<Json, Wrong> {
+fn knob(key: &str, fraction: bool, value: &CaseValue, now: Time) -> Result<Json, CaseError> {
     let Some(text) = value.scalar() else {
         return Ok(value.json());
     };

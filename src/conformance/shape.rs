@@ -3,7 +3,7 @@
 
 use serde_json::Value as Json;
 
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// Where a map must be, or nothing; `[]` is every item of a list.
 const MAPS: [&str; 13] = [
@@ -23,14 +23,14 @@ const MAPS: [&str; 13] = [
 ];
 
 /// The manifest that a value holds.
-pub(super) fn manifest(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn manifest(value: &CaseValue) -> Result<Json, CaseError> {
     let object = value.json();
     check(&object, value)?;
     Ok(object)
 }
 
 /// Whether `object`, which stands at `value`, has the shape.
-pub(super) fn check(object: &Json, value: &Value) -> Result<(), Wrong> {
+pub(super) fn check(object: &Json, value: &CaseValue) -> Result<(), CaseError> {
     if !object.is_object() {
         return Err(value.expected("a manifest as a map"));
     }

@@ -3,18 +3,18 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::Fields;
+use super::fields::CaseFields;
 use super::scalars::{label_key, several, text, texts, truth, whole};
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// In place of a selector: the labels of the pod itself.
 const OWN: &str = "own";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// `key=value:Effect`, `key:Effect`, or Kubernetes' form.
-pub(super) fn taint(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn taint(value: &CaseValue) -> Result<Json, CaseError> {
     if value.map().is_some() {
-        let mut fields = Fields::of(value, "a taint")?;
+        let mut fields = CaseFields::of(value, "a taint")?;
         let key = text(fields.need("key")?)?;
         let effect = fields.with("effect", text)?.unwrap_or("NoSchedule");
         let taint_value = fields.with("value", text)?.unwrap_or_default();
@@ -30,7 +30,7 @@ pub(super) fn taint(value: &Value) -> Result<Json, Wrong> {
     Ok(json!({"key": key, "value": of, "effect": effect}))
 }
 
-fn known_effect(value: &Value, effect: &str) -> Result<(), Wrong> {
+fn known_effect(value: &CaseValue, effect: &str) -> Result<(), CaseError> {
     if EFFECTS.contains(&effect) {
         return Ok(());
     }
@@ -39,9 +39,9 @@ fn known_effect(value: &Value, effect: &str) -> Result<(), Wrong> {
 
 /// `key=value:Effect` (Equal), `key:Effect` (Exists), `key=value` and `key` (every effect), `*`
 /// (everything), or Kubernetes' form.
-pub(super) fn toleration(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn toleration(value: &CaseValue) -> Result<Json, CaseError> {
     if value.map().is_some() {
-        let mut fields = Fields::of(value, "a toleration")?;
+        let mut fields = CaseFields::of(value, "a toleration")?;
         let all = ["key", "operator", "value", "effect", "tolerationSeconds"]
             .into_iter()
             .filter_map(|key| Some((key.to_owned(), fields.take(key)?.json())))
@@ -72,7 +72,7 @@ pub(super) fn toleration(value: &Value) -> Result<Json, Wrong> {
 }
 
 /// A label selector: `own`, `app=web, tier in (a, b), !old`, `{app: web}`, or Kubernetes' form.
-pub(super) fn selector(value: &Value, own: &Json) -> Result<Json, Wrong> {
+pub(super) fn selector(value: &CaseValue, own: &Json) -> Result<Json, CaseError> {
     if value.is_null() {
         return Ok(json!({}));
     }
@@ -84,9 +84,9 @@ pub(super) fn selector(value: &Value, own: &Json) -> Result<Json, Wrong> {
         return Ok(json!({ "matchExpressions": expressions }));
     }
     if value.get("matchLabels").is_some() || value.get("matchExpressions").is_some() {
-        let mut fields = Fields::of(value, "a label selector")?;
+        let mut fields = CaseFields::of(value, "a label selector")?;
         let labels = fields.take("matchLabels").map(string_map).transpose()?;
-        let expressions = fields.take("matchExpressions").map(Value::json);
+        let expressions = fields.take("matchExpressions").map(CaseValue::json);
         fields.done()?;
         return Ok(json!({"matchLabels": labels, "matchExpressions": expressions}));
     }
@@ -102,7 +102,7 @@ fn pairs(written: &str) -> Option<Map<String, Json>> {
 }
 
 /// A map of texts, as JSON.
-pub(super) fn string_map(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn string_map(value: &CaseValue) -> Result<Json, CaseError> {
     if let Some(pairs) = value.scalar().and_then(pairs) {
         return Ok(Json::Object(pairs));
     }
@@ -119,12 +119,12 @@ pub(super) fn string_map(value: &Value) -> Result<Json, Wrong> {
             };
             Ok((entry.key.clone(), of.into()))
         })
-        .collect::<Result<Map<String, Json>, Wrong>>()?;
+        .collect::<Result<Map<String, Json>, CaseError>>()?;
     Ok(Json::Object(map))
 }
 
 /// A map of node labels, where short names may be used.
-pub(super) fn node_map(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn node_map(value: &CaseValue) -> Result<Json, CaseError> {
     let Json::Object(map) = string_map(value)? else {
         return Ok(Json::Null);
     };
@@ -137,7 +137,7 @@ pub(super) fn node_map(value: &Value) -> Result<Json, Wrong> {
 
 /// Requirements as kubectl's selectors write them: `a=b`, `a!=b`, `a in (b, c)`, `a notin (b)`, `a`,
 /// `!a`, `a>5`, `a<5`, separated by commas.
-fn requirements(value: &Value, written: &str, of_nodes: bool) -> Result<Vec<Json>, Wrong> {
+fn requirements(value: &CaseValue, written: &str, of_nodes: bool) -> Result<Vec<Json>, CaseError> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0u32, 0);
     for (at, letter) in written.char_indices() {
@@ -206,14 +206,14 @@ fn requirement(part: &str, of_nodes: bool) -> Option<Json> {
 
 /// A node selector term: `zone in (z1, z2)`, `{zone: z1, disk: [ssd, nvme]}`, a list of requirements
 /// that all hold, or Kubernetes' form.
-pub(super) fn node_term(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn node_term(value: &CaseValue) -> Result<Json, CaseError> {
     if let Some(written) = value.scalar() {
         return Ok(json!({ "matchExpressions": requirements(value, written, true)? }));
     }
     if value.get("matchExpressions").is_some() || value.get("matchFields").is_some() {
-        let mut fields = Fields::of(value, "a node selector term")?;
+        let mut fields = CaseFields::of(value, "a node selector term")?;
         let expressions = fields.with("matchExpressions", node_requirements)?;
-        let on_fields = fields.take("matchFields").map(Value::json);
+        let on_fields = fields.take("matchFields").map(CaseValue::json);
         fields.done()?;
         return Ok(json!({"matchExpressions": expressions, "matchFields": on_fields}));
     }
@@ -233,19 +233,19 @@ pub(super) fn node_term(value: &Value) -> Result<Json, Wrong> {
                 "values": texts(&entry.value)?,
             }))
         })
-        .collect::<Result<Vec<Json>, Wrong>>()?;
+        .collect::<Result<Vec<Json>, CaseError>>()?;
     Ok(json!({ "matchExpressions": expressions }))
 }
 
 /// Requirements on node labels: a list of texts or of Kubernetes' `{key, operator, values}`.
-pub(super) fn node_requirements(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn node_requirements(value: &CaseValue) -> Result<Json, CaseError> {
     let mut all = Vec::new();
     for item in several(value) {
         if let Some(written) = item.scalar() {
             all.extend(requirements(item, written, true)?);
             continue;
         }
-        let mut fields = Fields::of(item, "a requirement")?;
+        let mut fields = CaseFields::of(item, "a requirement")?;
         let key = label_key(text(fields.need("key")?)?);
         let operator = fields.with("operator", text)?.unwrap_or("In");
         let values = fields.with("values", texts)?.unwrap_or_default();
@@ -256,7 +256,7 @@ pub(super) fn node_requirements(value: &Value) -> Result<Json, Wrong> {
 }
 
 /// Terms of which one must hold: a list of them, or one; a list of requirements is one term.
-fn node_terms(value: &Value) -> Result<Json, Wrong> {
+fn node_terms(value: &CaseValue) -> Result<Json, CaseError> {
     let of_requirements = value
         .list()
         .is_some_and(|items| items.iter().all(|item| item.get("operator").is_some()));
@@ -273,7 +273,7 @@ fn node_terms(value: &Value) -> Result<Json, Wrong> {
 
 /// `nodeAffinity`: `{required: [terms, one of which holds], preferred: [{weight, term}]}`, a term
 /// alone, or Kubernetes' form.
-pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
+pub(super) fn node_affinity(value: &CaseValue) -> Result<Json, CaseError> {
     let short = value.get("required").is_some() || value.get("preferred").is_some();
     let long = value.map().is_some_and(|entries| {
         entries.iter().any(|entry| {
@@ -283,10 +283,10 @@ pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
         })
     });
     if long {
-        let mut fields = Fields::of(value, "node affinity")?;
+        let mut fields = CaseFields::of(value, "node affinity")?;
         let required = fields
             .with("requiredDuringSchedulingIgnoredDuringExecution", |value| {
-                let mut fields = Fields::of(value, "required node affinity")?;
+                let mut fields = CaseFields::of(value, "required node affinity")?;
                 let terms = fields.need("nodeSelectorTerms")?;
                 fields.done()?;
                 several(terms)
@@ -297,27 +297,27 @@ pub(super) fn node_affinity(value: &Value) -> Result<Json, Wrong> {
             .map(|terms| json!({ "nodeSelectorTerms": terms }));
         let preferred = fields
             .take("preferredDuringSchedulingIgnoredDuringExecution")
-            .map(Value::json);
+            .map(CaseValue::json);
         fields.done()?;
         return Ok(affinity_of(required.as_ref(), preferred.as_ref()));
     }
     if !short {
         return Ok(affinity_of(Some(&node_terms(value)?), None));
     }
-    let mut fields = Fields::of(value, "node affinity")?;
+    let mut fields = CaseFields::of(value, "node affinity")?;
     let required = fields.with("required", node_terms)?;
     let preferred = fields.with("preferred", |value| {
         several(value)
             .into_iter()
             .map(|item| {
-                let mut fields = Fields::of(item, "a preference")?;
+                let mut fields = CaseFields::of(item, "a preference")?;
                 let weight = fields.with("weight", whole::<i32>)?.unwrap_or(1);
                 let term = fields.any(&["term", "preference"]);
                 let term = term.ok_or_else(|| item.wrong("a preference needs the key \"term\""))?;
                 fields.done()?;
                 Ok(json!({"weight": weight, "preference": node_term(term)?}))
             })
-            .collect::<Result<Vec<Json>, Wrong>>()
+            .collect::<Result<Vec<Json>, CaseError>>()
     })?;
     fields.done()?;
     Ok(affinity_of(
@@ -335,7 +335,7 @@ fn affinity_of(required: Option<&Json>, preferred: Option<&Json>) -> Json {
 
 /// Pod affinity or anti-affinity: a key (`zone`: own labels), `{zone: {app: web}}`, `{key: zone, labels: …,
 /// weight: 50}`, a list of these, `{required: […], preferred: […]}`, or Kubernetes' form.
-pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
+pub(super) fn pod_affinity(value: &CaseValue, own: &Json) -> Result<Json, CaseError> {
     let long = value.map().is_some_and(|entries| {
         entries.iter().any(|entry| {
             entry
@@ -357,7 +357,7 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
             .is_some_and(|terms| key == "required" || terms.scalar().is_none())
     };
     if is_terms("required") || is_terms("preferred") {
-        let mut fields = Fields::of(value, "pod affinity")?;
+        let mut fields = CaseFields::of(value, "pod affinity")?;
         for item in fields.take("required").map(several).unwrap_or_default() {
             pod_terms(item, own)?.into_iter().for_each(&mut put);
         }
@@ -379,13 +379,13 @@ pub(super) fn pod_affinity(value: &Value, own: &Json) -> Result<Json, Wrong> {
 type Weighted = (Option<i32>, Json);
 
 /// What stands under `preferred`: a term, with `weight` (1) in it or beside it.
-fn preferred_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
+fn preferred_terms(value: &CaseValue, own: &Json) -> Result<Vec<Weighted>, CaseError> {
     let inner = ["term", "podAffinityTerm"].map(|key| value.get(key));
     if inner.iter().all(Option::is_none) {
         let terms = pod_terms(value, own)?.into_iter();
         return Ok(terms.map(|(w, term)| (w.or(Some(1)), term)).collect());
     }
-    let mut fields = Fields::of(value, "a preference")?;
+    let mut fields = CaseFields::of(value, "a preference")?;
     let weight = fields.with("weight", whole::<i32>)?.unwrap_or(1);
     let terms = fields.any(&["term", "podAffinityTerm"]);
     fields.done()?;
@@ -393,12 +393,12 @@ fn preferred_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
     Ok(terms.into_iter().map(|(_, t)| (Some(weight), t)).collect())
 }
 
-fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
+fn pod_terms(value: &CaseValue, own: &Json) -> Result<Vec<Weighted>, CaseError> {
     if let Some(key) = value.scalar() {
         let term = json!({"topologyKey": label_key(key), "labelSelector": {"matchLabels": own}});
         return Ok(vec![(None, term)]);
     }
-    let mut fields = Fields::of(value, "an affinity term, such as {zone: {app: web}},")?;
+    let mut fields = CaseFields::of(value, "an affinity term, such as {zone: {app: web}},")?;
     let key = fields.any(&["key", "topologyKey"]).map(text).transpose()?;
     let namespaces = fields.with("namespaces", texts)?;
     let by_label = fields.with("namespaceSelector", |value| selector(value, own))?;
@@ -437,7 +437,7 @@ fn pod_terms(value: &Value, own: &Json) -> Result<Vec<Weighted>, Wrong> {
 }
 
 /// A spread constraint: `zone`, `zone:2` (own labels, maxSkew), or a map with Kubernetes' keys or short ones.
-pub(super) fn spread(value: &Value, own: &Json) -> Result<Json, Wrong> {
+pub(super) fn spread(value: &CaseValue, own: &Json) -> Result<Json, CaseError> {
     if let Some(written) = value.scalar() {
         let (key, skew) = match written.rsplit_once(':') {
             Some((key, skew)) => {
@@ -456,7 +456,7 @@ pub(super) fn spread(value: &Value, own: &Json) -> Result<Json, Wrong> {
             "labelSelector": {"matchLabels": own},
         }));
     }
-    let mut fields = Fields::of(value, "a spread constraint")?;
+    let mut fields = CaseFields::of(value, "a spread constraint")?;
     let key = fields
         .any(&["key", "topologyKey"])
         .ok_or_else(|| value.wrong("a spread constraint needs the key \"key\", such as zone"))?;

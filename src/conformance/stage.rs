@@ -22,9 +22,9 @@ use crate::model::shared::Shared;
 use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
 
-use super::admission::Classes;
-use super::budgets::Wanted;
-use super::pools::Names;
+use super::admission::CaseClasses;
+use super::budgets::CaseBudget;
+use super::pools::CaseNames;
 use super::settings;
 
 /// The region of a case that names none.
@@ -51,18 +51,18 @@ const SOURCES: [&str; 4] = [
 
 /// The world of a case.
 #[derive(Clone, Debug)]
-pub(super) struct Stage {
+pub(super) struct CaseWorld {
     pub(super) snapshot: Snapshot,
     pub(super) policy: Policy,
     pub(super) memory: Memory,
     pub(super) now: Time,
-    pub(super) names: Names,
+    pub(super) names: CaseNames,
     /// Sources that the case sets itself and that do not become fresh with time.
     pub(super) fixed: BTreeSet<Arc<str>>,
     /// What pods may name.
-    pub(super) classes: Classes,
+    pub(super) classes: CaseClasses,
     /// Disruption budgets whose status follows from the pods.
-    pub(super) budgets: Vec<Wanted>,
+    pub(super) budgets: Vec<CaseBudget>,
 }
 
 /// A machine to be put on the stage.
@@ -77,11 +77,11 @@ pub(super) struct Cast {
     pub(super) created: Time,
 }
 
-impl Stage {
+impl CaseWorld {
     /// An empty world.
-    pub(super) fn new() -> Stage {
+    pub(super) fn new() -> CaseWorld {
         let region = RegionPolicy::of_vmids(OURS, 9_999_999);
-        let mut stage = Stage {
+        let mut stage = CaseWorld {
             snapshot: Snapshot {
                 version: snapshot::VERSION,
                 taken: START,
@@ -108,9 +108,9 @@ impl Stage {
                 ..Memory::default()
             },
             now: START,
-            names: Names::default(),
+            names: CaseNames::default(),
             fixed: BTreeSet::new(),
-            classes: Classes::default(),
+            classes: CaseClasses::default(),
             budgets: Vec::new(),
         };
         stage.region().quorate = true;

@@ -1,4 +1,4 @@
-//! From the text of a file to [`Value`]s: YAML documents one by one, so that a later one that is
+//! From the text of a file to [`CaseValue`]s: YAML documents one by one, so that a later one that is
 //! broken does not take the earlier ones with it, or one TOML table.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use toml::de::{DeTable, DeValue};
 
-use super::value::{Data, Entry, INDEX, Place, Value, Wrong};
+use super::value::{CaseData, CaseEntry, CaseError, CaseValue, INDEX, SourcePosition};
 
 /// Values in one file, aliases expanded: far beyond what a person writes, and small in memory.
 const MAX_VALUES: usize = 300_000;
@@ -18,13 +18,13 @@ const MAX_DEPTH: usize = 100;
 
 /// What a file holds: the documents that could be read, and the error that ended it, if one did.
 #[derive(Debug)]
-pub(super) struct Read {
-    pub(super) documents: Vec<Value>,
-    pub(super) error: Option<Wrong>,
+pub(super) struct ReadDocuments {
+    pub(super) documents: Vec<CaseValue>,
+    pub(super) error: Option<CaseError>,
 }
 
 /// Reads a YAML file.
-pub(super) fn yaml(file: &Arc<str>, text: &str) -> Read {
+pub(super) fn yaml(file: &Arc<str>, text: &str) -> ReadDocuments {
     // `{i}` needs no quotes, though braces begin a map in YAML.
     let text = text.replace(INDEX, INDEX_SIGN);
     let mut reader = Yaml {
@@ -40,13 +40,13 @@ pub(super) fn yaml(file: &Arc<str>, text: &str) -> Read {
         match reader.document() {
             Ok(Some(document)) => documents.push(document),
             Ok(None) => {
-                return Read {
+                return ReadDocuments {
                     documents,
                     error: None,
                 };
             }
             Err(error) => {
-                return Read {
+                return ReadDocuments {
                     documents,
                     error: Some(error),
                 };
@@ -58,29 +58,29 @@ pub(super) fn yaml(file: &Arc<str>, text: &str) -> Read {
 struct Yaml<'t> {
     events: Parser<'t, StrInput<'t>>,
     file: Arc<str>,
-    anchors: BTreeMap<usize, Value>,
+    anchors: BTreeMap<usize, CaseValue>,
     values: usize,
     depth: usize,
     line: usize,
 }
 
 impl<'t> Yaml<'t> {
-    fn place(&self, line: usize) -> Place {
-        Place {
+    fn place(&self, line: usize) -> SourcePosition {
+        SourcePosition {
             file: self.file.clone(),
             line,
         }
     }
 
-    fn wrong(&self, line: usize, text: impl Into<String>) -> Wrong {
-        Wrong {
+    fn wrong(&self, line: usize, text: impl Into<String>) -> CaseError {
+        CaseError {
             at: self.place(line),
             text: text.into(),
         }
     }
 
     /// The next event that is no comment.
-    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, Wrong> {
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, CaseError> {
         loop {
             match self.events.next_event() {
                 None => return Ok(None),
@@ -94,13 +94,13 @@ impl<'t> Yaml<'t> {
         }
     }
 
-    fn broken(&self, error: &ScanError) -> Wrong {
+    fn broken(&self, error: &ScanError) -> CaseError {
         let line = error.marker().line().max(1);
         self.wrong(line, format!("expected YAML: {}", error.info()))
     }
 
     /// The next document; `None` at the end of the file.
-    fn document(&mut self) -> Result<Option<Value>, Wrong> {
+    fn document(&mut self) -> Result<Option<CaseValue>, CaseError> {
         while let Some((event, _)) = self.next()? {
             match event {
                 Event::DocumentStart(..) => {
@@ -116,7 +116,7 @@ impl<'t> Yaml<'t> {
         Ok(None)
     }
 
-    fn value(&mut self, event: Option<(Event<'t>, Span)>) -> Result<Value, Wrong> {
+    fn value(&mut self, event: Option<(Event<'t>, Span)>) -> Result<CaseValue, CaseError> {
         let line = self.line;
         let Some((event, _)) = event else {
             return Err(self.wrong(line, "expected a value, the file ends"));
@@ -133,9 +133,9 @@ impl<'t> Yaml<'t> {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
                 let data = if plain && matches!(&*text, "" | "~" | "null") {
-                    Data::Null
+                    CaseData::Null
                 } else {
-                    Data::Scalar {
+                    CaseData::Scalar {
                         text: text.replace(INDEX_SIGN, INDEX),
                         plain,
                     }
@@ -160,7 +160,7 @@ impl<'t> Yaml<'t> {
             }
         };
         self.depth -= 1;
-        let value = Value {
+        let value = CaseValue {
             at: self.place(line),
             data,
         };
@@ -170,19 +170,19 @@ impl<'t> Yaml<'t> {
         Ok(value)
     }
 
-    fn sequence(&mut self) -> Result<Data, Wrong> {
+    fn sequence(&mut self) -> Result<CaseData, CaseError> {
         let mut items = Vec::new();
         loop {
             let event = self.next()?;
             if matches!(&event, Some((Event::SequenceEnd, _))) {
-                return Ok(Data::List(items));
+                return Ok(CaseData::List(items));
             }
             items.push(self.value(event)?);
         }
     }
 
-    fn mapping(&mut self) -> Result<Data, Wrong> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn mapping(&mut self) -> Result<CaseData, CaseError> {
+        let mut entries: Vec<CaseEntry> = Vec::new();
         let mut merged = Vec::new();
         loop {
             let event = self.next()?;
@@ -192,8 +192,8 @@ impl<'t> Yaml<'t> {
             let line = self.line;
             let key = self.value(event)?;
             let key = match &key.data {
-                Data::Scalar { text, .. } => text.clone(),
-                Data::Null => "null".to_owned(),
+                CaseData::Scalar { text, .. } => text.clone(),
+                CaseData::Null => "null".to_owned(),
                 _ => return Err(self.wrong(line, "expected a key of text")),
             };
             let event = self.next()?;
@@ -204,7 +204,7 @@ impl<'t> Yaml<'t> {
             }
             add(
                 &mut entries,
-                Entry {
+                CaseEntry {
                     key,
                     at: self.place(line),
                     value,
@@ -226,22 +226,22 @@ impl<'t> Yaml<'t> {
                 }
             }
         }
-        Ok(Data::Map(entries))
+        Ok(CaseData::Map(entries))
     }
 }
 
 /// Values in a value, itself included.
-fn size(value: &Value) -> usize {
+fn size(value: &CaseValue) -> usize {
     match &value.data {
-        Data::Null | Data::Scalar { .. } => 1,
-        Data::List(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Data::Map(entries) => 1 + entries.iter().map(|e| size(&e.value)).sum::<usize>(),
+        CaseData::Null | CaseData::Scalar { .. } => 1,
+        CaseData::List(items) => 1 + items.iter().map(size).sum::<usize>(),
+        CaseData::Map(entries) => 1 + entries.iter().map(|e| size(&e.value)).sum::<usize>(),
     }
 }
 
-fn add(entries: &mut Vec<Entry>, entry: Entry) -> Result<(), Wrong> {
+fn add(entries: &mut Vec<CaseEntry>, entry: CaseEntry) -> Result<(), CaseError> {
     if let Some(first) = entries.iter().find(|known| known.key == entry.key) {
-        return Err(Wrong {
+        return Err(CaseError {
             text: format!(
                 "the key {:?} is there twice, first in line {}",
                 entry.key, first.at.line
@@ -254,26 +254,26 @@ fn add(entries: &mut Vec<Entry>, entry: Entry) -> Result<(), Wrong> {
 }
 
 /// Reads a TOML file: one document.
-pub(super) fn toml(file: &Arc<str>, text: &str) -> Read {
+pub(super) fn toml(file: &Arc<str>, text: &str) -> ReadDocuments {
     let line_of = |offset: usize| {
         let before = text.get(..offset).unwrap_or(text);
         before.bytes().filter(|byte| *byte == b'\n').count() + 1
     };
     match DeTable::parse(text) {
         Ok(table) => {
-            let place = |offset: usize| Place {
+            let place = |offset: usize| SourcePosition {
                 file: file.clone(),
                 line: line_of(offset),
             };
-            Read {
+            ReadDocuments {
                 documents: vec![table_value(table.get_ref(), table.span().start, &place)],
                 error: None,
             }
         }
-        Err(error) => Read {
+        Err(error) => ReadDocuments {
             documents: Vec::new(),
-            error: Some(Wrong {
-                at: Place {
+            error: Some(CaseError {
+                at: SourcePosition {
                     file: file.clone(),
                     line: line_of(error.span().map_or(0, |span| span.start)),
                 },
@@ -283,11 +283,15 @@ pub(super) fn toml(file: &Arc<str>, text: &str) -> Read {
     }
 }
 
-fn table_value(table: &DeTable<'_>, start: usize, place: &dyn Fn(usize) -> Place) -> Value {
-    let mut entries: Vec<(usize, Entry)> = table
+fn table_value(
+    table: &DeTable<'_>,
+    start: usize,
+    place: &dyn Fn(usize) -> SourcePosition,
+) -> CaseValue {
+    let mut entries: Vec<(usize, CaseEntry)> = table
         .iter()
         .map(|(key, value)| {
-            let entry = Entry {
+            let entry = CaseEntry {
                 key: key.get_ref().to_string(),
                 at: place(key.span().start),
                 value: toml_value(value.get_ref(), value.span().start, place),
@@ -296,16 +300,20 @@ fn table_value(table: &DeTable<'_>, start: usize, place: &dyn Fn(usize) -> Place
         })
         .collect();
     entries.sort_by_key(|(start, _)| *start);
-    Value {
+    CaseValue {
         at: place(start),
-        data: Data::Map(entries.into_iter().map(|(_, entry)| entry).collect()),
+        data: CaseData::Map(entries.into_iter().map(|(_, entry)| entry).collect()),
     }
 }
 
-fn toml_value(value: &DeValue<'_>, start: usize, place: &dyn Fn(usize) -> Place) -> Value {
-    let plain = |text: String| Data::Scalar { text, plain: true };
+fn toml_value(
+    value: &DeValue<'_>,
+    start: usize,
+    place: &dyn Fn(usize) -> SourcePosition,
+) -> CaseValue {
+    let plain = |text: String| CaseData::Scalar { text, plain: true };
     let data = match value {
-        DeValue::String(text) => Data::Scalar {
+        DeValue::String(text) => CaseData::Scalar {
             text: text.to_string(),
             plain: false,
         },
@@ -316,7 +324,7 @@ fn toml_value(value: &DeValue<'_>, start: usize, place: &dyn Fn(usize) -> Place)
         DeValue::Float(number) => plain(number.as_str().to_owned()),
         DeValue::Boolean(value) => plain(value.to_string()),
         DeValue::Datetime(time) => plain(time.to_string()),
-        DeValue::Array(items) => Data::List(
+        DeValue::Array(items) => CaseData::List(
             items
                 .iter()
                 .map(|item| toml_value(item.get_ref(), item.span().start, place))
@@ -324,7 +332,7 @@ fn toml_value(value: &DeValue<'_>, start: usize, place: &dyn Fn(usize) -> Place)
         ),
         DeValue::Table(table) => return table_value(table, start, place),
     };
-    Value {
+    CaseValue {
         at: place(start),
         data,
     }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{Verdict, run};
+use super::{CaseVerdict, run};
 
-fn verdicts(files: &[(&str, &str)]) -> Vec<Verdict> {
+fn verdicts(files: &[(&str, &str)]) -> Vec<CaseVerdict> {
     let folder = tempfile::tempdir().expect("a directory");
     for (name, text) in files {
         let path = folder.path().join(name);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// Where something stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourcePosition {
     /// The file, as it is called in messages.
     pub(super) file: Arc<str>,
     /// Line, from 1.
     pub(super) line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -23,21 +23,21 @@ impl fmt::Display for Place {
 /// Something in a file that cannot be understood: where, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {text}")]
-pub(super) struct Wrong {
-    pub(super) at: Place,
+pub(super) struct CaseError {
+    pub(super) at: SourcePosition,
     pub(super) text: String,
 }
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
-    pub(super) at: Place,
-    pub(super) data: Data,
+pub(super) struct CaseValue {
+    pub(super) at: SourcePosition,
+    pub(super) data: CaseData,
 }
 
 /// A value.
 #[derive(Clone, Debug)]
-pub(super) enum Data {
+pub(super) enum CaseData {
     /// Nothing.
     Null,
     /// A scalar, as text; `plain` ones may mean a number or a truth value.
@@ -48,40 +48,40 @@ pub(super) enum Data {
         plain: bool,
     },
     /// A list.
-    List(Vec<Value>),
+    List(Vec<CaseValue>),
     /// A map, in the order of the file; no key twice.
-    Map(Vec<Entry>),
+    Map(Vec<CaseEntry>),
 }
 
 /// One entry of a map.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct CaseEntry {
     pub(super) key: String,
-    pub(super) at: Place,
-    pub(super) value: Value,
+    pub(super) at: SourcePosition,
+    pub(super) value: CaseValue,
 }
 
-impl Value {
+impl CaseValue {
     /// An error about this value.
-    pub(super) fn wrong(&self, text: impl Into<String>) -> Wrong {
-        Wrong {
+    pub(super) fn wrong(&self, text: impl Into<String>) -> CaseError {
+        CaseError {
             at: self.at.clone(),
             text: text.into(),
         }
     }
 
     /// "expected …, found …".
-    pub(super) fn expected(&self, what: &str) -> Wrong {
+    pub(super) fn expected(&self, what: &str) -> CaseError {
         self.wrong(format!("expected {what}, found {}", self.named()))
     }
 
     /// What kind of value it is, for messages.
     pub(super) fn named(&self) -> String {
         match &self.data {
-            Data::Null => "nothing".to_owned(),
-            Data::Scalar { text, .. } => format!("{text:?}"),
-            Data::List(items) => format!("a list of {}", items.len()),
-            Data::Map(entries) => match entries.first() {
+            CaseData::Null => "nothing".to_owned(),
+            CaseData::Scalar { text, .. } => format!("{text:?}"),
+            CaseData::List(items) => format!("a list of {}", items.len()),
+            CaseData::Map(entries) => match entries.first() {
                 Some(entry) => format!("a map with the key {:?}", entry.key),
                 None => "an empty map".to_owned(),
             },
@@ -90,43 +90,43 @@ impl Value {
 
     /// Whether nothing is there.
     pub(super) fn is_null(&self) -> bool {
-        matches!(self.data, Data::Null)
+        matches!(self.data, CaseData::Null)
     }
 
     /// A map without entries in its place.
-    pub(super) fn emptied(&self) -> Value {
-        Value {
+    pub(super) fn emptied(&self) -> CaseValue {
+        CaseValue {
             at: self.at.clone(),
-            data: Data::Map(Vec::new()),
+            data: CaseData::Map(Vec::new()),
         }
     }
 
     /// The text of a scalar.
     pub(super) fn scalar(&self) -> Option<&str> {
         match &self.data {
-            Data::Scalar { text, .. } => Some(text),
+            CaseData::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
 
     /// The entries, if it is a map.
-    pub(super) fn map(&self) -> Option<&[Entry]> {
+    pub(super) fn map(&self) -> Option<&[CaseEntry]> {
         match &self.data {
-            Data::Map(entries) => Some(entries),
+            CaseData::Map(entries) => Some(entries),
             _ => None,
         }
     }
 
     /// The items, if it is a list.
-    pub(super) fn list(&self) -> Option<&[Value]> {
+    pub(super) fn list(&self) -> Option<&[CaseValue]> {
         match &self.data {
-            Data::List(items) => Some(items),
+            CaseData::List(items) => Some(items),
             _ => None,
         }
     }
 
     /// The value of a key, if it is a map that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&CaseValue> {
         self.map()?
             .iter()
             .find(|entry| entry.key == key)
@@ -134,14 +134,14 @@ impl Value {
     }
 
     /// This value laid over `base`: maps key by key, all else as a whole.
-    pub(super) fn over(&self, base: &Value) -> Value {
-        let (Data::Map(mine), Data::Map(theirs)) = (&self.data, &base.data) else {
+    pub(super) fn over(&self, base: &CaseValue) -> CaseValue {
+        let (CaseData::Map(mine), CaseData::Map(theirs)) = (&self.data, &base.data) else {
             return self.clone();
         };
-        let mut entries: Vec<Entry> = theirs
+        let mut entries: Vec<CaseEntry> = theirs
             .iter()
             .map(|entry| match self.get(&entry.key) {
-                Some(value) => Entry {
+                Some(value) => CaseEntry {
                     value: value.over(&entry.value),
                     ..entry.clone()
                 },
@@ -150,26 +150,28 @@ impl Value {
             .collect();
         let added = mine.iter().filter(|entry| base.get(&entry.key).is_none());
         entries.extend(added.cloned());
-        Value {
+        CaseValue {
             at: self.at.clone(),
-            data: Data::Map(entries),
+            data: CaseData::Map(entries),
         }
     }
 
     /// A copy in which every `{i}` is the number `index`.
-    pub(super) fn numbered(&self, index: usize) -> Value {
+    pub(super) fn numbered(&self, index: usize) -> CaseValue {
         let replace = |text: &str| text.replace(INDEX, &index.to_string());
         let data = match &self.data {
-            Data::Null => Data::Null,
-            Data::Scalar { text, plain } => Data::Scalar {
+            CaseData::Null => CaseData::Null,
+            CaseData::Scalar { text, plain } => CaseData::Scalar {
                 text: replace(text),
                 plain: *plain,
             },
-            Data::List(items) => Data::List(items.iter().map(|v| v.numbered(index)).collect()),
-            Data::Map(entries) => Data::Map(
+            CaseData::List(items) => {
+                CaseData::List(items.iter().map(|v| v.numbered(index)).collect())
+            }
+            CaseData::Map(entries) => CaseData::Map(
                 entries
                     .iter()
-                    .map(|entry| Entry {
+                    .map(|entry| CaseEntry {
                         key: replace(&entry.key),
                         at: entry.at.clone(),
                         value: entry.value.numbered(index),
@@ -177,18 +179,18 @@ impl Value {
                     .collect(),
             ),
         };
-        Value {
+        CaseValue {
             at: self.at.clone(),
             data,
         }
     }
 
     /// A copy of a map in which the text of `key`, where it is there, is another.
-    pub(super) fn with_text(mut self, key: &str, other: &str) -> Value {
-        if let Data::Map(entries) = &mut self.data {
+    pub(super) fn with_text(mut self, key: &str, other: &str) -> CaseValue {
+        if let CaseData::Map(entries) = &mut self.data {
             let ours = entries.iter_mut().filter(|entry| entry.key == key);
             for entry in ours {
-                entry.value.data = Data::Scalar {
+                entry.value.data = CaseData::Scalar {
                     text: other.to_owned(),
                     plain: false,
                 };
@@ -200,10 +202,10 @@ impl Value {
     /// Whether `{i}` stands anywhere in it.
     pub(super) fn has_index(&self) -> bool {
         match &self.data {
-            Data::Null => false,
-            Data::Scalar { text, .. } => text.contains(INDEX),
-            Data::List(items) => items.iter().any(Value::has_index),
-            Data::Map(entries) => entries
+            CaseData::Null => false,
+            CaseData::Scalar { text, .. } => text.contains(INDEX),
+            CaseData::List(items) => items.iter().any(CaseValue::has_index),
+            CaseData::Map(entries) => entries
                 .iter()
                 .any(|entry| entry.key.contains(INDEX) || entry.value.has_index()),
         }
@@ -212,10 +214,10 @@ impl Value {
     /// The value as JSON, as YAML 1.2 reads it: for parts written the way Kubernetes does.
     pub(super) fn json(&self) -> serde_json::Value {
         match &self.data {
-            Data::Null => serde_json::Value::Null,
-            Data::Scalar { text, plain } => scalar_json(text, *plain),
-            Data::List(items) => items.iter().map(Value::json).collect(),
-            Data::Map(entries) => serde_json::Value::Object(
+            CaseData::Null => serde_json::Value::Null,
+            CaseData::Scalar { text, plain } => scalar_json(text, *plain),
+            CaseData::List(items) => items.iter().map(CaseValue::json).collect(),
+            CaseData::Map(entries) => serde_json::Value::Object(
                 entries
                     .iter()
                     .map(|entry| (entry.key.clone(), entry.value.json()))

@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Client, Request};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest};
+use super::error::KubeError;
 
 /// Something that may be allowed or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct AccessRight {
     /// Verb, such as `watch`.
     pub verb: String,
     /// API group; empty for the core one.
@@ -21,7 +21,7 @@ pub struct Right {
     pub namespace: String,
 }
 
-impl std::fmt::Display for Right {
+impl std::fmt::Display for AccessRight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
@@ -49,15 +49,15 @@ struct AccessReviewStatus {
     allowed: bool,
 }
 
-impl Client {
+impl KubeClient {
     /// Whether we may: a `SelfSubjectAccessReview`, which every user may create and which stores
     /// nothing.
-    pub async fn may(&self, right: &Right) -> Result<bool, Error> {
+    pub async fn may(&self, right: &AccessRight) -> Result<bool, KubeError> {
         let (resource, subresource) = right
             .resource
             .split_once('/')
             .unwrap_or((&right.resource, ""));
-        let request = Request::new(
+        let request = KubeRequest::new(
             "create",
             "selfsubjectaccessreviews",
             right.to_string(),

@@ -9,7 +9,7 @@ use crate::model::time::Time;
 
 /// A certificate, as far as we care.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
+pub struct CertificateInfo {
     /// `notAfter`.
     pub expires: Time,
     /// `sha256:` and the lower-case hex SHA-256 of the DER of its SubjectPublicKeyInfo: what
@@ -24,7 +24,7 @@ pub struct Certificate {
 /// # Errors
 /// When a block is damaged or no certificate is there. The text names the block by its number and
 /// never quotes it.
-pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, String> {
+pub fn read_pem(pem: &[u8]) -> Result<Vec<CertificateInfo>, String> {
     let mut found = Vec::new();
     for (index, block) in Pem::iter_from_buffer(pem).enumerate() {
         let number = index + 1;
@@ -42,7 +42,7 @@ pub fn read_pem(pem: &[u8]) -> Result<Vec<Certificate>, String> {
             .and_then(|name| name.as_str().ok())
             .unwrap_or_default()
             .to_owned();
-        found.push(Certificate {
+        found.push(CertificateInfo {
             expires: Time(
                 certificate
                     .validity()

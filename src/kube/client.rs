@@ -1,4 +1,4 @@
-//! One call to the API server: a request with a deadline, an answer or an [`Error`] that says
+//! One call to the API server: a request with a deadline, an answer or an [`KubeError`] that says
 //! whether it may have been carried out. Everything in [`crate::kube`] goes through here.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connect::{self, Connector};
-use super::error::{Call, Error, NO_ANSWER, chain, server_of};
+use super::error::{ApiCall, KubeError, NO_ANSWER, chain, server_of};
 use super::observer::{CallObserver, CallOutcome};
 use super::refused::refusal;
 use crate::clock::Clock;
@@ -38,7 +38,7 @@ const USER_AGENT: &str = concat!("pve-autoscaler/", env!("CARGO_PKG_VERSION"));
 /// The state of our credentials, for the log, `/readyz` and the metric
 /// `kubeconfig_expiry_timestamp`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
+pub struct CredentialState {
     /// When the client certificate ends; `None` without one (or with a given client).
     pub expires: Option<Time>,
     /// Set from 14 days before the end.
@@ -51,11 +51,11 @@ pub struct Credentials {
 
 /// The Kubernetes client. Clones share one connection.
 #[derive(Clone, Debug)]
-pub struct Client {
-    inner: Arc<Inner>,
+pub struct KubeClient {
+    inner: Arc<ClientInner>,
 }
 
-struct Inner {
+struct ClientInner {
     connector: Connector,
     clock: Clock,
     observer: Arc<dyn CallObserver>,
@@ -75,7 +75,7 @@ struct Link {
     read: Option<Instant>,
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for ClientInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner")
             .field("connector", &self.connector)
@@ -85,7 +85,7 @@ impl fmt::Debug for Inner {
 
 /// What a request carries.
 #[derive(Debug)]
-pub(super) enum Payload {
+pub(super) enum RequestBody {
     Nothing,
     Json(serde_json::Value),
     /// RFC 7386.
@@ -98,63 +98,63 @@ pub(super) enum Payload {
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) call: Call,
+pub(super) struct KubeRequest {
+    pub(super) call: ApiCall,
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
-    pub(super) payload: Payload,
+    pub(super) payload: RequestBody,
     /// What form the answer shall have.
     accept: &'static str,
 }
 
-impl Request {
+impl KubeRequest {
     pub(super) fn new(
         verb: &'static str,
         kind: &'static str,
         name: impl Into<String>,
         path: String,
-    ) -> Request {
-        Request {
-            call: Call {
+    ) -> KubeRequest {
+        KubeRequest {
+            call: ApiCall {
                 verb,
                 kind,
                 name: name.into(),
             },
             path,
             query: Vec::new(),
-            payload: Payload::Nothing,
+            payload: RequestBody::Nothing,
             accept: JSON,
         }
     }
 
     /// Asks for the metadata of a list's objects alone.
-    pub(super) fn names_only(mut self) -> Request {
+    pub(super) fn names_only(mut self) -> KubeRequest {
         self.accept = NAMES;
         self
     }
 
-    pub(super) fn query(mut self, key: &'static str, value: impl Into<String>) -> Request {
+    pub(super) fn query(mut self, key: &'static str, value: impl Into<String>) -> KubeRequest {
         self.query.push((key, value.into()));
         self
     }
 
-    pub(super) fn json(mut self, value: serde_json::Value) -> Request {
-        self.payload = Payload::Json(value);
+    pub(super) fn json(mut self, value: serde_json::Value) -> KubeRequest {
+        self.payload = RequestBody::Json(value);
         self
     }
 
-    pub(super) fn merge_patch(mut self, value: serde_json::Value) -> Request {
-        self.payload = Payload::MergePatch(value);
+    pub(super) fn merge_patch(mut self, value: serde_json::Value) -> KubeRequest {
+        self.payload = RequestBody::MergePatch(value);
         self
     }
 
-    pub(super) fn json_patch(mut self, operations: serde_json::Value) -> Request {
-        self.payload = Payload::JsonPatch(operations);
+    pub(super) fn json_patch(mut self, operations: serde_json::Value) -> KubeRequest {
+        self.payload = RequestBody::JsonPatch(operations);
         self
     }
 
-    pub(super) fn apply(mut self, value: serde_json::Value) -> Request {
-        self.payload = Payload::Apply(value);
+    pub(super) fn apply(mut self, value: serde_json::Value) -> KubeRequest {
+        self.payload = RequestBody::Apply(value);
         self
     }
 
@@ -184,17 +184,17 @@ impl Request {
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, self.accept);
         match self.payload {
-            Payload::Nothing => builder.body(Body::empty()),
-            Payload::Json(value) => builder
+            RequestBody::Nothing => builder.body(Body::empty()),
+            RequestBody::Json(value) => builder
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Body::from(value.to_string().into_bytes())),
-            Payload::MergePatch(value) => builder
+            RequestBody::MergePatch(value) => builder
                 .header(header::CONTENT_TYPE, "application/merge-patch+json")
                 .body(Body::from(value.to_string().into_bytes())),
-            Payload::JsonPatch(value) => builder
+            RequestBody::JsonPatch(value) => builder
                 .header(header::CONTENT_TYPE, "application/json-patch+json")
                 .body(Body::from(value.to_string().into_bytes())),
-            Payload::Apply(value) => builder
+            RequestBody::Apply(value) => builder
                 .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
                 .body(Body::from(value.to_string().into_bytes())),
         }
@@ -203,7 +203,7 @@ impl Request {
 
 /// A whole answer with a 2xx status.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(super) struct KubeReply {
     pub(super) headers: HeaderMap,
     pub(super) body: hyper::body::Bytes,
 }
@@ -213,14 +213,14 @@ pub(super) struct Stream {
     pub(super) body: Body,
 }
 
-impl Client {
+impl KubeClient {
     /// A client; with a file that cannot be used it is made all the same, and every call says why
-    /// until [`Client::maintain`] finds a better file.
+    /// until [`KubeClient::maintain`] finds a better file.
     pub async fn new(
         connector: Connector,
         clock: Clock,
         observer: Arc<dyn CallObserver>,
-    ) -> Client {
+    ) -> KubeClient {
         let link = Link {
             client: match &connector {
                 Connector::Given(client, _) => Ok(client.clone()),
@@ -233,8 +233,8 @@ impl Client {
             stamps: BTreeMap::new(),
             read: None,
         };
-        let client = Client {
-            inner: Arc::new(Inner {
+        let client = KubeClient {
+            inner: Arc::new(ClientInner {
                 connector,
                 clock,
                 observer,
@@ -264,9 +264,9 @@ impl Client {
     }
 
     /// The state of our credentials now.
-    pub fn credentials(&self) -> Credentials {
+    pub fn credentials(&self) -> CredentialState {
         let link = self.link();
-        Credentials {
+        CredentialState {
             expires: link.expires,
             warning: link
                 .expires
@@ -360,18 +360,21 @@ impl Client {
     }
 
     /// Sends `request` and reads the whole answer, within [`CALL_TIMEOUT`].
-    pub(super) async fn call(&self, request: Request) -> Result<Reply, Error> {
+    pub(super) async fn call(&self, request: KubeRequest) -> Result<KubeReply, KubeError> {
         let call = request.call.clone();
         let reply = self.call_unless_large(request).await?;
-        reply.ok_or_else(|| Error::Unknown {
+        reply.ok_or_else(|| KubeError::Unknown {
             call,
             code: Some(StatusCode::OK.as_u16()),
             message: format!("the answer is larger than {} MiB", MAX_BODY >> 20).into(),
         })
     }
 
-    /// Like [`Client::call`]; `None` when it was carried out and its answer is larger than [`MAX_BODY`].
-    pub(super) async fn call_unless_large(&self, request: Request) -> Result<Option<Reply>, Error> {
+    /// Like [`KubeClient::call`]; `None` when it was carried out and its answer is larger than [`MAX_BODY`].
+    pub(super) async fn call_unless_large(
+        &self,
+        request: KubeRequest,
+    ) -> Result<Option<KubeReply>, KubeError> {
         let started = Instant::now();
         let call = request.call.clone();
         let changes = request.changes();
@@ -389,12 +392,18 @@ impl Client {
         result
     }
 
-    fn observe<T>(&self, call: &Call, result: &Result<T, Error>, started: Instant, changes: bool) {
+    fn observe<T>(
+        &self,
+        call: &ApiCall,
+        result: &Result<T, KubeError>,
+        started: Instant,
+        changes: bool,
+    ) {
         let outcome = match result {
             Ok(_) => CallOutcome::Done,
-            Err(Error::NotSent { .. }) => CallOutcome::NotSent,
-            Err(Error::Refused { code, .. }) => CallOutcome::Refused(*code),
-            Err(Error::Unknown { .. }) => CallOutcome::Unknown,
+            Err(KubeError::NotSent { .. }) => CallOutcome::NotSent,
+            Err(KubeError::Refused { code, .. }) => CallOutcome::Refused(*code),
+            Err(KubeError::Unknown { .. }) => CallOutcome::Unknown,
         };
         self.inner
             .observer
@@ -406,15 +415,18 @@ impl Client {
         }
     }
 
-    /// Like [`Client::call`], read as JSON.
-    pub(super) async fn read<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+    /// Like [`KubeClient::call`], read as JSON.
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        request: KubeRequest,
+    ) -> Result<T, KubeError> {
         let call = request.call.clone();
         let reply = self.call(request).await?;
         parse(call, &reply.body)
     }
 
     /// Sends a watch and returns its open body; only the wait for the headers is bounded here.
-    pub(super) async fn open(&self, request: Request) -> Result<Stream, Error> {
+    pub(super) async fn open(&self, request: KubeRequest) -> Result<Stream, KubeError> {
         let started = Instant::now();
         let call = request.call.clone();
         let opened = tokio::time::timeout(CALL_TIMEOUT, self.send(request)).await;
@@ -446,17 +458,17 @@ impl Client {
     }
 
     /// The error of a call that was given up after `patience`.
-    pub(super) fn unanswered(&self, call: Call, patience: Duration) -> Error {
+    pub(super) fn unanswered(&self, call: ApiCall, patience: Duration) -> KubeError {
         let server = server_of(&self.link().server);
         let seconds = patience.as_secs();
-        Error::Unknown {
+        KubeError::Unknown {
             call,
             code: None,
             message: format!("{server}: {NO_ANSWER} within {seconds} s").into(),
         }
     }
 
-    async fn exchange(&self, request: Request) -> Result<Option<Reply>, Error> {
+    async fn exchange(&self, request: KubeRequest) -> Result<Option<KubeReply>, KubeError> {
         let call = request.call.clone();
         let changes = request.changes();
         let response = self.send(request).await?;
@@ -469,9 +481,9 @@ impl Client {
         }
     }
 
-    async fn send(&self, request: Request) -> Result<http::Response<Body>, Error> {
+    async fn send(&self, request: KubeRequest) -> Result<http::Response<Body>, KubeError> {
         let call = request.call.clone();
-        let not_sent = |message: String| Error::NotSent {
+        let not_sent = |message: String| KubeError::NotSent {
             call: call.clone(),
             message: message.into(),
         };
@@ -492,23 +504,23 @@ impl Client {
 
 /// Reads a body to its end; `None` when it is larger than [`MAX_BODY`].
 async fn whole(
-    call: &Call,
+    call: &ApiCall,
     server: &str,
     response: http::Response<Body>,
-) -> Result<(StatusCode, Option<Reply>), Error> {
+) -> Result<(StatusCode, Option<KubeReply>), KubeError> {
     let (parts, body) = response.into_parts();
     let body = match Limited::new(body, MAX_BODY).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => return Ok((parts.status, None)),
         Err(error) => {
-            return Err(Error::Unknown {
+            return Err(KubeError::Unknown {
                 call: call.clone(),
                 code: Some(parts.status.as_u16()),
                 message: format!("{server}: the answer broke off: {error}").into(),
             });
         }
     };
-    let reply = Reply {
+    let reply = KubeReply {
         headers: parts.headers,
         body,
     };
@@ -516,15 +528,15 @@ async fn whole(
 }
 
 /// Reads a 2xx body. A change whose answer cannot be read was carried out, but how is not known.
-pub(super) fn parse<T: DeserializeOwned>(call: Call, body: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|error| Error::Unknown {
+pub(super) fn parse<T: DeserializeOwned>(call: ApiCall, body: &[u8]) -> Result<T, KubeError> {
+    serde_json::from_slice(body).map_err(|error| KubeError::Unknown {
         call,
         code: None,
         message: format!("the answer cannot be read: {error}").into(),
     })
 }
 
-fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
+fn transport_error(call: &ApiCall, server: &str, error: &::kube::Error) -> KubeError {
     let words = chain(error);
     // kube's word for all that its HTTP client says; the address it does not say.
     let words = words.strip_prefix("ServiceError: ").unwrap_or(&words);
@@ -534,12 +546,12 @@ fn transport_error(call: &Call, server: &str, error: &::kube::Error) -> Error {
     words = words.strip_prefix("tcp connect error: ").unwrap_or(words);
     let message = format!("{}: {words}", server_of(server));
     if never_connected(error) {
-        Error::NotSent {
+        KubeError::NotSent {
             call: call.clone(),
             message: message.into(),
         }
     } else {
-        Error::Unknown {
+        KubeError::Unknown {
             call: call.clone(),
             code: None,
             message: message.into(),

@@ -9,8 +9,8 @@ use http::header;
 use serde::Deserialize;
 
 use super::certificate;
-use super::client::{Client, Request};
-use super::error::{Call, Error};
+use super::client::{KubeClient, KubeRequest};
+use super::error::{ApiCall, KubeError};
 use super::wire;
 use crate::model::time::Time;
 
@@ -47,21 +47,21 @@ struct ConfigMap {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Version {
+struct KubeVersion {
     git_version: String,
 }
 
-impl Client {
+impl KubeClient {
     /// The UID of the namespace `kube-system`: the first half of our cluster id.
-    pub async fn kube_system_uid(&self) -> Result<Arc<str>, Error> {
-        let request = Request::new(
+    pub async fn kube_system_uid(&self) -> Result<Arc<str>, KubeError> {
+        let request = KubeRequest::new(
             "get",
             "namespaces",
             "kube-system",
             "/api/v1/namespaces/kube-system".to_owned(),
         );
         let call = request.call.clone();
-        let namespace: wire::Bare = self.read(request).await?;
+        let namespace: wire::MetadataOnly = self.read(request).await?;
         match namespace.metadata.uid.filter(|uid| !uid.is_empty()) {
             Some(uid) => Ok(uid.into()),
             None => Err(unusable(call, "it has no UID")),
@@ -69,8 +69,8 @@ impl Client {
     }
 
     /// `kube-public/cluster-info`, which kubeadm makes and every joining node reads.
-    pub async fn cluster_info(&self) -> Result<ClusterInfo, Error> {
-        let request = Request::new(
+    pub async fn cluster_info(&self) -> Result<ClusterInfo, KubeError> {
+        let request = KubeRequest::new(
             "get",
             "configmaps",
             "kube-public/cluster-info",
@@ -93,11 +93,11 @@ impl Client {
     }
 
     /// The API server's version and clock.
-    pub async fn server_version(&self) -> Result<ServerVersion, Error> {
-        let request = Request::new("get", "version", "", "/version".to_owned());
+    pub async fn server_version(&self) -> Result<ServerVersion, KubeError> {
+        let request = KubeRequest::new("get", "version", "", "/version".to_owned());
         let call = request.call.clone();
         let reply = self.call(request).await?;
-        let version: Version = super::client::parse(call, &reply.body)?;
+        let version: KubeVersion = super::client::parse(call, &reply.body)?;
         Ok(ServerVersion {
             version: version.git_version,
             time: reply
@@ -109,8 +109,8 @@ impl Client {
     }
 }
 
-fn unusable(call: Call, message: &str) -> Error {
-    Error::Unknown {
+fn unusable(call: ApiCall, message: &str) -> KubeError {
+    KubeError::Unknown {
         call,
         code: None,
         message: format!("the answer cannot be used: {message}").into(),

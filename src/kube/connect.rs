@@ -100,7 +100,7 @@ where
 }
 
 /// What a kubeconfig gave.
-pub(super) struct Loaded {
+pub(super) struct LoadedKubeconfig {
     pub(super) client: ::kube::Client,
     /// End of the client certificate, when the user has one.
     pub(super) expires: Option<Time>,
@@ -121,7 +121,7 @@ pub async fn server(path: &Path, context: Option<&str>) -> Result<String, String
 }
 
 /// Reads the file and builds a client. Errors name file, context and what to do.
-pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, String> {
+pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKubeconfig, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());
     let file = Kubeconfig::read_from(path).map_err(|error| at(explain(&error)))?;
     let context = context
@@ -151,7 +151,7 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<Loaded, S
     let server = cluster.server.clone().unwrap_or_default();
     let ca_pem = authority_of(&cluster);
     let client = build(file, &context).await.map_err(at)?;
-    Ok(Loaded {
+    Ok(LoadedKubeconfig {
         client,
         expires,
         server,

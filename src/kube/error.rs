@@ -17,7 +17,7 @@ pub(super) fn server_of(url: &str) -> String {
 
 /// A call in words, for errors, logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct ApiCall {
     /// Kubernetes' verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: &'static str,
     /// Plural resource, with the subresource: `pods`, `pods/eviction`.
@@ -26,7 +26,7 @@ pub struct Call {
     pub name: String,
 }
 
-impl std::fmt::Display for Call {
+impl std::fmt::Display for ApiCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.verb, self.kind)?;
         if self.name.is_empty() {
@@ -39,12 +39,12 @@ impl std::fmt::Display for Call {
 
 /// Why a call failed. The variant says whether a change may have been carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum KubeError {
     /// It never left this host, or no connection came about: not carried out.
     #[error("{call} was not sent: {message}")]
     NotSent {
         /// The call.
-        call: Call,
+        call: ApiCall,
         /// What hindered it, and what to do.
         message: ForeignText,
     },
@@ -52,7 +52,7 @@ pub enum Error {
     #[error("{call} was refused with {code} {reason}: {message}")]
     Refused {
         /// The call.
-        call: Call,
+        call: ApiCall,
         /// HTTP status.
         code: u16,
         /// `status.reason`, such as `NotFound`, `Conflict`, `AlreadyExists`; empty when absent.
@@ -66,7 +66,7 @@ pub enum Error {
     #[error("the outcome of {call} is unknown: {message}")]
     Unknown {
         /// The call.
-        call: Call,
+        call: ApiCall,
         /// HTTP status, if there was one.
         code: Option<u16>,
         /// What came instead of an answer.
@@ -74,48 +74,48 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl KubeError {
     /// The HTTP status, if an answer came.
     pub fn code(&self) -> Option<u16> {
         match self {
-            Error::NotSent { .. } => None,
-            Error::Refused { code, .. } => Some(*code),
-            Error::Unknown { code, .. } => *code,
+            KubeError::NotSent { .. } => None,
+            KubeError::Refused { code, .. } => Some(*code),
+            KubeError::Unknown { code, .. } => *code,
         }
     }
 
     /// The object is not there (404).
     pub fn not_found(&self) -> bool {
-        matches!(self, Error::Refused { code: 404, .. })
+        matches!(self, KubeError::Refused { code: 404, .. })
     }
 
     /// Somebody else changed the object first, or a precondition failed (409).
     pub fn conflict(&self) -> bool {
-        matches!(self, Error::Refused { code: 409, .. })
+        matches!(self, KubeError::Refused { code: 409, .. })
     }
 
     /// An object of this name is there already (409 `AlreadyExists`).
     pub fn already_exists(&self) -> bool {
-        matches!(self, Error::Refused { code: 409, reason, .. } if *reason == "AlreadyExists")
+        matches!(self, KubeError::Refused { code: 409, reason, .. } if *reason == "AlreadyExists")
     }
 
     /// A change may have been carried out all the same.
     pub fn maybe_done(&self) -> bool {
-        matches!(self, Error::Unknown { .. })
+        matches!(self, KubeError::Unknown { .. })
     }
 
     /// What is behind it, in the same words for every call that it hinders: an API server that is away is one
     /// fault, however many calls find it so. A refusal of this call alone is told with the call.
     pub fn cause(&self) -> String {
         let (code, message) = match self {
-            Error::NotSent { message, .. } => (None, message),
-            Error::Unknown { code, message, .. } => (*code, message),
-            Error::Refused {
+            KubeError::NotSent { message, .. } => (None, message),
+            KubeError::Unknown { code, message, .. } => (*code, message),
+            KubeError::Refused {
                 code: code @ (401 | 429 | 500..),
                 message,
                 ..
             } => (Some(*code), message),
-            Error::Refused { .. } => return self.to_string(),
+            KubeError::Refused { .. } => return self.to_string(),
         };
         // How long was waited differs from call to call.
         let message = match message.split_once(NO_ANSWER) {
@@ -129,11 +129,11 @@ impl Error {
     }
 
     /// The call that failed.
-    pub fn call(&self) -> &Call {
+    pub fn call(&self) -> &ApiCall {
         match self {
-            Error::NotSent { call, .. }
-            | Error::Refused { call, .. }
-            | Error::Unknown { call, .. } => call,
+            KubeError::NotSent { call, .. }
+            | KubeError::Refused { call, .. }
+            | KubeError::Unknown { call, .. } => call,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::client::{Client, Request, encode};
+use super::client::{KubeClient, KubeRequest, encode};
 use crate::model::action::NodeRef;
 use crate::model::cluster::PodKey;
 use crate::model::foreign;
@@ -65,17 +65,17 @@ pub mod reason {
 
 /// What an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct About {
+pub struct InvolvedObject {
     kind: &'static str,
     namespace: Arc<str>,
     name: Arc<str>,
     uid: Arc<str>,
 }
 
-impl About {
+impl InvolvedObject {
     /// A pod.
-    pub fn pod(key: &PodKey, uid: &Arc<str>) -> About {
-        About {
+    pub fn pod(key: &PodKey, uid: &Arc<str>) -> InvolvedObject {
+        InvolvedObject {
             kind: "Pod",
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -84,8 +84,8 @@ impl About {
     }
 
     /// A node; its events live in the namespace `default`.
-    pub fn node(node: &NodeRef) -> About {
-        About {
+    pub fn node(node: &NodeRef) -> InvolvedObject {
+        InvolvedObject {
             kind: "Node",
             namespace: "".into(),
             name: node.name.clone(),
@@ -94,8 +94,8 @@ impl About {
     }
 
     /// The autoscaler as a whole: its status ConfigMap, as with cluster-autoscaler.
-    pub fn status(namespace: &str) -> About {
-        About {
+    pub fn status(namespace: &str) -> InvolvedObject {
+        InvolvedObject {
             kind: "ConfigMap",
             namespace: namespace.into(),
             name: super::status::STATUS_NAME.into(),
@@ -116,7 +116,7 @@ impl About {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
     /// The object.
-    pub about: About,
+    pub about: InvolvedObject,
     /// One of [`reason`].
     pub reason: &'static str,
     /// `Warning` instead of `Normal`.
@@ -149,7 +149,7 @@ impl EventRecorder {
 /// A recorder and the future that sends what it takes; it ends when every recorder is gone and all
 /// that waited is sent. `instance` names this host.
 pub fn recorder(
-    client: Client,
+    client: KubeClient,
     instance: String,
 ) -> (EventRecorder, impl Future<Output = ()> + Send) {
     let (sender, mut receiver) = mpsc::channel(QUEUE);
@@ -171,7 +171,7 @@ pub fn recorder(
 
 /// How an event is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Delivery {
+struct EventDelivery {
     /// The Event object to count it in; `None` for a new one.
     name: Option<String>,
     count: i64,
@@ -182,7 +182,7 @@ struct Delivery {
 #[derive(Debug, Default)]
 struct Correlator {
     known: BTreeMap<Event, SentEvent>,
-    budgets: BTreeMap<About, EventBudget>,
+    budgets: BTreeMap<InvolvedObject, EventBudget>,
     /// Makes names unique within one millisecond.
     serial: u64,
 }
@@ -203,7 +203,7 @@ struct EventBudget {
 }
 
 impl Correlator {
-    fn take(&mut self, event: &Event, now: Time) -> Option<Delivery> {
+    fn take(&mut self, event: &Event, now: Time) -> Option<EventDelivery> {
         self.forget();
         let known = self.known.entry(event.clone()).or_insert(SentEvent {
             name: None,
@@ -232,7 +232,7 @@ impl Correlator {
         }
         budget.left -= 1;
         known.sent = Some(now);
-        Some(Delivery {
+        Some(EventDelivery {
             name: known.name.clone(),
             count: known.count,
             first: known.first,
@@ -268,10 +268,10 @@ impl Correlator {
 }
 
 async fn deliver(
-    client: &Client,
+    client: &KubeClient,
     instance: &str,
     event: &Event,
-    send: &Delivery,
+    send: &EventDelivery,
     correlator: &mut Correlator,
     now: Time,
 ) {
@@ -303,14 +303,20 @@ fn seconds(time: Time) -> String {
     Time(time.0.div_euclid(1_000) * 1_000).to_string()
 }
 
-fn count_up(event: &Event, name: &str, count: i64, now: Time) -> Request {
+fn count_up(event: &Event, name: &str, count: i64, now: Time) -> KubeRequest {
     let path = format!("{}/{}", path(event), encode(name));
-    Request::new("patch", "events", name, path)
+    KubeRequest::new("patch", "events", name, path)
         .merge_patch(json!({ "count": count, "lastTimestamp": seconds(now) }))
 }
 
-fn create(event: &Event, name: &str, instance: &str, send: &Delivery, now: Time) -> Request {
-    let About {
+fn create(
+    event: &Event,
+    name: &str,
+    instance: &str,
+    send: &EventDelivery,
+    now: Time,
+) -> KubeRequest {
+    let InvolvedObject {
         kind,
         namespace,
         name: object,
@@ -327,7 +333,7 @@ fn create(event: &Event, name: &str, instance: &str, send: &Delivery, now: Time)
     if !uid.is_empty() {
         involved["uid"] = json!(&**uid);
     }
-    Request::new("create", "events", name, path(event)).json(json!({
+    KubeRequest::new("create", "events", name, path(event)).json(json!({
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": { "name": name, "namespace": event.about.event_namespace() },
@@ -350,7 +356,7 @@ mod tests {
 
     fn event(pod: &str, message: &str) -> Event {
         Event {
-            about: About::pod(&PodKey::new("default", pod), &"uid-1".into()),
+            about: InvolvedObject::pod(&PodKey::new("default", pod), &"uid-1".into()),
             reason: reason::NOT_TRIGGER_SCALE_UP,
             warning: false,
             message: message.into(),
@@ -420,7 +426,7 @@ mod tests {
         let long = event(&"p".repeat(253), &"ä".repeat(2_000));
         let name = correlator.new_name(&long, Time(1_795_000_000_000));
         assert!(name.len() <= 253, "{}", name.len());
-        let send = Delivery {
+        let send = EventDelivery {
             name: None,
             count: 1,
             first: Time(0),

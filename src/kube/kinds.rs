@@ -5,16 +5,16 @@
 
 use serde_json::value::RawValue;
 
-use super::list::{Item, object, too_large};
+use super::list::{ListItem, object, too_large};
 use super::pods::read_pod;
-use super::store::State;
-use super::translate::{self, Reader};
+use super::store::ClusterState;
+use super::translate::{self, ObjectReader};
 use super::wire;
 use crate::model::cluster::{Pod, PodKey};
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WatchedKind {
     /// Pods that have not ended.
     Pods,
     /// Nodes.
@@ -45,23 +45,23 @@ pub enum Kind {
     RuntimeClasses,
 }
 
-impl Kind {
+impl WatchedKind {
     /// All of them, in the order in which they are first listed.
-    pub const ALL: [Kind; 14] = [
-        Kind::Nodes,
-        Kind::Namespaces,
-        Kind::PriorityClasses,
-        Kind::RuntimeClasses,
-        Kind::DaemonSets,
-        Kind::Budgets,
-        Kind::StorageClasses,
-        Kind::Claims,
-        Kind::Volumes,
-        Kind::CsiDrivers,
-        Kind::Capacities,
-        Kind::CsiNodes,
-        Kind::Attachments,
-        Kind::Pods,
+    pub const ALL: [WatchedKind; 14] = [
+        WatchedKind::Nodes,
+        WatchedKind::Namespaces,
+        WatchedKind::PriorityClasses,
+        WatchedKind::RuntimeClasses,
+        WatchedKind::DaemonSets,
+        WatchedKind::Budgets,
+        WatchedKind::StorageClasses,
+        WatchedKind::Claims,
+        WatchedKind::Volumes,
+        WatchedKind::CsiDrivers,
+        WatchedKind::Capacities,
+        WatchedKind::CsiNodes,
+        WatchedKind::Attachments,
+        WatchedKind::Pods,
     ];
 
     /// The plural resource: `pods`.
@@ -81,56 +81,58 @@ impl Kind {
 
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Kind::Pods => ("pods", "kube/pods", "/api/v1/pods"),
-            Kind::Nodes => ("nodes", "kube/nodes", "/api/v1/nodes"),
-            Kind::DaemonSets => ("daemonsets", "kube/daemonsets", "/apis/apps/v1/daemonsets"),
-            Kind::Budgets => (
+            WatchedKind::Pods => ("pods", "kube/pods", "/api/v1/pods"),
+            WatchedKind::Nodes => ("nodes", "kube/nodes", "/api/v1/nodes"),
+            WatchedKind::DaemonSets => {
+                ("daemonsets", "kube/daemonsets", "/apis/apps/v1/daemonsets")
+            }
+            WatchedKind::Budgets => (
                 "poddisruptionbudgets",
                 "kube/poddisruptionbudgets",
                 "/apis/policy/v1/poddisruptionbudgets",
             ),
-            Kind::Claims => (
+            WatchedKind::Claims => (
                 "persistentvolumeclaims",
                 "kube/persistentvolumeclaims",
                 "/api/v1/persistentvolumeclaims",
             ),
-            Kind::Volumes => (
+            WatchedKind::Volumes => (
                 "persistentvolumes",
                 "kube/persistentvolumes",
                 "/api/v1/persistentvolumes",
             ),
-            Kind::StorageClasses => (
+            WatchedKind::StorageClasses => (
                 "storageclasses",
                 "kube/storageclasses",
                 "/apis/storage.k8s.io/v1/storageclasses",
             ),
-            Kind::CsiDrivers => (
+            WatchedKind::CsiDrivers => (
                 "csidrivers",
                 "kube/csidrivers",
                 "/apis/storage.k8s.io/v1/csidrivers",
             ),
-            Kind::Capacities => (
+            WatchedKind::Capacities => (
                 "csistoragecapacities",
                 "kube/csistoragecapacities",
                 "/apis/storage.k8s.io/v1/csistoragecapacities",
             ),
-            Kind::CsiNodes => (
+            WatchedKind::CsiNodes => (
                 "csinodes",
                 "kube/csinodes",
                 "/apis/storage.k8s.io/v1/csinodes",
             ),
-            Kind::Attachments => (
+            WatchedKind::Attachments => (
                 "volumeattachments",
                 "kube/volumeattachments",
                 "/apis/storage.k8s.io/v1/volumeattachments",
             ),
-            Kind::Namespaces => ("namespaces", "kube/namespaces", "/api/v1/namespaces"),
-            Kind::PriorityClasses => (
+            WatchedKind::Namespaces => ("namespaces", "kube/namespaces", "/api/v1/namespaces"),
+            WatchedKind::PriorityClasses => (
                 "priorityclasses",
                 "kube/priorityclasses",
                 "/apis/scheduling.k8s.io/v1/priorityclasses",
             ),
-            Kind::RuntimeClasses => (
+            WatchedKind::RuntimeClasses => (
                 "runtimeclasses",
                 "kube/runtimeclasses",
                 "/apis/node.k8s.io/v1/runtimeclasses",
@@ -141,7 +143,7 @@ impl Kind {
     /// Ended pods hold nothing and are not even sent; a pod that ends comes as deleted.
     pub(super) fn field_selector(self) -> &'static str {
         match self {
-            Kind::Pods => "status.phase!=Succeeded,status.phase!=Failed",
+            WatchedKind::Pods => "status.phase!=Succeeded,status.phase!=Failed",
             _ => "",
         }
     }
@@ -149,7 +151,7 @@ impl Kind {
 
 /// What an object changed in the view: the further down, the more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Change {
+pub(super) enum ViewChange {
     /// Nothing.
     #[default]
     None,
@@ -161,9 +163,13 @@ pub(super) enum Change {
     Unschedulable,
 }
 
-impl From<bool> for Change {
-    fn from(changed: bool) -> Change {
-        if changed { Change::Plain } else { Change::None }
+impl From<bool> for ViewChange {
+    fn from(changed: bool) -> ViewChange {
+        if changed {
+            ViewChange::Plain
+        } else {
+            ViewChange::None
+        }
     }
 }
 
@@ -173,7 +179,7 @@ pub(super) struct Applied {
     /// The object's key; cluster-wide objects have an empty namespace. `None` when the object has no name.
     pub(super) key: Option<PodKey>,
     /// What the object changed in the view.
-    pub(super) changed: Change,
+    pub(super) changed: ViewChange,
     /// What could not be understood, and was taken for the worst.
     pub(super) problems: Vec<String>,
     /// It could not be read at all, and nothing cautious can stand in for it.
@@ -181,14 +187,16 @@ pub(super) struct Applied {
 }
 
 /// What the view of a pod changes in the place of an older one.
-fn change(old: Option<&Pod>, new: &Pod) -> Change {
+fn change(old: Option<&Pod>, new: &Pod) -> ViewChange {
     let waited = old.is_some_and(|old| old.unschedulable_since.is_some());
     if new.unschedulable_since.is_some() && !waited {
-        return Change::Unschedulable;
+        return ViewChange::Unschedulable;
     }
-    let Some(old) = old else { return Change::Plain };
+    let Some(old) = old else {
+        return ViewChange::Plain;
+    };
     if old == new {
-        return Change::None;
+        return ViewChange::None;
     }
     let quiet = Pod {
         phase: old.phase,
@@ -197,9 +205,9 @@ fn change(old: Option<&Pod>, new: &Pod) -> Change {
         ..new.clone()
     };
     if new.node.is_some() && quiet == *old {
-        Change::Quiet
+        ViewChange::Quiet
     } else {
-        Change::Plain
+        ViewChange::Plain
     }
 }
 
@@ -220,7 +228,7 @@ macro_rules! named {
         let mut applied = Applied::default();
         match object::<$wire>($raw) {
             Ok(read) => {
-                let mut reader = Reader::new(&mut $state.interner);
+                let mut reader = ObjectReader::new(&mut $state.interner);
                 if let Some((name, view)) = $translate(&mut reader, &read) {
                     applied.problems = reader.problems;
                     applied.key = Some(PodKey::new("", name.clone()));
@@ -239,7 +247,7 @@ macro_rules! keyed {
         let mut applied = Applied::default();
         match object::<$wire>($raw) {
             Ok(read) => {
-                let mut reader = Reader::new(&mut $state.interner);
+                let mut reader = ObjectReader::new(&mut $state.interner);
                 if let Some((key, view)) = $translate(&mut reader, &read) {
                     applied.problems = reader.problems;
                     applied.key = Some(key.clone());
@@ -253,21 +261,21 @@ macro_rules! keyed {
 }
 
 impl Applied {
-    fn damaged(&mut self, error: super::list::Unreadable) {
+    fn damaged(&mut self, error: super::list::UnreadableObject) {
         let name = error.meta.name.unwrap_or_default();
         self.key = Some(PodKey::new(error.meta.namespace.unwrap_or_default(), name));
         self.unreadable = Some(error.message.into());
     }
 }
 
-impl State {
+impl ClusterState {
     /// Puts one object into the view.
-    pub(super) fn put_object(&mut self, kind: Kind, raw: &RawValue) -> Applied {
+    pub(super) fn put_object(&mut self, kind: WatchedKind, raw: &RawValue) -> Applied {
         match kind {
-            Kind::Pods => self.put_pod(raw),
-            Kind::Nodes => self.put_node(raw),
-            Kind::DaemonSets => self.put_daemon_set(raw),
-            Kind::Budgets => {
+            WatchedKind::Pods => self.put_pod(raw),
+            WatchedKind::Nodes => self.put_node(raw),
+            WatchedKind::DaemonSets => self.put_daemon_set(raw),
+            WatchedKind::Budgets => {
                 keyed!(
                     self,
                     raw,
@@ -276,29 +284,29 @@ impl State {
                     self.cluster.budgets
                 )
             }
-            Kind::Claims
-            | Kind::Volumes
-            | Kind::StorageClasses
-            | Kind::CsiDrivers
-            | Kind::Capacities
-            | Kind::CsiNodes
-            | Kind::Attachments => self.put_storage(kind, raw),
-            Kind::Namespaces => named!(
+            WatchedKind::Claims
+            | WatchedKind::Volumes
+            | WatchedKind::StorageClasses
+            | WatchedKind::CsiDrivers
+            | WatchedKind::Capacities
+            | WatchedKind::CsiNodes
+            | WatchedKind::Attachments => self.put_storage(kind, raw),
+            WatchedKind::Namespaces => named!(
                 self,
                 raw,
-                wire::Bare,
+                wire::MetadataOnly,
                 translate::namespace,
                 self.cluster.namespaces
             ),
-            Kind::PriorityClasses | Kind::RuntimeClasses => self.put_class(kind, raw),
+            WatchedKind::PriorityClasses | WatchedKind::RuntimeClasses => self.put_class(kind, raw),
         }
     }
 
     /// Notes an object that is larger than what is read: the view keeps what it shows of it, if anything.
-    pub(super) fn pass_over(kind: Kind, metadata: &RawValue) -> Applied {
+    pub(super) fn pass_over(kind: WatchedKind, metadata: &RawValue) -> Applied {
         let mut applied = Applied::default();
         let mut unreadable = too_large(metadata);
-        if kind == Kind::Pods {
+        if kind == WatchedKind::Pods {
             unreadable.message = format!(
                 "{}; it gets no machine, and the room that it takes on a node is not counted",
                 unreadable.message
@@ -310,44 +318,44 @@ impl State {
     }
 
     /// An object of storage; attachments are the last kind of these.
-    fn put_storage(&mut self, kind: Kind, raw: &RawValue) -> Applied {
+    fn put_storage(&mut self, kind: WatchedKind, raw: &RawValue) -> Applied {
         match kind {
-            Kind::Claims => keyed!(
+            WatchedKind::Claims => keyed!(
                 self,
                 raw,
                 wire::Claim,
                 translate::claim,
                 self.cluster.claims
             ),
-            Kind::Volumes => named!(
+            WatchedKind::Volumes => named!(
                 self,
                 raw,
                 wire::PersistentVolume,
                 translate::persistent_volume,
                 self.cluster.volumes
             ),
-            Kind::StorageClasses => named!(
+            WatchedKind::StorageClasses => named!(
                 self,
                 raw,
                 wire::StorageClass,
                 translate::storage_class,
                 self.cluster.storage_classes
             ),
-            Kind::CsiDrivers => named!(
+            WatchedKind::CsiDrivers => named!(
                 self,
                 raw,
                 wire::CsiDriver,
                 translate::csi_driver,
                 self.cluster.csi_drivers
             ),
-            Kind::Capacities => keyed!(
+            WatchedKind::Capacities => keyed!(
                 self,
                 raw,
                 wire::StorageCapacity,
                 translate::storage_capacity,
                 self.cluster.capacities
             ),
-            Kind::CsiNodes => named!(
+            WatchedKind::CsiNodes => named!(
                 self,
                 raw,
                 wire::CsiNode,
@@ -365,8 +373,8 @@ impl State {
     }
 
     /// A class that pod templates name: when it changes, they mean something else.
-    fn put_class(&mut self, kind: Kind, raw: &RawValue) -> Applied {
-        let mut applied = if kind == Kind::PriorityClasses {
+    fn put_class(&mut self, kind: WatchedKind, raw: &RawValue) -> Applied {
+        let mut applied = if kind == WatchedKind::PriorityClasses {
             named!(
                 self,
                 raw,
@@ -383,7 +391,7 @@ impl State {
                 self.runtimes
             )
         };
-        let changed = applied.changed != Change::None && self.retranslate_daemon_sets();
+        let changed = applied.changed != ViewChange::None && self.retranslate_daemon_sets();
         applied.changed = changed.into();
         applied
     }
@@ -392,7 +400,7 @@ impl State {
         let mut applied = Applied::default();
         match object::<wire::Node>(raw) {
             Ok(read) => {
-                let mut reader = Reader::new(&mut self.interner);
+                let mut reader = ObjectReader::new(&mut self.interner);
                 if let Some((name, mut node)) = translate::node(&mut reader, &read) {
                     self.early.tame_node(&mut node);
                     applied.problems = reader.problems;
@@ -406,7 +414,7 @@ impl State {
     }
 
     fn put_pod(&mut self, raw: &RawValue) -> Applied {
-        let (view, problems) = read_pod(&mut self.interner, Item::Whole(raw), None);
+        let (view, problems) = read_pod(&mut self.interner, ListItem::Whole(raw), None);
         let Some((key, mut pod)) = view else {
             return Applied {
                 unreadable: problems.into_iter().next(),
@@ -428,7 +436,7 @@ impl State {
             pod.arrival = known.arrival;
         }
         applied.changed = change(known, &pod);
-        if applied.changed != Change::None {
+        if applied.changed != ViewChange::None {
             self.cluster.pods.insert(key, pod);
         }
         applied
@@ -438,7 +446,7 @@ impl State {
         let mut applied = Applied::default();
         match object::<wire::DaemonSet>(raw) {
             Ok(read) => {
-                let mut reader = Reader::new(&mut self.interner);
+                let mut reader = ObjectReader::new(&mut self.interner);
                 let view =
                     translate::daemon_set(&mut reader, &read, &self.priorities, &self.runtimes);
                 if let Some((key, view)) = view {
@@ -457,7 +465,7 @@ impl State {
     fn retranslate_daemon_sets(&mut self) -> bool {
         let mut changed = false;
         for read in self.daemon_templates.values() {
-            let mut reader = Reader::new(&mut self.interner);
+            let mut reader = ObjectReader::new(&mut self.interner);
             let view = translate::daemon_set(&mut reader, read, &self.priorities, &self.runtimes);
             if let Some((key, view)) = view {
                 changed |= put(&mut self.cluster.daemon_sets, key, view);
@@ -467,35 +475,35 @@ impl State {
     }
 
     /// Takes one object out of the view; tells whether it was there.
-    pub(super) fn remove_object(&mut self, kind: Kind, key: &PodKey) -> bool {
+    pub(super) fn remove_object(&mut self, kind: WatchedKind, key: &PodKey) -> bool {
         let cluster = &mut self.cluster;
         match kind {
-            Kind::Pods => cluster.pods.remove(key).is_some(),
-            Kind::Nodes => cluster.nodes.remove(&key.name).is_some(),
-            Kind::DaemonSets => {
+            WatchedKind::Pods => cluster.pods.remove(key).is_some(),
+            WatchedKind::Nodes => cluster.nodes.remove(&key.name).is_some(),
+            WatchedKind::DaemonSets => {
                 self.daemon_templates.remove(key);
                 cluster.daemon_sets.remove(key).is_some()
             }
-            Kind::Budgets => cluster.budgets.remove(key).is_some(),
-            Kind::Claims => cluster.claims.remove(key).is_some(),
-            Kind::Volumes => cluster.volumes.remove(&key.name).is_some(),
-            Kind::StorageClasses => cluster.storage_classes.remove(&key.name).is_some(),
-            Kind::CsiDrivers => cluster.csi_drivers.remove(&key.name).is_some(),
-            Kind::Capacities => cluster.capacities.remove(key).is_some(),
-            Kind::CsiNodes => cluster.csi_nodes.remove(&key.name).is_some(),
-            Kind::Attachments => cluster.attachments.remove(&key.name).is_some(),
-            Kind::Namespaces => cluster.namespaces.remove(&key.name).is_some(),
-            Kind::PriorityClasses => {
+            WatchedKind::Budgets => cluster.budgets.remove(key).is_some(),
+            WatchedKind::Claims => cluster.claims.remove(key).is_some(),
+            WatchedKind::Volumes => cluster.volumes.remove(&key.name).is_some(),
+            WatchedKind::StorageClasses => cluster.storage_classes.remove(&key.name).is_some(),
+            WatchedKind::CsiDrivers => cluster.csi_drivers.remove(&key.name).is_some(),
+            WatchedKind::Capacities => cluster.capacities.remove(key).is_some(),
+            WatchedKind::CsiNodes => cluster.csi_nodes.remove(&key.name).is_some(),
+            WatchedKind::Attachments => cluster.attachments.remove(&key.name).is_some(),
+            WatchedKind::Namespaces => cluster.namespaces.remove(&key.name).is_some(),
+            WatchedKind::PriorityClasses => {
                 self.priorities.remove(&key.name).is_some() && self.retranslate_daemon_sets()
             }
-            Kind::RuntimeClasses => {
+            WatchedKind::RuntimeClasses => {
                 self.runtimes.remove(&key.name).is_some() && self.retranslate_daemon_sets()
             }
         }
     }
 
     /// The keys of all objects of a kind that are in the view.
-    pub(super) fn keys(&self, kind: Kind) -> Vec<PodKey> {
+    pub(super) fn keys(&self, kind: WatchedKind) -> Vec<PodKey> {
         fn named<V>(map: &std::collections::BTreeMap<std::sync::Arc<str>, V>) -> Vec<PodKey> {
             map.keys()
                 .map(|name| PodKey::new("", name.clone()))
@@ -503,20 +511,20 @@ impl State {
         }
         let cluster = &self.cluster;
         match kind {
-            Kind::Pods => cluster.pods.keys().cloned().collect(),
-            Kind::Nodes => named(&cluster.nodes),
-            Kind::DaemonSets => cluster.daemon_sets.keys().cloned().collect(),
-            Kind::Budgets => cluster.budgets.keys().cloned().collect(),
-            Kind::Claims => cluster.claims.keys().cloned().collect(),
-            Kind::Volumes => named(&cluster.volumes),
-            Kind::StorageClasses => named(&cluster.storage_classes),
-            Kind::CsiDrivers => named(&cluster.csi_drivers),
-            Kind::Capacities => cluster.capacities.keys().cloned().collect(),
-            Kind::CsiNodes => named(&cluster.csi_nodes),
-            Kind::Attachments => named(&cluster.attachments),
-            Kind::Namespaces => named(&cluster.namespaces),
-            Kind::PriorityClasses => named(&self.priorities),
-            Kind::RuntimeClasses => named(&self.runtimes),
+            WatchedKind::Pods => cluster.pods.keys().cloned().collect(),
+            WatchedKind::Nodes => named(&cluster.nodes),
+            WatchedKind::DaemonSets => cluster.daemon_sets.keys().cloned().collect(),
+            WatchedKind::Budgets => cluster.budgets.keys().cloned().collect(),
+            WatchedKind::Claims => cluster.claims.keys().cloned().collect(),
+            WatchedKind::Volumes => named(&cluster.volumes),
+            WatchedKind::StorageClasses => named(&cluster.storage_classes),
+            WatchedKind::CsiDrivers => named(&cluster.csi_drivers),
+            WatchedKind::Capacities => cluster.capacities.keys().cloned().collect(),
+            WatchedKind::CsiNodes => named(&cluster.csi_nodes),
+            WatchedKind::Attachments => named(&cluster.attachments),
+            WatchedKind::Namespaces => named(&cluster.namespaces),
+            WatchedKind::PriorityClasses => named(&self.priorities),
+            WatchedKind::RuntimeClasses => named(&self.runtimes),
         }
     }
 }
@@ -542,25 +550,25 @@ mod tests {
             ready: true,
             ..bound.clone()
         };
-        assert_eq!(change(Some(&bound), &bound), Change::None);
-        assert_eq!(change(Some(&bound), &runs), Change::Quiet);
-        assert_eq!(change(None, &runs), Change::Plain);
+        assert_eq!(change(Some(&bound), &bound), ViewChange::None);
+        assert_eq!(change(Some(&bound), &runs), ViewChange::Quiet);
+        assert_eq!(change(None, &runs), ViewChange::Plain);
         let leaving = Pod {
             deletion: Some(Time(2)),
             ..runs.clone()
         };
-        assert_eq!(change(Some(&bound), &leaving), Change::Plain);
+        assert_eq!(change(Some(&bound), &leaving), ViewChange::Plain);
         let waits = Pod {
             node: None,
             unschedulable_since: Some(Time(1)),
             ..bound.clone()
         };
-        assert_eq!(change(None, &waits), Change::Unschedulable);
-        assert_eq!(change(Some(&waits), &bound), Change::Plain);
+        assert_eq!(change(None, &waits), ViewChange::Unschedulable);
+        assert_eq!(change(Some(&waits), &bound), ViewChange::Plain);
         let ready = Pod {
             ready: true,
             ..waits.clone()
         };
-        assert_eq!(change(Some(&waits), &ready), Change::Plain);
+        assert_eq!(change(Some(&waits), &ready), ViewChange::Plain);
     }
 }

@@ -8,8 +8,8 @@ mod tests;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client::{Client, MAX_BODY, Reply, Request};
-use super::error::Error;
+use super::client::{KubeClient, KubeReply, KubeRequest, MAX_BODY};
+use super::error::KubeError;
 use super::wire;
 use crate::model::foreign::ForeignText;
 
@@ -24,7 +24,7 @@ const MAX_TRIES: u32 = 3;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Page<'a> {
+struct ListPage<'a> {
     metadata: ListMeta,
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
@@ -51,27 +51,27 @@ pub(super) struct Listing<'a> {
 
 /// One object of a list.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Item<'r> {
+pub(super) enum ListItem<'r> {
     /// The whole object.
     Whole(&'r RawValue),
     /// Only the object's metadata: the object is larger than what is read of any answer ([`MAX_BODY`]).
     TooLarge(&'r RawValue),
 }
 
-impl Item<'_> {
+impl ListItem<'_> {
     /// Reads the object; an error is a sentence that names it.
-    pub(super) fn object<T: serde::de::DeserializeOwned>(self) -> Result<T, Unreadable> {
+    pub(super) fn object<T: serde::de::DeserializeOwned>(self) -> Result<T, UnreadableObject> {
         match self {
-            Item::Whole(raw) => object(raw),
-            Item::TooLarge(raw) => Err(too_large(raw)),
+            ListItem::Whole(raw) => object(raw),
+            ListItem::TooLarge(raw) => Err(too_large(raw)),
         }
     }
 }
 
 /// What is said of an object that is larger than what is read.
-pub(super) fn too_large(metadata: &RawValue) -> Unreadable {
-    let bare: wire::Bare = serde_json::from_str(metadata.get()).unwrap_or_default();
-    Unreadable {
+pub(super) fn too_large(metadata: &RawValue) -> UnreadableObject {
+    let bare: wire::MetadataOnly = serde_json::from_str(metadata.get()).unwrap_or_default();
+    UnreadableObject {
         message: format!(
             "it is larger than {} MiB and was not read: nothing is known of it but its name",
             MAX_BODY >> 20
@@ -94,9 +94,9 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    fn request(&self) -> Request {
+    fn request(&self) -> KubeRequest {
         let listing = self.listing;
-        let mut request = Request::new("list", listing.kind, "", listing.path.to_owned())
+        let mut request = KubeRequest::new("list", listing.kind, "", listing.path.to_owned())
             .query("limit", self.limit.to_string());
         if !listing.field_selector.is_empty() {
             request = request.query("fieldSelector", listing.field_selector);
@@ -108,7 +108,7 @@ impl Pages<'_> {
     }
 
     /// The next page, and whether its objects are there as they are and not with their metadata alone.
-    async fn next(&mut self, client: &Client) -> Result<(Reply, bool), Error> {
+    async fn next(&mut self, client: &KubeClient) -> Result<(KubeReply, bool), KubeError> {
         loop {
             if let Some(reply) = client.call_unless_large(self.request()).await? {
                 if reply.body.len() <= MAX_BODY / 2 {
@@ -129,17 +129,17 @@ impl Pages<'_> {
     }
 }
 
-impl Client {
+impl KubeClient {
     /// Lists everything, consistently (no `resourceVersion`: not from a cache that lags), calling
     /// `each` for every object. Returns the list's resourceVersion. After an error, 410 in the middle
     /// of the list too, what `each` saw is part of no list.
     pub(super) async fn list(
         &self,
         listing: Listing<'_>,
-        mut each: impl FnMut(Item<'_>),
-    ) -> Result<String, Error> {
-        let unknown = |message: String| Error::Unknown {
-            call: Request::new("list", listing.kind, "", String::new()).call,
+        mut each: impl FnMut(ListItem<'_>),
+    ) -> Result<String, KubeError> {
+        let unknown = |message: String| KubeError::Unknown {
+            call: KubeRequest::new("list", listing.kind, "", String::new()).call,
             code: None,
             message: message.into(),
         };
@@ -150,13 +150,13 @@ impl Client {
         };
         for _ in 0..MAX_PAGES {
             let (reply, whole) = pages.next(self).await?;
-            let page: Page<'_> = serde_json::from_slice(&reply.body)
+            let page: ListPage<'_> = serde_json::from_slice(&reply.body)
                 .map_err(|error| unknown(format!("the list cannot be read: {error}")))?;
             for item in page.items.iter().flatten() {
                 each(if whole {
-                    Item::Whole(item)
+                    ListItem::Whole(item)
                 } else {
-                    Item::TooLarge(item)
+                    ListItem::TooLarge(item)
                 });
             }
             match page.metadata.token.filter(|token| !token.is_empty()) {
@@ -174,8 +174,8 @@ impl Client {
     pub(super) async fn gather<T: Default>(
         &self,
         listing: Listing<'_>,
-        each: impl Fn(&mut T, Item<'_>),
-    ) -> Result<T, Error> {
+        each: impl Fn(&mut T, ListItem<'_>),
+    ) -> Result<T, KubeError> {
         let mut tries = 1;
         loop {
             let mut found = T::default();
@@ -189,10 +189,12 @@ impl Client {
 }
 
 /// Reads one object; an error is a sentence that names it.
-pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T, Unreadable> {
+pub(super) fn object<T: serde::de::DeserializeOwned>(
+    raw: &RawValue,
+) -> Result<T, UnreadableObject> {
     serde_json::from_str(raw.get()).map_err(|error| {
-        let bare: wire::Bare = serde_json::from_str(raw.get()).unwrap_or_default();
-        Unreadable {
+        let bare: wire::MetadataOnly = serde_json::from_str(raw.get()).unwrap_or_default();
+        UnreadableObject {
             message: error.to_string().into(),
             meta: Box::new(bare.metadata),
         }
@@ -201,7 +203,7 @@ pub(super) fn object<T: serde::de::DeserializeOwned>(raw: &RawValue) -> Result<T
 
 /// An object that could not be read.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadableObject {
     pub(super) message: ForeignText,
     /// The object's metadata, where at least that could be read.
     pub(super) meta: Box<wire::Meta>,

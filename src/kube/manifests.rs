@@ -4,16 +4,16 @@
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
-use super::kinds::Kind;
-use super::list::Item;
+use super::kinds::WatchedKind;
+use super::list::ListItem;
 use super::pods::read_pod;
-use super::store::State;
+use super::store::ClusterState;
 use crate::model::cluster::{Cluster, Pod, PodKey};
 
 /// A cluster put together from manifests.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    state: State,
+    state: ClusterState,
 }
 
 impl Manifests {
@@ -21,7 +21,7 @@ impl Manifests {
     /// be understood and was taken for the worst.
     pub fn pod(&mut self, object: &Value) -> (Option<(PodKey, Pod)>, Vec<String>) {
         match to_raw_value(object) {
-            Ok(raw) => read_pod(&mut self.state.interner, Item::Whole(&raw), None),
+            Ok(raw) => read_pod(&mut self.state.interner, ListItem::Whole(&raw), None),
             Err(error) => (None, vec![error.to_string()]),
         }
     }
@@ -59,23 +59,23 @@ impl Manifests {
     }
 }
 
-const KINDS: [(&str, Kind); 13] = [
-    ("Node", Kind::Nodes),
-    ("DaemonSet", Kind::DaemonSets),
-    ("PodDisruptionBudget", Kind::Budgets),
-    ("PersistentVolumeClaim", Kind::Claims),
-    ("PersistentVolume", Kind::Volumes),
-    ("StorageClass", Kind::StorageClasses),
-    ("CSIDriver", Kind::CsiDrivers),
-    ("CSIStorageCapacity", Kind::Capacities),
-    ("CSINode", Kind::CsiNodes),
-    ("VolumeAttachment", Kind::Attachments),
-    ("Namespace", Kind::Namespaces),
-    ("PriorityClass", Kind::PriorityClasses),
-    ("RuntimeClass", Kind::RuntimeClasses),
+const KINDS: [(&str, WatchedKind); 13] = [
+    ("Node", WatchedKind::Nodes),
+    ("DaemonSet", WatchedKind::DaemonSets),
+    ("PodDisruptionBudget", WatchedKind::Budgets),
+    ("PersistentVolumeClaim", WatchedKind::Claims),
+    ("PersistentVolume", WatchedKind::Volumes),
+    ("StorageClass", WatchedKind::StorageClasses),
+    ("CSIDriver", WatchedKind::CsiDrivers),
+    ("CSIStorageCapacity", WatchedKind::Capacities),
+    ("CSINode", WatchedKind::CsiNodes),
+    ("VolumeAttachment", WatchedKind::Attachments),
+    ("Namespace", WatchedKind::Namespaces),
+    ("PriorityClass", WatchedKind::PriorityClasses),
+    ("RuntimeClass", WatchedKind::RuntimeClasses),
 ];
 
-fn kind(name: &str) -> Option<Kind> {
+fn kind(name: &str) -> Option<WatchedKind> {
     KINDS
         .into_iter()
         .find(|(known, _)| *known == name)

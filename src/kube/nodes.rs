@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::client::{Client, Request, encode};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest, encode};
+use super::error::KubeError;
 use super::intern::Interner;
-use super::list::{Item, Listing, Unreadable};
-use super::translate::{self, Reader};
+use super::list::{ListItem, Listing, UnreadableObject};
+use super::translate::{self, ObjectReader};
 use super::wire;
 use crate::model::action::NodeRef;
 use crate::model::cluster::Node;
@@ -82,9 +82,9 @@ impl Current {
     }
 }
 
-impl Client {
+impl KubeClient {
     /// One node, fresh from etcd (`GET /api/v1/nodes/NAME`); `None` when there is none.
-    pub async fn node(&self, name: &str) -> Result<Option<Node>, Error> {
+    pub async fn node(&self, name: &str) -> Result<Option<Node>, KubeError> {
         match self.read::<wire::Node>(get(name)).await {
             Ok(node) => Ok(view(&node).map(|(_, node)| node)),
             Err(error) if error.not_found() => Ok(None),
@@ -96,24 +96,25 @@ impl Client {
     ///
     /// # Errors
     /// Also when one node cannot be read: an incomplete list is no list.
-    pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, Error> {
-        type NodesRead = (Vec<(Arc<str>, Node)>, Option<Unreadable>);
+    pub async fn nodes(&self) -> Result<Vec<(Arc<str>, Node)>, KubeError> {
+        type NodesRead = (Vec<(Arc<str>, Node)>, Option<UnreadableObject>);
 
         let listing = Listing {
             kind: "nodes",
             path: "/api/v1/nodes",
             field_selector: "",
         };
-        let read =
-            |(nodes, damaged): &mut NodesRead, item: Item<'_>| match item.object::<wire::Node>() {
-                Ok(node) => nodes.extend(view(&node)),
-                Err(unreadable) => *damaged = Some(unreadable),
-            };
+        let read = |(nodes, damaged): &mut NodesRead, item: ListItem<'_>| match item
+            .object::<wire::Node>()
+        {
+            Ok(node) => nodes.extend(view(&node)),
+            Err(unreadable) => *damaged = Some(unreadable),
+        };
         let (nodes, damaged) = self.gather(listing, read).await?;
         match damaged {
             None => Ok(nodes),
-            Some(unreadable) => Err(Error::Unknown {
-                call: Request::new("list", "nodes", "", String::new()).call,
+            Some(unreadable) => Err(KubeError::Unknown {
+                call: KubeRequest::new("list", "nodes", "", String::new()).call,
                 code: None,
                 message: format!(
                     "node {:?} cannot be read: {}",
@@ -128,7 +129,7 @@ impl Client {
     /// Cordons the node, puts our leaving taint on it and takes it out of external load balancers,
     /// in one write. `since` is the taint's value; a node that carries the taint already keeps the
     /// older value.
-    pub async fn mark_leaving(&self, node: &NodeRef, since: Time) -> Result<NodeChange, Error> {
+    pub async fn mark_leaving(&self, node: &NodeRef, since: Time) -> Result<NodeChange, KubeError> {
         if planted!(NoCordon) {
             return Ok(NodeChange::AlreadySo);
         }
@@ -162,7 +163,7 @@ impl Client {
 
     /// Ends a removal that was given up: takes our leaving taint off, lets load balancers in again,
     /// and uncordons, unless the node had been cordoned before.
-    pub async fn release_node(&self, node: &NodeRef) -> Result<NodeChange, Error> {
+    pub async fn release_node(&self, node: &NodeRef) -> Result<NodeChange, KubeError> {
         self.change_node(node, |current| {
             if !current.has_taint(LEAVING_TAINT) {
                 return None;
@@ -184,7 +185,7 @@ impl Client {
     }
 
     /// Takes every taint of this key off, such as the startup taint.
-    pub async fn remove_taint(&self, node: &NodeRef, key: &str) -> Result<NodeChange, Error> {
+    pub async fn remove_taint(&self, node: &NodeRef, key: &str) -> Result<NodeChange, KubeError> {
         self.change_node(node, |current| {
             current
                 .has_taint(key)
@@ -199,7 +200,7 @@ impl Client {
         node: &NodeRef,
         labels: &Labels,
         annotations: &Labels,
-    ) -> Result<NodeChange, Error> {
+    ) -> Result<NodeChange, KubeError> {
         self.change_node(node, |current| {
             let labels = missing(labels, current.metadata.labels.as_ref());
             let annotations = missing(annotations, current.metadata.annotations.as_ref());
@@ -212,9 +213,9 @@ impl Client {
     }
 
     /// Deletes the Node object, if it is still the one of this UID.
-    pub async fn delete_node(&self, node: &NodeRef) -> Result<NodeChange, Error> {
+    pub async fn delete_node(&self, node: &NodeRef) -> Result<NodeChange, KubeError> {
         let path = format!("/api/v1/nodes/{}", encode(&node.name));
-        let request = Request::new("delete", "nodes", &*node.name, path).json(json!({
+        let request = KubeRequest::new("delete", "nodes", &*node.name, path).json(json!({
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "preconditions": { "uid": &*node.uid },
@@ -232,7 +233,7 @@ impl Client {
         &self,
         node: &NodeRef,
         compute: impl Fn(&Current) -> Option<Value>,
-    ) -> Result<NodeChange, Error> {
+    ) -> Result<NodeChange, KubeError> {
         let mut last = None;
         for _ in 0..CONFLICT_TRIES {
             let current: Current = match self.read(get(&node.name)).await {
@@ -249,7 +250,7 @@ impl Client {
             patch["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
             patch["metadata"]["uid"] = json!(current.metadata.uid);
             let url = format!("/api/v1/nodes/{}", encode(&node.name));
-            let request = Request::new("patch", "nodes", &*node.name, url).merge_patch(patch);
+            let request = KubeRequest::new("patch", "nodes", &*node.name, url).merge_patch(patch);
             match self.call(request).await {
                 Ok(_) => return Ok(NodeChange::Changed),
                 Err(error) if error.not_found() => return Ok(NodeChange::Gone),
@@ -262,14 +263,14 @@ impl Client {
     }
 }
 
-fn get(name: &str) -> Request {
+fn get(name: &str) -> KubeRequest {
     let path = format!("/api/v1/nodes/{}", encode(name));
-    Request::new("get", "nodes", name, path)
+    KubeRequest::new("get", "nodes", name, path)
 }
 
 fn view(node: &wire::Node) -> Option<(Arc<str>, Node)> {
     let mut interner = Interner::default();
-    translate::node(&mut Reader::new(&mut interner), node)
+    translate::node(&mut ObjectReader::new(&mut interner), node)
 }
 
 /// The entries of `wanted` that `have` lacks or has differently.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Client, Request, encode};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest, encode};
+use super::error::KubeError;
 use super::intern::Interner;
-use super::list::{Item, Listing, Unreadable};
-use super::translate::{self, Reader};
+use super::list::{ListItem, Listing, UnreadableObject};
+use super::translate::{self, ObjectReader};
 use super::wire;
 use crate::model::cluster::{Attachment, Pod, PodKey};
 use crate::model::foreign::ForeignText;
@@ -31,8 +31,8 @@ pub enum EvictOutcome {
     },
     /// A pod of this name is there, but it is another one (UID precondition).
     Conflict,
-    /// Anything else; with [`Error::maybe_done`] look again first.
-    Failed(Error),
+    /// Anything else; with [`KubeError::maybe_done`] look again first.
+    Failed(KubeError),
 }
 
 /// What a nomination came to.
@@ -68,17 +68,17 @@ struct PlacedSpec {
 /// is that cannot be read, if nothing else says so.
 pub(super) fn read_pod(
     interner: &mut Interner,
-    item: Item<'_>,
+    item: ListItem<'_>,
     node: Option<&str>,
 ) -> (Option<(PodKey, Pod)>, Vec<String>) {
-    let mut reader = Reader::new(interner);
+    let mut reader = ObjectReader::new(interner);
     match item.object::<wire::Pod>() {
         Ok(pod) => {
             let view = translate::pod(&mut reader, &pod);
             (view, reader.problems)
         }
         Err(unreadable) => {
-            let (Item::Whole(raw) | Item::TooLarge(raw)) = item;
+            let (ListItem::Whole(raw) | ListItem::TooLarge(raw)) = item;
             let placed: Placed = serde_json::from_str(raw.get()).unwrap_or_default();
             let node = placed.spec.node_name.as_deref().or(node);
             let view = translate::unreadable_pod(&mut reader, &unreadable.meta, node);
@@ -87,17 +87,17 @@ pub(super) fn read_pod(
     }
 }
 
-impl Client {
+impl KubeClient {
     /// The pods bound to a node, fresh from etcd, ended ones among them. A pod that cannot be read
     /// is there with a request that fits nowhere, so that it is never overlooked.
-    pub async fn pods_on(&self, node: &str) -> Result<Vec<(PodKey, Pod)>, Error> {
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<(PodKey, Pod)>, KubeError> {
         let selector = format!("spec.nodeName={node}");
         let listing = Listing {
             kind: "pods",
             path: "/api/v1/pods",
             field_selector: &selector,
         };
-        let read = |found: &mut (Interner, Vec<(PodKey, Pod)>), item: Item<'_>| {
+        let read = |found: &mut (Interner, Vec<(PodKey, Pod)>), item: ListItem<'_>| {
             let (interner, pods) = found;
             pods.extend(read_pod(interner, item, Some(node)).0);
         };
@@ -119,24 +119,25 @@ impl Client {
         if let Some(seconds) = grace {
             options["gracePeriodSeconds"] = json!(seconds);
         }
-        let request = Request::new("create", "pods/eviction", pod.to_string(), path).json(json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
-            "deleteOptions": options,
-        }));
+        let request =
+            KubeRequest::new("create", "pods/eviction", pod.to_string(), path).json(json!({
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": { "namespace": &*pod.namespace, "name": &*pod.name },
+                "deleteOptions": options,
+            }));
         let request = if planted!(PodsDeleted) {
             let (namespace, name) = (encode(&pod.namespace), encode(&pod.name));
             let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-            Request::new("delete", "pods", pod.to_string(), path)
+            KubeRequest::new("delete", "pods", pod.to_string(), path)
         } else {
             request
         };
         match self.call(request).await {
             Ok(_) => EvictOutcome::Accepted,
-            Err(Error::Refused { code: 404, .. }) => EvictOutcome::Gone,
-            Err(Error::Refused { code: 409, .. }) => EvictOutcome::Conflict,
-            Err(Error::Refused {
+            Err(KubeError::Refused { code: 404, .. }) => EvictOutcome::Gone,
+            Err(KubeError::Refused { code: 409, .. }) => EvictOutcome::Conflict,
+            Err(KubeError::Refused {
                 code: 429,
                 message,
                 retry_after,
@@ -145,7 +146,7 @@ impl Client {
                 why: message,
                 retry_after,
             },
-            Err(Error::Unknown {
+            Err(KubeError::Unknown {
                 code: Some(500),
                 message,
                 ..
@@ -169,7 +170,7 @@ impl Client {
         uid: &str,
         from: Option<&str>,
         to: Option<&str>,
-    ) -> Result<Nomination, Error> {
+    ) -> Result<Nomination, KubeError> {
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}/status",
             encode(&pod.namespace),
@@ -179,7 +180,7 @@ impl Client {
             Some(node) => json!({"op": "add", "path": NOMINATED, "value": node}),
             None => json!({"op": "remove", "path": NOMINATED}),
         };
-        let request = Request::new("patch", "pods/status", pod.to_string(), path);
+        let request = KubeRequest::new("patch", "pods/status", pod.to_string(), path);
         let request = request.json_patch(json!([
             {"op": "test", "path": "/metadata/uid", "value": uid},
             {"op": "test", "path": "/spec/nodeName", "value": null},
@@ -189,7 +190,7 @@ impl Client {
         match self.call(request).await {
             Ok(_) => Ok(Nomination::Written),
             // A test that failed is 422.
-            Err(Error::Refused {
+            Err(KubeError::Refused {
                 code: 404 | 409 | 422,
                 ..
             }) => Ok(Nomination::Void),
@@ -202,27 +203,37 @@ impl Client {
     ///
     /// # Errors
     /// Also when an attachment cannot be read: it might be of this node.
-    pub async fn attachments_on(&self, node: &str) -> Result<Vec<(Arc<str>, Attachment)>, Error> {
-        type AttachmentsRead = (Interner, Vec<(Arc<str>, Attachment)>, Option<Unreadable>);
+    pub async fn attachments_on(
+        &self,
+        node: &str,
+    ) -> Result<Vec<(Arc<str>, Attachment)>, KubeError> {
+        type AttachmentsRead = (
+            Interner,
+            Vec<(Arc<str>, Attachment)>,
+            Option<UnreadableObject>,
+        );
 
         let listing = Listing {
             kind: "volumeattachments",
             path: "/apis/storage.k8s.io/v1/volumeattachments",
             field_selector: "",
         };
-        let read = |all: &mut AttachmentsRead, item: Item<'_>| {
+        let read = |all: &mut AttachmentsRead, item: ListItem<'_>| {
             let (interner, found, damaged) = all;
             match item.object::<wire::Attachment>() {
                 Ok(read) => {
-                    found.extend(translate::attachment(&mut Reader::new(interner), &read));
+                    found.extend(translate::attachment(
+                        &mut ObjectReader::new(interner),
+                        &read,
+                    ));
                 }
                 Err(unreadable) => *damaged = Some(unreadable),
             }
         };
         let (_, mut found, damaged) = self.gather(listing, read).await?;
         if let Some(unreadable) = damaged {
-            return Err(Error::Unknown {
-                call: Request::new("list", "volumeattachments", "", String::new()).call,
+            return Err(KubeError::Unknown {
+                call: KubeRequest::new("list", "volumeattachments", "", String::new()).call,
                 code: None,
                 message: format!(
                     "volumeattachment {:?} cannot be read: {}",

@@ -3,8 +3,8 @@
 use http::{StatusCode, header};
 use serde::Deserialize;
 
-use super::client::Reply;
-use super::error::{Call, Error};
+use super::client::KubeReply;
+use super::error::{ApiCall, KubeError};
 use crate::model::time::Span;
 
 #[derive(Debug, Default, Deserialize)]
@@ -34,7 +34,12 @@ const MAX_QUOTE: usize = 300;
 const MAX_CAUSES: usize = 3;
 
 /// The error for an answer that is not 2xx.
-pub(super) fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: bool) -> Error {
+pub(super) fn refusal(
+    call: &ApiCall,
+    status: StatusCode,
+    reply: &KubeReply,
+    changes: bool,
+) -> KubeError {
     let parsed: ApiStatus = serde_json::from_slice(&reply.body).unwrap_or_default();
     let mut message = parsed.message.unwrap_or_else(|| {
         let text = String::from_utf8_lossy(&reply.body);
@@ -51,7 +56,7 @@ pub(super) fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: b
     let code = status.as_u16();
     // A 5xx to a change may come after etcd took it ("etcdserver: request timed out").
     if changes && status.is_server_error() {
-        return Error::Unknown {
+        return KubeError::Unknown {
             call: call.clone(),
             code: Some(code),
             message: message.into(),
@@ -62,7 +67,7 @@ pub(super) fn refusal(call: &Call, status: StatusCode, reply: &Reply, changes: b
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.trim().parse().ok());
-    Error::Refused {
+    KubeError::Refused {
         call: call.clone(),
         code,
         reason: parsed.reason.unwrap_or_default().into(),

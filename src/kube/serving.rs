@@ -14,8 +14,8 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
-use super::client::{Client, Request, encode};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest, encode};
+use super::error::KubeError;
 
 /// The signer of kubelets' serving certificates.
 pub const SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -45,14 +45,14 @@ pub struct ServingRequest {
     /// Who shall sign.
     pub signer: String,
     /// What is asked for, or why that cannot be read.
-    pub wanted: Result<Wanted, String>,
+    pub wanted: Result<RequestedCertificate, String>,
     /// The object as it was read.
     object: Value,
 }
 
 /// What a request wants a certificate to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedCertificate {
     /// Common names of its subject.
     pub common_names: Vec<String>,
     /// Organisations of its subject.
@@ -92,18 +92,18 @@ impl ServingRequest {
             groups: list("/spec/groups"),
             usages: list("/spec/usages"),
             signer: text("/spec/signerName"),
-            wanted: Wanted::read(&text("/spec/request")),
+            wanted: RequestedCertificate::read(&text("/spec/request")),
             object: object.clone(),
         })
     }
 }
 
-impl Wanted {
+impl RequestedCertificate {
     /// Reads a request in base64 of PEM.
     ///
     /// # Errors
     /// It is none, or says something twice: programs differ in which of the two they take.
-    pub fn read(text: &str) -> Result<Wanted, String> {
+    pub fn read(text: &str) -> Result<RequestedCertificate, String> {
         let bytes = STANDARD
             .decode(text)
             .map_err(|_| "the request is no base64")?;
@@ -119,7 +119,7 @@ impl Wanted {
         if !rest.is_empty() {
             return Err("there is something behind the request".to_owned());
         }
-        let mut wanted = Wanted::default();
+        let mut wanted = RequestedCertificate::default();
         let info = &request.certification_request_info;
         for part in info.subject.iter_attributes() {
             let value = part.as_str().unwrap_or_default().to_owned();
@@ -183,18 +183,18 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-impl Client {
+impl KubeClient {
     /// `GET /apis/certificates.k8s.io/v1/certificatesigningrequests` of the signer: those that nobody has decided on, of
     /// the users that are `asked` for.
     pub async fn serving_requests(
         &self,
         asked: impl Fn(&str) -> bool,
-    ) -> Result<Vec<ServingRequest>, Error> {
+    ) -> Result<Vec<ServingRequest>, KubeError> {
         let mut all = Vec::new();
         let mut token = String::new();
         for _ in 0..PAGES {
             let path = format!("/apis/{GROUP}/v1/{RESOURCE}");
-            let mut request = Request::new("list", RESOURCE, "", path)
+            let mut request = KubeRequest::new("list", RESOURCE, "", path)
                 .query("fieldSelector", format!("spec.signerName={SIGNER}"))
                 .query("limit", PAGE.to_string());
             if !token.is_empty() {
@@ -213,7 +213,7 @@ impl Client {
     }
 
     /// Approves a request, if it still is what was read.
-    pub async fn approve(&self, request: &ServingRequest) -> Result<(), Error> {
+    pub async fn approve(&self, request: &ServingRequest) -> Result<(), KubeError> {
         let path = format!(
             "/apis/{GROUP}/v1/{RESOURCE}/{}/approval",
             encode(&request.name)
@@ -225,7 +225,7 @@ impl Client {
             "type": "Approved", "status": "True", "reason": "PveAutoscalerApproved",
             "message": "The request is of the kubelet of a machine of pve-autoscaler, for its own name and addresses.",
         }]);
-        let call = Request::new(
+        let call = KubeRequest::new(
             "update",
             "certificatesigningrequests/approval",
             request.name.clone(),
@@ -238,7 +238,7 @@ impl Client {
 #[cfg(test)]
 impl ServingRequest {
     /// A request for this, of nobody.
-    pub(crate) fn of(wanted: Result<Wanted, String>) -> ServingRequest {
+    pub(crate) fn of(wanted: Result<RequestedCertificate, String>) -> ServingRequest {
         ServingRequest {
             name: "csr-1".to_owned(),
             uid: "u1".to_owned(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::client::{Client, Request, encode};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest, encode};
+use super::error::KubeError;
 use crate::model::foreign;
 use crate::model::report::{Hold, PoolState, Scope};
 use crate::model::time::{Span, Time};
@@ -70,9 +70,14 @@ impl StatusWriter {
     }
 }
 
-impl Client {
+impl KubeClient {
     /// Puts the text into the ConfigMap, making it when it is not there.
-    pub async fn write_status(&self, namespace: &str, text: &str, now: Time) -> Result<(), Error> {
+    pub async fn write_status(
+        &self,
+        namespace: &str,
+        text: &str,
+        now: Time,
+    ) -> Result<(), KubeError> {
         let base = format!("/api/v1/namespaces/{}/configmaps", encode(namespace));
         let content = json!({
             "metadata": { "annotations": { UPDATED: now.to_string() } },
@@ -80,7 +85,7 @@ impl Client {
         });
         let url = format!("{base}/{STATUS_NAME}");
         let name = format!("{namespace}/{STATUS_NAME}");
-        let patch = Request::new("patch", "configmaps", name.as_str(), url);
+        let patch = KubeRequest::new("patch", "configmaps", name.as_str(), url);
         match self.call(patch.merge_patch(content.clone())).await {
             Err(error) if error.not_found() => {
                 let mut whole = content;
@@ -88,7 +93,7 @@ impl Client {
                 whole["kind"] = json!("ConfigMap");
                 whole["metadata"]["name"] = json!(STATUS_NAME);
                 whole["metadata"]["namespace"] = json!(namespace);
-                let create = Request::new("create", "configmaps", name, base);
+                let create = KubeRequest::new("create", "configmaps", name, base);
                 self.call(create.json(whole)).await.map(|_| ())
             }
             other => other.map(|_| ()),

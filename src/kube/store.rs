@@ -8,8 +8,8 @@ use tokio::sync::watch;
 
 use super::early::Early;
 use super::intern::Interner;
-use super::kinds::{Applied, Change, Kind};
-use super::list::Item;
+use super::kinds::{Applied, ViewChange, WatchedKind};
+use super::list::ListItem;
 use super::translate::{PriorityClass, RuntimeClass};
 use super::wire;
 use crate::model::cluster::{Cluster, PodKey};
@@ -22,7 +22,7 @@ const MAX_NAMED: usize = 5;
 
 /// Counts changes by what changed. A receiver compares with what it saw last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Changes {
+pub struct ChangeCounts {
     /// Anything at all, freshness and errors of a source included, but no mere sign of life.
     pub total: u64,
     /// Pods that became unschedulable.
@@ -56,29 +56,29 @@ pub struct KindStats {
 
 /// A view of the cluster at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub struct ClusterView {
     /// Pods, nodes and the rest.
     pub cluster: Cluster,
     /// Each source's state: `kube/pods` and so on.
     pub sources: BTreeMap<Arc<str>, SourceState>,
     /// The changes this view contains.
-    pub changes: Changes,
+    pub changes: ChangeCounts,
 }
 
 /// The store; clones are the same store.
 #[derive(Clone, Debug)]
 pub struct ClusterStore {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: Mutex<State>,
-    changes: watch::Sender<Changes>,
+struct StoreInner {
+    state: Mutex<ClusterState>,
+    changes: watch::Sender<ChangeCounts>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ClusterState {
     pub(super) cluster: Cluster,
     pub(super) interner: Interner,
     pub(super) priorities: BTreeMap<Arc<str>, PriorityClass>,
@@ -86,13 +86,13 @@ pub(super) struct State {
     /// DaemonSets as read: they are translated anew when a class that they may name changes.
     pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::DaemonSet>>,
     /// The kinds that are away because of the connection or the API server itself.
-    outage: BTreeSet<Kind>,
+    outage: BTreeSet<WatchedKind>,
     pub(super) early: Early,
-    sources: BTreeMap<Kind, Source>,
+    sources: BTreeMap<WatchedKind, WatchedSource>,
 }
 
 #[derive(Debug, Default)]
-struct Source {
+struct WatchedSource {
     complete: bool,
     as_of: Time,
     failure: Option<String>,
@@ -105,7 +105,7 @@ struct Source {
     stats: KindStats,
 }
 
-impl Source {
+impl WatchedSource {
     fn error(&self) -> Option<String> {
         let unreadable = (!self.unreadable.is_empty()).then(|| {
             let names = named(&self.unreadable);
@@ -118,7 +118,7 @@ impl Source {
     }
 }
 
-impl Source {
+impl WatchedSource {
     /// What is behind the error, unless it is objects of this source alone.
     fn cause(&self) -> Option<ForeignText> {
         let shared = self.failure.is_some() && self.unreadable.is_empty();
@@ -149,22 +149,22 @@ impl Default for ClusterStore {
 impl ClusterStore {
     /// An empty store; no source is complete.
     pub fn new() -> ClusterStore {
-        let mut state = State::default();
-        for kind in Kind::ALL {
-            state.sources.insert(kind, Source::default());
+        let mut state = ClusterState::default();
+        for kind in WatchedKind::ALL {
+            state.sources.insert(kind, WatchedSource::default());
         }
         ClusterStore {
-            inner: Arc::new(Inner {
+            inner: Arc::new(StoreInner {
                 state: Mutex::new(state),
-                changes: watch::Sender::new(Changes::default()),
+                changes: watch::Sender::new(ChangeCounts::default()),
             }),
         }
     }
 
     /// The view now. 3,000 pods cost well under a millisecond: everything big is shared.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> ClusterView {
         let state = self.state();
-        View {
+        ClusterView {
             cluster: state.cluster.clone(),
             sources: state
                 .sources
@@ -189,7 +189,7 @@ impl ClusterStore {
     }
 
     /// Is told of changes.
-    pub fn changes(&self) -> watch::Receiver<Changes> {
+    pub fn changes(&self) -> watch::Receiver<ChangeCounts> {
         self.inner.changes.subscribe()
     }
 
@@ -215,7 +215,7 @@ impl ClusterStore {
     }
 
     /// What each watch has been through.
-    pub fn stats(&self) -> BTreeMap<Kind, KindStats> {
+    pub fn stats(&self) -> BTreeMap<WatchedKind, KindStats> {
         let state = self.state();
         state
             .sources
@@ -231,7 +231,7 @@ impl ClusterStore {
             .collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClusterState> {
         // Every change under this lock leaves the maps whole: a poisoned one is still good.
         self.inner
             .state
@@ -239,35 +239,35 @@ impl ClusterStore {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn notify(&self, what: impl FnOnce(&mut Changes)) {
+    fn notify(&self, what: impl FnOnce(&mut ChangeCounts)) {
         self.inner.changes.send_modify(|changes| {
             changes.total += 1;
             what(changes);
         });
     }
 
-    fn notify_object(&self, kind: Kind, what: Change) {
-        if what == Change::None {
+    fn notify_object(&self, kind: WatchedKind, what: ViewChange) {
+        if what == ViewChange::None {
             return;
         }
         self.notify(|changes| match kind {
-            Kind::Pods if what == Change::Unschedulable => changes.unschedulable += 1,
-            Kind::Pods if what == Change::Quiet => changes.quiet += 1,
-            Kind::Pods => changes.pods += 1,
-            Kind::Nodes => changes.nodes += 1,
+            WatchedKind::Pods if what == ViewChange::Unschedulable => changes.unschedulable += 1,
+            WatchedKind::Pods if what == ViewChange::Quiet => changes.quiet += 1,
+            WatchedKind::Pods => changes.pods += 1,
+            WatchedKind::Nodes => changes.nodes += 1,
             _ => changes.other += 1,
         });
     }
 
     /// Takes one object of a list.
-    pub(super) fn take_listed(&self, listed: &mut Listed, item: Item<'_>) {
+    pub(super) fn take_listed(&self, listed: &mut Listed, item: ListItem<'_>) {
         let mut state = self.state();
         state.early.at(listed.asked);
         let applied = match item {
-            Item::Whole(raw) => state.put_object(listed.kind, raw),
-            Item::TooLarge(metadata) => State::pass_over(listed.kind, metadata),
+            ListItem::Whole(raw) => state.put_object(listed.kind, raw),
+            ListItem::TooLarge(metadata) => ClusterState::pass_over(listed.kind, metadata),
         };
-        listed.plain |= applied.changed == Change::Plain;
+        listed.plain |= applied.changed == ViewChange::Plain;
         listed.changed = listed.changed.max(applied.changed);
         if let Some(key) = state.note(listed.kind, applied) {
             listed.seen.insert(key);
@@ -312,7 +312,7 @@ impl ClusterStore {
                 plain |= state.remove_object(kind, &key);
             }
         }
-        if changed == Change::Unschedulable {
+        if changed == ViewChange::Unschedulable {
             state.cluster.unschedulable_at = Some(as_of);
         }
         let mut recovered = false;
@@ -331,8 +331,8 @@ impl ClusterStore {
         }
         drop(state);
         self.notify_object(kind, changed);
-        if plain && changed != Change::Plain {
-            self.notify_object(kind, Change::Plain);
+        if plain && changed != ViewChange::Plain {
+            self.notify_object(kind, ViewChange::Plain);
         }
         if recovered {
             self.notify(|changes| changes.sources += 1);
@@ -340,12 +340,12 @@ impl ClusterStore {
     }
 
     /// Takes an added or changed object of a watch.
-    pub(super) fn take_changed(&self, kind: Kind, raw: &RawValue, now: Time) {
+    pub(super) fn take_changed(&self, kind: WatchedKind, raw: &RawValue, now: Time) {
         let mut state = self.state();
         state.early.at(now);
         let applied = state.put_object(kind, raw);
         let changed = applied.changed;
-        if changed == Change::Unschedulable {
+        if changed == ViewChange::Unschedulable {
             state.cluster.unschedulable_at = Some(now);
         }
         state.note(kind, applied);
@@ -355,7 +355,7 @@ impl ClusterStore {
     }
 
     /// Takes a deleted object of a watch.
-    pub(super) fn take_deleted(&self, kind: Kind, meta: &wire::Meta, now: Time) {
+    pub(super) fn take_deleted(&self, kind: WatchedKind, meta: &wire::Meta, now: Time) {
         let key = PodKey::new(
             meta.namespace.as_deref().unwrap_or_default(),
             meta.name.as_deref().unwrap_or_default(),
@@ -372,12 +372,12 @@ impl ClusterStore {
     }
 
     /// A bookmark: nothing changed, and the view is right until now.
-    pub(super) fn take_bookmark(&self, kind: Kind, now: Time) {
+    pub(super) fn take_bookmark(&self, kind: WatchedKind, now: Time) {
         self.state().alive(kind, now);
     }
 
     /// A watch was opened: the API server took our resourceVersion.
-    pub(super) fn watch_opened(&self, kind: Kind) {
+    pub(super) fn watch_opened(&self, kind: WatchedKind) {
         let mut state = self.state();
         let mut recovered = false;
         if let Some(source) = state.sources.get_mut(&kind) {
@@ -395,7 +395,13 @@ impl ClusterStore {
 
     /// A list or watch failed; the view stays as it is and ages. `cause` is what is behind it, in the same words for
     /// all kinds that it hinders.
-    pub(super) fn failed(&self, kind: Kind, message: &str, cause: Option<&str>, trouble: Trouble) {
+    pub(super) fn failed(
+        &self,
+        kind: WatchedKind,
+        message: &str,
+        cause: Option<&str>,
+        trouble: FailureScope,
+    ) {
         let mut state = self.state();
         let mut news = false;
         if let Some(source) = state.sources.get_mut(&kind) {
@@ -416,7 +422,7 @@ impl ClusterStore {
 
 /// Whose trouble it is that a list or watch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum FailureScope {
     /// The way to the API server's, or its own: it concerns every kind, and is said once.
     Shared,
     /// This kind's alone.
@@ -426,50 +432,50 @@ pub(super) enum Trouble {
 /// A full list under way.
 #[derive(Debug)]
 pub(super) struct Listed {
-    kind: Kind,
+    kind: WatchedKind,
     /// The moment before it was asked for.
     asked: Time,
     seen: BTreeSet<PodKey>,
     /// The most that an object changed.
-    changed: Change,
+    changed: ViewChange,
     /// Some object changed something plain.
     plain: bool,
 }
 
 impl Listed {
     /// Begins a full list at `asked`: what is not seen until its end is gone.
-    pub(super) fn new(kind: Kind, asked: Time) -> Listed {
+    pub(super) fn new(kind: WatchedKind, asked: Time) -> Listed {
         Listed {
             kind,
             asked,
             seen: BTreeSet::new(),
-            changed: Change::None,
+            changed: ViewChange::None,
             plain: false,
         }
     }
 }
 
-impl State {
+impl ClusterState {
     /// A kind is not watched any more. One broken connection is one warning, however many watches went
     /// over it.
-    fn away(&mut self, kind: Kind, message: &str, trouble: Trouble) {
+    fn away(&mut self, kind: WatchedKind, message: &str, trouble: FailureScope) {
         let source = kind.source();
         match trouble {
-            Trouble::Own => tracing::warn!(source, error = message, "cannot watch"),
-            Trouble::Shared if self.outage.is_empty() => tracing::warn!(
+            FailureScope::Own => tracing::warn!(source, error = message, "cannot watch"),
+            FailureScope::Shared if self.outage.is_empty() => tracing::warn!(
                 source,
                 error = message,
                 "cannot watch the cluster; every kind is tried again until it answers"
             ),
-            Trouble::Shared => tracing::debug!(source, error = message, "cannot watch"),
+            FailureScope::Shared => tracing::debug!(source, error = message, "cannot watch"),
         }
-        if trouble == Trouble::Shared {
+        if trouble == FailureScope::Shared {
             self.outage.insert(kind);
         }
     }
 
     /// A kind is watched again.
-    fn back(&mut self, kind: Kind) {
+    fn back(&mut self, kind: WatchedKind) {
         let source = kind.source();
         if !self.outage.remove(&kind) {
             tracing::info!(source, "watching again");
@@ -478,7 +484,7 @@ impl State {
         }
     }
 
-    fn alive(&mut self, kind: Kind, now: Time) {
+    fn alive(&mut self, kind: WatchedKind, now: Time) {
         if let Some(source) = self.sources.get_mut(&kind) {
             source.stats.events += 1;
             source.as_of = source.as_of.max(now);
@@ -486,11 +492,11 @@ impl State {
     }
 
     /// Keeps what was not understood, says it once, and returns the object's key.
-    fn note(&mut self, kind: Kind, applied: Applied) -> Option<PodKey> {
+    fn note(&mut self, kind: WatchedKind, applied: Applied) -> Option<PodKey> {
         let key = applied.key;
         let source = self.sources.get_mut(&kind)?;
         let named = key.clone().unwrap_or_else(|| PodKey::new("", "?"));
-        let mut keep = |map: fn(&mut Source) -> &mut BTreeMap<PodKey, String>,
+        let mut keep = |map: fn(&mut WatchedSource) -> &mut BTreeMap<PodKey, String>,
                         why: Option<String>| {
             let map = map(source);
             match why {

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::client::{Client, Request};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest};
+use super::error::KubeError;
 
 /// Nodes that are read; more say nothing that these do not.
 const MAX_NODES: usize = 1_000;
@@ -59,10 +59,10 @@ struct Address {
     address: String,
 }
 
-impl Client {
+impl KubeClient {
     /// `GET /api/v1/nodes`: the first thousand nodes with their addresses.
-    pub async fn find_nodes(&self) -> Result<Vec<NodeFound>, Error> {
-        let request = Request::new("list", "nodes", "", "/api/v1/nodes".to_owned());
+    pub async fn find_nodes(&self) -> Result<Vec<NodeFound>, KubeError> {
+        let request = KubeRequest::new("list", "nodes", "", "/api/v1/nodes".to_owned());
         let list: List = self
             .read(request.query("limit", MAX_NODES.to_string()))
             .await?;

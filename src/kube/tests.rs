@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
 use super::bootstrap::MANIFEST;
-use super::client::Request;
+use super::client::KubeRequest;
 use super::*;
 use crate::clock::Clock;
 use crate::model::action::NodeRef;
@@ -17,7 +17,7 @@ use crate::model::cluster::{Node, PodKey};
 use crate::model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use crate::model::scheduling::Labels;
 use crate::model::time::{Span, Time};
-use crate::sim::kube::{Kube, KubeSpec, PolicyRule, UserSpec};
+use crate::sim::kube::{Kube, KubeSpec, KubeUserSpec, PolicyRule};
 
 const EPOCH: Time = Time(1_795_000_000_000);
 
@@ -52,9 +52,9 @@ fn rules() -> Vec<PolicyRule> {
 
 struct World {
     kube: Kube,
-    admin: Client,
+    admin: KubeClient,
     /// With the manifest's rights and no others.
-    ours: Client,
+    ours: KubeClient,
     calls: Arc<Calls>,
     clock: Clock,
 }
@@ -62,7 +62,7 @@ struct World {
 async fn world() -> World {
     let clock = Clock::starting_at(EPOCH);
     let spec = KubeSpec {
-        users: vec![UserSpec {
+        users: vec![KubeUserSpec {
             name: "pve-autoscaler".to_owned(),
             token: "our-token".to_owned(),
             groups: vec!["system:authenticated".to_owned()],
@@ -71,9 +71,9 @@ async fn world() -> World {
         ..KubeSpec::default()
     };
     let kube = Kube::new(spec, clock, 11);
-    let admin = Client::new(in_memory(kube.router()), clock, Arc::new(Unobserved)).await;
+    let admin = KubeClient::new(in_memory(kube.router()), clock, Arc::new(Unobserved)).await;
     let calls = Arc::new(Calls::default());
-    let ours = Client::new(in_memory(as_us(&kube)), clock, calls.clone()).await;
+    let ours = KubeClient::new(in_memory(as_us(&kube)), clock, calls.clone()).await;
     World {
         kube,
         admin,
@@ -96,7 +96,7 @@ fn as_us(kube: &Kube) -> axum::Router {
 
 impl World {
     async fn create(&self, kind: &'static str, path: &str, object: Value) -> Value {
-        let request = Request::new("create", kind, "", path.to_owned()).json(object);
+        let request = KubeRequest::new("create", kind, "", path.to_owned()).json(object);
         self.admin.read(request).await.expect("the admin may do it")
     }
 
@@ -272,7 +272,7 @@ async fn evictions_respect_budgets_and_uids() {
     let (key, uid) = world.pod("web-1", "small-ddddd").await;
     let status = json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
     let path = "/api/v1/namespaces/default/pods/web-1/status";
-    let patch = Request::new("patch", "pods/status", "web-1", path.to_owned());
+    let patch = KubeRequest::new("patch", "pods/status", "web-1", path.to_owned());
     world
         .admin
         .call(patch.merge_patch(status))
@@ -307,7 +307,7 @@ async fn evictions_respect_budgets_and_uids() {
         "{blocked:?}"
     );
     let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web";
-    let delete = Request::new("delete", "poddisruptionbudgets", "web", path.to_owned());
+    let delete = KubeRequest::new("delete", "poddisruptionbudgets", "web", path.to_owned());
     world.admin.call(delete).await.expect("deleted");
     assert_eq!(
         world.ours.evict(&key, &uid, Some(0)).await,
@@ -353,7 +353,7 @@ async fn tokens_are_made_replaced_and_deleted_but_never_read() {
     world.assert_permitted();
 
     let path = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abc123";
-    let read = Request::new("get", "secrets", "x", path.to_owned());
+    let read = KubeRequest::new("get", "secrets", "x", path.to_owned());
     let error = ours.call(read).await.expect_err("never read");
     assert_eq!(error.code(), Some(403));
     for bad in [
@@ -371,7 +371,7 @@ async fn tokens_are_made_replaced_and_deleted_but_never_read() {
         },
     ] {
         let error = ours.create_token(&bad).await.expect_err("not sent");
-        assert!(matches!(error, Error::NotSent { .. }), "{error}");
+        assert!(matches!(error, KubeError::NotSent { .. }), "{error}");
         assert!(!error.to_string().contains("0123456789abcdef"));
     }
 }
@@ -402,7 +402,7 @@ async fn events_and_status_arrive() {
     };
     let (recorder, run) = recorder(world.ours.clone(), "pve1".to_owned());
     let event = Event {
-        about: About::pod(&key, &uid.as_str().into()),
+        about: InvolvedObject::pod(&key, &uid.as_str().into()),
         reason: events::reason::TRIGGERED_SCALE_UP,
         warning: false,
         message: "pool small grows from 1 to 2".to_owned(),

@@ -7,8 +7,8 @@ use base64::Engine as _;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use super::client::{Client, Request};
-use super::error::Error;
+use super::client::{KubeClient, KubeRequest};
+use super::error::KubeError;
 use crate::model::time::{Span, Time};
 
 /// Longest life of a token.
@@ -57,7 +57,7 @@ impl BootstrapToken {
 }
 
 /// The request that creates a token's Secret.
-pub(super) fn creation(token: &BootstrapToken) -> Request {
+pub(super) fn creation(token: &BootstrapToken) -> KubeRequest {
     let name = name(&token.id);
     // Whole seconds: the token cleaner parses RFC 3339 and ignores what it cannot parse.
     let expires = Time(token.expires.0 / 1_000 * 1_000).to_string();
@@ -80,18 +80,18 @@ pub(super) fn creation(token: &BootstrapToken) -> Request {
             "description": encoded(&token.description),
         },
     });
-    Request::new("create", "secrets", name.as_str(), SECRETS.to_owned()).json(body)
+    KubeRequest::new("create", "secrets", name.as_str(), SECRETS.to_owned()).json(body)
 }
 
-impl Client {
+impl KubeClient {
     /// Creates the token's Secret.
     ///
     /// # Errors
-    /// [`Error::already_exists`] when one with this id is there: [`Client::replace_token`].
-    pub async fn create_token(&self, token: &BootstrapToken) -> Result<(), Error> {
+    /// [`KubeError::already_exists`] when one with this id is there: [`KubeClient::replace_token`].
+    pub async fn create_token(&self, token: &BootstrapToken) -> Result<(), KubeError> {
         let request = creation(token);
         if let Some(message) = token.problem(self.clock().now()) {
-            return Err(Error::NotSent {
+            return Err(KubeError::NotSent {
                 call: request.call,
                 message: message.into(),
             });
@@ -100,11 +100,11 @@ impl Client {
     }
 
     /// Deletes the token of this id; it is fine when there is none.
-    pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
+    pub async fn delete_token(&self, id: &str) -> Result<(), KubeError> {
         let name = name(id);
         let path = format!("{SECRETS}/{}", super::client::encode(&name));
         match self
-            .call(Request::new("delete", "secrets", name, path))
+            .call(KubeRequest::new("delete", "secrets", name, path))
             .await
         {
             Ok(_) => Ok(()),
@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// Creates the token, in the place of one with the same id whose secret nobody knows any more.
-    pub async fn replace_token(&self, token: &BootstrapToken) -> Result<(), Error> {
+    pub async fn replace_token(&self, token: &BootstrapToken) -> Result<(), KubeError> {
         match self.create_token(token).await {
             Err(error) if error.already_exists() => {
                 self.delete_token(&token.id).await?;

@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Client, Request, encode};
+use super::client::{KubeClient, KubeRequest, encode};
 use super::cluster::ClusterInfo;
 use super::connect;
-use super::error::{Error, chain};
+use super::error::{KubeError, chain};
 use super::tokens::{self, BootstrapToken};
 use super::wire;
 use crate::model::time::Span;
@@ -44,12 +44,12 @@ struct UserInfo {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ResourceList {
-    resources: Vec<Resource>,
+    resources: Vec<ApiResource>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Resource {
+struct ApiResource {
     name: String,
 }
 
@@ -62,12 +62,12 @@ pub enum Unreached {
     Silent(String),
 }
 
-impl Client {
+impl KubeClient {
     /// Whether a bootstrap token could be made, as one is made for every machine. Nothing is stored.
     ///
     /// # Errors
     /// What the API server refuses it with; that a Secret of this name is there is none.
-    pub async fn try_token(&self) -> Result<(), Error> {
+    pub async fn try_token(&self) -> Result<(), KubeError> {
         let token = BootstrapToken {
             id: TRIED_TOKEN.to_owned(),
             secret: "0000000000000000".to_owned().into(),
@@ -85,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     /// What the API server refuses it with.
-    pub async fn try_other_secret(&self) -> Result<(), Error> {
+    pub async fn try_other_secret(&self) -> Result<(), KubeError> {
         let name = "pve-autoscaler-doctor";
         let body = json!({
             "apiVersion": "v1",
@@ -93,15 +93,15 @@ impl Client {
             "metadata": { "name": name, "namespace": "kube-system" },
             "type": "Opaque",
         });
-        let request = Request::new("create", "secrets", name, tokens::SECRETS.to_owned());
+        let request = KubeRequest::new("create", "secrets", name, tokens::SECRETS.to_owned());
         self.call(request.query("dryRun", "All").json(body))
             .await
             .map(|_| ())
     }
 
     /// Whose credentials these are (`SelfSubjectReview`, Kubernetes 1.28 or newer).
-    pub async fn user_name(&self) -> Result<String, Error> {
-        let request = Request::new(
+    pub async fn user_name(&self) -> Result<String, KubeError> {
+        let request = KubeRequest::new(
             "create",
             "selfsubjectreviews",
             "",
@@ -115,7 +115,7 @@ impl Client {
     /// Whether the API server has ValidatingAdmissionPolicy, as from Kubernetes 1.30 on.
     pub async fn has_admission_policies(&self) -> bool {
         let path = "/apis/admissionregistration.k8s.io/v1".to_owned();
-        let request = Request::new("get", "apis", "admissionregistration.k8s.io/v1", path);
+        let request = KubeRequest::new("get", "apis", "admissionregistration.k8s.io/v1", path);
         let resources = self.read::<ResourceList>(request).await;
         resources.is_ok_and(|list| {
             let mut resources = list.resources.iter();
@@ -124,10 +124,10 @@ impl Client {
     }
 
     /// Whether there is a namespace of this name.
-    pub async fn namespace_is_there(&self, name: &str) -> Result<bool, Error> {
+    pub async fn namespace_is_there(&self, name: &str) -> Result<bool, KubeError> {
         let path = format!("/api/v1/namespaces/{}", encode(name));
         match self
-            .read::<wire::Bare>(Request::new("get", "namespaces", name, path))
+            .read::<wire::MetadataOnly>(KubeRequest::new("get", "namespaces", name, path))
             .await
         {
             Ok(_) => Ok(true),

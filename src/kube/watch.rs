@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
-use super::client::{Client, MAX_BODY, Request, Stream};
-use super::error::Error;
-use super::kinds::Kind;
+use super::client::{KubeClient, KubeRequest, MAX_BODY, Stream};
+use super::error::KubeError;
+use super::kinds::WatchedKind;
 use super::list::Listing;
-use super::store::{ClusterStore, Listed, Trouble};
+use super::store::{ClusterStore, FailureScope, Listed};
 use super::wire;
 use crate::model::time::Span;
 
@@ -44,23 +44,26 @@ const KEEP_BUFFER: usize = 64 * 1024;
 
 /// Keeps `store` up to date. Never returns; the daemon runs it as a task. `seed` is for the jitter
 /// of the waits.
-pub async fn watch(client: Client, store: ClusterStore, seed: u64) {
-    let watchers = Kind::ALL.iter().zip(seed..).map(|(kind, seed)| Watcher {
-        client: client.clone(),
-        store: store.clone(),
-        kind: *kind,
-        dice: StdRng::seed_from_u64(seed),
-        failures: 0,
-        gone: 0,
-        in_vain: 0,
-    });
+pub async fn watch(client: KubeClient, store: ClusterStore, seed: u64) {
+    let watchers = WatchedKind::ALL
+        .iter()
+        .zip(seed..)
+        .map(|(kind, seed)| Watcher {
+            client: client.clone(),
+            store: store.clone(),
+            kind: *kind,
+            dice: StdRng::seed_from_u64(seed),
+            failures: 0,
+            gone: 0,
+            in_vain: 0,
+        });
     futures::future::join_all(watchers.map(Watcher::run)).await;
 }
 
 struct Watcher {
-    client: Client,
+    client: KubeClient,
     store: ClusterStore,
-    kind: Kind,
+    kind: WatchedKind,
     dice: StdRng,
     /// Failures in a row; a good list ends the row.
     failures: u32,
@@ -92,24 +95,24 @@ enum Broken {
         cause: Option<String>,
         retry_after: Option<Duration>,
         relist: bool,
-        trouble: Trouble,
+        trouble: FailureScope,
     },
 }
 
-impl From<Error> for Broken {
-    fn from(error: Error) -> Broken {
+impl From<KubeError> for Broken {
+    fn from(error: KubeError) -> Broken {
         if error.code() == Some(410) {
             return Broken::Expired;
         }
         let retry_after = match &error {
-            Error::Refused { retry_after, .. } => retry_after.map(Span::to_std),
+            KubeError::Refused { retry_after, .. } => retry_after.map(Span::to_std),
             _ => None,
         };
         let trouble = match error.code() {
-            None | Some(401 | 429 | 500..=599) => Trouble::Shared,
+            None | Some(401 | 429 | 500..=599) => FailureScope::Shared,
             // It has not read its roles yet, as for some seconds after its start.
-            Some(403) if error.to_string().contains("RBAC: ") => Trouble::Shared,
-            Some(_) => Trouble::Own,
+            Some(403) if error.to_string().contains("RBAC: ") => FailureScope::Shared,
+            Some(_) => FailureScope::Own,
         };
         Broken::Failed {
             message: error.to_string(),
@@ -181,7 +184,8 @@ impl Watcher {
                 }
                 self.failures += 1;
                 let message = "the API server says 410 Gone again and again";
-                self.store.failed(self.kind, message, None, Trouble::Own);
+                self.store
+                    .failed(self.kind, message, None, FailureScope::Own);
                 None
             }
             Broken::Failed {
@@ -239,11 +243,12 @@ impl Watcher {
 
     /// Watches from `version`, which moves along, until the server ends it.
     async fn follow(&mut self, version: &mut String) -> Result<Ending, Broken> {
-        let mut request = Request::new("watch", self.kind.resource(), "", self.kind.path().into())
-            .query("watch", "true")
-            .query("allowWatchBookmarks", "true")
-            .query("timeoutSeconds", WATCH_SECONDS.to_string())
-            .query("resourceVersion", version.as_str());
+        let mut request =
+            KubeRequest::new("watch", self.kind.resource(), "", self.kind.path().into())
+                .query("watch", "true")
+                .query("allowWatchBookmarks", "true")
+                .query("timeoutSeconds", WATCH_SECONDS.to_string())
+                .query("resourceVersion", version.as_str());
         if !self.kind.field_selector().is_empty() {
             request = request.query("fieldSelector", self.kind.field_selector());
         }
@@ -315,7 +320,7 @@ impl Watcher {
             )));
         }
         let now = self.client.clock().now();
-        let meta = serde_json::from_str::<wire::Bare>(event.object.get())
+        let meta = serde_json::from_str::<wire::MetadataOnly>(event.object.get())
             .unwrap_or_default()
             .metadata;
         match event.kind {
@@ -340,7 +345,7 @@ fn failed(message: &str) -> Broken {
         cause: None,
         retry_after: None,
         relist: false,
-        trouble: Trouble::Shared,
+        trouble: FailureScope::Shared,
     }
 }
 
@@ -351,6 +356,6 @@ fn relist(message: String) -> Broken {
         cause: None,
         retry_after: None,
         relist: true,
-        trouble: Trouble::Own,
+        trouble: FailureScope::Own,
     }
 }

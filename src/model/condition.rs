@@ -44,7 +44,7 @@ pub enum Knows {
 
 /// What a kind of condition is.
 #[derive(Clone, Copy, Debug)]
-struct About {
+struct ConditionTraits {
     name: &'static str,
     severity: Severity,
     knows: Knows,
@@ -68,9 +68,9 @@ macro_rules! kinds {
             /// Every kind, with what it is in a sentence.
             pub const ALL: &[(ConditionKind, &str)] = &[$((ConditionKind::$kind, $doc),)*];
 
-            fn about(self) -> About {
+            fn about(self) -> ConditionTraits {
                 match self {
-                    $(ConditionKind::$kind => About {
+                    $(ConditionKind::$kind => ConditionTraits {
                         name: $name,
                         severity: Severity::$severity,
                         knows: Knows::$knows,

@@ -71,7 +71,7 @@ impl NodeIdentity {
 
 /// What our annotation on a node says: which VM is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named<'a> {
+pub struct VmReference<'a> {
     /// The region.
     pub region: &'a str,
     /// The VMID.
@@ -81,11 +81,11 @@ pub struct Named<'a> {
 }
 
 /// Reads our annotation `region/vmid/uuid`; `None` when it is not one.
-pub fn named(annotation: &str) -> Option<Named<'_>> {
+pub fn named(annotation: &str) -> Option<VmReference<'_>> {
     let (region, rest) = annotation.split_once('/')?;
     let (vmid, uuid) = rest.split_once('/')?;
     let vmid = vmid.parse().ok()?;
-    (!region.is_empty() && !uuid.is_empty()).then_some(Named { region, vmid, uuid })
+    (!region.is_empty() && !uuid.is_empty()).then_some(VmReference { region, vmid, uuid })
 }
 
 /// The text of our annotation for a VM.

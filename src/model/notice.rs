@@ -29,7 +29,8 @@ const FUNCTIONS: [&str; 3] = ["dict", "namespace", "range"];
 /// What happened to a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+#[schemars(rename = "State")]
+pub enum ConditionState {
     /// It holds, and nobody was told yet.
     Began,
     /// It holds still.
@@ -40,13 +41,13 @@ pub enum State {
     Test,
 }
 
-impl State {
+impl ConditionState {
     fn name(self) -> &'static str {
         match self {
-            State::Began => "began",
-            State::Lasts => "lasts",
-            State::Ended => "ended",
-            State::Test => "test",
+            ConditionState::Began => "began",
+            ConditionState::Lasts => "lasts",
+            ConditionState::Ended => "ended",
+            ConditionState::Test => "test",
         }
     }
 }
@@ -71,16 +72,17 @@ pub struct Notice {
     /// Several lines: the title's conditions with what to do.
     pub text: String,
     /// The conditions, twenty at most.
-    pub conditions: Vec<Told>,
+    pub conditions: Vec<NotifiedCondition>,
     /// How many more there are.
     pub more: usize,
 }
 
 /// A condition in a notice.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Told {
+#[schemars(rename = "Told")]
+pub struct NotifiedCondition {
     /// What happened to it.
-    pub state: State,
+    pub state: ConditionState,
     /// What tells it from others, the same in every notice about it.
     pub key: String,
     /// Which condition it is told of.
@@ -110,7 +112,7 @@ pub struct Due {
     /// The condition.
     pub condition: Condition,
     /// What happened to it.
-    pub state: State,
+    pub state: ConditionState,
     /// Since when it holds.
     pub since: Time,
     /// When it ended, if it did.
@@ -119,7 +121,7 @@ pub struct Due {
 
 /// Who tells.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Teller {
+pub struct NoticeSource {
     /// This host's name.
     pub host: String,
     /// The cluster's name in the configuration.
@@ -128,10 +130,10 @@ pub struct Teller {
 
 impl Notice {
     /// A notice of these conditions; `None` where there are none.
-    pub fn of(mut due: Vec<Due>, teller: &Teller, now: Time) -> Option<Notice> {
+    pub fn of(mut due: Vec<Due>, teller: &NoticeSource, now: Time) -> Option<Notice> {
         // What is wrong before what is over, the gravest first.
         due.sort_by_key(|due| {
-            let over = due.state == State::Ended;
+            let over = due.state == ConditionState::Ended;
             (
                 over,
                 due.condition.kind.severity(),
@@ -144,7 +146,7 @@ impl Notice {
         // They are sorted: what is wrong before what is over, the gravest first.
         let severity = first.condition.kind.severity();
         let more = due.len().saturating_sub(MOST);
-        let conditions: Vec<Told> = due.iter().take(MOST).map(told).collect();
+        let conditions: Vec<NotifiedCondition> = due.iter().take(MOST).map(told).collect();
         let text = text(&conditions, more, teller);
         Some(Notice {
             version: VERSION,
@@ -160,7 +162,7 @@ impl Notice {
     }
 
     /// A notice that somebody sends to see whether it arrives.
-    pub fn test(teller: &Teller, now: Time) -> Notice {
+    pub fn test(teller: &NoticeSource, now: Time) -> Notice {
         let condition = Condition {
             kind: ConditionKind::Warnings,
             subject: "test".into(),
@@ -171,7 +173,7 @@ impl Notice {
         };
         let due = Due {
             condition,
-            state: State::Test,
+            state: ConditionState::Test,
             since: now,
             ended: None,
         };
@@ -202,18 +204,18 @@ impl Notice {
             },
             state,
             since: Time(0),
-            ended: (state == State::Ended).then_some(Time(1_000)),
+            ended: (state == ConditionState::Ended).then_some(Time(1_000)),
         };
-        let teller = Teller {
+        let teller = NoticeSource {
             host: "pve1".to_owned(),
             cluster: "default".to_owned(),
         };
         let several = vec![
-            due(ConditionKind::ViewOld, State::Began),
-            due(ConditionKind::PoolBacksOff, State::Lasts),
-            due(ConditionKind::NoLeader, State::Ended),
+            due(ConditionKind::ViewOld, ConditionState::Began),
+            due(ConditionKind::PoolBacksOff, ConditionState::Lasts),
+            due(ConditionKind::NoLeader, ConditionState::Ended),
         ];
-        let ended = vec![due(ConditionKind::PodsHeld, State::Ended)];
+        let ended = vec![due(ConditionKind::PodsHeld, ConditionState::Ended)];
         let notices = [several, ended].map(|due| Notice::of(due, &teller, Time(2_000)));
         let mut notices: Vec<Notice> = notices.into_iter().flatten().collect();
         notices.push(Notice::test(&teller, Time(2_000)));
@@ -269,10 +271,10 @@ fn wrong(error: &minijinja::Error) -> String {
 fn title(first: &Due, more: usize, host: &str) -> String {
     let severity = first.condition.kind.severity();
     let state = match first.state {
-        State::Began => severity.to_string(),
-        State::Lasts => format!("{severity}, still"),
-        State::Ended => "ended".to_owned(),
-        State::Test => "test".to_owned(),
+        ConditionState::Began => severity.to_string(),
+        ConditionState::Lasts => format!("{severity}, still"),
+        ConditionState::Ended => "ended".to_owned(),
+        ConditionState::Test => "test".to_owned(),
     };
     let more = match more {
         0 => String::new(),
@@ -283,14 +285,14 @@ fn title(first: &Due, more: usize, host: &str) -> String {
     foreign::line(&title, TITLE)
 }
 
-fn told(due: &Due) -> Told {
+fn told(due: &Due) -> NotifiedCondition {
     let condition = &due.condition;
-    Told {
+    NotifiedCondition {
         state: due.state,
         key: condition.key(),
         kind: condition.kind,
         severity: match due.state {
-            State::Test => Severity::Info,
+            ConditionState::Test => Severity::Info,
             _ => condition.kind.severity(),
         },
         subject: condition.subject.to_string(),
@@ -307,7 +309,7 @@ fn second(at: Time) -> Time {
     Time(at.0 / 1000 * 1000)
 }
 
-fn text(conditions: &[Told], more: usize, teller: &Teller) -> String {
+fn text(conditions: &[NotifiedCondition], more: usize, teller: &NoticeSource) -> String {
     let mut text = String::new();
     for told in conditions {
         let since = second(told.since);
@@ -316,7 +318,7 @@ fn text(conditions: &[Told], more: usize, teller: &Teller) -> String {
             None => format!("{}, since {since}", told.state.name()),
         };
         let _ = writeln!(text, "{} ({}, {when})", told.summary, told.severity);
-        if told.state == State::Ended {
+        if told.state == ConditionState::Ended {
             text.push('\n');
             continue;
         }
@@ -332,7 +334,7 @@ fn text(conditions: &[Told], more: usize, teller: &Teller) -> String {
             words::count(more, "more condition")
         );
     }
-    let Teller { host, cluster } = teller;
+    let NoticeSource { host, cluster } = teller;
     let _ = writeln!(
         text,
         "Told by pve-autoscaler on the host {host}, for the cluster {cluster}."
@@ -347,8 +349,15 @@ mod tests {
     #[test]
     fn a_notice_names_the_gravest_first_and_what_is_over_last() {
         let notice = &Notice::samples()[0];
-        let states: Vec<State> = notice.conditions.iter().map(|told| told.state).collect();
-        assert_eq!(states, [State::Began, State::Lasts, State::Ended]);
+        let states: Vec<ConditionState> = notice.conditions.iter().map(|told| told.state).collect();
+        assert_eq!(
+            states,
+            [
+                ConditionState::Began,
+                ConditionState::Lasts,
+                ConditionState::Ended
+            ]
+        );
         assert_eq!(
             notice.title,
             "[pve-autoscaler pve1] warning: What is \"wrong\" \\ here. (and 2 more)"
@@ -374,11 +383,11 @@ mod tests {
                 todo: "Look.".into(),
                 since: None,
             },
-            state: State::Began,
+            state: ConditionState::Began,
             since: Time(0),
             ended: None,
         };
-        let teller = Teller {
+        let teller = NoticeSource {
             host: "h".to_owned(),
             cluster: "c".to_owned(),
         };

@@ -22,12 +22,12 @@ const FULL: usize = 128;
 /// A chunk that has shrunk so far is joined with a neighbour, if that leaves room for growth.
 const SMALL: usize = FULL / 4;
 
-type Entry = (PodKey, Pod);
+type PodEntry = (PodKey, Pod);
 
 /// Entries in order, never none.
 #[derive(Default)]
 struct Chunk {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<PodEntry>>,
     /// Made when they are first asked for; whoever changes entries goes through [`changed`].
     rows: OnceLock<Rows>,
 }
@@ -43,12 +43,12 @@ pub struct Pods {
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     chunks: slice::Iter<'a, Arc<Chunk>>,
-    entries: slice::Iter<'a, Arc<Entry>>,
+    entries: slice::Iter<'a, Arc<PodEntry>>,
     left: usize,
 }
 
-impl From<Vec<Arc<Entry>>> for Chunk {
-    fn from(entries: Vec<Arc<Entry>>) -> Chunk {
+impl From<Vec<Arc<PodEntry>>> for Chunk {
+    fn from(entries: Vec<Arc<PodEntry>>) -> Chunk {
         let rows = OnceLock::new();
         Chunk { entries, rows }
     }
@@ -68,13 +68,13 @@ impl fmt::Debug for Chunk {
 }
 
 /// The entries of a chunk, to be changed; copies of the map keep theirs.
-fn changed(chunk: &mut Arc<Chunk>) -> &mut Vec<Arc<Entry>> {
+fn changed(chunk: &mut Arc<Chunk>) -> &mut Vec<Arc<PodEntry>> {
     let chunk = Arc::make_mut(chunk);
     chunk.rows = OnceLock::new();
     &mut chunk.entries
 }
 
-fn both(entry: &Entry) -> (&PodKey, &Pod) {
+fn both(entry: &PodEntry) -> (&PodKey, &Pod) {
     (&entry.0, &entry.1)
 }
 

@@ -10,13 +10,13 @@ use super::scheduling::PodShape;
 #[derive(Debug)]
 pub struct Rows {
     /// Namespaces and shapes, each as often as pods begin to have them.
-    kinds: Vec<Kind>,
-    rows: Vec<Row>,
+    kinds: Vec<WorkloadShape>,
+    rows: Vec<PodSummary>,
 }
 
 /// What pods of one workload share.
 #[derive(Debug)]
-pub struct Kind {
+pub struct WorkloadShape {
     /// `metadata.namespace`.
     pub namespace: Arc<str>,
     /// What scheduling reads.
@@ -25,7 +25,7 @@ pub struct Kind {
 
 /// What is read of every pod.
 #[derive(Debug)]
-pub struct Row {
+pub struct PodSummary {
     /// Where it is bound.
     pub node: Option<Arc<str>>,
     /// Which of [`Rows::kinds`] it is of.
@@ -47,7 +47,7 @@ impl Rows {
         };
         for (key, pod) in pods {
             let kind = rows.kind(key, pod);
-            rows.rows.push(Row {
+            rows.rows.push(PodSummary {
                 node: pod.node.clone(),
                 kind,
                 ended: pod.phase.terminal(),
@@ -60,11 +60,11 @@ impl Rows {
 
     /// Pods of one workload mostly follow each other, and share their texts and their shape.
     fn kind(&mut self, key: &PodKey, pod: &Pod) -> usize {
-        let same = |last: &Kind| {
+        let same = |last: &WorkloadShape| {
             Arc::ptr_eq(&last.namespace, &key.namespace) && Arc::ptr_eq(&last.shape, &pod.shape)
         };
         if !self.kinds.last().is_some_and(same) {
-            self.kinds.push(Kind {
+            self.kinds.push(WorkloadShape {
                 namespace: key.namespace.clone(),
                 shape: pod.shape.clone(),
             });
@@ -73,12 +73,12 @@ impl Rows {
     }
 
     /// Namespaces and shapes that pods here have, some of them more than once.
-    pub fn kinds(&self) -> &[Kind] {
+    pub fn kinds(&self) -> &[WorkloadShape] {
         &self.kinds
     }
 
     /// One for each pod.
-    pub fn all(&self) -> &[Row] {
+    pub fn all(&self) -> &[PodSummary] {
         &self.rows
     }
 }

@@ -188,7 +188,7 @@ pub struct PodFate {
     /// The pod.
     pub pod: PodKey,
     /// What becomes of it.
-    pub fate: Fate,
+    pub fate: PodOutcome,
     /// Why; in JSON `why` and `details`.
     #[serde(flatten, with = "told::maybe_why")]
     pub why: Option<FateReason>,
@@ -197,7 +197,7 @@ pub struct PodFate {
 /// What becomes of a pod, in a word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "does")]
-pub enum Fate {
+pub enum PodOutcome {
     /// It does not matter: static, of a DaemonSet, long dead.
     Stays,
     /// It goes, and nothing that must be placed comes for it.

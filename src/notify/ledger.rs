@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::conditions::Seen;
-use crate::config::notification::Notification;
+use crate::agent::conditions::FoundConditions;
+use crate::config::notification::NotificationSettings;
 use crate::model::condition::{Condition, ConditionKind, Knows};
-use crate::model::notice::{Due, State};
+use crate::model::notice::{ConditionState, Due};
 use crate::model::time::{Span, Time};
 
 /// Version of the format on disk. Another one counts as lost.
@@ -18,7 +18,7 @@ pub const VERSION: u32 = 1;
 const SETTLED: Span = Span::minutes(1);
 
 /// Those who are told, by name.
-pub type Targets = BTreeMap<Arc<str>, Notification>;
+pub type Targets = BTreeMap<Arc<str>, NotificationSettings>;
 
 /// Every condition that holds, or that somebody was told of and not yet of its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,12 +26,12 @@ pub type Targets = BTreeMap<Arc<str>, Notification>;
 pub struct Ledger {
     /// [`VERSION`].
     pub version: u32,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, LedgerEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct LedgerEntry {
     condition: Condition,
     /// When it was first seen.
     since: Time,
@@ -43,7 +43,7 @@ struct Entry {
     told: BTreeMap<Arc<str>, Time>,
 }
 
-impl Entry {
+impl LedgerEntry {
     fn kind(&self) -> ConditionKind {
         self.condition.kind
     }
@@ -62,7 +62,7 @@ impl Entry {
     }
 
     /// Whether somebody who was told nothing is to be told.
-    fn is_ripe(&self, target: &Notification, now: Time) -> bool {
+    fn is_ripe(&self, target: &NotificationSettings, now: Time) -> bool {
         let patience = if self.kind().of_pods() {
             target.pending_after
         } else {
@@ -93,15 +93,18 @@ impl Ledger {
     }
 
     /// Takes in what is seen now.
-    pub fn see(&mut self, seen: &Seen, targets: &Targets, now: Time) {
+    pub fn see(&mut self, seen: &FoundConditions, targets: &Targets, now: Time) {
         self.end_future(now);
         for (key, condition) in &seen.there {
-            let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-                condition: condition.clone(),
-                since: now,
-                gone: None,
-                told: BTreeMap::new(),
-            });
+            let entry = self
+                .entries
+                .entry(key.clone())
+                .or_insert_with(|| LedgerEntry {
+                    condition: condition.clone(),
+                    since: now,
+                    gone: None,
+                    told: BTreeMap::new(),
+                });
             entry.condition.clone_from(condition);
             entry.gone = None;
         }
@@ -115,7 +118,7 @@ impl Ledger {
     }
 
     /// Drops what nobody has to be told of any more.
-    fn forget(&mut self, seen: &Seen, targets: &Targets, now: Time) {
+    fn forget(&mut self, seen: &FoundConditions, targets: &Targets, now: Time) {
         self.entries.retain(|_, entry| {
             // Who leads now begins to tell of it, and of its end.
             if seen.led_elsewhere && entry.kind().knows() == Knows::Leader {
@@ -134,7 +137,7 @@ impl Ledger {
     }
 
     /// What this one is to be told now.
-    pub fn due(&self, name: &str, target: &Notification, now: Time) -> Vec<Due> {
+    pub fn due(&self, name: &str, target: &NotificationSettings, now: Time) -> Vec<Due> {
         let due = self.entries.values().filter_map(|entry| {
             let kind = entry.kind();
             let quiet = target.quiet.as_ref();
@@ -148,9 +151,9 @@ impl Ledger {
             let ended = entry.ended(now);
             let again = |told: &Time| target.repeat.is_some_and(|after| now.since(*told) >= after);
             let state = match entry.told.get(name) {
-                None if entry.is_ripe(target, now) => State::Began,
-                Some(_) if ended.is_some() => State::Ended,
-                Some(told) if entry.gone.is_none() && again(told) => State::Lasts,
+                None if entry.is_ripe(target, now) => ConditionState::Began,
+                Some(_) if ended.is_some() => ConditionState::Ended,
+                Some(told) if entry.gone.is_none() && again(told) => ConditionState::Lasts,
                 _ => return None,
             };
             Some(Due {
@@ -184,7 +187,7 @@ impl Ledger {
             let Some(entry) = self.entries.get_mut(&key) else {
                 continue;
             };
-            if told.state == State::Ended {
+            if told.state == ConditionState::Ended {
                 // What began anew meanwhile is news.
                 entry.told.remove(name);
             } else {

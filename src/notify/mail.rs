@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(22);
 /// What the mail service is asked for. The recipients are those of the configuration, which it reads itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct MailOrder {
     /// The notification's name in the configuration.
     pub notification: String,
     /// The subject.
@@ -45,7 +45,7 @@ pub struct Order {
 /// What the mail service answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum MailAnswer {
     /// sendmail took it.
     Taken(String),
     /// It did not, and why.
@@ -57,7 +57,7 @@ pub enum Answer {
 /// # Errors
 /// Why it was not sent.
 pub async fn send(name: &str, mail: &Mail, notice: &Notice) -> Result<String, String> {
-    let order = Order {
+    let order = MailOrder {
         notification: name.to_owned(),
         subject: notice.title.clone(),
         text: notice.text.clone(),
@@ -73,7 +73,7 @@ pub async fn send(name: &str, mail: &Mail, notice: &Notice) -> Result<String, St
         })?
 }
 
-async fn ask(socket: &Path, order: &Order) -> Result<String, String> {
+async fn ask(socket: &Path, order: &MailOrder) -> Result<String, String> {
     let at = |what: &str, error: &dyn std::fmt::Display| {
         format!(
             "the mail service at {} {what}: {error}; `systemctl status pve-autoscaler-mail.socket` says whether it listens",
@@ -90,8 +90,8 @@ async fn ask(socket: &Path, order: &Order) -> Result<String, String> {
     let mut answer = Vec::new();
     let read = (&mut stream).take(LONGEST).read_to_end(&mut answer).await;
     match serde_json::from_slice(&answer) {
-        Ok(Answer::Taken(said)) => Ok(said),
-        Ok(Answer::Refused(why)) => Err(foreign::line(&why, 500)),
+        Ok(MailAnswer::Taken(said)) => Ok(said),
+        Ok(MailAnswer::Refused(why)) => Err(foreign::line(&why, 500)),
         Err(error) => {
             sent.map_err(|error| at("broke off", &error))?;
             read.map_err(|error| at("broke off", &error))?;
@@ -101,7 +101,7 @@ async fn ask(socket: &Path, order: &Order) -> Result<String, String> {
 }
 
 /// The whole mail, with line ends as sendmail wants them. `id` tells it from all others.
-pub fn compose(mail: &Mail, order: &Order, host: &str, id: &str, now: Time) -> String {
+pub fn compose(mail: &Mail, order: &MailOrder, host: &str, id: &str, now: Time) -> String {
     let address = |text: &str| text.replace(char::is_whitespace, "");
     let to: Vec<String> = mail.to.iter().map(|to| address(to)).collect();
     let host: String = host
@@ -173,7 +173,7 @@ mod tests {
             from: "pve-autoscaler".to_owned(),
             socket: "/none".into(),
         };
-        let order = Order {
+        let order = MailOrder {
             notification: "ops".to_owned(),
             subject: subject.to_owned(),
             text: text.to_owned(),

@@ -18,13 +18,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::agent::conditions::Seen;
+use crate::agent::conditions::FoundConditions;
 use crate::agent::journal::write_durably;
 use crate::agent::state::StateFiles;
 use crate::clock::Clock;
-use crate::config::notification::{Notification, Way};
+use crate::config::notification::{NotificationChannel, NotificationSettings};
 use crate::model::condition::Severity;
-use crate::model::notice::{Due, Notice, Teller};
+use crate::model::notice::{Due, Notice, NoticeSource};
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -45,13 +45,13 @@ pub struct Whom {
     /// By name.
     pub targets: Arc<Targets>,
     /// Who tells.
-    pub teller: Teller,
+    pub teller: NoticeSource,
 }
 
 /// What the notifier asks for and tells of itself.
-pub trait Service: Send + Sync {
+pub trait NotifierService: Send + Sync {
     /// Which conditions hold now, told which notifications fail; `None` while nothing is configured.
-    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<Seen>;
+    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions>;
     /// What is wrong with the notifications, if something is.
     fn problem(&self, problem: Option<String>);
     /// A notice was sent, or could not be.
@@ -59,11 +59,11 @@ pub trait Service: Send + Sync {
 }
 
 /// What the notifier is made of.
-pub struct Parts {
+pub struct NotifierParts {
     /// Who is to be told; changes with the configuration.
     pub whom: watch::Receiver<Whom>,
     /// The daemon around it.
-    pub service: Arc<dyn Service>,
+    pub service: Arc<dyn NotifierService>,
     /// Where the ledger lies.
     pub state: StateFiles,
     /// What time it is.
@@ -72,7 +72,7 @@ pub struct Parts {
     pub poke: Arc<Notify>,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for NotifierParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").finish_non_exhaustive()
     }
@@ -90,21 +90,26 @@ struct Going {
 }
 
 /// A sending that ended.
-type Sent = (Arc<str>, Notification, Vec<Due>, Result<String, String>);
+type EndedSending = (
+    Arc<str>,
+    NotificationSettings,
+    Vec<Due>,
+    Result<String, String>,
+);
 
 struct Notifier {
-    parts: Parts,
+    parts: NotifierParts,
     ledger: Ledger,
     /// What is on disk.
     saved: Option<Ledger>,
     going: BTreeMap<Arc<str>, Going>,
-    sending: JoinSet<Sent>,
+    sending: JoinSet<EndedSending>,
     whom: Whom,
     unsaved: Option<String>,
 }
 
 /// Tells for as long as the process lives.
-pub async fn run(parts: Parts) {
+pub async fn run(parts: NotifierParts) {
     let ledger = load(&parts.state);
     let whom = parts.whom.borrow().clone();
     let mut notifier = Notifier {
@@ -193,7 +198,7 @@ impl Notifier {
         let mut problems: Vec<String> = Vec::new();
         for (name, why) in failing {
             let target = self.whom.targets.get(name);
-            let to = target.map_or_else(String::new, Notification::told_to);
+            let to = target.map_or_else(String::new, NotificationSettings::told_to);
             problems.push(format!(
                 "the notification {name} ({to}) cannot be sent, {why}; `pve-autoscaler notify-test {name}` tries it"
             ));
@@ -223,7 +228,7 @@ impl Notifier {
         }
     }
 
-    fn ended(&mut self, (name, target, due, sent): Sent) {
+    fn ended(&mut self, (name, target, due, sent): EndedSending) {
         self.parts.service.sent(&name, sent.is_ok());
         let now = self.parts.clock.now();
         if sent.is_ok() {
@@ -282,10 +287,14 @@ fn pause(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
 }
 
-async fn deliver(name: &str, target: &Notification, notice: &Notice) -> Result<String, String> {
+async fn deliver(
+    name: &str,
+    target: &NotificationSettings,
+    notice: &Notice,
+) -> Result<String, String> {
     match &target.way {
-        Way::Webhook(webhook) => webhook::send(webhook, notice).await,
-        Way::Mail(mail) => mail::send(name, mail, notice).await,
+        NotificationChannel::Webhook(webhook) => webhook::send(webhook, notice).await,
+        NotificationChannel::Mail(mail) => mail::send(name, mail, notice).await,
     }
 }
 

@@ -7,7 +7,7 @@ use http::{HeaderName, header};
 use crate::config::file::NotificationFormat;
 use crate::config::notification::{Body, Url, Webhook};
 use crate::model::condition::Severity;
-use crate::model::notice::{Notice, State};
+use crate::model::notice::{ConditionState, Notice};
 use crate::post::Post;
 
 /// ntfy takes so many bytes as a message; what is longer it makes an attachment of.
@@ -72,7 +72,7 @@ fn known(format: NotificationFormat, notice: &Notice, post: &mut Post) -> Result
         NotificationFormat::Ntfy => {
             post.set(header::CONTENT_TYPE, "text/plain; charset=utf-8")?;
             let (priority, tag) = match (first_state(notice), notice.severity) {
-                (State::Ended | State::Test, _) => ("3", "white_check_mark"),
+                (ConditionState::Ended | ConditionState::Test, _) => ("3", "white_check_mark"),
                 (_, Severity::Critical) => ("5", "rotating_light"),
                 (_, Severity::Warning) => ("4", "warning"),
                 (_, Severity::Info) => ("3", "information_source"),
@@ -86,9 +86,9 @@ fn known(format: NotificationFormat, notice: &Notice, post: &mut Post) -> Result
 }
 
 /// What happened to the gravest condition.
-fn first_state(notice: &Notice) -> State {
+fn first_state(notice: &Notice) -> ConditionState {
     let first = notice.conditions.first();
-    first.map_or(State::Test, |told| told.state)
+    first.map_or(ConditionState::Test, |told| told.state)
 }
 
 /// A header's value as one encoded word (RFC 2047), which ntfy reads, where it is not plain.
@@ -115,7 +115,7 @@ fn cut(text: &str, bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::notice::Teller;
+    use crate::model::notice::NoticeSource;
     use crate::model::time::{Span, Time};
 
     fn webhook(format: NotificationFormat) -> Webhook {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_title_that_is_not_ascii_is_one_encoded_word() {
-        let teller = Teller {
+        let teller = NoticeSource {
             host: "größe".to_owned(),
             cluster: "c".to_owned(),
         };

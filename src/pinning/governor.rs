@@ -17,12 +17,12 @@ const FILE: &str = "governors.json";
 #[derive(Debug)]
 pub(super) struct Governors {
     roots: Roots,
-    before: BTreeMap<u16, Before>,
+    before: BTreeMap<u16, GovernorBefore>,
 }
 
 /// What one CPU had.
 #[derive(Debug, Serialize, Deserialize)]
-struct Before {
+struct GovernorBefore {
     /// Its governor before it was a machine's.
     first: String,
     /// What it was given; `None` once somebody else has given it another, which stays.
@@ -72,7 +72,7 @@ impl Governors {
         let known = self.before.remove(&cpu);
         let first = known.map_or(is, |known| known.first);
         let given = Some(wanted.to_owned());
-        self.before.insert(cpu, Before { first, given });
+        self.before.insert(cpu, GovernorBefore { first, given });
         self.write()?;
         let path = self.path(cpu);
         std::fs::write(&path, wanted)
@@ -107,7 +107,7 @@ impl Governors {
     }
 
     /// Gives a CPU what it had, if it has what it was given; what was changed.
-    fn give_back(&self, cpu: u16, known: &Before) -> Result<Option<String>, String> {
+    fn give_back(&self, cpu: u16, known: &GovernorBefore) -> Result<Option<String>, String> {
         let Some(given) = &known.given else {
             return Ok(None);
         };

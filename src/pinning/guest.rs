@@ -13,7 +13,7 @@ const MOST: usize = 1 << 20;
 
 /// A machine of ours that runs here.
 #[derive(Clone, Debug)]
-pub(super) struct Guest {
+pub(super) struct PinnedGuest {
     pub(super) vmid: u32,
     /// The machine's name, by its mark.
     pub(super) machine: String,
@@ -40,40 +40,42 @@ pub(super) struct Thread {
 
 /// What runs here.
 #[derive(Debug, Default)]
-pub(super) struct Running {
+pub(super) struct RunningGuests {
     /// The machines of ours.
-    pub(super) guests: Vec<Guest>,
+    pub(super) guests: Vec<PinnedGuest>,
     /// Why nobody can tell of a VM whether it is one of them, by VM.
     pub(super) unread: Vec<String>,
 }
 
 /// Why a VM is not known as a machine of ours that runs here.
 #[derive(Debug)]
-enum Why {
+enum NotPinned {
     /// It is none, or it does not run.
     NotOurs(String),
     /// What says whether it is one cannot be read.
     Unread(String),
 }
 
-impl From<Why> for String {
-    fn from(why: Why) -> String {
+impl From<NotPinned> for String {
+    fn from(why: NotPinned) -> String {
         match why {
-            Why::NotOurs(text) | Why::Unread(text) => text,
+            NotPinned::NotOurs(text) | NotPinned::Unread(text) => text,
         }
     }
 }
 
 /// The machines of ours that run here. An error where nobody can tell of any.
-pub(super) fn running(roots: &Roots) -> Result<Running, String> {
+pub(super) fn running(roots: &Roots) -> Result<RunningGuests, String> {
     let directory = roots.run.join("qemu-server");
     let entries = match std::fs::read_dir(&directory) {
         Ok(entries) => entries,
         // No VM was started since the host did.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Running::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(RunningGuests::default());
+        }
         Err(error) => return Err(format!("cannot read {}: {error}", directory.display())),
     };
-    let mut running = Running::default();
+    let mut running = RunningGuests::default();
     for entry in entries {
         let entry =
             entry.map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
@@ -82,8 +84,8 @@ pub(super) fn running(roots: &Roots) -> Result<Running, String> {
         if let Some(vmid) = vmid.and_then(|vmid| vmid.parse().ok()) {
             match look(roots, vmid) {
                 Ok(guest) => running.guests.push(guest),
-                Err(Why::NotOurs(_)) => {}
-                Err(Why::Unread(why)) => running.unread.push(format!("VM {vmid}: {why}")),
+                Err(NotPinned::NotOurs(_)) => {}
+                Err(NotPinned::Unread(why)) => running.unread.push(format!("VM {vmid}: {why}")),
             }
         }
     }
@@ -93,8 +95,8 @@ pub(super) fn running(roots: &Roots) -> Result<Running, String> {
 }
 
 /// What a VM is, if it runs here and is ours; else why it is not.
-fn look(roots: &Roots, vmid: u32) -> Result<Guest, Why> {
-    let not_ours = |why: String| Err(Why::NotOurs(why));
+fn look(roots: &Roots, vmid: u32) -> Result<PinnedGuest, NotPinned> {
+    let not_ours = |why: String| Err(NotPinned::NotOurs(why));
     let conf = text(&roots.pve.join("qemu-server"), &format!("{vmid}.conf"))?;
     let conf = Conf::read(&conf);
     let Ownership::Marked(mark) = mark::read(&conf.description) else {
@@ -118,7 +120,7 @@ fn look(roots: &Roots, vmid: u32) -> Result<Guest, Why> {
     }
     let pid = text(&roots.run.join("qemu-server"), &format!("{vmid}.pid"))?;
     // QEMU makes the file before it writes its number.
-    let unread = |_| Why::Unread(format!("no process id stands in {vmid}.pid"));
+    let unread = |_| NotPinned::Unread(format!("no process id stands in {vmid}.pid"));
     let pid: i32 = pid.trim().parse().map_err(unread)?;
     let line = text(&roots.proc, &format!("{pid}/cmdline"))?;
     let words: Vec<&str> = line.split('\0').collect();
@@ -130,7 +132,7 @@ fn look(roots: &Roots, vmid: u32) -> Result<Guest, Why> {
     let number = |key: &str| conf.values.get(key).and_then(|text| text.parse().ok());
     let cores: usize = number("cores").unwrap_or(1);
     let sockets: usize = number("sockets").unwrap_or(1);
-    Ok(Guest {
+    Ok(PinnedGuest {
         vmid,
         machine: mark.machine.clone(),
         pid,
@@ -157,7 +159,7 @@ fn devices(words: &[&str]) -> Vec<String> {
 
 /// Reads a file below a directory. It is gone when the directory can be listed and does not name it: where `/etc/pve` is away, as
 /// while pve-cluster starts again, no file is there and none is gone.
-fn text(directory: &Path, file: &str) -> Result<String, Why> {
+fn text(directory: &Path, file: &str) -> Result<String, NotPinned> {
     let path = directory.join(file);
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
@@ -170,14 +172,14 @@ fn text(directory: &Path, file: &str) -> Result<String, Why> {
                 _ => error.raw_os_error() == Some(nix::libc::ESRCH),
             };
             return Err(if gone {
-                Why::NotOurs(text)
+                NotPinned::NotOurs(text)
             } else {
-                Why::Unread(text)
+                NotPinned::Unread(text)
             });
         }
     };
     if bytes.len() > MOST {
-        return Err(Why::Unread(format!(
+        return Err(NotPinned::Unread(format!(
             "{} is longer than any",
             path.display()
         )));
@@ -195,7 +197,7 @@ fn lists(directory: &Path, name: &str) -> io::Result<bool> {
     Ok(false)
 }
 
-impl Guest {
+impl PinnedGuest {
     /// Whether it still is the machine that was looked at: its mark, its CPUs and its process.
     pub(super) fn prove(&self, roots: &Roots) -> Result<(), String> {
         let now = look(roots, self.vmid)?;

@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::cpus::CpuSet;
 use governor::Governors;
-use guest::{Guest, Running};
+use guest::{PinnedGuest, RunningGuests};
 pub use kernel::{Affinity, Kernel};
-pub use report::Report;
+pub use report::PinningReport;
 
 /// Where the kernel and PVE tell and are told; tests have trees of their own.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ pub struct Pinned {
 
 /// What a pass found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct PinningOutcome {
     /// Machines of ours that run here with CPUs of their own, by VMID.
     pub machines: BTreeMap<u32, Pinned>,
     /// What was changed, in words.
@@ -125,8 +125,8 @@ impl<A: Affinity> Pinner<A> {
     }
 
     /// Looks once, and changes what differs.
-    pub fn pass(&self) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub fn pass(&self) -> PinningOutcome {
+        let mut outcome = PinningOutcome::default();
         let running = match guest::running(&self.roots) {
             Ok(running) => running,
             Err(why) => {
@@ -174,8 +174,8 @@ impl<A: Affinity> Pinner<A> {
     }
 
     /// What is given back when nobody looks any more: governors.
-    pub fn end(&self) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub fn end(&self) -> PinningOutcome {
+        let mut outcome = PinningOutcome::default();
         outcome.problems = match Governors::read(&self.roots) {
             Ok(mut known) => known.free(&CpuSet::new(), &mut outcome.changes),
             Err(why) => vec![why],
@@ -198,7 +198,7 @@ impl<A: Affinity> Pinner<A> {
     /// Puts the threads of a machine where they belong.
     fn threads(
         &self,
-        guest: &Guest,
+        guest: &PinnedGuest,
         places: Result<BTreeMap<usize, u16>, String>,
         housekeeping: Option<&CpuSet>,
         (pinned, changes): (&mut Pinned, &mut Vec<String>),
@@ -237,7 +237,7 @@ impl<A: Affinity> Pinner<A> {
     }
 
     /// Whether a thread had to be moved.
-    fn place(&self, guest: &Guest, tid: i32, cpus: &CpuSet) -> Result<bool, String> {
+    fn place(&self, guest: &PinnedGuest, tid: i32, cpus: &CpuSet) -> Result<bool, String> {
         let is = match self.affinity.get(tid) {
             Ok(is) => is,
             // It has ended.
@@ -259,7 +259,7 @@ impl<A: Affinity> Pinner<A> {
     }
 
     /// Puts the interrupts of a machine's devices on its CPUs.
-    fn interrupts(&self, guest: &Guest, (pinned, changes): (&mut Pinned, &mut Vec<String>)) {
+    fn interrupts(&self, guest: &PinnedGuest, (pinned, changes): (&mut Pinned, &mut Vec<String>)) {
         if guest.devices.is_empty() {
             return;
         }
@@ -291,7 +291,7 @@ impl<A: Affinity> Pinner<A> {
 
     /// Gives the CPUs of machines their governor, and all others that had it from us their own, unless one of them may be a machine's
     /// of which nothing can be read.
-    fn governors(&self, running: &Running, wanted: &str, outcome: &mut Outcome) {
+    fn governors(&self, running: &RunningGuests, wanted: &str, outcome: &mut PinningOutcome) {
         let mut known = match Governors::read(&self.roots) {
             Ok(known) => known,
             Err(why) => return outcome.problems.push(why),

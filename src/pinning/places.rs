@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::guest::Guest;
+use super::guest::PinnedGuest;
 use crate::model::cpus::CpuSet;
 use crate::model::topology::HostTopology;
 
 /// A CPU for each vCPU, in the guest's order: what is one NUMA node in the guest is on that of the host that its memory is on, and
 /// neighbours are neighbours, threads of one core next to each other.
-pub(super) fn of(guest: &Guest, topology: &HostTopology) -> Result<BTreeMap<usize, u16>, String> {
+pub(super) fn of(
+    guest: &PinnedGuest,
+    topology: &HostTopology,
+) -> Result<BTreeMap<usize, u16>, String> {
     let (vcpus, cpus) = (guest.vcpus, guest.cpus.len());
     if vcpus != cpus {
         return Err(format!(

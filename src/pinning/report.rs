@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, Roots};
+use super::{PinningOutcome, Roots};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
@@ -14,16 +14,16 @@ const GRACE: Span = Span::minutes(2);
 
 /// The last pass of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct PinningReport {
     /// When it was.
     pub at: Time,
     /// When the next one is due.
     pub next: Time,
     /// What is where.
-    pub outcome: Outcome,
+    pub outcome: PinningOutcome,
 }
 
-impl Report {
+impl PinningReport {
     /// Writes it down, for whoever asks.
     pub fn write(&self, roots: &Roots) -> Result<(), String> {
         let (path, new) = (file(roots), roots.state.join("report.new"));
@@ -40,14 +40,14 @@ impl Report {
     }
 
     /// Reads it; `None` where no service runs, an error where it should and does not.
-    pub fn read(roots: &Roots, now: Time) -> Result<Option<Report>, String> {
+    pub fn read(roots: &Roots, now: Time) -> Result<Option<PinningReport>, String> {
         let path = file(roots);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
         };
-        let report: Report = serde_json::from_str(&text)
+        let report: PinningReport = serde_json::from_str(&text)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if now > report.next + GRACE {
             return Err(format!(

@@ -263,7 +263,7 @@ fn what_is_not_surely_ours_is_left_alone() {
         let host = Host::new();
         host.runs(910, notes, lines, 2, words);
         let outcome = host.pinner(all()).pass();
-        assert_eq!(outcome, Outcome::default(), "{notes} {lines}");
+        assert_eq!(outcome, PinningOutcome::default(), "{notes} {lines}");
         assert_eq!(*host.threads.moved.borrow(), 0, "{notes} {lines}");
         assert_eq!(host.governors(), ["powersave"; 7]);
         assert_eq!(host.text("proc/irq/45/smp_affinity_list"), "0-6");
@@ -272,7 +272,7 @@ fn what_is_not_surely_ours_is_left_alone() {
     let host = Host::new();
     host.runs(910, &mark(910, affinity), affinity, 2, "");
     host.write("proc/9100/cmdline", "/usr/bin/kvm\0-id\x00300\0");
-    assert_eq!(host.pinner(all()).pass(), Outcome::default());
+    assert_eq!(host.pinner(all()).pass(), PinningOutcome::default());
 }
 
 /// The mark, the affinity or the process goes between the look and the change.
@@ -354,7 +354,7 @@ fn a_governor_is_given_back_after_a_restart_and_at_the_end() {
     host.write(&governor(2), "schedutil\n");
     assert_eq!(again.end().changes.len(), 1);
     assert_eq!(host.governors()[1..3], ["powersave", "schedutil"]);
-    assert_eq!(again.end(), Outcome::default());
+    assert_eq!(again.end(), PinningOutcome::default());
 }
 
 /// `/etc/pve` is away, a file of a VM cannot be read, or its process id is not written yet: nobody takes it for gone.
@@ -473,25 +473,28 @@ fn housekeeping_is_on_cpus_that_are_online() {
 fn a_report_is_read_by_doctor_until_it_is_too_old() {
     let host = Host::new();
     let at = |minutes| Time(0) + crate::model::time::Span::minutes(minutes);
-    assert_eq!(Report::read(&host.roots, at(0)), Ok(None));
+    assert_eq!(PinningReport::read(&host.roots, at(0)), Ok(None));
     host.runs(910, &mark(910, "1-2"), "affinity: 1-2", 2, "");
     let outcome = host.pinner(all()).pass();
-    let report = Report {
+    let report = PinningReport {
         at: at(0),
         next: at(1),
         outcome,
     };
     report.write(&host.roots).expect("written");
-    assert_eq!(Report::read(&host.roots, at(3)), Ok(Some(report.clone())));
+    assert_eq!(
+        PinningReport::read(&host.roots, at(3)),
+        Ok(Some(report.clone()))
+    );
     assert!(
         report.summary().ends_with("2 vCPUs of 1 machine"),
         "{}",
         report.summary()
     );
-    let old = Report::read(&host.roots, at(4)).expect_err("it is old");
+    let old = PinningReport::read(&host.roots, at(4)).expect_err("it is old");
     assert!(old.contains("nobody has placed"), "{old}");
-    Report::remove(&host.roots);
-    assert_eq!(Report::read(&host.roots, at(9)), Ok(None));
+    PinningReport::remove(&host.roots);
+    assert_eq!(PinningReport::read(&host.roots, at(9)), Ok(None));
 }
 
 /// What the child's vCPU thread prints once it runs under its name. The test framework prints lines of

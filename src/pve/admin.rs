@@ -9,7 +9,7 @@ use super::calls::{pair, request};
 use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
-use super::transport::{CallError, Method, Outcome};
+use super::transport::{CallEffect, CallError, HttpMethod};
 use super::types::deadline;
 
 /// The names of these calls in errors.
@@ -38,7 +38,7 @@ impl Client {
     async fn change(
         &self,
         call: &'static str,
-        method: Method,
+        method: HttpMethod,
         at: String,
         params: Vec<(String, String)>,
     ) -> Result<(), CallError> {
@@ -69,13 +69,13 @@ impl Client {
         let privileges = pair("privs", all.join(","));
         let (method, at, params) = if there {
             (
-                Method::Put,
+                HttpMethod::Put,
                 path(&["access", "roles", role]),
                 vec![privileges],
             )
         } else {
             (
-                Method::Post,
+                HttpMethod::Post,
                 path(&["access", "roles"]),
                 vec![pair("roleid", role), privileges],
             )
@@ -87,7 +87,8 @@ impl Client {
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), CallError> {
         let at = path(&["pools"]);
         let params = vec![pair("poolid", pool), pair("comment", comment)];
-        self.change("create_pool", Method::Post, at, params).await
+        self.change("create_pool", HttpMethod::Post, at, params)
+            .await
     }
 
     /// `GET /access/users`: the names of the users that the caller may see.
@@ -102,7 +103,8 @@ impl Client {
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), CallError> {
         let at = path(&["access", "users"]);
         let params = vec![pair("userid", user), pair("comment", comment)];
-        self.change("create_user", Method::Post, at, params).await
+        self.change("create_user", HttpMethod::Post, at, params)
+            .await
     }
 
     /// `PUT /access/acl`: gives a user a role on a path and all below it.
@@ -114,7 +116,7 @@ impl Client {
             pair("roles", role),
             pair("propagate", "1"),
         ];
-        self.change("set_acl", Method::Put, at, params).await
+        self.change("set_acl", HttpMethod::Put, at, params).await
     }
 
     /// `GET /access/users/{user}/token`: the names of a user's tokens.
@@ -129,12 +131,18 @@ impl Client {
     pub async fn create_token(&self, user: &str, name: &str) -> Result<SecretString, CallError> {
         let at = path(&["access", "users", user, "token", name]);
         let params = vec![pair("privsep", "0")];
-        let asked = request("create_token", Method::Post, at, params, deadline::CHANGE);
+        let asked = request(
+            "create_token",
+            HttpMethod::Post,
+            at,
+            params,
+            deadline::CHANGE,
+        );
         let named = asked.clone();
         let data = self.send(asked).await?;
         let secret = Fields::of(&data).text("value");
         secret.map(SecretString::from).ok_or_else(|| {
-            CallError::new(Outcome::Unknown, "the answer has no value").about(&named)
+            CallError::new(CallEffect::Unknown, "the answer has no value").about(&named)
         })
     }
 
@@ -147,7 +155,7 @@ impl Client {
         let at = path(&["storage", storage]);
         let all: Vec<&str> = content.iter().map(String::as_str).collect();
         let params = vec![pair("content", all.join(","))];
-        self.change("set_storage_content", Method::Put, at, params)
+        self.change("set_storage_content", HttpMethod::Put, at, params)
             .await
     }
 }

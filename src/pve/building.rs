@@ -7,7 +7,7 @@ use super::calls::{host_path, pair, vm_path};
 use super::client::Client;
 use super::encode::path;
 use super::perl::Fields;
-use super::transport::{CallError, Method};
+use super::transport::{CallError, HttpMethod};
 use super::types::deadline;
 use super::upid::Upid;
 
@@ -63,12 +63,14 @@ impl Client {
             pair("checksum", download.checksum.as_str()),
             pair("checksum-algorithm", download.algorithm.as_str()),
         ];
-        self.task("download_image", Method::Post, at, params).await
+        self.task("download_image", HttpMethod::Post, at, params)
+            .await
     }
 
     /// `POST …/qemu/{vmid}/template`: a VM that is off becomes a template.
     pub async fn make_template(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
         let at = vm_path(host, vmid, &["template"])?;
-        self.task("make_template", Method::Post, at, vec![]).await
+        self.task("make_template", HttpMethod::Post, at, vec![])
+            .await
     }
 }

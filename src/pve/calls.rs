@@ -10,14 +10,14 @@ use super::client::Client;
 use super::encode::path;
 use super::load;
 use super::perl::Fields;
-use super::resources::{GuestPromise, Resources};
+use super::resources::{ClusterResources, GuestPromise};
 use super::rows;
 use super::sound::{self, Unsound};
-use super::texts::Cause;
-use super::transport::{CallError, Method, Outcome, Request};
+use super::texts::FailureCause;
+use super::transport::{CallEffect, CallError, HttpMethod, PveRequest};
 use super::types::{
-    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Task,
-    TaskState, Version, VmStatus, deadline,
+    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus,
+    PveVersion, TaskEntry, TaskState, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
@@ -42,12 +42,12 @@ pub(super) fn pair(key: &str, value: impl Into<String>) -> (String, String) {
 
 pub(super) fn request(
     call: &'static str,
-    method: Method,
+    method: HttpMethod,
     path: String,
     params: Params,
     timeout: Duration,
-) -> Request {
-    Request {
+) -> PveRequest {
+    PveRequest {
         call,
         method,
         path,
@@ -67,7 +67,7 @@ pub(super) fn is_host(name: &str) -> bool {
 pub(super) fn host_path(host: &str, rest: &[&str]) -> Result<String, CallError> {
     if !is_host(host) {
         let message = format!("{host:?} is no name of a PVE host");
-        return Err(CallError::new(Outcome::NotSent, message));
+        return Err(CallError::new(CallEffect::NotSent, message));
     }
     let mut segments = vec!["nodes", host];
     segments.extend_from_slice(rest);
@@ -84,7 +84,7 @@ pub(super) fn vm_path(host: &str, vmid: u32, rest: &[&str]) -> Result<String, Ca
 /// An answer that cannot be used is none.
 fn unsound(why: &str) -> CallError {
     CallError::new(
-        Outcome::Unknown,
+        CallEffect::Unknown,
         format!("PVE's answer cannot be used: {why}"),
     )
 }
@@ -94,7 +94,7 @@ fn upid(data: &Value) -> Result<Upid, CallError> {
     data.as_str()
         .unwrap_or_default()
         .parse()
-        .map_err(|error| CallError::new(Outcome::Unknown, format!("PVE's answer: {error}")))
+        .map_err(|error| CallError::new(CallEffect::Unknown, format!("PVE's answer: {error}")))
 }
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
         params: Params,
         timeout: Duration,
     ) -> Result<Value, CallError> {
-        self.send(request(call, Method::Get, path, params, timeout))
+        self.send(request(call, HttpMethod::Get, path, params, timeout))
             .await
     }
 
@@ -118,7 +118,7 @@ impl Client {
         timeout: Duration,
         sound: impl Fn(&Value) -> Result<(), Unsound>,
     ) -> Result<Value, CallError> {
-        let request = request(call, Method::Get, path, params, timeout);
+        let request = request(call, HttpMethod::Get, path, params, timeout);
         let named = request.clone();
         let data = self.send(request).await?;
         match sound(&data) {
@@ -135,7 +135,7 @@ impl Client {
         timeout: Duration,
         mended: impl Fn(&Value) -> Result<Value, Unsound>,
     ) -> Result<Value, CallError> {
-        let request = request(call, Method::Get, path, vec![], timeout);
+        let request = request(call, HttpMethod::Get, path, vec![], timeout);
         let named = request.clone();
         let data = self.send(request).await?;
         if planted!(AnswersNotChecked) {
@@ -147,7 +147,7 @@ impl Client {
     pub(super) async fn task(
         &self,
         call: &'static str,
-        method: Method,
+        method: HttpMethod,
         path: String,
         params: Params,
     ) -> Result<Upid, CallError> {
@@ -165,11 +165,11 @@ impl Client {
     }
 
     /// `GET /version`.
-    pub async fn version(&self) -> Result<Version, CallError> {
+    pub async fn version(&self) -> Result<PveVersion, CallError> {
         let data = self
             .get("version", path(&["version"]), vec![], deadline::READ)
             .await?;
-        Ok(Version::read(&data))
+        Ok(PveVersion::read(&data))
     }
 
     /// `GET /cluster/status`: quorum and members.
@@ -183,13 +183,13 @@ impl Client {
     }
 
     /// `GET /cluster/resources`: hosts, guests and storages in one call.
-    pub async fn resources(&self) -> Result<Resources, CallError> {
+    pub async fn resources(&self) -> Result<ClusterResources, CallError> {
         let at = path(&["cluster", "resources"]);
         let asked = ("resources", at);
         let data = self
             .get_mended(asked, deadline::READ, rows::resources)
             .await?;
-        Ok(Resources::read(&data))
+        Ok(ClusterResources::read(&data))
     }
 
     /// `GET /nodes/{host}/status`: true capacity, now.
@@ -377,7 +377,8 @@ impl Client {
         clone: &CloneVm,
     ) -> Result<Upid, CallError> {
         let at = vm_path(host, template, &["clone"])?;
-        self.task("clone", Method::Post, at, clone.params()).await
+        self.task("clone", HttpMethod::Post, at, clone.params())
+            .await
     }
 
     /// `POST /nodes/{host}/qemu`: a new VM with these parameters, its `vmid` among them.
@@ -387,7 +388,7 @@ impl Client {
         params: Vec<(String, String)>,
     ) -> Result<Upid, CallError> {
         let at = host_path(host, &["qemu"])?;
-        self.task("create_vm", Method::Post, at, params).await
+        self.task("create_vm", HttpMethod::Post, at, params).await
     }
 
     /// `PUT …/qemu/{vmid}/config`: done when it returns (PVE waits up to 10 s for the VM's lock).
@@ -400,7 +401,7 @@ impl Client {
         let at = vm_path(host, vmid, &["config"])?;
         self.send(request(
             "update_config",
-            Method::Put,
+            HttpMethod::Put,
             at,
             update.params(),
             deadline::CHANGE,
@@ -424,7 +425,7 @@ impl Client {
             bytes.max(0).div_euclid(1024) + i64::from(bytes % 1024 > 0)
         );
         let params = vec![pair("disk", disk), pair("size", size)];
-        let request = request("resize", Method::Put, at, params, deadline::CHANGE);
+        let request = request("resize", HttpMethod::Put, at, params, deadline::CHANGE);
         let named = request.clone();
         let data = self.send(request).await?;
         if data.is_null() {
@@ -436,7 +437,7 @@ impl Client {
     /// `POST …/status/start`.
     pub async fn start(&self, host: &str, vmid: u32) -> Result<Upid, CallError> {
         let at = vm_path(host, vmid, &["status", "start"])?;
-        self.task("start", Method::Post, at, vec![]).await
+        self.task("start", HttpMethod::Post, at, vec![]).await
     }
 
     /// `POST …/status/shutdown`: asks the guest, for at most `timeout`. PVE holds the VM's lock all
@@ -449,7 +450,7 @@ impl Client {
     ) -> Result<Upid, CallError> {
         let at = vm_path(host, vmid, &["status", "shutdown"])?;
         let params = vec![pair("timeout", timeout.as_secs().to_string())];
-        self.task("shutdown", Method::Post, at, params).await
+        self.task("shutdown", HttpMethod::Post, at, params).await
     }
 
     /// `POST …/status/stop`: the power goes. `overrule` ends a shutdown that runs (qemu-server
@@ -461,7 +462,7 @@ impl Client {
         } else {
             vec![]
         };
-        self.task("stop", Method::Post, at, params).await
+        self.task("stop", HttpMethod::Post, at, params).await
     }
 
     /// `DELETE …/qemu/{vmid}` with `purge=1`: VM, disks, backup jobs, replication.
@@ -473,7 +474,7 @@ impl Client {
         } else {
             vec![purge]
         };
-        self.task("destroy", Method::Delete, at, params).await
+        self.task("destroy", HttpMethod::Delete, at, params).await
     }
 
     /// `GET /nodes/{host}/tasks/{upid}/status`, on the host that the id names.
@@ -512,7 +513,7 @@ impl Client {
 
     /// Tasks on `vmid` that have not ended, on `host`: `GET /nodes/{host}/tasks?source=active`. A
     /// clone's task is its template's.
-    pub async fn active_tasks(&self, host: &str, vmid: u32) -> Result<Vec<Task>, CallError> {
+    pub async fn active_tasks(&self, host: &str, vmid: u32) -> Result<Vec<TaskEntry>, CallError> {
         let at = host_path(host, &["tasks"])?;
         let params = vec![
             pair("source", "active"),
@@ -523,7 +524,7 @@ impl Client {
         let data = self
             .get_sound(asked, params, deadline::READ_HOST, sound::tasks)
             .await?;
-        let mut tasks = Task::read_all(&data);
+        let mut tasks = TaskEntry::read_all(&data);
         tasks.retain(|task| task.running);
         Ok(tasks)
     }
@@ -533,7 +534,7 @@ impl Client {
         let at = vm_path(host, vmid, &["agent", "ping"])?;
         self.send(request(
             "agent_ping",
-            Method::Post,
+            HttpMethod::Post,
             at,
             vec![],
             deadline::PING,
@@ -555,26 +556,26 @@ impl Client {
         if stdin.len() > MAX_STDIN {
             let length = stdin.len();
             let message = format!("input of {length} bytes is more than PVE takes (64 KiB)");
-            return Err(CallError::new(Outcome::NotSent, message));
+            return Err(CallError::new(CallEffect::NotSent, message));
         }
         if !stdin.is_ascii() {
             let message = "input for the guest must be ASCII: PVE encodes no other character right";
-            return Err(CallError::new(Outcome::NotSent, message));
+            return Err(CallError::new(CallEffect::NotSent, message));
         }
         let mut params: Params = argv.iter().map(|word| pair("command", *word)).collect();
         if !stdin.is_empty() {
             params.push(pair("input-data", stdin));
         }
-        let request = request("agent_exec", Method::Post, at, params, deadline::CHANGE);
+        let request = request("agent_exec", HttpMethod::Post, at, params, deadline::CHANGE);
         let named = request.clone();
         let data = self.send(request).await.map_err(|mut error| {
-            if error.outcome == Outcome::Refused && error.cause() == Cause::Timeout {
-                error.outcome = Outcome::Unknown;
+            if error.outcome == CallEffect::Refused && error.cause() == FailureCause::Timeout {
+                error.outcome = CallEffect::Unknown;
             }
             error
         })?;
         Fields::of(&data).integer("pid").ok_or_else(|| {
-            CallError::new(Outcome::Unknown, "PVE's answer has no pid").about(&named)
+            CallError::new(CallEffect::Unknown, "PVE's answer has no pid").about(&named)
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::transport::{CallError, Request, Transport};
+use super::transport::{CallError, PveRequest, Transport};
 
 /// PVE's API, typed. The calls stand in `calls`, waiting for tasks in `tasks`.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ impl Client {
         Client { transport }
     }
 
-    pub(super) async fn send(&self, request: Request) -> Result<Value, CallError> {
+    pub(super) async fn send(&self, request: PveRequest) -> Result<Value, CallError> {
         debug_assert!(
             super::names::CALLS.contains(&request.call)
                 || super::building::CALLS.contains(&request.call)

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::resources::Resources;
-use super::transport::answer::Answer;
+use super::resources::ClusterResources;
+use super::transport::answer::HttpAnswer;
 use super::types::{
-    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, Task, TaskState, Version, VmStatus,
+    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, PveVersion, TaskEntry, TaskState, VmStatus,
 };
 use super::vm_config::VmConfig;
 use crate::model::foreign::steers;
@@ -65,12 +65,12 @@ proptest! {
             }
             other => other.clone(),
         };
-        let resources = Resources::read(&rows);
+        let resources = ClusterResources::read(&rows);
         for storage in resources.storages.values().flat_map(|storages| storages.values()) {
             let _ = region::Storage::from(storage);
         }
-        let _ = (BrokerInfo::read(&data), Version::read(&data).major(), ClusterStatus::read(&rows));
-        let _ = (NodeStatus::read(&data), VmStatus::read(&data), Task::read_all(&rows), ExecResult::read(&data));
+        let _ = (BrokerInfo::read(&data), PveVersion::read(&data).major(), ClusterStatus::read(&rows));
+        let _ = (NodeStatus::read(&data), VmStatus::read(&data), TaskEntry::read_all(&rows), ExecResult::read(&data));
         let config = VmConfig::read(&data);
         let _ = (config.boot_disk(), config.ownership());
         if let TaskState::Failed(text) | TaskState::Warnings(text) = TaskState::read(&data) {
@@ -84,7 +84,7 @@ proptest! {
     ) {
         let mut body = json!({"data": null, "message": data, "errors": data}).to_string().into_bytes();
         body.truncate(cut.max(1) * 4);
-        let answer = Answer { status, reason, body: &body };
+        let answer = HttpAnswer { status, reason, body: &body };
         if let Err(error) = answer.read() {
             prop_assert!(!error.to_string().chars().any(steers), "{error}");
             let _ = error.cause();

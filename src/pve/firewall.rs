@@ -13,7 +13,7 @@ use super::client::Client;
 use super::encode::path;
 use super::perl::{self, Fields};
 use super::sound::Unsound;
-use super::transport::{CallError, Method};
+use super::transport::{CallError, HttpMethod};
 use super::types::deadline;
 
 /// The comment of a rule that we wrote.
@@ -134,7 +134,7 @@ impl Client {
         ];
         let asked = request(
             "add_security_group",
-            Method::Post,
+            HttpMethod::Post,
             at,
             params,
             deadline::CHANGE,
@@ -155,7 +155,7 @@ impl Client {
         let params = vec![pair("digest", digest)];
         let asked = request(
             "remove_firewall_rule",
-            Method::Delete,
+            HttpMethod::Delete,
             at,
             params,
             deadline::CHANGE,

@@ -10,7 +10,7 @@ use super::calls::{host_path, pair, request};
 use super::client::Client;
 use super::encode::{hex, path};
 use super::perl::Fields;
-use super::transport::{CallError, Method};
+use super::transport::{CallError, HttpMethod};
 use super::types::deadline;
 
 /// What the ISOs' names begin with.
@@ -91,7 +91,7 @@ impl Client {
             pair("filename", name),
             pair("file", STANDARD.encode(image)),
         ];
-        let mut request = request("upload_iso", Method::Post, at, params, deadline::CHANGE);
+        let mut request = request("upload_iso", HttpMethod::Post, at, params, deadline::CHANGE);
         request.multipart = true;
         self.send(request).await.map(drop)
     }
@@ -103,7 +103,13 @@ impl Client {
         // PVE takes what follows as one name, with its slash.
         let iso = format!("{storage}:iso");
         let at = host_path(host, &["storage", storage, "content"])? + &path(&[&iso, name]);
-        let request = request("remove_iso", Method::Delete, at, vec![], deadline::CHANGE);
+        let request = request(
+            "remove_iso",
+            HttpMethod::Delete,
+            at,
+            vec![],
+            deadline::CHANGE,
+        );
         self.send(request).await.map(drop)
     }
 }

@@ -35,13 +35,13 @@ pub use firewall::{FirewallRule, OUR_RULE, SecurityGroup};
 pub use isos::{iso_name, iso_owner, iso_volume};
 pub use names::CALLS;
 pub use pem::certificates;
-pub use resources::{GuestPromise, GuestResource, HostResource, Resources, StorageResource};
+pub use resources::{ClusterResources, GuestPromise, GuestResource, HostResource, StorageResource};
 pub use tasks::{Poll, TaskEnd, WaitError};
-pub use texts::Cause;
-pub use transport::{CallError, LATE_CALL, Method, Outcome, Request, Transport};
+pub use texts::FailureCause;
+pub use transport::{CallEffect, CallError, HttpMethod, LATE_CALL, PveRequest, Transport};
 pub use types::{
     BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member,
-    NodeStatus, Task, TaskState, Version, VmStatus,
+    NodeStatus, PveVersion, TaskEntry, TaskState, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, MAX_QUEUES, Net, VmConfig};

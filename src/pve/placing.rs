@@ -3,8 +3,8 @@
 use super::calls::{pair, request};
 use super::client::Client;
 use super::encode::path;
-use super::texts::Cause;
-use super::transport::{CallError, Method};
+use super::texts::FailureCause;
+use super::transport::{CallError, HttpMethod};
 use super::types::deadline;
 
 impl Client {
@@ -17,9 +17,15 @@ impl Client {
             pair("allow-move", "1"),
         ];
         let at = path(&["pools"]);
-        let asked = request("move_to_pool", Method::Put, at, params, deadline::CHANGE);
+        let asked = request(
+            "move_to_pool",
+            HttpMethod::Put,
+            at,
+            params,
+            deadline::CHANGE,
+        );
         match self.send(asked).await {
-            Err(error) if error.cause() == Cause::PoolMember => Ok(()),
+            Err(error) if error.cause() == FailureCause::PoolMember => Ok(()),
             answered => answered.map(drop),
         }
     }

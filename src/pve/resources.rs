@@ -19,7 +19,7 @@ use crate::model::topology::Pins;
 /// `GET /cluster/resources`. Existence, host, type, pool, tags and lock are immediate; names,
 /// states and numbers are up to 10 s old, and a new clone shows none of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
+pub struct ClusterResources {
     /// Hosts by name.
     pub hosts: BTreeMap<Arc<str>, HostResource>,
     /// VMs and containers by VMID.
@@ -153,14 +153,14 @@ pub struct StorageResource {
     pub content: Vec<String>,
 }
 
-impl Resources {
+impl ClusterResources {
     /// Whether PVE shows this host online.
     pub fn is_online(&self, host: &str) -> bool {
         self.hosts.get(host).is_some_and(|host| host.online)
     }
 
-    pub(super) fn read(data: &Value) -> Resources {
-        let mut resources = Resources::default();
+    pub(super) fn read(data: &Value) -> ClusterResources {
+        let mut resources = ClusterResources::default();
         for entry in data.as_array().into_iter().flatten() {
             let fields = Fields::of(entry);
             let Some(host) = fields.text("node").map(Arc::<str>::from) else {

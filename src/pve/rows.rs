@@ -28,7 +28,7 @@ const AMOUNTS: [(&str, i64); 4] = [
     ("maxcpu", MOST_CPUS),
 ];
 
-type Row = Map<String, Value>;
+type ResourceRow = Map<String, Value>;
 
 /// Whose a row is.
 #[derive(Debug)]
@@ -43,13 +43,13 @@ enum Whose<'a> {
 
 /// The rows of one guest or host, and what is wrong with them.
 #[derive(Debug, Default)]
-struct Found<'a> {
-    rows: Vec<&'a Row>,
+struct SubjectRows<'a> {
+    rows: Vec<&'a ResourceRow>,
     wrong: Option<Unsound>,
 }
 
-impl<'a> Found<'a> {
-    fn add(&mut self, row: &'a Row, wrong: Option<Unsound>) {
+impl<'a> SubjectRows<'a> {
+    fn add(&mut self, row: &'a ResourceRow, wrong: Option<Unsound>) {
         self.rows.push(row);
         self.wrong = self.wrong.take().or(wrong);
     }
@@ -69,8 +69,8 @@ impl<'a> Found<'a> {
 
 /// `/cluster/resources`, with one row that can be read for each guest and host that has any.
 pub(crate) fn resources(data: &Value) -> Result<Value, Unsound> {
-    let mut guests: BTreeMap<u32, Found<'_>> = BTreeMap::new();
-    let mut hosts: BTreeMap<&str, Found<'_>> = BTreeMap::new();
+    let mut guests: BTreeMap<u32, SubjectRows<'_>> = BTreeMap::new();
+    let mut hosts: BTreeMap<&str, SubjectRows<'_>> = BTreeMap::new();
     let mut mended = Vec::new();
     for row in rows(data)? {
         match whose(row)? {
@@ -116,7 +116,7 @@ pub(crate) fn resources(data: &Value) -> Result<Value, Unsound> {
 }
 
 /// Whose a row is; an error where it may be anybody's.
-fn whose(row: &Row) -> Result<Whose<'_>, Unsound> {
+fn whose(row: &ResourceRow) -> Result<Whose<'_>, Unsound> {
     let kind = word(row, "type").ok().flatten();
     let id = row.get("id").and_then(Value::as_str);
     let claimed = id.and_then(|id| id.split_once('/'));
@@ -147,7 +147,7 @@ fn whose(row: &Row) -> Result<Whose<'_>, Unsound> {
 }
 
 /// What of a guest's row must be readable: where the guest is, which it is, whether it runs, and what it has.
-fn guest(row: &Row, vmid: u32) -> Result<(), Unsound> {
+fn guest(row: &ResourceRow, vmid: u32) -> Result<(), Unsound> {
     let kind = word(row, "type")?.ok_or_else(|| odd(row, "type"))?;
     if row.get("vmid").and_then(perl::integer) != Some(i64::from(vmid)) {
         return Err(odd(row, "vmid"));
@@ -165,7 +165,7 @@ fn guest(row: &Row, vmid: u32) -> Result<(), Unsound> {
 }
 
 /// What of a host's row must be readable: which host it is, whether it is online, and what it has.
-fn of_host(row: &Row, name: &str) -> Result<(), Unsound> {
+fn of_host(row: &ResourceRow, name: &str) -> Result<(), Unsound> {
     if word(row, "type")? != Some("node") {
         return Err(odd(row, "type"));
     }
@@ -187,7 +187,7 @@ fn of_host(row: &Row, name: &str) -> Result<(), Unsound> {
     }
 }
 
-fn amounts(row: &Row) -> Result<(), Unsound> {
+fn amounts(row: &ResourceRow) -> Result<(), Unsound> {
     for (key, most) in AMOUNTS {
         if row.get(key).is_some_and(|value| !is_amount(value, most)) {
             return Err(odd(row, key));
@@ -203,14 +203,14 @@ pub(super) fn is_amount(value: &Value, most: i64) -> bool {
 
 /// Type and id say so, both. Any other guest may be a VM: what is taken for a container is looked at by nobody, and a machine behind
 /// it would count as gone.
-fn is_container(row: &Row) -> bool {
+fn is_container(row: &ResourceRow) -> bool {
     let id = row.get("id").and_then(Value::as_str);
     let claimed = id.and_then(|id| id.split_once('/'));
     word(row, "type").ok().flatten() == Some("lxc")
         && claimed.is_some_and(|(kind, _)| kind == "lxc")
 }
 
-fn mended_guest(vmid: u32, found: &Found<'_>, wrong: &str) -> Value {
+fn mended_guest(vmid: u32, found: &SubjectRows<'_>, wrong: &str) -> Value {
     let row = found.rows[0];
     let id = row.get("id").and_then(Value::as_str);
     let claimed = id.and_then(|id| id.split_once('/'));
@@ -222,7 +222,7 @@ fn mended_guest(vmid: u32, found: &Found<'_>, wrong: &str) -> Value {
     let mut mended = if found.rows.len() == 1 && !other {
         row.clone()
     } else {
-        Row::new()
+        ResourceRow::new()
     };
     for key in ["status", "lock"] {
         if word(&mended, key).is_err() {
@@ -248,8 +248,8 @@ fn mended_guest(vmid: u32, found: &Found<'_>, wrong: &str) -> Value {
     Value::Object(mended)
 }
 
-fn mended_host(name: &str, found: &Found<'_>, wrong: &str) -> Value {
-    let status = |row: &&Row| word(row, "status").ok().flatten().map(str::to_owned);
+fn mended_host(name: &str, found: &SubjectRows<'_>, wrong: &str) -> Value {
+    let status = |row: &&ResourceRow| word(row, "status").ok().flatten().map(str::to_owned);
     let states: BTreeSet<Option<String>> = found.rows.iter().map(status).collect();
     let mut mended =
         json!({ "type": "node", "id": format!("node/{name}"), "node": name, ODD: wrong });
@@ -266,7 +266,7 @@ fn mended_host(name: &str, found: &Found<'_>, wrong: &str) -> Value {
 /// `/cluster/status`: the hosts, and of more than one whether they have quorum, which must be readable. A row of a host whose
 /// name cannot be read stays, without one: that host has no other.
 pub(super) fn cluster(data: &Value) -> Result<Value, Unsound> {
-    let mut hosts: BTreeMap<&str, Found<'_>> = BTreeMap::new();
+    let mut hosts: BTreeMap<&str, SubjectRows<'_>> = BTreeMap::new();
     let (mut mended, mut nameless) = (Vec::new(), None);
     for row in rows(data)? {
         let id = row.get("id").and_then(Value::as_str);
@@ -306,7 +306,7 @@ pub(super) fn cluster(data: &Value) -> Result<Value, Unsound> {
     Ok(Value::Array(mended))
 }
 
-fn member(row: &Row, name: &str) -> Result<(), Unsound> {
+fn member(row: &ResourceRow, name: &str) -> Result<(), Unsound> {
     word(row, "type")?.ok_or_else(|| odd(row, "type"))?;
     bit(row, "online")?;
     if host(row, "name")? == name {

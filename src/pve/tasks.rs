@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Client;
-use super::texts::Cause;
-use super::transport::{CallError, Outcome};
+use super::texts::FailureCause;
+use super::transport::{CallEffect, CallError};
 use super::types::TaskState;
 use super::upid::Upid;
 use crate::model::foreign::ForeignText;
@@ -84,8 +84,8 @@ impl Client {
                 Ok(TaskState::Running) => failures = 0,
                 Err(error) => {
                     failures += 1;
-                    let pointless = error.outcome == Outcome::RefusedByBroker
-                        || error.cause() == Cause::NoSuchTask
+                    let pointless = error.outcome == CallEffect::RefusedByBroker
+                        || error.cause() == FailureCause::NoSuchTask
                         || error.status == Some(403);
                     if pointless || failures > FAILURES {
                         return Err(WaitError::Lost {

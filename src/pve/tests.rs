@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::model::region::GuestKind;
 
-use super::transport::memory::Memory;
+use super::transport::memory::RouterTransport;
 use super::*;
 
 const UPID: &str = "UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:qmclone:9000:root@pam:";
 
 /// Answers every call from a function and keeps what was asked.
 struct Recorder<F> {
-    asked: Arc<Mutex<Vec<Request>>>,
+    asked: Arc<Mutex<Vec<PveRequest>>>,
     answer: F,
 }
 
@@ -32,20 +32,20 @@ impl<F> std::fmt::Debug for Recorder<F> {
 
 impl<F> Transport for Recorder<F>
 where
-    F: Fn(&Request) -> Result<Value, CallError> + Send + Sync,
+    F: Fn(&PveRequest) -> Result<Value, CallError> + Send + Sync,
 {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         let answer = (self.answer)(&request);
         self.asked.lock().expect("not poisoned").push(request);
         async move { answer }.boxed()
     }
 }
 
-type Asked = Arc<Mutex<Vec<Request>>>;
+type Asked = Arc<Mutex<Vec<PveRequest>>>;
 
 fn recorded<F>(answer: F) -> (Client, Asked)
 where
-    F: Fn(&Request) -> Result<Value, CallError> + Send + Sync + 'static,
+    F: Fn(&PveRequest) -> Result<Value, CallError> + Send + Sync + 'static,
 {
     let asked = Asked::default();
     let recorder = Recorder {
@@ -128,7 +128,7 @@ const TASKS: [&str; 7] = [
 ];
 
 /// Makes every call once and gives what went out.
-pub(crate) async fn all_calls() -> Vec<Request> {
+pub(crate) async fn all_calls() -> Vec<PveRequest> {
     let (client, asked) = recorded(|request| {
         Ok(match request.call {
             "agent_exec" => json!({"pid": 7}),
@@ -215,7 +215,7 @@ pub(crate) async fn all_calls() -> Vec<Request> {
         .agent_exec("pve1", 9001, &["/bin/sh"], "é")
         .await
         .expect_err("not sent");
-    assert_eq!(refused.outcome, Outcome::NotSent);
+    assert_eq!(refused.outcome, CallEffect::NotSent);
     client
         .agent_exec_status("pve1", 9001, 7)
         .await
@@ -330,7 +330,7 @@ async fn a_host_that_is_none_is_never_sent() {
     let (client, asked) = recorded(|_| Ok(Value::Null));
     for host in ["", "..", "a/b", "a%2fb", "a b", "pve1?x", &"x".repeat(64)] {
         let error = client.vm_config(host, 100).await.expect_err("refused");
-        assert_eq!(error.outcome, Outcome::NotSent, "{host}");
+        assert_eq!(error.outcome, CallEffect::NotSent, "{host}");
     }
     assert!(asked.lock().expect("not poisoned").is_empty());
 }
@@ -385,7 +385,7 @@ async fn quorum_is_read_and_a_single_host_has_it() {
     for none in [json!([]), Value::Null] {
         let (client, _) = recorded(move |_| Ok(none.clone()));
         let error = client.cluster_status().await.expect_err("no answer");
-        assert_eq!(error.outcome, Outcome::Unknown);
+        assert_eq!(error.outcome, CallEffect::Unknown);
         assert!(error.to_string().contains("cannot be used"), "{error}");
     }
 }
@@ -405,16 +405,16 @@ async fn an_exec_result_is_there_only_after_the_end() {
 #[tokio::test]
 async fn an_exec_that_timed_out_in_pve_may_have_run() {
     let text = "VM 9 qga command 'guest-exec' failed - got timeout";
-    let (client, _) = recorded(move |_| Err(CallError::new(Outcome::Refused, text)));
+    let (client, _) = recorded(move |_| Err(CallError::new(CallEffect::Refused, text)));
     let error = client.agent_exec("pve1", 900, &["true"], "").await;
-    assert_eq!(error.expect_err("failed").outcome, Outcome::Unknown);
+    assert_eq!(error.expect_err("failed").outcome, CallEffect::Unknown);
 }
 
 #[tokio::test]
 async fn a_task_without_an_id_is_an_unknown_outcome() {
     let (client, _) = recorded(|_| Ok(Value::Null));
     let error = client.start("pve1", 900).await.expect_err("no UPID");
-    assert_eq!(error.outcome, Outcome::Unknown);
+    assert_eq!(error.outcome, CallEffect::Unknown);
     assert_eq!(error.call, "POST /nodes/pve1/qemu/900/status/start");
     // A PVE that resizes at once gives none, and that is well.
     assert_eq!(client.resize("pve1", 900, "scsi0", 1024).await, Ok(None));
@@ -439,7 +439,7 @@ fn stopped(text: &str) -> Value {
 async fn a_task_is_followed_to_its_end() {
     let upid: Upid = UPID.parse().expect("a UPID");
     let running = || Ok(json!({"status": "running"}));
-    let broken = || Err(CallError::new(Outcome::Unknown, "broke"));
+    let broken = || Err(CallError::new(CallEffect::Unknown, "broke"));
     let minute = Duration::from_mins(1);
     for (last, end) in [
         ("OK", TaskEnd::Ok),
@@ -466,12 +466,12 @@ async fn waiting_for_a_task_has_ends_of_its_own() {
     // 100, 200, 400, 800, 1600 ms, then every 2 s.
     assert!(asked.lock().expect("not poisoned").len() < 40);
 
-    let (client, asked) = scripted(vec![Err(CallError::new(Outcome::Unknown, "broke"))]);
+    let (client, asked) = scripted(vec![Err(CallError::new(CallEffect::Unknown, "broke"))]);
     let got = client.wait_task(&upid, minute, Poll::default()).await;
     assert!(matches!(got, Err(WaitError::Lost { .. })), "{got:?}");
     assert_eq!(asked.lock().expect("not poisoned").len(), 9);
 
-    let mut gone = CallError::new(Outcome::Refused, "Parameter verification failed.");
+    let mut gone = CallError::new(CallEffect::Refused, "Parameter verification failed.");
     gone.errors.insert("upid".into(), "no such task".into());
     let (client, asked) = scripted(vec![Err(gone)]);
     let got = client.wait_task(&upid, minute, Poll::default()).await;
@@ -499,7 +499,7 @@ async fn a_log_longer_than_a_page_is_read_to_its_tail() {
 }
 
 fn memory(router: Router) -> Client {
-    Client::new(Arc::new(Memory::new(router)))
+    Client::new(Arc::new(RouterTransport::new(router)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -514,12 +514,12 @@ async fn the_memory_end_classifies_like_the_others() {
     let upid: Upid = UPID.parse().expect("a UPID");
     let fine = r#"{"data":"UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:qmclone:9000:root@pam:"}"#;
     assert_eq!(outcome(answer(200, fine)).await, Ok(upid));
-    assert_eq!(outcome(answer(500, "{}")).await, Err(Outcome::Refused));
-    assert_eq!(outcome(answer(595, "")).await, Err(Outcome::NotSent));
-    assert_eq!(outcome(answer(596, "")).await, Err(Outcome::Unknown));
+    assert_eq!(outcome(answer(500, "{}")).await, Err(CallEffect::Refused));
+    assert_eq!(outcome(answer(595, "")).await, Err(CallEffect::NotSent));
+    assert_eq!(outcome(answer(596, "")).await, Err(CallEffect::Unknown));
     let silent = memory(Router::new().fallback(std::future::pending::<StatusCode>));
     let start = tokio::time::Instant::now();
-    assert_eq!(outcome(silent).await, Err(Outcome::Unknown));
+    assert_eq!(outcome(silent).await, Err(CallEffect::Unknown));
     assert!(
         start.elapsed() >= Duration::from_secs(30),
         "after pveproxy's own time"
@@ -531,11 +531,11 @@ async fn what_pve_would_not_take_is_not_sent() {
     let client = memory(Router::new());
     let input = "x".repeat(MAX_STDIN + 1);
     let error = client.agent_exec("pve1", 900, &["cat"], &input).await;
-    assert_eq!(error.expect_err("too large").outcome, Outcome::NotSent);
+    assert_eq!(error.expect_err("too large").outcome, CallEffect::NotSent);
     let update = ConfigUpdate {
         set: [("description".to_owned(), "x".repeat(600 * 1024))].into(),
         ..ConfigUpdate::default()
     };
     let error = client.update_config("pve1", 900, &update).await;
-    assert_eq!(error.expect_err("too large").outcome, Outcome::NotSent);
+    assert_eq!(error.expect_err("too large").outcome, CallEffect::NotSent);
 }

@@ -7,7 +7,7 @@
 
 /// What a PVE failure is about, read from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// The VM's configuration does not exist, or not on the host in the path (VMs move): look in
     /// the resources before concluding that it is gone.
     Gone,
@@ -63,151 +63,157 @@ pub enum Cause {
     Other,
 }
 
-impl Cause {
+impl FailureCause {
     /// Reads `text`: an error's message or a failed task's exit status. Total: what is not known is
     /// [`Cause::Other`].
-    pub fn of(text: &str) -> Cause {
+    pub fn of(text: &str) -> FailureCause {
         let text = text.trim();
         locked(text)
             .or_else(|| agent(text))
             .or_else(|| known(text))
             .or_else(|| beside(text))
-            .unwrap_or(Cause::Other)
+            .unwrap_or(FailureCause::Other)
     }
 
     /// The same call can succeed a little later without anybody doing anything.
     pub fn passes(&self) -> bool {
         match self {
-            Cause::Locked(_)
-            | Cause::LockTimeout
-            | Cause::StorageLock
-            | Cause::NoQuorum
-            | Cause::HostUnreachable
-            | Cause::Timeout
-            | Cause::Changed => true,
-            Cause::Gone
-            | Cause::VmidTaken
-            | Cause::DiskExists
-            | Cause::AgentNotRunning
-            | Cause::AgentNotConfigured
-            | Cause::Agent(_)
-            | Cause::ExecForgotten
-            | Cause::NotRunning
-            | Cause::AlreadyRunning
-            | Cause::StillRunning
-            | Cause::ShutdownTimeout
-            | Cause::Interrupted
-            | Cause::Protected
-            | Cause::HighAvailability
-            | Cause::NoSuchTask
-            | Cause::Shrink
-            | Cause::PoolMember
-            | Cause::CloneImpossible
-            | Cause::Other => false,
+            FailureCause::Locked(_)
+            | FailureCause::LockTimeout
+            | FailureCause::StorageLock
+            | FailureCause::NoQuorum
+            | FailureCause::HostUnreachable
+            | FailureCause::Timeout
+            | FailureCause::Changed => true,
+            FailureCause::Gone
+            | FailureCause::VmidTaken
+            | FailureCause::DiskExists
+            | FailureCause::AgentNotRunning
+            | FailureCause::AgentNotConfigured
+            | FailureCause::Agent(_)
+            | FailureCause::ExecForgotten
+            | FailureCause::NotRunning
+            | FailureCause::AlreadyRunning
+            | FailureCause::StillRunning
+            | FailureCause::ShutdownTimeout
+            | FailureCause::Interrupted
+            | FailureCause::Protected
+            | FailureCause::HighAvailability
+            | FailureCause::NoSuchTask
+            | FailureCause::Shrink
+            | FailureCause::PoolMember
+            | FailureCause::CloneImpossible
+            | FailureCause::Other => false,
         }
     }
 }
 
 /// pve-guest-common src/PVE/AbstractConfig.pm:339, `VM is locked (backup)`.
-fn locked(text: &str) -> Option<Cause> {
+fn locked(text: &str) -> Option<FailureCause> {
     let (_, rest) = text.split_once("VM is locked (")?;
     let (kind, _) = rest.split_once(')')?;
-    Some(Cause::Locked(kind.to_owned()))
+    Some(FailureCause::Locked(kind.to_owned()))
 }
 
-fn agent(text: &str) -> Option<Cause> {
+fn agent(text: &str) -> Option<FailureCause> {
     // qemu-server src/PVE/QemuServer/Agent.pm:110 and :112.
     if text.contains("No QEMU guest agent configured") {
-        return Some(Cause::AgentNotConfigured);
+        return Some(FailureCause::AgentNotConfigured);
     }
     if text.contains("QEMU guest agent is not running") {
-        return Some(Cause::AgentNotRunning);
+        return Some(FailureCause::AgentNotRunning);
     }
     // qemu-server src/PVE/QemuServer/Agent.pm:94 and :96 before QEMU's own words; the agent's text
     // for a result that was read already is `PID ld does not exist`.
     let (_, said) = text.split_once("Agent error: ")?;
     if said.starts_with("PID ") && said.contains("does not exist") {
-        return Some(Cause::ExecForgotten);
+        return Some(FailureCause::ExecForgotten);
     }
-    Some(Cause::Agent(said.trim().to_owned()))
+    Some(FailureCause::Agent(said.trim().to_owned()))
 }
 
 /// What stands beside a VM's configuration: its firewall and its resource pool.
-fn beside(text: &str) -> Option<Cause> {
+fn beside(text: &str) -> Option<FailureCause> {
     let has = |part: &str| text.contains(part);
     match () {
         // pve-common src/PVE/Tools.pm, `assert_if_modified`, and PVE/API2/Firewall/Rules.pm of pve-firewall.
         () if has("detected modified configuration") || has("no rule at position") => {
-            Some(Cause::Changed)
+            Some(FailureCause::Changed)
         }
         // pve-manager PVE/API2/Pool.pm, `update_pool`.
-        () if has("is already a pool member") => Some(Cause::PoolMember),
+        () if has("is already a pool member") => Some(FailureCause::PoolMember),
         () => None,
     }
 }
 
-fn known(text: &str) -> Option<Cause> {
+fn known(text: &str) -> Option<FailureCause> {
     let has = |part: &str| text.contains(part);
     let cause = match () {
         // pve-cluster src/PVE/Cluster.pm:129, and inside `cfs-lock '…' error: no quorum!`.
-        () if has("no quorum") => Cause::NoQuorum,
+        () if has("no quorum") => FailureCause::NoQuorum,
         // pve-cluster src/PVE/Cluster.pm:628, inside `cfs-lock 'storage-…' error: …`.
-        () if has("got lock request timeout") || has("cfs-lock '") => Cause::StorageLock,
+        () if has("got lock request timeout") || has("cfs-lock '") => FailureCause::StorageLock,
         // pve-common src/PVE/Tools.pm:264.
-        () if has("can't lock file") => Cause::LockTimeout,
+        () if has("can't lock file") => FailureCause::LockTimeout,
         // pve-common src/PVE/File.pm:98: the rename that makes VMIDs unique in the cluster.
-        () if has("close (rename) atomic file") && has("File exists") => Cause::VmidTaken,
+        () if has("close (rename) atomic file") && has("File exists") => FailureCause::VmidTaken,
         // qemu-server src/PVE/API2/Qemu.pm:4502; pve-cluster src/PVE/Cluster.pm `check_vmid_unused`.
-        () if has("config file already exists") => Cause::VmidTaken,
-        () if has("VM ") && has(" already exists") && !has("disk image") => Cause::VmidTaken,
+        () if has("config file already exists") => FailureCause::VmidTaken,
+        () if has("VM ") && has(" already exists") && !has("disk image") => FailureCause::VmidTaken,
         // pve-storage src/PVE/Storage/Plugin.pm, a file of that name.
-        () if has("disk image") && has("already exists") => Cause::DiskExists,
+        () if has("disk image") && has("already exists") => FailureCause::DiskExists,
         // pve-guest-common src/PVE/AbstractConfig.pm:57.
-        () if has("Configuration file '") && has("does not exist") => Cause::Gone,
+        () if has("Configuration file '") && has("does not exist") => FailureCause::Gone,
         // qemu-server src/PVE/QemuConfig.pm by way of AbstractConfig.pm: a VM that is nowhere.
-        () if has("unable to find configuration file for VM") => Cause::Gone,
+        () if has("unable to find configuration file for VM") => FailureCause::Gone,
         // pve-common src/PVE/File.pm:60 under /etc/pve.
-        () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,
+        () if has("unable to open file '/etc/pve/") && has("Permission denied") => {
+            FailureCause::NoQuorum
+        }
         // pve-guest-common src/PVE/AbstractConfig.pm:393.
-        () if has("protection mode enabled") => Cause::Protected,
+        () if has("protection mode enabled") => FailureCause::Protected,
         // qemu-server src/PVE/API2/Qemu.pm:2211 and :6006.
-        () if has("checksum mismatch (file change") => Cause::Changed,
+        () if has("checksum mismatch (file change") => FailureCause::Changed,
         // qemu-server src/PVE/API2/Qemu.pm:2842.
-        () if has("is running - destroy failed") => Cause::StillRunning,
+        () if has("is running - destroy failed") => FailureCause::StillRunning,
         // qemu-server src/PVE/QemuServer.pm:5531.
-        () if has("already running") => Cause::AlreadyRunning,
+        () if has("already running") => FailureCause::AlreadyRunning,
         // qemu-server src/PVE/QemuServer.pm:6295 and :6310.
-        () if has("VM quit/powerdown failed") => Cause::ShutdownTimeout,
+        () if has("VM quit/powerdown failed") => FailureCause::ShutdownTimeout,
         // qemu-server src/PVE/QemuServer/Agent.pm:111.
-        () if has("VM ") && has("is not running") => Cause::NotRunning,
+        () if has("VM ") && has("is not running") => FailureCause::NotRunning,
         // qemu-server src/PVE/API2/Qemu.pm, destroy of a VM in HA without purge.
-        () if has("used in HA resources") => Cause::HighAvailability,
+        () if has("used in HA resources") => FailureCause::HighAvailability,
         // pve-manager PVE/API2/Tasks.pm:316 and :517.
-        () if has("no such task") => Cause::NoSuchTask,
+        () if has("no such task") => FailureCause::NoSuchTask,
         // qemu-server src/PVE/API2/Qemu.pm, `resize_vm`.
-        () if has("shrinking disks is not supported") => Cause::Shrink,
+        () if has("shrinking disks is not supported") => FailureCause::Shrink,
         // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
         () if has("can't clone ")
             || has("not allowed for linked clones")
             || has("Linked clone feature is not supported") =>
         {
-            Cause::CloneImpossible
+            FailureCause::CloneImpossible
         }
         // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
-        () if has("received interrupt") || has("interrupted by signal") => Cause::Interrupted,
+        () if has("received interrupt") || has("interrupted by signal") => {
+            FailureCause::Interrupted
+        }
         // pve-common src/PVE/UPID.pm:91: a worker that died without a last line, with its host mostly.
         () if text == "unexpected status" || text == "it stopped without a status" => {
-            Cause::Interrupted
+            FailureCause::Interrupted
         }
         // pve-cluster, the name in the path.
-        () if has("hostname lookup '") => Cause::HostUnreachable,
+        () if has("hostname lookup '") => FailureCause::HostUnreachable,
         // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
         // and a late answer of an earlier command confuses the next.
-        () if has(" qga command '") || has("unable to open monitor socket") => Cause::Timeout,
+        () if has(" qga command '") || has("unable to open monitor socket") => {
+            FailureCause::Timeout
+        }
         // qemu-server src/PVE/QemuServer/Monitor.pm, `qmp_cmd`.
-        () if has("VM ") && has(" not running") => Cause::NotRunning,
+        () if has("VM ") && has(" not running") => FailureCause::NotRunning,
         // qemu-server src/PVE/QMPClient.pm:503.
-        () if has("got timeout") => Cause::Timeout,
+        () if has("got timeout") => FailureCause::Timeout,
         () => return None,
     };
     Some(cause)
@@ -220,105 +226,120 @@ mod tests {
     #[test]
     fn pves_texts_are_told_apart() {
         let table = [
-            ("VM is locked (backup)\n", Cause::Locked("backup".into())),
+            (
+                "VM is locked (backup)\n",
+                FailureCause::Locked("backup".into()),
+            ),
             (
                 "can't lock file '/var/lock/qemu-server/lock-125.conf' - got timeout",
-                Cause::LockTimeout,
+                FailureCause::LockTimeout,
             ),
             (
                 "clone failed: cfs-lock 'storage-ceph' error: got lock request timeout",
-                Cause::StorageLock,
+                FailureCause::StorageLock,
             ),
             (
                 "unable to create VM 140: config file already exists",
-                Cause::VmidTaken,
+                FailureCause::VmidTaken,
             ),
-            ("VM 140 already exists", Cause::VmidTaken),
+            ("VM 140 already exists", FailureCause::VmidTaken),
             (
                 "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/131.conf' failed: File exists",
-                Cause::VmidTaken,
+                FailureCause::VmidTaken,
             ),
             (
                 "unable to create VM 9100 - VM 9100 already exists on node 'pve1'",
-                Cause::VmidTaken,
+                FailureCause::VmidTaken,
             ),
             (
                 "disk image '/var/lib/vz/images/9/vm-9-disk-0.qcow2' already exists",
-                Cause::DiskExists,
+                FailureCause::DiskExists,
             ),
             (
                 "Configuration file 'nodes/pve1/qemu-server/131.conf' does not exist",
-                Cause::Gone,
+                FailureCause::Gone,
             ),
-            ("cluster not ready - no quorum?", Cause::NoQuorum),
+            ("cluster not ready - no quorum?", FailureCause::NoQuorum),
             (
                 "clone failed: cfs-lock 'storage-shared' error: no quorum!",
-                Cause::NoQuorum,
+                FailureCause::NoQuorum,
             ),
             (
                 "unable to open file '/etc/pve/nodes/p/qemu-server/101.conf.tmp.158' - Permission denied",
-                Cause::NoQuorum,
+                FailureCause::NoQuorum,
             ),
             (
                 "can't remove VM 120 - protection mode enabled",
-                Cause::Protected,
+                FailureCause::Protected,
             ),
             (
                 "checksum mismatch (file change by other user?)",
-                Cause::Changed,
+                FailureCause::Changed,
             ),
-            ("VM 123 is running - destroy failed", Cause::StillRunning),
-            ("VM 123 already running", Cause::AlreadyRunning),
+            (
+                "VM 123 is running - destroy failed",
+                FailureCause::StillRunning,
+            ),
+            ("VM 123 already running", FailureCause::AlreadyRunning),
             (
                 "VM quit/powerdown failed - got timeout",
-                Cause::ShutdownTimeout,
+                FailureCause::ShutdownTimeout,
             ),
-            ("VM 9 is not running", Cause::NotRunning),
+            ("VM 9 is not running", FailureCause::NotRunning),
             (
                 "update pools failed: VM 9100 is already a pool member",
-                Cause::PoolMember,
+                FailureCause::PoolMember,
             ),
             (
                 "detected modified configuration - file changed by other user? Try again.",
-                Cause::Changed,
+                FailureCause::Changed,
             ),
             (
                 "update pools failed: cfs-lock 'file-user_cfg' error: no quorum!",
-                Cause::NoQuorum,
+                FailureCause::NoQuorum,
             ),
-            ("QEMU guest agent is not running", Cause::AgentNotRunning),
-            ("No QEMU guest agent configured", Cause::AgentNotConfigured),
-            ("Agent error: PID ld does not exist", Cause::ExecForgotten),
+            (
+                "QEMU guest agent is not running",
+                FailureCause::AgentNotRunning,
+            ),
+            (
+                "No QEMU guest agent configured",
+                FailureCause::AgentNotConfigured,
+            ),
+            (
+                "Agent error: PID ld does not exist",
+                FailureCause::ExecForgotten,
+            ),
             (
                 "Agent error: command disabled",
-                Cause::Agent("command disabled".into()),
+                FailureCause::Agent("command disabled".into()),
             ),
-            ("no such task", Cause::NoSuchTask),
-            ("shrinking disks is not supported", Cause::Shrink),
+            ("no such task", FailureCause::NoSuchTask),
+            ("shrinking disks is not supported", FailureCause::Shrink),
             (
                 "can't clone VM to node 'pve2' (VM uses local storage)",
-                Cause::CloneImpossible,
+                FailureCause::CloneImpossible,
             ),
-            ("received interrupt", Cause::Interrupted),
-            ("unexpected status", Cause::Interrupted),
+            ("received interrupt", FailureCause::Interrupted),
+            ("unexpected status", FailureCause::Interrupted),
             (
                 "VM 9 qga command 'guest-exec' failed - got timeout",
-                Cause::Timeout,
+                FailureCause::Timeout,
             ),
-            ("QEMU exited with code 1", Cause::Other),
-            ("", Cause::Other),
+            ("QEMU exited with code 1", FailureCause::Other),
+            ("", FailureCause::Other),
         ];
         for (text, cause) in table {
-            assert_eq!(Cause::of(text), cause, "{text}");
+            assert_eq!(FailureCause::of(text), cause, "{text}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_has_a_cause(text in "\\PC{0,80}") {
-            let _ = Cause::of(&text);
-            let _ = Cause::of(&format!("VM is locked ({text}"));
-            let _ = Cause::of(&format!("Agent error: {text}"));
+            let _ = FailureCause::of(&text);
+            let _ = FailureCause::of(&format!("VM is locked ({text}"));
+            let _ = FailureCause::of(&format!("Agent error: {text}"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The seam to PVE: one call in, data or a classified error out.
 //!
 //! Three ends: [`unix::UnixSocket`] to the broker, [`https::Https`] with an API token,
-//! [`memory::Memory`] on a router in this process. All read answers in `answer` alone, so an error
+//! [`memory::RouterTransport`] on a router in this process. All read answers in `answer` alone, so an error
 //! means the same whichever way it came.
 
 pub(crate) mod answer;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::texts::Cause;
+use super::texts::FailureCause;
 use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
 
@@ -35,7 +35,7 @@ pub const MAX_ANSWER: usize = 40 * 1024 * 1024;
 
 /// An HTTP method that PVE knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
+pub enum HttpMethod {
     /// Reads; may be repeated.
     Get,
     /// Does.
@@ -46,41 +46,41 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
+impl HttpMethod {
     /// The method on the wire.
     pub fn as_http(self) -> http::Method {
         match self {
-            Method::Get => http::Method::GET,
-            Method::Post => http::Method::POST,
-            Method::Put => http::Method::PUT,
-            Method::Delete => http::Method::DELETE,
+            HttpMethod::Get => http::Method::GET,
+            HttpMethod::Post => http::Method::POST,
+            HttpMethod::Put => http::Method::PUT,
+            HttpMethod::Delete => http::Method::DELETE,
         }
     }
 
     /// Parameters go into the query, not into a form.
     pub fn has_query(self) -> bool {
-        matches!(self, Method::Get | Method::Delete)
+        matches!(self, HttpMethod::Get | HttpMethod::Delete)
     }
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for HttpMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Delete => "DELETE",
+            HttpMethod::Get => "GET",
+            HttpMethod::Post => "POST",
+            HttpMethod::Put => "PUT",
+            HttpMethod::Delete => "DELETE",
         })
     }
 }
 
 /// One call. Its `Debug` shows parameter names only: values may be secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct PveRequest {
     /// What is called, without ids: a label for metrics, such as `clone`.
     pub call: &'static str,
     /// The method.
-    pub method: Method,
+    pub method: HttpMethod,
     /// Below [`BASE`], segments percent-encoded: `/nodes/pve1/qemu/100/config`.
     pub path: String,
     /// Query for GET and DELETE, form for POST and PUT; a repeated key is an array.
@@ -92,7 +92,7 @@ pub struct Request {
     pub timeout: Duration,
 }
 
-impl Request {
+impl PveRequest {
     /// Path and, for GET and DELETE, query as they stand in the request line.
     pub fn target(&self) -> String {
         // The broker's own calls lie beside PVE's.
@@ -126,7 +126,7 @@ impl Request {
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for PveRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.params.iter().map(|(key, _)| key.as_str()).collect();
         write!(f, "{} {} {names:?}", self.method, self.path)
@@ -136,12 +136,12 @@ impl fmt::Debug for Request {
 /// A way to the PVE API.
 pub trait Transport: Send + Sync + fmt::Debug {
     /// Makes one call and gives the answer's `data`.
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>>;
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>>;
 }
 
 /// Whether a failed call was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum CallEffect {
     /// No: nothing was sent.
     NotSent,
     /// No: the broker does not allow it.
@@ -152,13 +152,13 @@ pub enum Outcome {
     Unknown,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CallEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Outcome::NotSent => "not sent",
-            Outcome::RefusedByBroker => "refused by the broker",
-            Outcome::Refused => "refused by PVE",
-            Outcome::Unknown => "outcome unknown",
+            CallEffect::NotSent => "not sent",
+            CallEffect::RefusedByBroker => "refused by the broker",
+            CallEffect::Refused => "refused by PVE",
+            CallEffect::Unknown => "outcome unknown",
         })
     }
 }
@@ -167,7 +167,7 @@ impl fmt::Display for Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
     /// Whether it was carried out.
-    pub outcome: Outcome,
+    pub outcome: CallEffect,
     /// The answer's status, when one came.
     pub status: Option<u16>,
     /// What came back, or why nothing did.
@@ -180,7 +180,7 @@ pub struct CallError {
 
 impl CallError {
     /// An error without an answer.
-    pub fn new(outcome: Outcome, message: impl Into<ForeignText>) -> CallError {
+    pub fn new(outcome: CallEffect, message: impl Into<ForeignText>) -> CallError {
         CallError {
             outcome,
             status: None,
@@ -192,24 +192,24 @@ impl CallError {
 
     /// The same error, naming the call it is about.
     #[must_use]
-    pub fn about(mut self, request: &Request) -> CallError {
+    pub fn about(mut self, request: &PveRequest) -> CallError {
         self.call = format!("{} {}", request.method, request.path);
         self
     }
 
     /// What the error is about, by PVE's text. What was not sent has no cause of PVE's.
-    pub fn cause(&self) -> Cause {
+    pub fn cause(&self) -> FailureCause {
         match self.outcome {
-            Outcome::NotSent => Cause::HostUnreachable,
+            CallEffect::NotSent => FailureCause::HostUnreachable,
             // The broker says what it sees itself (a taken VMID, a changed digest) in PVE's words.
-            Outcome::RefusedByBroker | Outcome::Refused | Outcome::Unknown => {
-                match Cause::of(&self.message) {
-                    Cause::Other => self
+            CallEffect::RefusedByBroker | CallEffect::Refused | CallEffect::Unknown => {
+                match FailureCause::of(&self.message) {
+                    FailureCause::Other => self
                         .errors
                         .values()
-                        .map(|text| Cause::of(text))
-                        .find(|cause| *cause != Cause::Other)
-                        .unwrap_or(Cause::Other),
+                        .map(|text| FailureCause::of(text))
+                        .find(|cause| *cause != FailureCause::Other)
+                        .unwrap_or(FailureCause::Other),
                     cause => cause,
                 }
             }
@@ -218,7 +218,7 @@ impl CallError {
 
     /// The call may have had its effect.
     pub fn maybe_done(&self) -> bool {
-        self.outcome == Outcome::Unknown
+        self.outcome == CallEffect::Unknown
     }
 }
 

@@ -55,17 +55,17 @@ pub struct BridgeAddress {
 
 /// `GET /version`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
+pub struct PveVersion {
     /// Such as `9.2.11`.
     pub version: String,
     /// Such as `9.2`.
     pub release: String,
 }
 
-impl Version {
-    pub(super) fn read(data: &Value) -> Version {
+impl PveVersion {
+    pub(super) fn read(data: &Value) -> PveVersion {
         let fields = Fields::of(data);
-        Version {
+        PveVersion {
             version: fields.text("version").unwrap_or_default(),
             release: fields.text("release").unwrap_or_default(),
         }
@@ -291,22 +291,22 @@ impl ConfigUpdate {
 
 /// A task in a host's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskEntry {
     /// Its id.
     pub upid: Upid,
     /// It has not ended.
     pub running: bool,
 }
 
-impl Task {
-    pub(crate) fn read_all(data: &Value) -> Vec<Task> {
+impl TaskEntry {
+    pub(crate) fn read_all(data: &Value) -> Vec<TaskEntry> {
         data.as_array()
             .into_iter()
             .flatten()
             .map(Fields::of)
             .filter_map(|fields| {
                 let status = fields.text("status").unwrap_or_default();
-                Some(Task {
+                Some(TaskEntry {
                     upid: fields.text("upid")?.parse().ok()?,
                     // pve-manager Tasks.pm writes RUNNING for what has no status yet.
                     running: fields.get("endtime").is_none()
@@ -326,7 +326,7 @@ pub enum TaskState {
     Ok,
     /// It succeeded, with warnings in its log.
     Warnings(ForeignText),
-    /// It failed, with this text ([`super::Cause::of`] reads it).
+    /// It failed, with this text ([`super::FailureCause::of`] reads it).
     Failed(ForeignText),
 }
 

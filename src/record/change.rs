@@ -21,7 +21,7 @@ use crate::model::snapshot::Snapshot;
 
 /// All that a decision was made of, and what came of it.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct State<'a> {
+pub(super) struct RecordedState<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) policy: &'a Policy,
     pub(super) memory: &'a Memory,
@@ -31,7 +31,7 @@ pub(super) struct State<'a> {
 /// One value that is another now, or is no more: a path, and the value if there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Change {
+pub(super) enum ValueChange {
     /// It has this value now.
     Set(Vec<Cow<'static, str>>, Value),
     /// It is gone.
@@ -40,14 +40,14 @@ pub(super) enum Change {
 
 /// The changes from one state to the next.
 #[derive(Debug, Default)]
-struct Changes {
-    found: Vec<Change>,
+struct StateChanges {
+    found: Vec<ValueChange>,
     path: Vec<Cow<'static, str>>,
 }
 
 /// The changes that make `new` of `old`.
-pub(super) fn between(old: State<'_>, new: State<'_>) -> Vec<Change> {
-    let mut changes = Changes::default();
+pub(super) fn between(old: RecordedState<'_>, new: RecordedState<'_>) -> Vec<ValueChange> {
+    let mut changes = StateChanges::default();
     changes.within("snapshot", |c| c.snapshot(old.snapshot, new.snapshot));
     changes.whole("policy", old.policy, new.policy);
     changes.within("memory", |c| c.memory(old.memory, new.memory));
@@ -74,8 +74,8 @@ macro_rules! compare {
     };
 }
 
-impl Changes {
-    fn within(&mut self, name: &'static str, look: impl FnOnce(&mut Changes)) {
+impl StateChanges {
+    fn within(&mut self, name: &'static str, look: impl FnOnce(&mut StateChanges)) {
         self.path.push(Cow::Borrowed(name));
         look(self);
         self.path.pop();
@@ -91,7 +91,7 @@ impl Changes {
         // Plain data always serialises.
         let value = serde_json::to_value(value).unwrap_or_default();
         let path = self.at(last);
-        self.found.push(Change::Set(path, value));
+        self.found.push(ValueChange::Set(path, value));
     }
 
     fn whole<T: PartialEq + Serialize>(&mut self, name: &'static str, old: &T, new: &T) {
@@ -130,7 +130,7 @@ impl Changes {
                 (_, Some((key, is))) => self.set(text(key), is),
                 (Some((key, _)), None) => {
                     let path = self.at(text(key));
-                    self.found.push(Change::Gone((path,)));
+                    self.found.push(ValueChange::Gone((path,)));
                 }
                 (None, None) => {}
             }
@@ -271,11 +271,11 @@ fn text(key: &impl Serialize) -> Cow<'static, str> {
 }
 
 /// Applies changes to a state in JSON.
-pub(super) fn apply(state: &mut Value, changes: Vec<Change>) {
+pub(super) fn apply(state: &mut Value, changes: Vec<ValueChange>) {
     for change in changes {
         let (path, value) = match change {
-            Change::Set(path, value) => (path, Some(value)),
-            Change::Gone((path,)) => (path, None),
+            ValueChange::Set(path, value) => (path, Some(value)),
+            ValueChange::Gone((path,)) => (path, None),
         };
         let Some((last, way)) = path.split_last() else {
             continue;

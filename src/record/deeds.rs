@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::change::Change;
+use super::change::ValueChange;
 use super::line::{self, Deed, DeedKind, ReadLine, action, machine};
 use super::query::{Filter, failure};
 use crate::model::time::Time;
 
 /// Deeds that were found so far.
-pub(super) struct Found<'a> {
+pub(super) struct FoundDeeds<'a> {
     filter: &'a Filter,
     most: usize,
     pub(super) deeds: VecDeque<Deed>,
@@ -43,10 +43,10 @@ struct WholeReport {
     nodes: BTreeMap<String, Value>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundDeeds<'a> {
     /// Nothing is found yet.
-    pub(super) fn new(filter: &'a Filter, most: usize) -> Found<'a> {
-        Found {
+    pub(super) fn new(filter: &'a Filter, most: usize) -> FoundDeeds<'a> {
+        FoundDeeds {
             filter,
             most,
             deeds: VecDeque::new(),
@@ -154,12 +154,12 @@ impl<'a> Found<'a> {
             verdicts.remove(&key)
         } else if let Some(changes) = line.changes.as_ref()
             && changes.get().contains(&key)
-            && let Ok(changes) = serde_json::from_str::<Vec<Change>>(changes.get())
+            && let Ok(changes) = serde_json::from_str::<Vec<ValueChange>>(changes.get())
         {
             let path = ["decision", "report", list, key.as_str()];
             let found = changes.into_iter().find_map(|change| match change {
-                Change::Set(at, value) if at == path => Some(Some(value)),
-                Change::Gone((at,)) if at == path => Some(None),
+                ValueChange::Set(at, value) if at == path => Some(Some(value)),
+                ValueChange::Gone((at,)) if at == path => Some(None),
                 _ => None,
             });
             let Some(found) = found else {

@@ -120,7 +120,7 @@ impl<F: Write> Write for Text<'_, F> {
 
 /// How a segment ends for its reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SegmentEnd {
     /// After a whole record.
     Clean,
     /// In the middle of a record: it was being written when its writer ended, or is being written now.
@@ -138,42 +138,46 @@ struct Frames<R> {
 
 impl<R: Read> Frames<R> {
     /// Opens a segment.
-    fn open(mut input: R) -> Result<Frames<R>, End> {
+    fn open(mut input: R) -> Result<Frames<R>, SegmentEnd> {
         let mut head = [0; HEAD.len()];
         match fill(&mut input, &mut head) {
-            Ok(read) if read < HEAD.len() && HEAD.starts_with(&head[..read]) => Err(End::Torn),
+            Ok(read) if read < HEAD.len() && HEAD.starts_with(&head[..read]) => {
+                Err(SegmentEnd::Torn)
+            }
             Ok(_) if head == *HEAD => Ok(Frames {
                 input,
                 position: HEAD.len() as u64,
             }),
-            Ok(_) => Err(End::Damaged(
+            Ok(_) => Err(SegmentEnd::Damaged(
                 "it does not begin as a record of this program does".to_owned(),
             )),
-            Err(error) => Err(End::Damaged(error.to_string())),
+            Err(error) => Err(SegmentEnd::Damaged(error.to_string())),
         }
     }
 
     /// The next frame, and whether a record ends with it.
-    fn next(&mut self) -> Result<(Vec<u8>, bool), End> {
-        let damaged = |error: io::Error| End::Damaged(error.to_string());
+    fn next(&mut self) -> Result<(Vec<u8>, bool), SegmentEnd> {
+        let damaged = |error: io::Error| SegmentEnd::Damaged(error.to_string());
         let mut head = [0; FRAME_HEAD];
         match fill(&mut self.input, &mut head).map_err(damaged)? {
-            0 => return Err(End::Clean),
+            0 => return Err(SegmentEnd::Clean),
             FRAME_HEAD => {}
-            _ => return Err(End::Torn),
+            _ => return Err(SegmentEnd::Torn),
         }
         let (length, end) = (number(&head[..4]) as usize, head[8]);
         if length > FRAME || end > 1 {
             let at = self.position;
-            return Err(End::Damaged(format!("there is no frame at byte {at}")));
+            return Err(SegmentEnd::Damaged(format!(
+                "there is no frame at byte {at}"
+            )));
         }
         let mut bytes = vec![0; length];
         if fill(&mut self.input, &mut bytes).map_err(damaged)? < length {
-            return Err(End::Torn);
+            return Err(SegmentEnd::Torn);
         }
         if number(&head[4..8]) != sum(end, &bytes) {
             let at = self.position;
-            return Err(End::Damaged(format!(
+            return Err(SegmentEnd::Damaged(format!(
                 "the sum of the frame at byte {at} is wrong"
             )));
         }
@@ -216,7 +220,7 @@ impl<R> std::fmt::Debug for SegmentReader<R> {
 
 impl<R: Read> SegmentReader<R> {
     /// Opens a segment.
-    pub(super) fn open(input: R) -> Result<SegmentReader<R>, End> {
+    pub(super) fn open(input: R) -> Result<SegmentReader<R>, SegmentEnd> {
         Ok(SegmentReader {
             frames: Frames::open(input)?,
             inflate: Decompress::new(false),
@@ -224,11 +228,11 @@ impl<R: Read> SegmentReader<R> {
     }
 
     /// The text of the next record.
-    pub(super) fn next(&mut self) -> Result<Vec<u8>, End> {
+    pub(super) fn next(&mut self) -> Result<Vec<u8>, SegmentEnd> {
         let mut text = Vec::new();
         loop {
             let (bytes, end) = match self.frames.next() {
-                Err(End::Clean) if !text.is_empty() => return Err(End::Torn),
+                Err(SegmentEnd::Clean) if !text.is_empty() => return Err(SegmentEnd::Torn),
                 other => other?,
             };
             self.unfold(&bytes, &mut text)?;
@@ -238,16 +242,16 @@ impl<R: Read> SegmentReader<R> {
         }
     }
 
-    fn unfold(&mut self, mut bytes: &[u8], text: &mut Vec<u8>) -> Result<(), End> {
+    fn unfold(&mut self, mut bytes: &[u8], text: &mut Vec<u8>) -> Result<(), SegmentEnd> {
         loop {
             if text.len() > RECORD {
-                return Err(End::Damaged("a record is too long".to_owned()));
+                return Err(SegmentEnd::Damaged("a record is too long".to_owned()));
             }
             text.reserve(bytes.len().saturating_mul(4).clamp(4 << 10, 1 << 20));
             let (before, length) = (self.inflate.total_in(), text.len());
             self.inflate
                 .decompress_vec(bytes, text, FlushDecompress::None)
-                .map_err(|error| End::Damaged(error.to_string()))?;
+                .map_err(|error| SegmentEnd::Damaged(error.to_string()))?;
             let taken = self.inflate.total_in() - before;
             bytes = &bytes[usize::try_from(taken).unwrap_or(bytes.len())..];
             // A full buffer may hide that there is more to come.
@@ -256,14 +260,14 @@ impl<R: Read> SegmentReader<R> {
             }
             if taken == 0 && text.len() == length {
                 let why = "what is compressed goes on after its end";
-                return Err(End::Damaged(why.to_owned()));
+                return Err(SegmentEnd::Damaged(why.to_owned()));
             }
         }
     }
 }
 
 /// Up to which byte a segment consists of whole records, and how it ends after them. Unfolds nothing.
-pub(super) fn whole(input: impl Read) -> (u64, End) {
+pub(super) fn whole(input: impl Read) -> (u64, SegmentEnd) {
     let mut frames = match Frames::open(input) {
         Ok(frames) => frames,
         Err(end) => return (0, end),
@@ -273,7 +277,7 @@ pub(super) fn whole(input: impl Read) -> (u64, End) {
         match frames.next() {
             Ok((_, true)) => whole = frames.position,
             Ok((_, false)) => {}
-            Err(End::Clean) if whole < frames.position => return (whole, End::Torn),
+            Err(SegmentEnd::Clean) if whole < frames.position => return (whole, SegmentEnd::Torn),
             Err(end) => return (whole, end),
         }
     }
@@ -294,7 +298,7 @@ mod tests {
         writer.file
     }
 
-    fn read(bytes: &[u8]) -> (Vec<String>, End) {
+    fn read(bytes: &[u8]) -> (Vec<String>, SegmentEnd) {
         let mut reader = match SegmentReader::open(bytes) {
             Ok(reader) => reader,
             Err(end) => return (Vec::new(), end),
@@ -324,8 +328,8 @@ mod tests {
     fn a_record_of_many_frames_is_read_as_it_was_written() {
         let records = vec![long(1), String::new(), "a".repeat(3_000_000), long(2)];
         let bytes = segment(&records);
-        assert_eq!(read(&bytes), (records, End::Clean));
-        assert_eq!(whole(&*bytes), (bytes.len() as u64, End::Clean));
+        assert_eq!(read(&bytes), (records, SegmentEnd::Clean));
+        assert_eq!(whole(&*bytes), (bytes.len() as u64, SegmentEnd::Clean));
     }
 
     #[test]
@@ -352,8 +356,8 @@ mod tests {
             let there = ends.iter().filter(|end| **end <= cut).count().saturating_sub(1);
             let (found, end) = read(&bytes[..cut]);
             prop_assert_eq!(&found, &records[..there]);
-            prop_assert_eq!(end == End::Clean, ends.contains(&cut));
-            prop_assert!(!matches!(end, End::Damaged(_)));
+            prop_assert_eq!(end == SegmentEnd::Clean, ends.contains(&cut));
+            prop_assert!(!matches!(end, SegmentEnd::Damaged(_)));
             let (upto, _) = whole(&bytes[..cut]);
             let last = ends.iter().rev().find(|end| **end <= cut).copied().unwrap_or(0);
             prop_assert_eq!(upto, last as u64);
@@ -370,7 +374,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= turn;
             let (found, end) = read(&bytes);
-            prop_assert!(end != End::Clean);
+            prop_assert!(end != SegmentEnd::Clean);
             prop_assert_eq!(&found[..], &records[..found.len()]);
         }
     }

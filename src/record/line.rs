@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::change::{Change, State};
+use super::change::{RecordedState, ValueChange};
 use crate::model::action::Action;
 use crate::model::decision::Decision;
 use crate::model::region::{Failure, Step};
@@ -19,17 +19,17 @@ pub(super) const FORMAT: u32 = 1;
 
 /// A record on its way out.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct RecordLine<'a> {
     pub(super) format: u32,
     pub(super) at: Time,
     #[serde(flatten)]
-    pub(super) what: What<'a>,
+    pub(super) what: LineContent<'a>,
 }
 
 /// What a record tells.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
-pub(super) enum What<'a> {
+pub(super) enum LineContent<'a> {
     /// A decision, with all that it was made of. Each segment begins with one.
     Whole {
         /// The program that decided.
@@ -39,7 +39,7 @@ pub(super) enum What<'a> {
         skipped: Skipped,
         point: Point,
         plan: &'a [Action],
-        state: State<'a>,
+        state: RecordedState<'a>,
     },
     /// A decision, by what differs from the recorded one before.
     Decision {
@@ -52,7 +52,7 @@ pub(super) enum What<'a> {
         /// What it does.
         plan: &'a [Action],
         /// What differs from the recorded state before.
-        changes: &'a [Change],
+        changes: &'a [ValueChange],
     },
     /// Decisions that planned and reported what the one before did.
     Quiet {

@@ -2,8 +2,8 @@
 //! bounded, compressed files in the state directory.
 //!
 //! # Writing
-//! [`Recorder::begin`] starts a thread that writes. The loop hands it what it decided ([`Recorder::decided`]) and the
-//! executor what became of it ([`Teller`]); both return at once. When the thread cannot keep up, or the disk cannot be
+//! [`TurnRecorder::begin`] starts a thread that writes. The loop hands it what it decided ([`TurnRecorder::decided`]) and the
+//! executor what became of it ([`RecordSender`]); both return at once. When the thread cannot keep up, or the disk cannot be
 //! written, decisions are left out, that is counted, and the daemon goes on.
 //!
 //! # Reading
@@ -38,10 +38,10 @@ mod timeline;
 mod writer;
 
 pub use line::{Deed, DeedKind, Point, PoolPoint};
-pub use query::{Filter, History, Machine, Phase, Recorded};
+pub use query::{Filter, History, Recorded, RecordedMachine, RecordedStep};
 pub use read::ReadError;
 pub use timeline::{Most, Timeline};
-pub use writer::{Decided, Limits, Recorder, Teller, WhenFull};
+pub use writer::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
 /// The record's directory in the state directory.
 pub const DIRECTORY: &str = "record";

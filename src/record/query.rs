@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::deeds::Found;
-use super::frame::{End, SegmentReader};
+use super::deeds::FoundDeeds;
+use super::frame::{SegmentEnd, SegmentReader};
 use super::line::{self, Deed, DeedKind, Point, ReadLine, machine};
-use super::read::{Built, ReadError, Records, segments_at};
-use super::store::Segment;
+use super::read::{ReadError, RebuiltState, RecordReader, segments_at};
+use super::store::SegmentFile;
 use crate::model::cluster::PodKey;
 use crate::model::time::{Span, Time};
 
@@ -105,7 +105,7 @@ pub struct Recorded {
 
 /// A machine in the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Machine {
+pub struct RecordedMachine {
     /// The machine's name.
     pub name: Arc<str>,
     /// The pool, where the record has the machine's making.
@@ -119,7 +119,7 @@ pub struct Machine {
     /// Why it was made, in words.
     pub why: Option<String>,
     /// The steps of its life that ended, in that order.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<RecordedStep>,
     /// When it became a working node.
     pub working: Option<Time>,
     /// When it was gone.
@@ -130,7 +130,7 @@ pub struct Machine {
 
 /// A step of a machine's life that ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Phase {
+pub struct RecordedStep {
     /// The step, such as `clone`.
     pub step: Arc<str>,
     /// When it ended.
@@ -150,7 +150,7 @@ impl History {
         let segments = segments_at(path)?;
         if let [file] = &segments[..]
             && file.path == path
-            && let Err(End::Damaged(why)) = whole_head(path)?
+            && let Err(SegmentEnd::Damaged(why)) = whole_head(path)?
         {
             return Err(ReadError::NoRecord {
                 path: path.to_owned(),
@@ -164,7 +164,7 @@ impl History {
 
     /// The segments that may have something of the time that is asked for. One ends when the next begins, but where the
     /// clock was set back in between.
-    pub(super) fn segments(&self, filter: &Filter) -> Result<Vec<Segment>, ReadError> {
+    pub(super) fn segments(&self, filter: &Filter) -> Result<Vec<SegmentFile>, ReadError> {
         let all = segments_at(&self.path)?;
         let nexts = all.iter().skip(1).map(|next| Some(next.began));
         let nexts = nexts.chain(std::iter::once(None));
@@ -193,8 +193,8 @@ impl History {
         filter: &Filter,
         most: usize,
     ) -> Result<(Vec<Deed>, Vec<String>), ReadError> {
-        let mut records = Records::of(self.segments(filter)?);
-        let mut found = Found::new(filter, most);
+        let mut records = RecordReader::of(self.segments(filter)?);
+        let mut found = FoundDeeds::new(filter, most);
         while let Some(line) = records.next()? {
             found.look(&line);
         }
@@ -208,7 +208,7 @@ impl History {
     pub fn points(&self, filter: &Filter, most: usize) -> Result<Vec<Point>, ReadError> {
         let most = most.max(2);
         let mut points: Vec<Point> = Vec::new();
-        let mut records = Records::of(self.segments(filter)?);
+        let mut records = RecordReader::of(self.segments(filter)?);
         let mut last: Option<Point> = None;
         while let Some(line) = records.next()? {
             // Up to here it was as before.
@@ -242,20 +242,20 @@ impl History {
     ///
     /// # Errors
     /// The record may not be read.
-    pub fn machines(&self, filter: &Filter) -> Result<Vec<Machine>, ReadError> {
-        let mut records = Records::of(self.segments(filter)?);
+    pub fn machines(&self, filter: &Filter) -> Result<Vec<RecordedMachine>, ReadError> {
+        let mut records = RecordReader::of(self.segments(filter)?);
         let mut order: VecDeque<Arc<str>> = VecDeque::new();
-        let mut found: BTreeMap<Arc<str>, Machine> = BTreeMap::new();
+        let mut found: BTreeMap<Arc<str>, RecordedMachine> = BTreeMap::new();
         while let Some(line) = records.next()? {
             if !filter.holds_time(line.at) {
                 continue;
             }
-            let mut about = |name: Arc<str>, tell: &mut dyn FnMut(&mut Machine)| {
+            let mut about = |name: Arc<str>, tell: &mut dyn FnMut(&mut RecordedMachine)| {
                 let machine = found.entry(name.clone()).or_insert_with(|| {
                     order.push_back(name.clone());
-                    Machine {
+                    RecordedMachine {
                         name,
-                        ..Machine::default()
+                        ..RecordedMachine::default()
                     }
                 });
                 tell(machine);
@@ -320,8 +320,8 @@ impl History {
         filter: &Filter,
         mut show: impl FnMut(&Recorded),
     ) -> Result<Vec<String>, ReadError> {
-        let mut records = Records::of(self.segments(filter)?);
-        let mut built = Built::default();
+        let mut records = RecordReader::of(self.segments(filter)?);
+        let mut built = RebuiltState::default();
         let mut program: Arc<str> = "".into();
         let mut damage = Vec::new();
         while let Some(line) = records.next()? {
@@ -349,7 +349,7 @@ impl History {
 }
 
 /// Whether a file begins as a segment does.
-fn whole_head(path: &Path) -> Result<Result<(), End>, ReadError> {
+fn whole_head(path: &Path) -> Result<Result<(), SegmentEnd>, ReadError> {
     let file = std::fs::File::open(path).map_err(|source| ReadError::Unreadable {
         path: path.to_owned(),
         source,
@@ -376,8 +376,8 @@ pub(super) fn thin(points: Vec<Point>) -> Vec<Point> {
 }
 
 /// The step that a record says ended.
-pub(super) fn phase(line: &ReadLine) -> Option<Phase> {
-    Some(Phase {
+pub(super) fn phase(line: &ReadLine) -> Option<RecordedStep> {
+    Some(RecordedStep {
         step: line::text(line.step.as_ref())?,
         at: line.at,
         took: line.took?,
@@ -385,7 +385,7 @@ pub(super) fn phase(line: &ReadLine) -> Option<Phase> {
     })
 }
 
-impl Machine {
+impl RecordedMachine {
     fn planned(&mut self, deed: &DeedKind, at: Time) {
         let DeedKind::Planned {
             action,

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::change::{self, Change};
-use super::frame::{End, SegmentReader};
+use super::change::{self, ValueChange};
+use super::frame::{SegmentEnd, SegmentReader};
 use super::line::{FORMAT, ReadLine};
-use super::store::{self, Segment};
+use super::store::{self, SegmentFile};
 use crate::model::time::Time;
 
 /// Why the record cannot be read.
@@ -45,7 +45,7 @@ pub enum ReadError {
 }
 
 /// The segments of a directory, or the one segment that a path names.
-pub(super) fn segments_at(path: &Path) -> Result<Vec<Segment>, ReadError> {
+pub(super) fn segments_at(path: &Path) -> Result<Vec<SegmentFile>, ReadError> {
     let unreadable = |source| ReadError::Unreadable {
         path: path.to_owned(),
         source,
@@ -61,7 +61,7 @@ pub(super) fn segments_at(path: &Path) -> Result<Vec<Segment>, ReadError> {
     let segments = if about.is_dir() {
         store::segments(path).map_err(unreadable)?
     } else {
-        vec![Segment {
+        vec![SegmentFile {
             path: path.to_owned(),
             number: 0,
             began: Time(0),
@@ -78,9 +78,9 @@ pub(super) fn segments_at(path: &Path) -> Result<Vec<Segment>, ReadError> {
 
 /// The records of some segments, one after the other. What is damaged is passed over, and told of.
 #[derive(Debug)]
-pub(super) struct Records {
-    segments: VecDeque<Segment>,
-    open: Option<(Segment, SegmentReader<BufReader<File>>)>,
+pub(super) struct RecordReader {
+    segments: VecDeque<SegmentFile>,
+    open: Option<(SegmentFile, SegmentReader<BufReader<File>>)>,
     /// What could not be read.
     pub(super) damage: Vec<String>,
 }
@@ -88,16 +88,16 @@ pub(super) struct Records {
 /// Segments whose damage is told of at most.
 const MOST_DAMAGE: usize = 100;
 
-impl Records {
-    pub(super) fn of(segments: impl IntoIterator<Item = Segment>) -> Records {
-        Records {
+impl RecordReader {
+    pub(super) fn of(segments: impl IntoIterator<Item = SegmentFile>) -> RecordReader {
+        RecordReader {
             segments: segments.into_iter().collect(),
             open: None,
             damage: Vec::new(),
         }
     }
 
-    fn damaged(&mut self, segment: &Segment, why: &str) {
+    fn damaged(&mut self, segment: &SegmentFile, why: &str) {
         if self.damage.len() < MOST_DAMAGE {
             let path = segment.path.display();
             self.damage.push(format!(
@@ -124,7 +124,7 @@ impl Records {
                     }
                     Ok(file) => match SegmentReader::open(BufReader::new(file)) {
                         Ok(reader) => self.open = Some((segment, reader)),
-                        Err(End::Damaged(why)) => self.damaged(&segment, &why),
+                        Err(SegmentEnd::Damaged(why)) => self.damaged(&segment, &why),
                         Err(_) => {}
                     },
                 }
@@ -148,9 +148,9 @@ impl Records {
                         self.damaged(&segment, &why);
                     }
                 },
-                Err(End::Damaged(why)) => self.damaged(&segment, &why),
+                Err(SegmentEnd::Damaged(why)) => self.damaged(&segment, &why),
                 // A record that is being written, or was when its writer was killed.
-                Err(End::Clean | End::Torn) => {}
+                Err(SegmentEnd::Clean | SegmentEnd::Torn) => {}
             }
         }
     }
@@ -158,11 +158,11 @@ impl Records {
 
 /// The state that records lead to.
 #[derive(Debug, Default)]
-pub(super) struct Built {
+pub(super) struct RebuiltState {
     state: Option<Value>,
 }
 
-impl Built {
+impl RebuiltState {
     /// Takes a record. Says whether it tells of a decision, whose state then stands.
     pub(super) fn take(&mut self, line: &ReadLine) -> Result<bool, serde_json::Error> {
         if let Some(state) = &line.state {
@@ -173,7 +173,7 @@ impl Built {
         let (Some(changes), Some(state)) = (&line.changes, &mut self.state) else {
             return Ok(false);
         };
-        match serde_json::from_str::<Vec<Change>>(changes.get()) {
+        match serde_json::from_str::<Vec<ValueChange>>(changes.get()) {
             Ok(changes) => {
                 change::apply(state, changes);
                 Ok(true)

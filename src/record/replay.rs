@@ -26,7 +26,7 @@ pub enum Replayed {
     /// Another one.
     Differs {
         /// Where, with what was and what is. The first few.
-        differences: Vec<Difference>,
+        differences: Vec<ReplayDifference>,
         /// How many there are.
         count: usize,
     },
@@ -39,7 +39,7 @@ pub enum Replayed {
 
 /// One value that is another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Difference {
+pub struct ReplayDifference {
     /// Where, such as `report.pods.default/web-1.verdict`.
     pub at: String,
     /// What was recorded; `None`: nothing.
@@ -50,7 +50,7 @@ pub struct Difference {
 
 /// A decision that was recorded, and what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// When it was taken.
     pub at: Time,
     /// The decision's number since the start of its daemon.
@@ -63,12 +63,12 @@ pub struct Outcome {
 }
 
 /// Decides anew. With `policy` under another configuration than was in force.
-pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> Outcome {
+pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> ReplayOutcome {
     let replayed = match decide(recorded, policy) {
         Ok((was, is)) => compare(&was, &is),
         Err(why) => Replayed::Unreadable { why },
     };
-    Outcome {
+    ReplayOutcome {
         at: recorded.at,
         decision: recorded.number,
         program: recorded.program.clone(),
@@ -165,7 +165,7 @@ fn look(
     at: &mut String,
     was: Option<&Value>,
     is: Option<&Value>,
-    tell: &mut dyn FnMut(&mut dyn FnMut() -> Difference),
+    tell: &mut dyn FnMut(&mut dyn FnMut() -> ReplayDifference),
 ) {
     if was == is {
         return;
@@ -193,7 +193,7 @@ fn look(
                 deeper(&index.to_string(), was.get(index), is.get(index));
             }
         }
-        _ => tell(&mut || Difference {
+        _ => tell(&mut || ReplayDifference {
             at: at.clone(),
             was: was.cloned(),
             is: is.cloned(),

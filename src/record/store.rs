@@ -5,7 +5,7 @@ use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::frame::{self, End};
+use super::frame::{self, SegmentEnd};
 use crate::model::time::{Span, Time};
 
 /// What the name of a segment ends with.
@@ -15,7 +15,7 @@ const BLOCK: u64 = 4096;
 
 /// A segment in a directory. Its name is `NUMBER-BEGAN.segment`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct SegmentFile {
     pub(super) path: PathBuf,
     /// Counts the segments of this directory.
     pub(super) number: u64,
@@ -25,11 +25,11 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
 }
 
-impl Segment {
-    fn of(path: PathBuf, bytes: u64) -> Option<Segment> {
+impl SegmentFile {
+    fn of(path: PathBuf, bytes: u64) -> Option<SegmentFile> {
         let name = path.file_name()?.to_str()?.strip_suffix(ENDING)?;
         let (number, began) = name.split_once('-')?;
-        Some(Segment {
+        Some(SegmentFile {
             number: number.parse().ok()?,
             began: Time(began.parse().ok()?),
             bytes: bytes.next_multiple_of(BLOCK),
@@ -39,7 +39,7 @@ impl Segment {
 }
 
 /// The segments of a directory in the order in which they were written; none when there is no such directory.
-pub(super) fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
+pub(super) fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -51,7 +51,7 @@ pub(super) fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
         if let Ok(about) = entry.metadata()
             && about.is_file()
         {
-            found.extend(Segment::of(entry.path(), about.len()));
+            found.extend(SegmentFile::of(entry.path(), about.len()));
         }
     }
     found.sort_by_key(|segment| segment.number);
@@ -83,7 +83,7 @@ pub(super) fn cut_torn_tail(directory: &Path) -> io::Result<Option<(PathBuf, u64
     let (whole, end) = frame::whole(BufReader::new(&file));
     let length = file.metadata()?.len();
     // A power cut may leave zeros where the last frames should be.
-    if end == End::Clean || whole >= length {
+    if end == SegmentEnd::Clean || whole >= length {
         return Ok(None);
     }
     if whole == 0 {

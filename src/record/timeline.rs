@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::deeds::Found;
+use super::deeds::FoundDeeds;
 use super::line::{Deed, DeedKind, Point};
-use super::query::{Filter, History, Phase, phase, thin};
-use super::read::{ReadError, Records};
+use super::query::{Filter, History, RecordedStep, phase, thin};
+use super::read::{ReadError, RecordReader};
 
 /// How much is told at most; what is older goes first.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct Timeline {
     /// What was decided, and what came of it. The actions as they were planned are left out.
     pub deeds: Vec<Deed>,
     /// Steps that ended, by machine.
-    pub steps: BTreeMap<Arc<str>, Vec<Phase>>,
+    pub steps: BTreeMap<Arc<str>, Vec<RecordedStep>>,
     /// Reading was given up; what is older than the first of these is missing.
     pub cut: bool,
     /// There were more deeds than may be told.
@@ -54,7 +54,7 @@ impl History {
         // Each segment begins with a whole state and stands alone.
         for segment in self.segments(filter)?.into_iter().rev() {
             let mut part = Part::new(filter, most);
-            let mut records = Records::of([segment]);
+            let mut records = RecordReader::of([segment]);
             let mut whole = true;
             while let Some(line) = records.next()? {
                 if !go_on() {
@@ -81,8 +81,8 @@ struct Part<'a> {
     most: Most,
     points: Vec<Point>,
     last: Option<Point>,
-    deeds: Found<'a>,
-    steps: BTreeMap<Arc<str>, Vec<Phase>>,
+    deeds: FoundDeeds<'a>,
+    steps: BTreeMap<Arc<str>, Vec<RecordedStep>>,
 }
 
 impl<'a> Part<'a> {
@@ -93,7 +93,7 @@ impl<'a> Part<'a> {
             points: Vec::new(),
             last: None,
             // One more shows that there are more.
-            deeds: Found::new(filter, most.deeds + 1),
+            deeds: FoundDeeds::new(filter, most.deeds + 1),
             steps: BTreeMap::new(),
         }
     }
@@ -166,11 +166,11 @@ impl<'a> Part<'a> {
 const MOST_STEPS: usize = 64;
 
 /// Keeps so many machines, those whose last step is the latest.
-fn forget_oldest(steps: &mut BTreeMap<Arc<str>, Vec<Phase>>, most: usize) {
+fn forget_oldest(steps: &mut BTreeMap<Arc<str>, Vec<RecordedStep>>, most: usize) {
     if steps.len() <= most {
         return;
     }
-    let last = |steps: &[Phase]| steps.last().map(|phase| phase.at);
+    let last = |steps: &[RecordedStep]| steps.last().map(|phase| phase.at);
     let mut order: Vec<_> = steps
         .iter()
         .map(|(name, steps)| (last(steps), name.clone()))

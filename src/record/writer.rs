@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::change::{self, State};
+use super::change::{self, RecordedState};
 use super::frame::SegmentWriter;
-use super::line::{FORMAT, Line, Point, Skipped, What};
+use super::line::{FORMAT, LineContent, Point, RecordLine, Skipped};
 use super::store;
 use crate::model::action::Action;
 use crate::model::decision::Decision;
@@ -52,7 +52,7 @@ pub enum WhenFull {
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RecordLimits {
     /// Bytes on disk at most.
     pub max_bytes: u64,
     /// How long at most.
@@ -61,7 +61,7 @@ pub struct Limits {
 
 /// A decision with all that it was made of.
 #[derive(Clone, Debug)]
-pub struct Decided {
+pub struct RecordedTurn {
     /// Counts decisions since the start.
     pub number: u64,
     /// When.
@@ -76,9 +76,9 @@ pub struct Decided {
     pub decision: Arc<Decision>,
 }
 
-impl Decided {
-    fn state(&self) -> State<'_> {
-        State {
+impl RecordedTurn {
+    fn state(&self) -> RecordedState<'_> {
+        RecordedState {
             snapshot: &self.snapshot,
             policy: &self.policy,
             memory: self.memory.as_ref().unwrap_or(&self.decision.memory),
@@ -87,7 +87,7 @@ impl Decided {
     }
 
     /// Whether it does and says what another does.
-    fn says_the_same(&self, other: &Decided) -> bool {
+    fn says_the_same(&self, other: &RecordedTurn) -> bool {
         let (ours, theirs) = (&self.decision, &other.decision);
         ours.plan == theirs.plan
             && ours.report == theirs.report
@@ -98,7 +98,7 @@ impl Decided {
 /// What is to be written.
 #[derive(Debug)]
 enum Message {
-    Decided(Box<Decided>),
+    Decided(Box<RecordedTurn>),
     NotBegun(u64, Box<Action>, String, Time),
     Ended(Box<Action>, Option<Failure>, Time),
     Step(Arc<str>, Step, Span, bool, Time),
@@ -107,29 +107,29 @@ enum Message {
 
 /// Tells the record what becomes of decisions.
 #[derive(Clone, Debug)]
-pub struct Teller {
+pub struct RecordSender {
     sender: SyncSender<Message>,
-    lost: Arc<Lost>,
+    lost: Arc<LostCounts>,
     full: WhenFull,
 }
 
 /// What could not be recorded.
 #[derive(Debug, Default)]
-struct Lost {
+struct LostCounts {
     /// Since it was last told in the record.
     untold: AtomicU64,
     /// Since the beginning.
     all: AtomicU64,
 }
 
-impl Lost {
+impl LostCounts {
     fn one(&self) {
         self.untold.fetch_add(1, Ordering::Relaxed);
         self.all.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Teller {
+impl RecordSender {
     fn tell(&self, message: Message) {
         let taken = match self.full {
             WhenFull::LeaveOut => self.sender.try_send(message).is_ok(),
@@ -167,28 +167,28 @@ impl Teller {
 
 /// The record of a running daemon. Dropped, it writes what it was told and ends.
 #[derive(Debug)]
-pub struct Recorder {
-    teller: Teller,
+pub struct TurnRecorder {
+    teller: RecordSender,
     closing: Arc<AtomicBool>,
     done: Mutex<Receiver<()>>,
 }
 
-impl Recorder {
+impl TurnRecorder {
     /// Begins to write in this directory, which is made with the first record. `None` when there can be no thread, which
     /// is said.
-    pub fn begin(directory: PathBuf, limits: Limits, full: WhenFull) -> Option<Recorder> {
-        Recorder::with_retry(directory, limits, full, RETRY)
+    pub fn begin(directory: PathBuf, limits: RecordLimits, full: WhenFull) -> Option<TurnRecorder> {
+        TurnRecorder::with_retry(directory, limits, full, RETRY)
     }
 
     fn with_retry(
         directory: PathBuf,
-        limits: Limits,
+        limits: RecordLimits,
         full: WhenFull,
         retry: Duration,
-    ) -> Option<Recorder> {
+    ) -> Option<TurnRecorder> {
         let (sender, messages) = sync_channel(QUEUE);
         let (end, done) = sync_channel::<()>(1);
-        let lost = Arc::new(Lost::default());
+        let lost = Arc::new(LostCounts::default());
         let closing = Arc::new(AtomicBool::new(false));
         let writer = Writer {
             directory,
@@ -210,8 +210,8 @@ impl Recorder {
                 drop(end);
             });
         match thread {
-            Ok(_) => Some(Recorder {
-                teller: Teller { sender, lost, full },
+            Ok(_) => Some(TurnRecorder {
+                teller: RecordSender { sender, lost, full },
                 closing,
                 done: Mutex::new(done),
             }),
@@ -223,7 +223,7 @@ impl Recorder {
     }
 
     /// Takes a decision.
-    pub fn decided(&self, decided: Decided) {
+    pub fn decided(&self, decided: RecordedTurn) {
         self.teller.tell(Message::Decided(Box::new(decided)));
     }
 
@@ -233,12 +233,12 @@ impl Recorder {
     }
 
     /// For those who tell what becomes of decisions.
-    pub fn teller(&self) -> Teller {
+    pub fn teller(&self) -> RecordSender {
         self.teller.clone()
     }
 }
 
-impl Drop for Recorder {
+impl Drop for TurnRecorder {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::Release);
         // A full queue wakes it too.
@@ -274,11 +274,11 @@ struct Failing {
 #[derive(Debug)]
 struct Writer {
     directory: PathBuf,
-    limits: Limits,
-    lost: Arc<Lost>,
+    limits: RecordLimits,
+    lost: Arc<LostCounts>,
     open: Option<Open>,
     /// The decision that was recorded last, in this segment.
-    last: Option<Decided>,
+    last: Option<RecordedTurn>,
     skipped: Skipped,
     /// The time of the last record.
     written: Option<Time>,
@@ -328,7 +328,7 @@ impl Writer {
         failing.is_none_or(|failing| failing.next <= Instant::now())
     }
 
-    fn decided(&mut self, decided: Decided) {
+    fn decided(&mut self, decided: RecordedTurn) {
         let same = self.last.as_ref();
         let same = same.is_some_and(|last| last.says_the_same(&decided));
         let at = decided.at;
@@ -365,7 +365,7 @@ impl Writer {
     }
 
     /// Begins a segment with a whole state.
-    fn whole(&mut self, decided: Decided) -> io::Result<()> {
+    fn whole(&mut self, decided: RecordedTurn) -> io::Result<()> {
         self.open = None;
         self.last = None;
         let (max, age) = (self.limits.max_bytes, self.limits.max_age);
@@ -388,7 +388,7 @@ impl Writer {
             whole: 0,
             others,
         });
-        let what = What::Whole {
+        let what = LineContent::Whole {
             program: env!("CARGO_PKG_VERSION"),
             number: decided.number,
             skipped: self.skipped(),
@@ -402,11 +402,11 @@ impl Writer {
     }
 
     /// Adds what differs from the last recorded state.
-    fn difference(&mut self, decided: Decided) -> io::Result<()> {
+    fn difference(&mut self, decided: RecordedTurn) -> io::Result<()> {
         let Some(last) = self.last.take() else {
             return self.whole(decided);
         };
-        let what = What::Decision {
+        let what = LineContent::Decision {
             number: decided.number,
             skipped: self.skipped(),
             point: Point::of(&decided.decision, decided.at),
@@ -429,7 +429,7 @@ impl Writer {
     fn quiet(&mut self, at: Time) {
         if self.may_write() {
             let skipped = self.skipped();
-            let done = self.write(What::Quiet { skipped }, at, false);
+            let done = self.write(LineContent::Quiet { skipped }, at, false);
             self.after(done, at);
         }
     }
@@ -437,7 +437,7 @@ impl Writer {
     fn event(&mut self, message: &Message) {
         let (what, at) = match message {
             Message::NotBegun(number, action, message, at) => (
-                What::NotBegun {
+                LineContent::NotBegun {
                     number: *number,
                     action,
                     message,
@@ -445,14 +445,14 @@ impl Writer {
                 *at,
             ),
             Message::Ended(action, failure, at) => (
-                What::Ended {
+                LineContent::Ended {
                     action,
                     failure: failure.as_ref(),
                 },
                 *at,
             ),
             Message::Step(machine, step, took, ok, at) => (
-                What::Step {
+                LineContent::Step {
                     machine,
                     step: *step,
                     took: *took,
@@ -467,17 +467,17 @@ impl Writer {
             self.lost.one();
             return;
         }
-        let ended = matches!(what, What::Ended { .. });
+        let ended = matches!(what, LineContent::Ended { .. });
         let done = self.write(what, at, ended);
         self.after(done, at);
     }
 
     /// Writes one record; `durable` ones outlive a power cut.
-    fn write(&mut self, what: What<'_>, at: Time, durable: bool) -> io::Result<()> {
+    fn write(&mut self, what: LineContent<'_>, at: Time, durable: bool) -> io::Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        open.segment.add(&Line {
+        open.segment.add(&RecordLine {
             format: FORMAT,
             at,
             what,

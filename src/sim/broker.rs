@@ -33,22 +33,22 @@ pub struct Broker {
     /// Most machines by pool.
     pools: BTreeMap<String, usize>,
     /// What it keeps on disk.
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<BrokerState>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct BrokerState {
     /// VMIDs whose removal it passed on.
     removals: BTreeSet<u32>,
     /// Clones that it passed on, by VMID.
-    intents: BTreeMap<u32, Intent>,
-    refusals: Vec<Refusal>,
+    intents: BTreeMap<u32, CloneAttempts>,
+    refusals: Vec<CloneRefusal>,
     /// Changes of VMs that are not ours.
     turned_away: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-struct Intent {
+struct CloneAttempts {
     pool: String,
     machine: String,
     /// When its clones were passed on that PVE has not answered.
@@ -59,7 +59,7 @@ struct Intent {
     settled: bool,
 }
 
-impl Intent {
+impl CloneAttempts {
     fn may_come(&self, now: Time) -> bool {
         self.unanswered.iter().any(|at| now.since(*at) < UNANSWERED)
     }
@@ -67,7 +67,7 @@ impl Intent {
 
 /// A clone that was refused because its pool has as many machines as it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CloneRefusal {
     /// When.
     pub at: Time,
     /// The pool.
@@ -93,7 +93,7 @@ impl Broker {
     }
 
     /// The clones that were refused for their pool's max, oldest first.
-    pub fn refusals(&self) -> Vec<Refusal> {
+    pub fn refusals(&self) -> Vec<CloneRefusal> {
         self.kept().refusals.clone()
     }
 
@@ -102,12 +102,12 @@ impl Broker {
         self.kept().turned_away.clone()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, BrokerState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a clone, if its pool has room for it. The second value is what was recorded of its VMID before.
-    fn intend(&self, form: &str) -> Result<Option<(u32, Option<Intent>)>, String> {
+    fn intend(&self, form: &str) -> Result<Option<(u32, Option<CloneAttempts>)>, String> {
         let newid = form_field(form, "newid").or_else(|| form_field(form, "vmid"));
         let newid = newid.and_then(|text| text.parse::<u32>().ok());
         let notes = form_field(form, "description").unwrap_or_default();
@@ -120,7 +120,7 @@ impl Broker {
         let there = kept.count(&self.pve, &mark, vmid, at);
         let most = self.pools.get(&pool).copied().unwrap_or(0);
         if there >= most {
-            kept.refusals.push(Refusal {
+            kept.refusals.push(CloneRefusal {
                 at,
                 pool: pool.clone(),
                 machine,
@@ -134,7 +134,7 @@ impl Broker {
         let earlier = earlier.filter(|earlier| earlier.machine == machine);
         let mut unanswered = earlier.map_or_else(Vec::new, |earlier| earlier.unanswered.clone());
         unanswered.push(at);
-        let intent = Intent {
+        let intent = CloneAttempts {
             pool,
             machine,
             unanswered,
@@ -145,7 +145,7 @@ impl Broker {
     }
 }
 
-impl Kept {
+impl BrokerState {
     /// Forgets the clones that are over: those whose VM is gone or is another's, and which cannot come any more.
     fn prune(&mut self, pve: &Pve, now: Time) -> BTreeMap<u32, VmFacts> {
         let vms = pve.vms().into_iter().filter(|vm| !vm.container);

@@ -12,6 +12,9 @@ use super::guests::api::{Api, ApiError};
 use super::guests::{DURATION, STOPPING};
 use crate::model::time::Span;
 
+/// Short names for benches, which have no other pods and steps.
+pub use self::{WorkloadPods as Pods, WorkloadStep as Step};
+
 /// How often a step is tried again that the API server refused or did not answer.
 const TRIES: u32 = 20;
 /// The pause between tries.
@@ -22,12 +25,12 @@ const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// The steps, in any order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<WorkloadStep>,
 }
 
 /// One thing that happens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct WorkloadStep {
     /// When, from the beginning of the story.
     pub at: Span,
     /// What.
@@ -47,7 +50,7 @@ pub enum Act {
         replicas: u32,
         /// What each is like.
         #[serde(flatten)]
-        pods: Pods,
+        pods: WorkloadPods,
     },
     /// A Deployment changes its size.
     Scale {
@@ -68,7 +71,7 @@ pub enum Act {
         runs: Span,
         /// What each is like.
         #[serde(flatten)]
-        pods: Pods,
+        pods: WorkloadPods,
     },
     /// A disruption budget for the pods with the label `app`.
     Budget {
@@ -80,7 +83,7 @@ pub enum Act {
     /// A Deployment, a Job or a budget goes.
     Delete {
         /// `deployment`, `job` or `budget`.
-        kind: Kind,
+        kind: WorkloadKind,
         /// Which.
         name: String,
     },
@@ -101,7 +104,7 @@ pub enum Act {
 /// What [`Act::Delete`] deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum WorkloadKind {
     /// `apps/v1 Deployment`.
     Deployment,
     /// `batch/v1 Job`.
@@ -110,19 +113,19 @@ pub enum Kind {
     Budget,
 }
 
-impl Kind {
+impl WorkloadKind {
     fn collection(self) -> &'static str {
         match self {
-            Kind::Deployment => "/apis/apps/v1/namespaces/default/deployments",
-            Kind::Job => "/apis/batch/v1/namespaces/default/jobs",
-            Kind::Budget => "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            WorkloadKind::Deployment => "/apis/apps/v1/namespaces/default/deployments",
+            WorkloadKind::Job => "/apis/batch/v1/namespaces/default/jobs",
+            WorkloadKind::Budget => "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
         }
     }
 }
 
 /// What the pods of a workload are like.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pods {
+pub struct WorkloadPods {
     /// CPU request.
     pub cpu: String,
     /// Memory request.
@@ -135,13 +138,13 @@ pub struct Pods {
     pub template: Value,
 }
 
-impl Pods {
+impl WorkloadPods {
     /// Pods with these requests.
-    pub fn of(cpu: &str, memory: &str) -> Pods {
-        Pods {
+    pub fn of(cpu: &str, memory: &str) -> WorkloadPods {
+        WorkloadPods {
             cpu: cpu.to_owned(),
             memory: memory.to_owned(),
-            ..Pods::default()
+            ..WorkloadPods::default()
         }
     }
 
@@ -172,11 +175,11 @@ impl Pods {
 
 impl Workload {
     /// A deployment that comes, stays and goes: the shortest story there is.
-    pub fn visit(name: &str, replicas: u32, pods: Pods, stays: Span) -> Workload {
+    pub fn visit(name: &str, replicas: u32, pods: WorkloadPods, stays: Span) -> Workload {
         let name = name.to_owned();
         Workload {
             steps: vec![
-                Step {
+                WorkloadStep {
                     at: Span::ZERO,
                     act: Act::Deploy {
                         name: name.clone(),
@@ -184,10 +187,10 @@ impl Workload {
                         pods,
                     },
                 },
-                Step {
+                WorkloadStep {
                     at: stays,
                     act: Act::Delete {
-                        kind: Kind::Deployment,
+                        kind: WorkloadKind::Deployment,
                         name,
                     },
                 },
@@ -201,14 +204,14 @@ impl Workload {
         let mut dice = StdRng::seed_from_u64(seed);
         let last = Span((length.0 - rest.0).max(0));
         let mut steps = Vec::new();
-        let mut add = |at: Span, act: Act| steps.push(Step { at, act });
+        let mut add = |at: Span, act: Act| steps.push(WorkloadStep { at, act });
         let tide = || "tide".to_owned();
         add(
             Span::ZERO,
             Act::Deploy {
                 name: tide(),
                 replicas: 1,
-                pods: Pods::of("400m", "512Mi"),
+                pods: WorkloadPods::of("400m", "512Mi"),
             },
         );
         add(
@@ -235,7 +238,10 @@ impl Workload {
                         completions: wide * dice.random_range(1..3),
                         parallelism: wide,
                         runs: Span::seconds(dice.random_range(30..600)),
-                        pods: Pods::of(["500m", "1", "1500m"][dice.random_range(0..3)], "1Gi"),
+                        pods: WorkloadPods::of(
+                            ["500m", "1", "1500m"][dice.random_range(0..3)],
+                            "1Gi",
+                        ),
                     },
                 );
             } else {
@@ -252,12 +258,12 @@ impl Workload {
             add(
                 last,
                 Act::Delete {
-                    kind: Kind::Job,
+                    kind: WorkloadKind::Job,
                     name: format!("burst-{number}"),
                 },
             );
         }
-        for kind in [Kind::Deployment, Kind::Budget] {
+        for kind in [WorkloadKind::Deployment, WorkloadKind::Budget] {
             add(last, Act::Delete { kind, name: tide() });
         }
         Workload { steps }
@@ -319,10 +325,11 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "template": pods.template(name, "Always", None),
                 },
             });
-            api.post(Kind::Deployment.collection(), &object).await
+            api.post(WorkloadKind::Deployment.collection(), &object)
+                .await
         }
         Act::Scale { name, replicas } => {
-            let path = format!("{}/{name}", Kind::Deployment.collection());
+            let path = format!("{}/{name}", WorkloadKind::Deployment.collection());
             api.merge(&path, &json!({"spec": {"replicas": replicas}}))
                 .await
         }
@@ -340,7 +347,7 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "template": pods.template(name, "Never", Some(*runs)),
                 },
             });
-            api.post(Kind::Job.collection(), &object).await
+            api.post(WorkloadKind::Job.collection(), &object).await
         }
         Act::Budget {
             name,
@@ -354,7 +361,7 @@ async fn ask(api: &Api, act: &Act) -> Result<Value, ApiError> {
                     "selector": {"matchLabels": {"app": name}},
                 },
             });
-            api.post(Kind::Budget.collection(), &object).await
+            api.post(WorkloadKind::Budget.collection(), &object).await
         }
         Act::Delete { kind, name } => {
             let path = format!("{}/{name}", kind.collection());

@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::daemon::{self, DaemonError, Parts};
+use crate::agent::daemon::{self, DaemonError, DaemonParts};
 use crate::agent::executor::{Nothing, Observer};
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
@@ -24,7 +24,7 @@ use crate::config::settings::Channel;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
-use crate::pve::transport::memory::Memory;
+use crate::pve::transport::memory::RouterTransport;
 use crate::sim::broker::Broker;
 use crate::sim::faults::{CallCounter, Faults, Style};
 use crate::sim::guests::{GuestSpec, KubeGuests};
@@ -57,7 +57,7 @@ pub struct WorldSpec {
 /// A second, third, … PVE cluster: its API, its guests, and the way there. Nothing of it is shared with the first one but
 /// the Kubernetes cluster that its guests join.
 #[derive(Debug)]
-pub struct Site {
+pub struct FurtherRegion {
     /// Proxmox VE.
     pub pve: Pve,
     /// The guests; a VMID may be in use in every region.
@@ -68,7 +68,7 @@ pub struct Site {
     token: String,
 }
 
-impl Site {
+impl FurtherRegion {
     /// This PVE as the daemon reaches it: by its token, with the faults of the way there.
     fn way(&self) -> Router {
         self.faults
@@ -102,7 +102,7 @@ pub struct World {
     /// The broker's stand-in between the daemon and PVE.
     pub broker: Broker,
     /// Further regions, by name, each with a PVE cluster of its own.
-    pub further: BTreeMap<Arc<str>, Site>,
+    pub further: BTreeMap<Arc<str>, FurtherRegion>,
     /// Who hears what the daemon does.
     pub observer: Arc<dyn Observer>,
     seed: u64,
@@ -136,7 +136,7 @@ impl World {
                 Some(Channel::Token { token_id, .. }) => token_id.clone(),
                 _ => String::new(),
             };
-            let site = Site {
+            let site = FurtherRegion {
                 pve: Pve::new(pve, Arc::new(guests.clone()), clock, seed),
                 guests,
                 faults: Faults::new(seed ^ 1),
@@ -217,12 +217,12 @@ impl World {
         state: &Path,
         counter: Option<&CallCounter>,
         start: u64,
-    ) -> Result<Parts, WorldError> {
+    ) -> Result<DaemonParts, WorldError> {
         let counted = |router: Router| match counter {
             Some(counter) => counter.wrap(router),
             None => router,
         };
-        let kube = crate::kube::Client::new(
+        let kube = crate::kube::KubeClient::new(
             crate::kube::in_memory(counted(self.kube_way())).known_as(crate::kube::Authority {
                 server: self.kube.endpoint(),
                 ca_pem: self.kube.authority(),
@@ -237,10 +237,10 @@ impl World {
                 Some(site) => site.way(),
                 None => self.pve_way(),
             };
-            pve.insert(name.clone(), Arc::new(Memory::new(counted(way))));
+            pve.insert(name.clone(), Arc::new(RouterTransport::new(counted(way))));
         }
         let dice = StdRng::seed_from_u64(self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(start));
-        Ok(Parts {
+        Ok(DaemonParts {
             settings: self.settings.clone(),
             clock: self.host_clock,
             random: Arc::new(Mutex::new(dice)),

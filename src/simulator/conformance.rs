@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
-use crate::cli::{ConformanceOptions, Failure, Format, print};
-use crate::conformance::{self, Verdict};
+use crate::cli::{CliFailure, ConformanceOptions, Format, print};
+use crate::conformance::{self, CaseVerdict};
 use crate::model::{foreign, words};
 
 /// One line a case, then the counts.
-pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
+pub(super) fn run(options: &ConformanceOptions) -> Result<(), CliFailure> {
     if options.fixtures {
         for (name, text) in conformance::fixtures::all() {
             print(&format!("# fixture: {name}\n{text}\n"))?;
@@ -44,15 +44,19 @@ pub(super) fn run(options: &ConformanceOptions) -> Result<(), Failure> {
             "pve-autoscaler: there is no case in {} (*.yaml, *.yml, *.toml)",
             directory.display()
         );
-        return Err(Failure::Said);
+        return Err(CliFailure::Said);
     }
     if failed > 0 {
-        return Err(Failure::Said);
+        return Err(CliFailure::Said);
     }
     Ok(())
 }
 
-fn tell(output: &mut impl std::io::Write, verdict: &Verdict, json: bool) -> std::io::Result<()> {
+fn tell(
+    output: &mut impl std::io::Write,
+    verdict: &CaseVerdict,
+    json: bool,
+) -> std::io::Result<()> {
     if json {
         writeln!(
             output,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{self, Failure, SimulatorCommand};
+use crate::cli::{self, CliFailure, SimulatorCommand};
 use crate::sim;
 use crate::simulator_args::SimCommand;
 
@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
     cli::ended(dispatch(Arguments::parse().command))
 }
 
-fn dispatch(command: SimulatorCommand) -> Result<(), Failure> {
+fn dispatch(command: SimulatorCommand) -> Result<(), CliFailure> {
     match command {
         SimulatorCommand::Demo(options) => Ok(sim::demo::run(&options)?),
         SimulatorCommand::Conformance(options) => conformance::run(&options),
@@ -40,7 +40,7 @@ fn dispatch(command: SimulatorCommand) -> Result<(), Failure> {
 }
 
 /// The simulators on the network: serves until SIGINT or SIGTERM.
-fn serve(command: SimCommand) -> Result<(), Failure> {
+fn serve(command: SimCommand) -> Result<(), CliFailure> {
     cli::log::start();
     let runtime = cli::runtime()?;
     match command {

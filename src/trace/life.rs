@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent::executor::Observer;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::clock::Clock;
 use crate::model::action::{Action, Kind};
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};
 
-use super::{About, Fault, TraceId, TraceSpan};
+use super::{PhaseFault, TraceId, TraceSpan, TracedMachine};
 
 /// The name of the span of a whole life.
 const ROOT: &str = "machine";
@@ -40,7 +40,7 @@ pub struct Lives {
 #[derive(Debug)]
 struct Attempt {
     trace: TraceId,
-    machine: Arc<About>,
+    machine: Arc<TracedMachine>,
     name: &'static str,
     reason: Arc<str>,
     began: Time,
@@ -51,7 +51,7 @@ struct Attempt {
     /// The machine was a working node before.
     was_up: bool,
     /// Why the attempt before this one failed.
-    before: Option<Fault>,
+    before: Option<PhaseFault>,
     /// The step that an earlier daemon left in the middle, and when it began.
     resumes: Option<(Step, Time)>,
     /// The drain, of which another part may come.
@@ -74,7 +74,7 @@ impl Lives {
     }
 
     /// An attempt is over.
-    fn close(&self, attempt: &Attempt, now: Time, failure: Option<Fault>, end: End) {
+    fn close(&self, attempt: &Attempt, now: Time, failure: Option<PhaseFault>, end: AttemptEnd) {
         if let Some((_, step)) = attempt.step.clone() {
             self.sink.take(step);
         }
@@ -92,7 +92,7 @@ impl Lives {
 
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum AttemptEnd {
     /// The machine is a working node.
     Up,
     /// The machine is gone.
@@ -102,10 +102,10 @@ enum End {
 }
 
 impl Attempt {
-    fn of(action: &Action, entry: &Entry, now: Time) -> Attempt {
+    fn of(action: &Action, entry: &JournalEntry, now: Time) -> Attempt {
         let mark = &entry.spec.mark;
         let target = &action.target;
-        let machine = About {
+        let machine = TracedMachine {
             name: target.machine.clone(),
             cluster: mark.cluster.as_str().into(),
             region: target.region.clone(),
@@ -162,12 +162,12 @@ impl Attempt {
     }
 
     /// The span of the whole life, where this attempt is what ends it: with a working node, or without one ever.
-    fn root(&self, now: Time, failure: Option<&Fault>, end: End) -> Option<TraceSpan> {
-        if self.was_up || failure.is_some() || end == End::Other {
+    fn root(&self, now: Time, failure: Option<&PhaseFault>, end: AttemptEnd) -> Option<TraceSpan> {
+        if self.was_up || failure.is_some() || end == AttemptEnd::Other {
             return None;
         }
         let never = || {
-            self.before.clone().unwrap_or_else(|| Fault {
+            self.before.clone().unwrap_or_else(|| PhaseFault {
                 step: "intent",
                 message: format!("it was removed before it was a node: {}", self.reason).into(),
             })
@@ -176,7 +176,7 @@ impl Attempt {
             id: self.trace.root(),
             parent: None,
             reason: self.reason.clone(),
-            failure: (end == End::Gone).then(never),
+            failure: (end == AttemptEnd::Gone).then(never),
             ..self.span(ROOT, self.decided, now)
         })
     }
@@ -187,7 +187,7 @@ impl Attempt {
         step: Step,
         took: Span,
         now: Time,
-        failure: Option<Fault>,
+        failure: Option<PhaseFault>,
     ) -> Vec<TraceSpan> {
         let mut began = now - took;
         if let Some((at, since)) = self.resumes
@@ -224,7 +224,7 @@ impl Attempt {
 }
 
 impl Observer for Lives {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         let now = self.clock.now();
         let new = entry.map(|entry| Attempt::of(action, entry, now));
         let name = name(&action.kind);
@@ -233,11 +233,11 @@ impl Observer for Lives {
             None => self.attempts().remove(&action.target.machine),
         };
         if let Some(before) = before {
-            let broken = Fault {
+            let broken = PhaseFault {
                 step: "interrupted",
                 message: format!("it was broken off; what follows it: {name}").into(),
             };
-            self.close(&before, now, Some(broken), End::Other);
+            self.close(&before, now, Some(broken), AttemptEnd::Other);
         }
         self.observer.begun(action, entry);
     }
@@ -276,9 +276,11 @@ impl Observer for Lives {
         let attempt = self.attempts().remove(&action.target.machine);
         if let Some(attempt) = attempt {
             let end = match action.kind {
-                Kind::Create(_) | Kind::Continue => End::Up,
-                Kind::Remove { .. } | Kind::DeletePlaceholder | Kind::DropIntent => End::Gone,
-                _ => End::Other,
+                Kind::Create(_) | Kind::Continue => AttemptEnd::Up,
+                Kind::Remove { .. } | Kind::DeletePlaceholder | Kind::DropIntent => {
+                    AttemptEnd::Gone
+                }
+                _ => AttemptEnd::Other,
             };
             self.close(&attempt, self.clock.now(), failure.map(fault), end);
         }
@@ -296,8 +298,8 @@ impl Observer for Lives {
     }
 }
 
-fn fault(failure: &Failure) -> Fault {
-    Fault {
+fn fault(failure: &Failure) -> PhaseFault {
+    PhaseFault {
         step: word(failure.step),
         message: failure.message.as_str().into(),
     }

@@ -104,18 +104,18 @@ pub struct TraceSpan {
     /// When it ended; not before it began.
     pub ended: Time,
     /// The machine.
-    pub machine: Arc<About>,
+    pub machine: Arc<TracedMachine>,
     /// Why it was done; empty where that is said above it.
     pub reason: Arc<str>,
     /// What happened in it, and when.
     pub events: Vec<(&'static str, Time)>,
     /// Why it failed, if it did.
-    pub failure: Option<Fault>,
+    pub failure: Option<PhaseFault>,
 }
 
 /// Why a phase failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct PhaseFault {
     /// In which step: a word of few.
     pub step: &'static str,
     /// What came back.
@@ -124,7 +124,7 @@ pub struct Fault {
 
 /// What is told of a machine with each of its spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct TracedMachine {
     /// Its name, and its node's.
     pub name: Arc<str>,
     /// Its cluster's id, `UID/NAME`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{About, TraceSpan};
+use super::{TraceSpan, TracedMachine};
 use crate::model::foreign;
 use crate::model::time::Time;
 
@@ -77,7 +77,7 @@ fn one(span: &TraceSpan) -> Value {
 }
 
 /// The machine, by OpenTelemetry's semantic conventions where they have a word.
-fn about(machine: &About) -> Vec<Value> {
+fn about(machine: &TracedMachine) -> Vec<Value> {
     let mut all = texts(&[
         ("k8s.node.name", &machine.name),
         ("host.name", &machine.name),

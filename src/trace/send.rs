@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::life::Sink;
 use super::{TraceSpan, otlp};
-use crate::config::settings::Telemetry;
+use crate::config::settings::TelemetrySettings;
 use crate::model::foreign;
 use crate::model::words;
-use crate::post::{Answer, Post};
+use crate::post::{Post, PostAnswer};
 
 /// Spans that wait at most: those of some hundred machines, 2 MB.
 const QUEUE: usize = 2_048;
@@ -29,7 +29,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How patient it is.
 #[derive(Clone, Copy, Debug)]
-struct Pace {
+struct RetryTimes {
     /// A request waits so long for more spans.
     gather: Duration,
     /// After a failure it is tried again so soon, then twice as late each time …
@@ -40,7 +40,7 @@ struct Pace {
     give_up: Duration,
 }
 
-const PACE: Pace = Pace {
+const PACE: RetryTimes = RetryTimes {
     gather: Duration::from_secs(2),
     first: Duration::from_secs(1),
     longest: Duration::from_mins(1),
@@ -81,7 +81,7 @@ impl Exporter {
     /// Begins to send what the sink takes; `instance` tells this daemon from others. It ends by itself when the sink was
     /// dropped and the queue is empty. Needs a tokio runtime.
     pub fn begin(
-        telemetry: &Telemetry,
+        telemetry: &TelemetrySettings,
         instance: String,
         account: Arc<dyn Account>,
     ) -> (Exporter, Arc<dyn Sink>) {
@@ -89,9 +89,9 @@ impl Exporter {
     }
 
     fn at(
-        pace: Pace,
+        pace: RetryTimes,
         queue: usize,
-        telemetry: &Telemetry,
+        telemetry: &TelemetrySettings,
         (instance, account): (String, Arc<dyn Account>),
     ) -> (Exporter, Arc<dyn Sink>) {
         let (sender, receiver) = mpsc::channel(queue);
@@ -127,7 +127,7 @@ impl Exporter {
 ///
 /// # Errors
 /// It does not, and why, without a secret.
-pub async fn try_collector(telemetry: &Telemetry) -> Result<String, String> {
+pub async fn try_collector(telemetry: &TelemetrySettings) -> Result<String, String> {
     let post = post(telemetry)?;
     let client = post.client(telemetry.ca_file.as_deref())?;
     let body = otlp::request(&[], "");
@@ -139,7 +139,7 @@ pub async fn try_collector(telemetry: &Telemetry) -> Result<String, String> {
     }
 }
 
-fn post(telemetry: &Telemetry) -> Result<Post, String> {
+fn post(telemetry: &TelemetrySettings) -> Result<Post, String> {
     let mut post = Post::to(&telemetry.url)?;
     post.set(header::CONTENT_TYPE, "application/json")?;
     if let Some(path) = &telemetry.headers_file {
@@ -149,7 +149,7 @@ fn post(telemetry: &Telemetry) -> Result<Post, String> {
 }
 
 /// What became of a request.
-enum Came {
+enum SendOutcome {
     /// The collector took it, but for so many spans, and why.
     Taken(u64, String),
     /// It will never take it.
@@ -164,8 +164,8 @@ struct Outage {
 }
 
 struct Sending {
-    pace: Pace,
-    telemetry: Telemetry,
+    pace: RetryTimes,
+    telemetry: TelemetrySettings,
     instance: String,
     account: Arc<dyn Account>,
     overflow: Arc<AtomicU64>,
@@ -198,26 +198,26 @@ impl Sending {
         let (began, mut pause) = (Instant::now(), self.pace.first);
         loop {
             match self.send(batch).await {
-                Came::Taken(0, _) => {
+                SendOutcome::Taken(0, _) => {
                     self.account.spans(all, 0);
                     self.works();
                     return;
                 }
-                Came::Taken(refused, why) => {
+                SendOutcome::Taken(refused, why) => {
                     let refused = refused.min(all);
                     self.account.spans(all - refused, 0);
                     self.lost(refused, &why);
                     return;
                 }
-                Came::Refused(why) => {
+                SendOutcome::Refused(why) => {
                     self.lost(all, &why);
                     return;
                 }
-                Came::Later(why, _) if began.elapsed() >= self.pace.give_up => {
+                SendOutcome::Later(why, _) if began.elapsed() >= self.pace.give_up => {
                     self.lost(all, &why);
                     return;
                 }
-                Came::Later(why, wanted) => {
+                SendOutcome::Later(why, wanted) => {
                     self.fails(&why);
                     let wanted = wanted.unwrap_or(pause).max(self.pace.first);
                     sleep(wanted.min(self.pace.longest)).await;
@@ -227,7 +227,7 @@ impl Sending {
         }
     }
 
-    async fn send(&mut self, batch: &[TraceSpan]) -> Came {
+    async fn send(&mut self, batch: &[TraceSpan]) -> SendOutcome {
         let body = otlp::request(batch, &self.instance);
         let sent = async {
             // Read anew each time: a login may have been renewed.
@@ -242,13 +242,13 @@ impl Sending {
             let answer = post.send(client, body, limit).await?;
             // What is in the answer's JSON was not seen as it is before that was read.
             Ok(match judge(&answer) {
-                Came::Taken(refused, why) => Came::Taken(refused, post.blotted(&why)),
+                SendOutcome::Taken(refused, why) => SendOutcome::Taken(refused, post.blotted(&why)),
                 came => came,
             })
         };
         match sent.await {
             Ok(came) => came,
-            Err(why) => Came::Later(why, None),
+            Err(why) => SendOutcome::Later(why, None),
         }
     }
 
@@ -285,10 +285,10 @@ impl Sending {
 }
 
 /// What an answer means: what OTLP says may be tried again is tried again, and nothing else.
-fn judge(answer: &Answer) -> Came {
+fn judge(answer: &PostAnswer) -> SendOutcome {
     if answer.status.is_success() {
         let (refused, why) = rejected(&answer.body);
-        return Came::Taken(refused, why);
+        return SendOutcome::Taken(refused, why);
     }
     let words = answer.words();
     match answer.status {
@@ -297,9 +297,9 @@ fn judge(answer: &Answer) -> Came {
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
-            Came::Later(words, answer.retry_after.map(Duration::from_secs))
+            SendOutcome::Later(words, answer.retry_after.map(Duration::from_secs))
         }
-        _ => Came::Refused(words),
+        _ => SendOutcome::Refused(words),
     }
 }
 

@@ -12,23 +12,27 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::State;
+use super::WebState;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
-use crate::agent::control::{Answer, Command};
+use crate::agent::control::{ControlAnswer, ControlCommand};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.
-type Deed = dyn Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync;
+type CommandHandler =
+    dyn Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer> + Send + Sync;
 
 /// Carries out what people ask for on the page, as the control socket does for commands.
 #[derive(Clone)]
-pub struct Actor(Arc<Deed>);
+pub struct Actor(Arc<CommandHandler>);
 
 impl Actor {
     /// One that does it so: the command, and the name of who asks.
     pub fn new(
-        deed: impl Fn(Command, Arc<str>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+        deed: impl Fn(ControlCommand, Arc<str>) -> BoxFuture<'static, ControlAnswer>
+        + Send
+        + Sync
+        + 'static,
     ) -> Actor {
         Actor(Arc::new(deed))
     }
@@ -43,36 +47,36 @@ impl fmt::Debug for Actor {
 /// What is asked for.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
-pub(super) enum Act {
+pub(super) enum PageAction {
     Pause { reason: String },
     Resume {},
     Retry { pool: String },
 }
 
-impl Act {
+impl PageAction {
     /// The command that does it.
-    fn command(self, user: &str) -> Command {
+    fn command(self, user: &str) -> ControlCommand {
         match self {
-            Act::Pause { reason } => {
+            PageAction::Pause { reason } => {
                 let reason = foreign::line(reason.trim(), ForeignText::MAX);
                 let reason = if reason.is_empty() {
                     format!("by {user}")
                 } else {
                     format!("{reason} (by {user})")
                 };
-                Command::Pause { reason }
+                ControlCommand::Pause { reason }
             }
-            Act::Resume {} => Command::Resume,
-            Act::Retry { pool } => Command::Retry { pool },
+            PageAction::Resume {} => ControlCommand::Resume,
+            PageAction::Retry { pool } => ControlCommand::Retry { pool },
         }
     }
 }
 
 /// Does what the person asks for, who is logged in.
 pub(super) async fn act(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     visitor: Option<Extension<Visitor>>,
-    asked: Result<Json<Act>, JsonRejection>,
+    asked: Result<Json<PageAction>, JsonRejection>,
 ) -> Response {
     // Without a login everybody on the host could do it, and every program of theirs.
     let (Some(actor), Some(Extension(Visitor(user)))) = (&state.actor, visitor) else {
@@ -86,7 +90,7 @@ pub(super) async fn act(
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
     };
     match (actor.0)(act.command(&user), user).await {
-        Answer::Ok(done) => answer(&json!({"done": done})),
-        Answer::Error(why) => refusal(StatusCode::CONFLICT, &why),
+        ControlAnswer::Ok(done) => answer(&json!({"done": done})),
+        ControlAnswer::Error(why) => refusal(StatusCode::CONFLICT, &why),
     }
 }

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::State;
-use crate::agent::answers::Question;
-use crate::agent::control::Answer;
+use super::WebState;
+use crate::agent::answers::TurnQuestion;
+use crate::agent::control::ControlAnswer;
 use crate::agent::turn::Turn;
 use crate::agent::what_if::{Supposition, suppose};
 use crate::agent::wording;
@@ -38,19 +38,19 @@ const UNMADE: &str = "It was not made; the log says why.";
 
 /// Tells all about one pod.
 pub(super) async fn pod(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    explain(state, Question::Pod(PodKey::new(namespace, name))).await
+    explain(state, TurnQuestion::Pod(PodKey::new(namespace, name))).await
 }
 
 /// Tells all about one node, or a machine that is to become one.
-pub(super) async fn node(Shared(state): Shared<State>, Path(name): Path<String>) -> Response {
-    explain(state, Question::Node(name)).await
+pub(super) async fn node(Shared(state): Shared<WebState>, Path(name): Path<String>) -> Response {
+    explain(state, TurnQuestion::Node(name)).await
 }
 
 /// Explanations are computed one at a time, beside the loop.
-async fn explain(state: State, question: Question) -> Response {
+async fn explain(state: WebState, question: TurnQuestion) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
         return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
@@ -63,11 +63,11 @@ async fn explain(state: State, question: Question) -> Response {
         (question.answer(&turn), turn)
     });
     match told.await {
-        Ok((Answer::Ok(story), turn)) => {
+        Ok((ControlAnswer::Ok(story), turn)) => {
             let sentence = sentence(&story, now);
             answer(&json!({"at": turn.at.0, "now": now.0, "sentence": sentence, "story": story}))
         }
-        Ok((Answer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, &why),
+        Ok((ControlAnswer::Error(why), _)) => refusal(StatusCode::NOT_FOUND, &why),
         Err(error) => {
             tracing::error!(%error, "an explanation for the page was not made");
             refusal(StatusCode::INTERNAL_SERVER_ERROR, UNMADE)
@@ -88,7 +88,7 @@ fn sentence(story: &Value, now: Time) -> Option<(String, String)> {
 
 /// Decides what the plan would be with more pods or another configuration; nothing is carried out.
 pub(super) async fn what_if(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     body: Result<Json<Supposition>, JsonRejection>,
 ) -> Response {
     let supposed = match body {
@@ -128,7 +128,7 @@ struct PodRow<'a> {
 }
 
 /// The pods of a node.
-pub(super) async fn pods_of(Shared(state): Shared<State>, Path(name): Path<String>) -> Response {
+pub(super) async fn pods_of(Shared(state): Shared<WebState>, Path(name): Path<String>) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
         return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
@@ -150,14 +150,14 @@ pub(super) async fn pods_of(Shared(state): Shared<State>, Path(name): Path<Strin
 
 /// What is searched for.
 #[derive(Debug, Deserialize)]
-pub(super) struct Search {
+pub(super) struct SearchQuery {
     /// A part of a name.
     q: String,
 }
 
 /// Names that have a text in them.
 #[derive(Debug, Default, Serialize)]
-struct Found<'a> {
+struct SearchHits<'a> {
     pods: Vec<&'a PodKey>,
     nodes: Vec<&'a Arc<str>>,
     machines: Vec<&'a Arc<str>>,
@@ -166,7 +166,10 @@ struct Found<'a> {
 }
 
 /// Finds pods, nodes and machines by a part of their names.
-pub(super) async fn find(Shared(state): Shared<State>, Query(search): Query<Search>) -> Response {
+pub(super) async fn find(
+    Shared(state): Shared<WebState>,
+    Query(search): Query<SearchQuery>,
+) -> Response {
     let Some(turn) = state.turns.borrow().clone() else {
         return refusal(StatusCode::SERVICE_UNAVAILABLE, &state.status.tell().line());
     };
@@ -177,9 +180,9 @@ pub(super) async fn find(Shared(state): Shared<State>, Query(search): Query<Sear
     answer(&found(&turn, &search.q))
 }
 
-fn found<'a>(turn: &'a Turn, part: &str) -> Found<'a> {
+fn found<'a>(turn: &'a Turn, part: &str) -> SearchHits<'a> {
     let snapshot = &turn.snapshot;
-    let mut found = Found::default();
+    let mut found = SearchHits::default();
     let (namespace, name) = part.split_once('/').unwrap_or(("", part));
     let is_asked = |key: &PodKey| key.name.contains(name) && key.namespace.ends_with(namespace);
     let mut pods = snapshot.cluster.pods.keys().filter(|key| is_asked(key));

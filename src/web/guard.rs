@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::State;
+use super::WebState;
 
 /// What each answer of the page says of itself: nothing comes from elsewhere, nothing is shown elsewhere.
 const HEADERS: [(header::HeaderName, &str); 5] = [
@@ -32,7 +32,11 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
 ];
 
 /// Lets a request pass, or says why not.
-pub(super) async fn guard(Shared(state): Shared<State>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    Shared(state): Shared<WebState>,
+    request: Request,
+    next: Next,
+) -> Response {
     // A page under a stranger's name has no cookie of this one's.
     let any_name = state.access.wants_login();
     let mut response = match refuse(request.method(), request.headers(), any_name) {

@@ -14,8 +14,8 @@ use futures::stream::unfold;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::State;
-use super::view::{Frame, View};
+use super::WebState;
+use super::view::{Frame, PageView};
 use crate::agent::turn::Turn;
 
 /// Those who may look at the same time; each holds a connection, of which there are few.
@@ -31,12 +31,12 @@ const STREAM_LIFE: Duration = Duration::from_mins(4);
 #[derive(Debug)]
 pub(super) struct Viewers {
     slots: Arc<Semaphore>,
-    last: Mutex<Last>,
+    last: Mutex<LastView>,
 }
 
 /// The view that was made last. It is gone when its last viewer is.
 #[derive(Debug, Default)]
-struct Last {
+struct LastView {
     of: Option<Weak<Turn>>,
     view: Weak<Bytes>,
 }
@@ -52,7 +52,7 @@ impl Default for Viewers {
 
 impl Viewers {
     /// The view after a turn as an event, made once for all who look.
-    fn view(&self, state: &State, turn: Option<&Arc<Turn>>) -> Arc<Bytes> {
+    fn view(&self, state: &WebState, turn: Option<&Arc<Turn>>) -> Arc<Bytes> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let of = turn.map(Arc::downgrade);
         let known = match (&last.of, &of) {
@@ -64,7 +64,7 @@ impl Viewers {
             return view;
         }
         let view = Arc::new(Bytes::from(event(state, turn.map(|turn| &**turn))));
-        *last = Last {
+        *last = LastView {
             of,
             view: Arc::downgrade(&view),
         };
@@ -79,7 +79,7 @@ impl Viewers {
 }
 
 /// The view as a server-sent event.
-fn event(state: &State, turn: Option<&Turn>) -> Vec<u8> {
+fn event(state: &WebState, turn: Option<&Turn>) -> Vec<u8> {
     let status = state.status.tell();
     let frame = Frame {
         now: state.clock.now(),
@@ -90,7 +90,7 @@ fn event(state: &State, turn: Option<&Turn>) -> Vec<u8> {
     };
     let mut text = b"event: view\ndata: ".to_vec();
     // JSON holds no line break outside of its strings, and none that is not escaped within them.
-    if let Err(error) = serde_json::to_writer(&mut text, &View::of(frame, turn)) {
+    if let Err(error) = serde_json::to_writer(&mut text, &PageView::of(frame, turn)) {
         tracing::error!(%error, "the page's view cannot be written");
         text = b"event: view\ndata: null".to_vec();
     }
@@ -100,7 +100,7 @@ fn event(state: &State, turn: Option<&Turn>) -> Vec<u8> {
 
 /// A viewer.
 struct Viewer {
-    state: State,
+    state: WebState,
     turns: watch::Receiver<Option<Arc<Turn>>>,
     /// Kept, so that others may share it.
     shown: Option<Arc<Bytes>>,
@@ -151,7 +151,7 @@ impl Viewer {
 }
 
 /// Answers with the stream; refuses when too many look already.
-pub(super) async fn stream(extract::State(state): extract::State<State>) -> Response {
+pub(super) async fn stream(extract::State(state): extract::State<WebState>) -> Response {
     let Ok(slot) = state.viewers.slots.clone().try_acquire_owned() else {
         let why = format!("{MAX_VIEWERS} pages are open already; close one of them.\n");
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();

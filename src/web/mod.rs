@@ -45,7 +45,7 @@ use live::Viewers;
 
 /// What the server shows.
 #[derive(Clone, Debug)]
-pub struct State {
+pub struct WebState {
     /// The metrics.
     metrics: Arc<Metrics>,
     /// How the loop is.
@@ -53,7 +53,7 @@ pub struct State {
     /// The last turn, from which all that is shown is made when somebody asks for it.
     turns: watch::Receiver<Option<Arc<Turn>>>,
     /// Tells the status.
-    status: Teller,
+    status: StatusSource,
     clock: Clock,
     /// How many seconds of the clock pass in one.
     pace: u32,
@@ -72,16 +72,16 @@ pub struct State {
     acts: Option<Router>,
 }
 
-impl State {
+impl WebState {
     /// What a server shows of these.
     pub fn new(
         metrics: Arc<Metrics>,
         health: watch::Receiver<Health>,
         turns: watch::Receiver<Option<Arc<Turn>>>,
-        status: Teller,
+        status: StatusSource,
         clock: Clock,
-    ) -> State {
-        State {
+    ) -> WebState {
+        WebState {
             metrics,
             health,
             turns,
@@ -101,42 +101,42 @@ impl State {
     /// The same in a demonstration: its clock goes so many times as fast as a person's, and `acts` serves what
     /// people may do to its world, below `/demo`.
     #[must_use]
-    pub fn demonstrated(self, pace: u32, acts: Router) -> State {
+    pub fn demonstrated(self, pace: u32, acts: Router) -> WebState {
         let acts = Some(acts);
-        State { pace, acts, ..self }
+        WebState { pace, acts, ..self }
     }
 }
 
-impl State {
+impl WebState {
     /// The same with the record of decisions in this directory.
     #[must_use]
-    pub fn recorded(self, directory: std::path::PathBuf) -> State {
+    pub fn recorded(self, directory: std::path::PathBuf) -> WebState {
         let past = Some(Arc::new(when::Past::of(directory)));
-        State { past, ..self }
+        WebState { past, ..self }
     }
 
     /// The same, where those who are logged in may have this done.
     #[must_use]
-    pub fn acting(self, actor: acts::Actor) -> State {
+    pub fn acting(self, actor: acts::Actor) -> WebState {
         let actor = Some(actor);
-        State { actor, ..self }
+        WebState { actor, ..self }
     }
 
     /// The same for those whom this lets in.
     #[must_use]
-    pub fn behind(self, access: access::Access) -> State {
-        State { access, ..self }
+    pub fn behind(self, access: access::Access) -> WebState {
+        WebState { access, ..self }
     }
 }
 
 /// Tells the status that `status` shows.
 #[derive(Clone)]
-pub struct Teller(Arc<dyn Fn() -> Status + Send + Sync>);
+pub struct StatusSource(Arc<dyn Fn() -> Status + Send + Sync>);
 
-impl Teller {
+impl StatusSource {
     /// One that asks this.
-    pub fn new(ask: impl Fn() -> Status + Send + Sync + 'static) -> Teller {
-        Teller(Arc::new(ask))
+    pub fn new(ask: impl Fn() -> Status + Send + Sync + 'static) -> StatusSource {
+        StatusSource(Arc::new(ask))
     }
 
     fn tell(&self) -> Status {
@@ -144,7 +144,7 @@ impl Teller {
     }
 }
 
-impl fmt::Debug for Teller {
+impl fmt::Debug for StatusSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Teller")
     }
@@ -173,7 +173,7 @@ const INDEX: &str = "<!doctype html>
 ";
 
 /// The routes. `near`: only who is on this host gets here.
-fn router(state: State, near: bool) -> Router {
+fn router(state: WebState, near: bool) -> Router {
     let page = if near || state.access.wants_login() {
         page(&state)
     } else {
@@ -189,7 +189,7 @@ fn router(state: State, near: bool) -> Router {
 }
 
 /// The page and what it asks for.
-fn page(state: &State) -> Router<State> {
+fn page(state: &WebState) -> Router<WebState> {
     let acts = state.acts.clone();
     let asked = acts.unwrap_or_default().with_state(());
     let asked = asked
@@ -219,7 +219,7 @@ async fn asset(uri: Uri, headers: HeaderMap) -> Response {
 }
 
 async fn metrics(
-    extract::State(state): extract::State<State>,
+    extract::State(state): extract::State<WebState>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let turn = state.turns.borrow().clone();
@@ -235,14 +235,14 @@ async fn metrics(
     ([(header::CONTENT_TYPE, kind)], text)
 }
 
-async fn livez(extract::State(state): extract::State<State>) -> (StatusCode, String) {
+async fn livez(extract::State(state): extract::State<WebState>) -> (StatusCode, String) {
     answer(&state.health.borrow().live(Instant::now()))
 }
 
 /// Whether it can work is for everybody to know, why not for those who may look.
 async fn readyz(
-    extract::State(state): extract::State<State>,
-    extract::Extension(peer): extract::Extension<server::Peer>,
+    extract::State(state): extract::State<WebState>,
+    extract::Extension(peer): extract::Extension<server::PeerAddress>,
     headers: HeaderMap,
 ) -> (StatusCode, String) {
     let reasons = state.health.borrow().ready(Instant::now());

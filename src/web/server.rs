@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{State, router};
+use super::{WebState, router};
 
 /// Connections at the same time: a few scrapers and probes.
 const MAX_CONNECTIONS: usize = 32;
@@ -36,7 +36,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// From where a request comes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct PeerAddress(pub(super) IpAddr);
 
 /// The first byte of a TLS connection: a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -46,14 +46,14 @@ const PLAIN: &[u8] =
                        This is an HTTPS server: the address begins with https://\n";
 
 /// Serves until `stop` resolves, then lets what is under way end, for a bounded time.
-pub async fn serve(listener: TcpListener, state: State, stop: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, state: WebState, stop: impl Future<Output = ()>) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     let near = listener
         .local_addr()
         .is_ok_and(|address| address.ip().is_loopback());
     let closing = state.closing.child_token();
-    let state = State {
+    let state = WebState {
         closing: closing.clone(),
         ..state
     };
@@ -157,7 +157,7 @@ impl Served {
             .header_read_timeout(HEAD_DEADLINE * pace)
             .max_buf_size(MAX_HEAD);
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(Peer(from));
+            request.extensions_mut().insert(PeerAddress(from));
             service.call(request)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service);

@@ -225,7 +225,7 @@ pub(super) fn turn() -> Turn {
         settings: Arc::new(crate::config::parse("version = 1", "t.toml").expect("settings")),
         snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
-        waits: crate::agent::executor::Waits::default(),
+        waits: crate::agent::executor::ActionWaits::default(),
     }
 }
 
@@ -378,12 +378,12 @@ pub(super) async fn start_behind(access: super::access::Access) -> Server {
     let (health, health_receiver) = watch::channel(Health::starting(Instant::now()));
     let (turns, turns_receiver) = watch::channel(Some(Arc::new(turn())));
     let seen = turns_receiver.clone();
-    let status = Teller::new(move || {
+    let status = StatusSource::new(move || {
         let turn = seen.borrow();
         turn.as_ref()
             .map_or_else(Status::default, |turn| Status::of(turn))
     });
-    let state = State::new(
+    let state = WebState::new(
         Arc::new(Metrics::new()),
         health_receiver,
         turns_receiver,

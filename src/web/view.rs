@@ -25,7 +25,7 @@ const MAX_GUESTS: usize = 500;
 
 /// All of it.
 #[derive(Debug, Serialize)]
-pub(super) struct View<'a> {
+pub(super) struct PageView<'a> {
     format: u32,
     /// What the daemon's clock shows, in milliseconds since 1970.
     now: i64,
@@ -36,7 +36,7 @@ pub(super) struct View<'a> {
     /// The headline.
     line: String,
     status: &'a Status,
-    plan: Vec<Planned<'a>>,
+    plan: Vec<PlannedView<'a>>,
     /// What the new machines of the plan cost, in words.
     growth: Option<String>,
     /// When the next decision is due at the latest.
@@ -46,7 +46,7 @@ pub(super) struct View<'a> {
     nodes: Vec<NodeNow<'a>>,
     /// The NUMA nodes of their hosts from which machines have CPUs of their own, by machine.
     numa: BTreeMap<&'a str, Vec<usize>>,
-    pending: Pending<'a>,
+    pending: PendingView<'a>,
     /// What each step usually takes, as measured since the start.
     usual: BTreeMap<Step, UsualTime>,
     /// What each step may take, in milliseconds.
@@ -55,7 +55,7 @@ pub(super) struct View<'a> {
 
 /// An action of the plan, in words.
 #[derive(Debug, Serialize)]
-struct Planned<'a> {
+struct PlannedView<'a> {
     verb: &'static str,
     machine: &'a str,
     what: String,
@@ -69,14 +69,14 @@ struct HostNow<'a> {
     memory_used: i64,
     /// In milliseconds; zero when unknown.
     uptime: i64,
-    guests: Vec<Guest<'a>>,
+    guests: Vec<GuestView<'a>>,
     /// Guests that are not named for want of room.
     more: usize,
 }
 
 /// A VM or container on a host.
 #[derive(Debug, Serialize)]
-struct Guest<'a> {
+struct GuestView<'a> {
     vmid: u32,
     name: &'a str,
     container: bool,
@@ -111,7 +111,7 @@ struct NodeNow<'a> {
 
 /// Pods without a node. Pods of one sentence share it.
 #[derive(Debug, Default, Serialize)]
-struct Pending<'a> {
+struct PendingView<'a> {
     total: usize,
     /// What becomes of a pod, and why.
     sentences: Vec<(String, String)>,
@@ -138,11 +138,11 @@ pub(super) struct Frame<'a> {
     pub(super) usual: BTreeMap<Step, UsualTime>,
 }
 
-impl<'a> View<'a> {
+impl<'a> PageView<'a> {
     /// The view after a turn.
-    pub(super) fn of(frame: Frame<'a>, turn: Option<&'a Turn>) -> View<'a> {
+    pub(super) fn of(frame: Frame<'a>, turn: Option<&'a Turn>) -> PageView<'a> {
         let now = frame.now;
-        let mut view = View {
+        let mut view = PageView {
             format: FORMAT,
             now: now.0,
             pace: frame.pace,
@@ -155,7 +155,7 @@ impl<'a> View<'a> {
             hosts: BTreeMap::new(),
             nodes: Vec::new(),
             numa: BTreeMap::new(),
-            pending: Pending::default(),
+            pending: PendingView::default(),
             usual: frame.usual,
             deadlines: BTreeMap::new(),
         };
@@ -175,9 +175,9 @@ impl<'a> View<'a> {
     }
 }
 
-fn planned(action: &crate::model::action::Action) -> Planned<'_> {
+fn planned(action: &crate::model::action::Action) -> PlannedView<'_> {
     let (verb, what) = wording::act(action);
-    Planned {
+    PlannedView {
         verb,
         machine: &action.target.machine,
         what,
@@ -245,8 +245,8 @@ fn host_now(host: &Host) -> HostNow<'_> {
     }
 }
 
-fn guest<'a>(vmid: u32, vm: &'a Vm, machine: Option<&'a str>) -> Guest<'a> {
-    Guest {
+fn guest<'a>(vmid: u32, vm: &'a Vm, machine: Option<&'a str>) -> GuestView<'a> {
+    GuestView {
         vmid,
         name: &vm.name,
         container: vm.kind == GuestKind::Lxc,
@@ -261,7 +261,7 @@ fn guest<'a>(vmid: u32, vm: &'a Vm, machine: Option<&'a str>) -> Guest<'a> {
 
 /// What the pods of a node ask for.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct RequestedByPods {
     pods: u32,
     cpu_milli: i64,
     memory: i64,
@@ -269,7 +269,7 @@ struct Asked {
 
 fn nodes(turn: &Turn, now: Time) -> Vec<NodeNow<'_>> {
     let snapshot = &turn.snapshot;
-    let mut asked: BTreeMap<&str, Asked> = BTreeMap::new();
+    let mut asked: BTreeMap<&str, RequestedByPods> = BTreeMap::new();
     for pod in snapshot.cluster.pods.values() {
         if let Some(node) = &pod.node {
             let sum = asked.entry(node).or_default();
@@ -301,7 +301,7 @@ fn nodes(turn: &Turn, now: Time) -> Vec<NodeNow<'_>> {
 
 fn node_now<'a>(
     (name, node): (&'a Arc<str>, &'a Node),
-    asked: Asked,
+    asked: RequestedByPods,
     machine: Option<&(&'a str, &'a str, &'a str)>,
     verdict: Option<&NodeVerdict>,
     now: Time,
@@ -325,7 +325,7 @@ fn node_now<'a>(
 }
 
 /// Those that wait longest for what nobody gives them come first.
-fn pending(turn: &Turn, now: Time) -> Pending<'_> {
+fn pending(turn: &Turn, now: Time) -> PendingView<'_> {
     let pods = &turn.snapshot.cluster.pods;
     let verdicts = &turn.decision.report.pods;
     let since = |key: &PodKey| pods.get(key).map(waiting_since);
@@ -334,9 +334,9 @@ fn pending(turn: &Turn, now: Time) -> Pending<'_> {
         .map(|(key, verdict)| (rank(verdict), since(key), key, verdict))
         .collect();
     order.sort_by(|one, other| (one.0, one.1, one.2).cmp(&(other.0, other.1, other.2)));
-    let mut shown = Pending {
+    let mut shown = PendingView {
         total: order.len(),
-        ..Pending::default()
+        ..PendingView::default()
     };
     let mut known: BTreeMap<(String, String), usize> = BTreeMap::new();
     for (_, since, key, verdict) in order.into_iter().take(MAX_PENDING) {

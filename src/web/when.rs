@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::State;
+use super::WebState;
 use super::ask::{answer, refusal};
 use crate::model::time::{Span, Time};
-use crate::record::{Deed, Filter, History, Most, Phase, Point, ReadError, Timeline};
+use crate::record::{Deed, Filter, History, Most, Point, ReadError, RecordedStep, Timeline};
 
 /// The longest time that is shown, in hours: what the record keeps by default.
 const MOST_HOURS: u32 = 14 * 24;
@@ -50,21 +50,21 @@ impl Past {
 
 /// What is asked for.
 #[derive(Debug, Deserialize)]
-pub(super) struct Window {
+pub(super) struct TimelineQuery {
     /// How many hours up to now.
     hours: u32,
 }
 
 /// What is told.
 #[derive(Debug, Serialize)]
-struct Told {
+struct TimelineAnswer {
     /// The daemon's clock, in milliseconds since 1970, as are all times here.
     now: i64,
     from: i64,
-    points: Vec<Numbers>,
+    points: Vec<DecisionNumbers>,
     deeds: Vec<Deed>,
     /// The steps of machines, by name.
-    steps: BTreeMap<Arc<str>, Vec<Phase>>,
+    steps: BTreeMap<Arc<str>, Vec<RecordedStep>>,
     /// There were more deeds, and these are the latest.
     more: bool,
     /// It took too long, and the older part is missing.
@@ -74,7 +74,7 @@ struct Told {
 
 /// A decision in numbers.
 #[derive(Debug, Serialize)]
-struct Numbers {
+struct DecisionNumbers {
     at: i64,
     /// Pods that are not bound.
     pending: u32,
@@ -90,15 +90,15 @@ struct Numbers {
     held: bool,
 }
 
-impl Numbers {
-    fn of(point: &Point) -> Numbers {
+impl DecisionNumbers {
+    fn of(point: &Point) -> DecisionNumbers {
         let (mut there, mut coming, mut leaving) = (0, 0, 0);
         for pool in point.pools.values() {
             there += pool.ready + pool.unready;
             coming += pool.coming;
             leaving += pool.leaving;
         }
-        Numbers {
+        DecisionNumbers {
             at: point.at.0,
             pending: point.pods.values().sum(),
             there,
@@ -120,7 +120,10 @@ impl Drop for StopOnDrop {
 }
 
 /// Tells a time up to now.
-pub(super) async fn when(Shared(state): Shared<State>, Query(window): Query<Window>) -> Response {
+pub(super) async fn when(
+    Shared(state): Shared<WebState>,
+    Query(window): Query<TimelineQuery>,
+) -> Response {
     let Some(past) = &state.past else {
         return refusal(
             StatusCode::NOT_FOUND,
@@ -175,11 +178,11 @@ fn read(directory: &Path, from: Time, stop: &AtomicBool) -> Result<Timeline, Rea
     })
 }
 
-fn told(timeline: Timeline, now: Time, from: Time) -> Told {
-    Told {
+fn told(timeline: Timeline, now: Time, from: Time) -> TimelineAnswer {
+    TimelineAnswer {
         now: now.0,
         from: from.0,
-        points: timeline.points.iter().map(Numbers::of).collect(),
+        points: timeline.points.iter().map(DecisionNumbers::of).collect(),
         deeds: timeline.deeds,
         steps: timeline.steps,
         more: timeline.more,

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pve_autoscaler::pve::transport::https::{Https, Options};
+use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
 use sha2::{Digest as _, Sha256};
@@ -301,7 +301,7 @@ fn what_is_missing_is_said_before_anything_is_made() {
 /// PVE as an administrator reaches it.
 fn administrator(bench: &Bench) -> Client {
     let secret = std::fs::read_to_string(bench.simulators.path("secret")).expect("it is there");
-    let way = Https::new(&Options {
+    let way = Https::new(&TokenOptions {
         endpoints: vec![bench.simulators.pve.clone()],
         token_id: "scaler@pve!sim".to_owned(),
         secret: secret.into(),

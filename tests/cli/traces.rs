@@ -18,7 +18,7 @@ use pve_autoscaler::sim::guests::{GuestSpec, KubeGuests, Range};
 use pve_autoscaler::sim::kube::{Kube, KubeSpec};
 use pve_autoscaler::sim::listen::{Listener, Tls};
 use pve_autoscaler::sim::pve::{Pve, PveSpec};
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use serde_json::{Map, Value, json};
 
 use super::simulators::Process;
@@ -352,7 +352,7 @@ impl Stage {
     }
 
     fn play(&self, act: Act) {
-        let steps = vec![Step {
+        let steps = vec![WorkloadStep {
             at: Span::ZERO,
             act,
         }];
@@ -449,7 +449,7 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     stage.play(Act::Deploy {
         name: "web".to_owned(),
         replicas: 1,
-        pods: Pods::of("1", "1Gi"),
+        pods: WorkloadPods::of("1", "1Gi"),
     });
     // The collector is away until the machine is half made; the daemon does not mind.
     let entry = stage.path("state/journal");
@@ -475,7 +475,7 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     let _second = stage.daemon("log2");
     let root = collector.until("machine").remove(0);
     stage.play(Act::Delete {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: "web".to_owned(),
     });
     let removed = collector.until("remove").remove(0);

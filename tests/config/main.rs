@@ -6,7 +6,7 @@ mod tables;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pve_autoscaler::config;
-use pve_autoscaler::config::file::File;
+use pve_autoscaler::config::file::ConfigFile;
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
 use serde_json::Value;
@@ -93,12 +93,13 @@ fn the_shipped_file_is_whole_with_what_is_marked_to_edit() {
 /// the text must not drift from it.
 #[test]
 fn the_scaling_defaults_shown_are_the_real_ones() {
-    let shown: File = toml::from_str(&switched_on()).expect("it is valid");
-    assert_eq!(shown.scale_up, File::default().scale_up);
-    assert_eq!(shown.scale_down, File::default().scale_down);
-    assert_eq!(shown.web, File::default().web);
-    assert_eq!(shown.kubernetes.name, File::default().kubernetes.name);
-    let smallest: File = toml::from_str("[proxmox]\nvmids = \"9000-9999\"").expect("it is valid");
+    let shown: ConfigFile = toml::from_str(&switched_on()).expect("it is valid");
+    assert_eq!(shown.scale_up, ConfigFile::default().scale_up);
+    assert_eq!(shown.scale_down, ConfigFile::default().scale_down);
+    assert_eq!(shown.web, ConfigFile::default().web);
+    assert_eq!(shown.kubernetes.name, ConfigFile::default().kubernetes.name);
+    let smallest: ConfigFile =
+        toml::from_str("[proxmox]\nvmids = \"9000-9999\"").expect("it is valid");
     assert_eq!(
         shown.proxmox.map(|region| (
             region.poll,

@@ -7,16 +7,16 @@ use std::time::Duration;
 use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::Aim;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec, Range};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, Range};
 use pve_autoscaler::sim::pve::AdminAct;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// One pod that stays for two hours.
 fn stays() -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120))
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120))
 }
 
 /// Guests that boot for so long.
@@ -109,7 +109,7 @@ fn what_was_planned_before_the_clock_was_set_back_is_decided_anew() {
 fn never_begun(ahead: Span) {
     simulate(async {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
-        let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(60));
+        let workload = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(60));
         beside(&scene, workload, async {
             let faults = &scene.world.pve_faults;
             faults.aim(Some(Aim::Refuse("/api2/json/nodes/pve1/qemu/9000/clone")));
@@ -137,7 +137,7 @@ fn a_crash_loop_makes_no_deadline_endless() {
     );
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(3, &config, guests);
@@ -244,7 +244,7 @@ fn a_host_that_reboots_is_not_the_pools_fault() {
 fn a_machine_that_never_was_a_node_is_stopped_at_once() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(3, HASTY, guests);

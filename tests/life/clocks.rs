@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -23,7 +23,7 @@ async fn set(scene: &Scene, at: Duration, by: Span) {
 fn gone_after(config: &str, sets: &[(Duration, Span)]) -> Duration {
     simulate(async {
         let scene = Scene::new(3, config, GuestSpec::default());
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
         let begun = tokio::time::Instant::now();
         let clocks = async {
             let sets = sets.iter().map(|(at, by)| set(&scene, *at, *by));
@@ -100,7 +100,7 @@ fn nodes_and_pods_of_the_future_block_nothing() {
 fn what_is_remembered_of_the_future_holds_nothing_after_a_restart() {
     simulate(async {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
         let clock = set(&scene, Duration::from_millis(150_500), Span(-HOUR.0));
         tokio::select! {
             biased;

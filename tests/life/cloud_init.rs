@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::Value;
 
@@ -114,7 +114,7 @@ fn a_guest_whose_agent_runs_no_commands_joins_at_its_first_boot() {
 fn an_agent_that_runs_no_commands_says_what_to_do() {
     simulate(async {
         let scene = Scene::new(5, HASTY, silent());
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(3));
         scene.live(None, 0, stays, Duration::from_mins(4)).await;
         let wanted = "delivery = \"cloud-init\" in [pool.general.join]";
         expect_told(&events(&scene).await, &[("", wanted)]);
@@ -273,7 +273,7 @@ fn a_first_boot_that_is_cut_short_is_begun_again() {
                 }
             }
         };
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(4));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(4));
         tokio::select! {
             biased;
             () = scene.live(None, 0, stays, Duration::from_mins(12)) => {}
@@ -309,7 +309,7 @@ fn a_crash_at_any_call_of_a_first_boot_leaves_nothing() {
         if name.starts_with("GET ") || !about.iter().any(|part| name.contains(part)) {
             continue;
         }
-        for when in [When::BeforeSending, When::AfterCarriedOut] {
+        for when in [KillMoment::BeforeSending, KillMoment::AfterCarriedOut] {
             let call = index as u64 + 1;
             let findings = simulate(async {
                 let scene = Scene::new(3, &first_boot(), silent());
@@ -330,11 +330,12 @@ fn a_crash_at_any_call_of_a_first_boot_leaves_nothing() {
 /// An image of a VM that is gone, and nobody knows of: it is swept away. Those of others stay.
 #[test]
 fn what_nobody_needs_is_swept_away() {
-    use pve_autoscaler::pve::transport::memory::Memory;
+    use pve_autoscaler::pve::transport::memory::RouterTransport;
     simulate(async {
         let scene = Scene::new(5, &first_boot(), silent());
         let router = scene.world.pve.router_as("root@pam");
-        let client = pve_autoscaler::pve::Client::new(std::sync::Arc::new(Memory::new(router)));
+        let client =
+            pve_autoscaler::pve::Client::new(std::sync::Arc::new(RouterTransport::new(router)));
         let (left, others) = (
             "pve-autoscaler-9105-0123456789abcdef.iso",
             ["pve-autoscaler-7000-0123456789abcdef.iso", "debian-13.iso"],
@@ -345,7 +346,7 @@ fn what_nobody_needs_is_swept_away() {
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(scene.world.pve.isos().len(), 3);
-        let none = Workload::visit("none", 0, Pods::of("1", "1Gi"), Span::minutes(1));
+        let none = Workload::visit("none", 0, WorkloadPods::of("1", "1Gi"), Span::minutes(1));
         scene.live(None, 0, none, Duration::from_mins(4)).await;
         let volumes: Vec<String> = scene
             .world

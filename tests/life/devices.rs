@@ -7,7 +7,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
-use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadPods, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::json;
 
@@ -52,8 +52,8 @@ max = 4
 }
 
 /// Pods that ask for a card each.
-fn training() -> Pods {
-    Pods {
+fn training() -> WorkloadPods {
+    WorkloadPods {
         template: json!({ "spec": { "containers": [{
             "name": "main", "image": "registry.k8s.io/pause:3.10",
             "resources": {
@@ -61,7 +61,7 @@ fn training() -> Pods {
                 "limits": { GPU: "1" },
             },
         }] } }),
-        ..Pods::default()
+        ..WorkloadPods::default()
     }
 }
 
@@ -146,12 +146,12 @@ fn a_card_of_somebody_elses_vm_stays_his_and_other_pods_get_plain_machines() {
             });
         });
         let mut workload = train(2);
-        workload.steps.push(Step {
+        workload.steps.push(WorkloadStep {
             at: Span::ZERO,
             act: Act::Deploy {
                 name: "web".to_owned(),
                 replicas: 2,
-                pods: Pods::of("1600m", "1Gi"),
+                pods: WorkloadPods::of("1600m", "1Gi"),
             },
         });
         scene.live(None, 0, workload, Duration::from_mins(6)).await;

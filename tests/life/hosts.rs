@@ -9,7 +9,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
@@ -23,7 +23,12 @@ pub(crate) fn region(lines: &str) -> String {
 
 /// Pods that each fill a machine, and stay.
 pub(crate) fn fill(count: u32) -> Workload {
-    Workload::visit("web", count, Pods::of("1500m", "1Gi"), Span::minutes(120))
+    Workload::visit(
+        "web",
+        count,
+        WorkloadPods::of("1500m", "1Gi"),
+        Span::minutes(120),
+    )
 }
 
 pub(crate) fn act(scene: &Scene, act: &AdminAct) {
@@ -173,7 +178,12 @@ fn a_machine_that_is_being_cloned_counts_on_the_host_it_goes_to() {
         });
         let second = async {
             tokio::time::sleep(Duration::from_secs(25)).await;
-            let pods = Workload::visit("late", 1, Pods::of("1500m", "1Gi"), Span::minutes(120));
+            let pods = Workload::visit(
+                "late",
+                1,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::minutes(120),
+            );
             scene.play(pods).await;
         };
         tokio::select! {
@@ -359,7 +369,7 @@ fn a_loaded_host_gets_its_machine_later_and_a_peak_closes_none() {
                 tokio::select! {
                     biased;
                     () = tokio::time::sleep(Duration::from_mins(4)) => {}
-                    () = scene.play(Workload::visit("more", 1, Pods::of("1500m", "1Gi"), Span::minutes(60))) => {}
+                    () = scene.play(Workload::visit("more", 1, WorkloadPods::of("1500m", "1Gi"), Span::minutes(60))) => {}
                 }
                 told.push((said(&scene), made(&scene)));
                 std::future::pending::<()>().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::{Value, json};
 
 use super::{HASTY, call, events, expect_told};
@@ -22,7 +22,12 @@ enum Turn {
 
 /// Two pods that each need a machine, for nearly half an hour.
 fn two() -> Workload {
-    Workload::visit("web", 2, Pods::of("1500m", "1Gi"), Span::minutes(25))
+    Workload::visit(
+        "web",
+        2,
+        WorkloadPods::of("1500m", "1Gi"),
+        Span::minutes(25),
+    )
 }
 
 /// Our VMs.
@@ -329,8 +334,14 @@ fn an_emptied_description_costs_nobody_a_vm_and_gives_nothing_away() {
         .replace("max = 3", "max = 3\nnetwork = \"lan\"");
     simulate(async {
         let scene = Scene::new(11, &config, GuestSpec::default());
-        let forever =
-            |name, pods| Workload::visit(name, pods, Pods::of("1500m", "1Gi"), Span::minutes(120));
+        let forever = |name, pods| {
+            Workload::visit(
+                name,
+                pods,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::minutes(120),
+            )
+        };
         let story = async {
             tokio::time::sleep(Duration::from_mins(4)).await;
             let (vms, pods) = (machines(&scene), running(&scene).await);
@@ -434,7 +445,7 @@ fn an_api_server_that_is_started_anew_costs_no_machine() {
                 scene.world.kube_faults.restart().await;
                 std::future::pending::<()>().await;
             };
-            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+            let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
             tokio::select! {
                 biased;
                 () = scene.live(None, 0, stays, Duration::from_mins(9)) => {}
@@ -477,7 +488,7 @@ fn a_machine_known_by_its_mark_alone_leaves_nothing_behind() {
                 .live(None, 2, Workload::default(), Duration::from_mins(8))
                 .await;
         };
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(3));
         tokio::select! {
             biased;
             () = story => {}

@@ -7,7 +7,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::{Distribution, KubeSpec};
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub(crate) fn node(scene: &Scene) -> Value {
 
 /// No pods but those of the test itself.
 pub(crate) fn nothing() -> Workload {
-    Workload::visit("none", 0, Pods::of("1", "1Gi"), Span::minutes(1))
+    Workload::visit("none", 0, WorkloadPods::of("1", "1Gi"), Span::minutes(1))
 }
 
 /// A pod that wants a node with this label.
@@ -151,7 +151,12 @@ fn a_cloud_controller_is_waited_for_and_not_fought_with() {
             cloud_controller(&scene, Duration::from_secs(30)).await;
             std::future::pending::<()>().await;
         };
-        let web = Workload::visit("web", 2, Pods::of("500m", "1Gi"), Span::minutes(120));
+        let web = Workload::visit(
+            "web",
+            2,
+            WorkloadPods::of("500m", "1Gi"),
+            Span::minutes(120),
+        );
         tokio::select! {
             biased;
             () = scene.live(None, 0, web, Duration::from_mins(8)) => {}
@@ -183,7 +188,12 @@ fn settings_of_the_kubelet_reach_it_and_are_planned_with() {
     simulate(async {
         let file = table("kubelet", KUBELET).replace("min = 0\n", "min = 0\nmax_pods = 3\n");
         let scene = Scene::new(5, &file, GuestSpec::default());
-        let web = Workload::visit("web", 2, Pods::of("900m", "1Gi"), Span::minutes(120));
+        let web = Workload::visit(
+            "web",
+            2,
+            WorkloadPods::of("900m", "1Gi"),
+            Span::minutes(120),
+        );
         scene.live(None, 0, web, Duration::from_mins(5)).await;
         assert_eq!(scene.machines_made(), 2);
         for node in scene.world.kube.objects("v1", "Node") {
@@ -207,7 +217,12 @@ fn settings_of_the_kubelet_reach_it_and_are_planned_with() {
 fn max_pods_are_told_to_the_kubelet() {
     simulate(async {
         let scene = Scene::new(5, &pool("max_pods = 3\n"), GuestSpec::default());
-        let web = Workload::visit("web", 7, Pods::of("10m", "16Mi"), Span::minutes(120));
+        let web = Workload::visit(
+            "web",
+            7,
+            WorkloadPods::of("10m", "16Mi"),
+            Span::minutes(120),
+        );
         scene.live(None, 0, web, Duration::from_mins(5)).await;
         assert_eq!(scene.machines_made(), 3);
         let nodes = scene.world.kube.objects("v1", "Node");
@@ -229,7 +244,7 @@ fn an_old_kubeadm_says_that_it_takes_no_settings_of_the_kubelet() {
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, &pool("max_pods = 30\n"), guests);
-        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(4)).await;
         let told = crate::events(&scene).await;
         crate::expect_told(
@@ -277,7 +292,7 @@ fn agents_of_k3s_and_rke2_join_with_a_token_of_their_own() {
                  [pool.general.kubelet]\nkube_reserved = {{ cpu = \"250m\" }}\n"
             );
             let scene = agents(distribution, &table("join", &lines));
-            let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+            let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
             scene.live(None, 0, web, Duration::from_mins(5)).await;
             let node = node(&scene);
             assert_eq!(node["spec"]["providerID"], "proxmox://home/9100");
@@ -314,7 +329,7 @@ fn a_template_without_the_agent_says_so() {
             &table("join", "method = \"k3s\"\n"),
             GuestSpec::default(),
         );
-        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(4)).await;
         let told = crate::events(&scene).await;
         let wanted = [(
@@ -331,7 +346,7 @@ const COMMAND: &str = "method = \"command\"\ncommand = \"sim-agent --name {{ mac
 fn a_command_joins_with_the_machines_token() {
     simulate(async {
         let scene = Scene::new(5, &table("join", COMMAND), GuestSpec::default());
-        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(5)).await;
         let node = node(&scene);
         assert_eq!(node["spec"]["providerID"], "proxmox://default/9100");
@@ -355,7 +370,7 @@ fn a_secret_of_a_file_is_shown_nowhere() {
         std::fs::set_permissions(&path, mode).expect("changed");
         let lines = format!("{COMMAND}secret_file = {:?}\n", path.display().to_string());
         let scene = Scene::new(5, &table("join", &lines), GuestSpec::default());
-        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
         scene.live(None, 0, web, Duration::from_mins(4)).await;
         let told = crate::events(&scene).await;
         let wanted = [(

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -21,14 +21,14 @@ pub(crate) fn scene() -> Scene {
     );
     assert_ne!(config, HASTY);
     let guests = GuestSpec {
-        fates: BTreeMap::from([(0, Fault::JoinFails)]),
+        fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
         ..GuestSpec::default()
     };
     Scene::new(5, &config, guests)
 }
 
 fn web(stays: Span) -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), stays)
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), stays)
 }
 
 /// The VMs of ours.
@@ -135,7 +135,7 @@ fn no_more_than_it_says_are_kept() {
     simulate(async {
         let config = HASTY.replace("max = 3\n", "max = 3\nkeep_failed = 1\n");
         let guests = GuestSpec {
-            chances: [(Fault::JoinFails, 100)].into(),
+            chances: [(GuestFault::JoinFails, 100)].into(),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, &config, guests);

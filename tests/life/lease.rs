@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -38,7 +38,7 @@ fn who_takes_the_lease_over_reads_what_was_made_just_before() {
             let ended = scene.world.daemon(other.path(), None, 100).await;
             panic!("it ended: {ended:?}");
         };
-        let pods = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        let pods = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(5));
         tokio::select! {
             biased;
             () = first => {}

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::Value;
 
 use crate::HASTY;
@@ -134,9 +134,10 @@ fn addresses_are_freed_and_survive_restarts() {
             let scene = Scene::new(call, &config, GuestSpec::default());
             let counter = CallCounter::new(Some(Kill {
                 call,
-                when: When::AfterCarriedOut,
+                when: KillMoment::AfterCarriedOut,
             }));
-            let pods = Workload::visit("web", 2, Pods::of("1500m", "1Gi"), Span::minutes(4));
+            let pods =
+                Workload::visit("web", 2, WorkloadPods::of("1500m", "1Gi"), Span::minutes(4));
             scene
                 .live_and_die(&counter, pods, Duration::from_mins(20))
                 .await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::mark::{Ownership, read};
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ fn an_imported_image_grows_to_the_instance_types_disk() {
         };
         let scene = Scene::of(spec);
         lasting_token(&scene, TOKEN).await;
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(30));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(30));
         scene.live(None, 0, stays, Duration::from_mins(3)).await;
         let vm = scene.world.pve.vm(9100).expect("a VM");
         assert!(vm.config["scsi0"].contains("size=20G"), "{vm:?}");
@@ -146,7 +146,7 @@ fn a_node_with_the_name_and_another_uuid_is_not_taken() {
         lasting_token(&scene, TOKEN).await;
         let thief = "0b5f3a6e-0000-4000-8000-0123456789ab";
         scene.world.guests.lie(9100, Some(thief));
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(30));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(30));
         scene.live(None, 0, stays, Duration::from_mins(3)).await;
         let nodes = scene.world.kube.objects("v1", "Node");
         let mut lying = nodes
@@ -179,7 +179,7 @@ fn a_crash_at_any_change_makes_no_second_machine() {
     let changes: Vec<(usize, &String)> = changes.collect();
     assert!(changes.len() >= 4, "{changes:?}");
     for (index, name) in changes {
-        for when in [When::BeforeSending, When::AfterCarriedOut] {
+        for when in [KillMoment::BeforeSending, KillMoment::AfterCarriedOut] {
             let call = index as u64 + 1;
             simulate(async {
                 let scene = Scene::new(3, &file, golden());

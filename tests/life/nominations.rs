@@ -8,7 +8,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{GIB, PveSpec};
-use pve_autoscaler::sim::workload::{Act, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -54,7 +54,7 @@ fn mixed(seed: u64, count: usize) -> Workload {
             }]},
         });
         let path = "/api/v1/namespaces/default/pods".to_owned();
-        Step {
+        WorkloadStep {
             at: Span::ZERO,
             act: Act::Create { path, object },
         }

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::agent::conditions::{Seen, View, find};
+use pve_autoscaler::agent::conditions::{ConditionInput, FoundConditions, find};
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// What is seen after a day of a scene; `later` after its last turn.
-fn seen(scene: &Scene, later: Span) -> Seen {
+fn seen(scene: &Scene, later: Span) -> FoundConditions {
     let turn = scene.world.turns.borrow().clone().expect("a turn");
-    find(View {
+    find(ConditionInput {
         turn: Some(&turn),
         problems: &BTreeMap::new(),
         not_recording: false,
@@ -24,12 +24,17 @@ fn seen(scene: &Scene, later: Span) -> Seen {
     })
 }
 
-fn keys(seen: &Seen) -> Vec<&str> {
+fn keys(seen: &FoundConditions) -> Vec<&str> {
     seen.there.keys().map(String::as_str).collect()
 }
 
 fn pods(number: u32) -> Workload {
-    Workload::visit("web", number, Pods::of("1", "1Gi"), Span::minutes(60))
+    Workload::visit(
+        "web",
+        number,
+        WorkloadPods::of("1", "1Gi"),
+        Span::minutes(60),
+    )
 }
 
 #[test]
@@ -47,7 +52,9 @@ fn a_day_that_goes_well_tells_nothing() {
 fn machines_that_never_join_are_a_pool_that_backs_off_and_pods_that_wait() {
     simulate(async {
         let guests = GuestSpec {
-            fates: (0..30).map(|number| (number, Fault::JoinFails)).collect(),
+            fates: (0..30)
+                .map(|number| (number, GuestFault::JoinFails))
+                .collect(),
             ..GuestSpec::default()
         };
         let scene = Scene::new(2, HASTY, guests);
@@ -109,7 +116,7 @@ fn problems_of_the_daemon_are_conditions_without_a_turn() {
         ("web", "an address".to_owned()),
     ]);
     let failing = BTreeMap::from([("ops".into(), "it answered 500".to_owned())]);
-    let seen = find(View {
+    let seen = find(ConditionInput {
         turn: None,
         problems: &problems,
         not_recording: true,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, MachineSpec, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
@@ -51,7 +51,12 @@ fn world(seed: u64, pool: &str) -> Scene {
 }
 
 fn pods(count: u32, minutes: i64) -> Workload {
-    Workload::visit("web", count, Pods::of("6", "1Gi"), Span::minutes(minutes))
+    Workload::visit(
+        "web",
+        count,
+        WorkloadPods::of("6", "1Gi"),
+        Span::minutes(minutes),
+    )
 }
 
 /// What machines have of a key, by VMID.
@@ -130,7 +135,7 @@ fn cpus_are_freed_and_survive_restarts() {
             let scene = world(call, "");
             let counter = CallCounter::new(Some(Kill {
                 call,
-                when: When::AfterCarriedOut,
+                when: KillMoment::AfterCarriedOut,
             }));
             let looks = async {
                 let mut most = 0;

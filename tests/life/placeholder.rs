@@ -7,7 +7,7 @@ use pve_autoscaler::model::time::{Span, Time};
 use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::AdminAct;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -61,7 +61,7 @@ fn cleared_after(file: &str, life: Duration) -> Span {
             }
             destroyed.expect("it is").since(killed)
         };
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(60));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(60));
         tokio::select! {
             biased;
             () = lives => unreachable!("it lives for ever"),
@@ -108,7 +108,7 @@ fn what_a_clone_leaves_that_comes_late_goes() {
         let scene = Scene::new(3, HASTY, GuestSpec::default());
         let faults = &scene.world.pve_faults;
         faults.aim(Some(Aim::Delay("/clone", Duration::from_mins(3))));
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(10));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(10));
         let story = async {
             let pve = &scene.world.pve;
             let vmid = loop {

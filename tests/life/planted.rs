@@ -10,11 +10,11 @@ use pve_autoscaler::agent::turn::Turn;
 use pve_autoscaler::model::action;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::planted::{Bug, plant};
-use pve_autoscaler::sim::faults::{Aim, CallCounter, FaultPlan, Kill, When};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec, StandingNode, stand};
+use pve_autoscaler::sim::faults::{Aim, CallCounter, FaultPlan, Kill, KillMoment};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec, StandingNode, stand};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec, Timings};
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ async fn until(time: Duration) {
 }
 
 fn web(replicas: u32, cpu: &str, stays: Span) -> Workload {
-    Workload::visit("web", replicas, Pods::of(cpu, "512Mi"), stays)
+    Workload::visit("web", replicas, WorkloadPods::of(cpu, "512Mi"), stays)
 }
 
 /// A VM of ours that runs.
@@ -129,10 +129,10 @@ fn crowd(length: Span) -> Workload {
     let deploy = |name: &str, cpu: &str| Act::Deploy {
         name: name.to_owned(),
         replicas: 1,
-        pods: Pods::of(cpu, "512Mi"),
+        pods: WorkloadPods::of(cpu, "512Mi"),
     };
     let end = |name: &str| Act::Delete {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: name.to_owned(),
     };
     let begin = ["one", "two"].map(|name| (Span::ZERO, deploy(name, "1200m")));
@@ -140,7 +140,7 @@ fn crowd(length: Span) -> Workload {
     let ends = ["one", "two", "small"].map(|name| (length, end(name)));
     let steps = begin.into_iter().chain([small]).chain(ends);
     Workload {
-        steps: steps.map(|(at, act)| Step { at, act }).collect(),
+        steps: steps.map(|(at, act)| WorkloadStep { at, act }).collect(),
     }
 }
 
@@ -203,7 +203,7 @@ fn intent_not_durable() {
     let call = clone.expect("a clone was asked for") as u64 + 1;
     finds(Bug::IntentNotDurable, "has no mark", async || {
         let scene = scene();
-        let when = When::AfterCarriedOut;
+        let when = KillMoment::AfterCarriedOut;
         let counter = CallCounter::new(Some(Kill { call, when }));
         let breaks = async {
             counter.killed().await;
@@ -439,7 +439,7 @@ fn volumes_not_waited_for() {
             object,
         };
         let workload = Workload {
-            steps: vec![Step {
+            steps: vec![WorkloadStep {
                 at: Span::ZERO,
                 act: create,
             }],
@@ -591,7 +591,7 @@ fn ready_node_deleted_by_the_sweep() {
 fn executor_not_stopped_with_the_lease() {
     finds(Bug::LeaseIgnored, "without the lease", async || {
         let mut spec = spec(HASTY);
-        spec.guests.fates = BTreeMap::from([(0, Fault::AgentSilent)]);
+        spec.guests.fates = BTreeMap::from([(0, GuestFault::AgentSilent)]);
         let scene = Scene::of(spec);
         let takes = async {
             until(Duration::from_mins(1)).await;
@@ -612,7 +612,7 @@ fn executor_not_stopped_with_the_lease() {
 fn no_back_off() {
     finds(Bug::NoBackoff, "it waits for", async || {
         let mut spec = spec(HASTY);
-        spec.guests.chances = [(Fault::JoinFails, 100)].into();
+        spec.guests.chances = [(GuestFault::JoinFails, 100)].into();
         let scene = Scene::of(spec);
         let none = std::future::ready(());
         lives(&scene, web(1, "1", Span::minutes(9)), 13 * MINUTE, none).await;

@@ -7,14 +7,14 @@ use pve_autoscaler::model::report::NodeVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 
 /// One pod that stays.
 fn stays() -> Workload {
-    Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120))
+    Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120))
 }
 
 /// Lives for so long, while `acts` are done.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::record::replay::{Outcome, Replayed, replay};
+use pve_autoscaler::record::replay::{ReplayOutcome, Replayed, replay};
 use pve_autoscaler::record::{Deed, DeedKind, Filter, History, Recorded};
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::common::{Scene, simulate};
 use crate::{HASTY, visit};
@@ -28,7 +28,7 @@ fn deeds(scene: &Scene) -> Vec<Deed> {
     deeds
 }
 
-fn outcomes(scene: &Scene, decide: impl Fn(&Recorded) -> Outcome) -> Vec<Outcome> {
+fn outcomes(scene: &Scene, decide: impl Fn(&Recorded) -> ReplayOutcome) -> Vec<ReplayOutcome> {
     let mut outcomes = Vec::new();
     let history = history(scene);
     let damage = history
@@ -47,7 +47,7 @@ fn day(seed: u64) -> Scene {
         scene
             .live_and_stop(Duration::from_secs(100), visit(), Duration::from_mins(16))
             .await;
-        let more = Workload::visit("batch", 5, Pods::of("1", "1Gi"), Span::seconds(120));
+        let more = Workload::visit("batch", 5, WorkloadPods::of("1", "1Gi"), Span::seconds(120));
         scene.live(None, 2, more, Duration::from_mins(8)).await;
         scene.nothing_is_left();
         scene

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use pve_autoscaler::model::policy::{REGION_LABEL, ZONE_LABEL};
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::faults::{CallCounter, FaultPlan, Kill, When};
+use pve_autoscaler::sim::faults::{CallCounter, FaultPlan, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{Pve, PveSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::Value;
 
@@ -107,7 +107,12 @@ async fn live_and_look<T>(
 fn machines_of_two_regions_come_and_go() {
     simulate(async {
         let scene = scene(11);
-        let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
+        let workload = Workload::visit(
+            "web",
+            5,
+            WorkloadPods::of("1500m", "1Gi"),
+            Span::seconds(240),
+        );
         let west = &scene.world.further["west"].pve;
         let look = || (machines(&scene.world.pve), machines(west), nodes(&scene));
         let (until, time) = (Duration::from_secs(200), Duration::from_mins(12));
@@ -131,7 +136,12 @@ fn a_region_that_is_away_stops_nothing_in_the_other() {
             silent: 1000,
             ..FaultPlan::default()
         });
-        let workload = Workload::visit("web", 3, Pods::of("1500m", "1Gi"), Span::seconds(240));
+        let workload = Workload::visit(
+            "web",
+            3,
+            WorkloadPods::of("1500m", "1Gi"),
+            Span::seconds(240),
+        );
         let look = || {
             west.faults.quiet();
             (machines(&scene.world.pve), nodes(&scene))
@@ -151,7 +161,12 @@ fn machines_of_a_region_that_went_away_wait_for_it() {
     simulate(async {
         let scene = scene(13);
         let west = &scene.world.further["west"];
-        let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(180));
+        let workload = Workload::visit(
+            "web",
+            5,
+            WorkloadPods::of("1500m", "1Gi"),
+            Span::seconds(180),
+        );
         let play = async {
             tokio::time::sleep(Duration::from_mins(3)).await;
             let before = machines(&west.pve);
@@ -178,7 +193,14 @@ fn machines_of_a_region_that_went_away_wait_for_it() {
 /// The daemon dies at calls all over its life with two regions, and is started again: nothing is lost or doubled.
 #[test]
 fn a_crash_with_two_regions_loses_nothing() {
-    let workload = || Workload::visit("web", 4, Pods::of("1500m", "1Gi"), Span::seconds(90));
+    let workload = || {
+        Workload::visit(
+            "web",
+            4,
+            WorkloadPods::of("1500m", "1Gi"),
+            Span::seconds(90),
+        )
+    };
     let time = Duration::from_mins(12);
     let calls = simulate(async {
         let scene = scene(14);
@@ -191,9 +213,9 @@ fn a_crash_with_two_regions_loses_nothing() {
     // Every nineteenth: the whole life has a few hundred calls.
     for call in (10..calls).step_by(19) {
         let when = if call % 2 == 0 {
-            When::BeforeSending
+            KillMoment::BeforeSending
         } else {
-            When::AfterCarriedOut
+            KillMoment::AfterCarriedOut
         };
         simulate(async {
             let scene = scene(14);
@@ -209,7 +231,7 @@ fn a_crash_with_two_regions_loses_nothing() {
 #[test]
 fn hosts_of_one_name_in_two_regions_are_two_zones() {
     let spread = |pods: u32| {
-        let mut each = Pods::of("100m", "100Mi");
+        let mut each = WorkloadPods::of("100m", "100Mi");
         each.template = serde_json::json!({"spec": {"topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": ZONE_LABEL, "whenUnsatisfiable": "DoNotSchedule", "minDomains": pods,
             "labelSelector": {"matchLabels": {"app": "web"}},
@@ -267,7 +289,12 @@ fn a_pool_over_both_regions_fills_both() {
     ] {
         simulate(async {
             let scene = scene_of(16, over_both(west));
-            let workload = Workload::visit("web", 5, Pods::of("1500m", "1Gi"), Span::seconds(240));
+            let workload = Workload::visit(
+                "web",
+                5,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::seconds(240),
+            );
             let far = &scene.world.further["west"].pve;
             let look = || (machines(&scene.world.pve), machines(far), nodes(&scene));
             let (until, time) = (Duration::from_secs(200), Duration::from_mins(14));
@@ -288,7 +315,12 @@ fn a_pool_over_both_counts_the_machines_of_a_region_that_is_away() {
     simulate(async {
         let scene = scene_of(17, over_both(""));
         let west = &scene.world.further["west"];
-        let first = Workload::visit("web", 4, Pods::of("1500m", "1Gi"), Span::minutes(12));
+        let first = Workload::visit(
+            "web",
+            4,
+            WorkloadPods::of("1500m", "1Gi"),
+            Span::minutes(12),
+        );
         let play = async {
             tokio::time::sleep(Duration::from_mins(3)).await;
             let before = machines(&west.pve);
@@ -298,7 +330,12 @@ fn a_pool_over_both_counts_the_machines_of_a_region_that_is_away() {
                 ..FaultPlan::default()
             });
             tokio::time::sleep(Duration::from_secs(30)).await;
-            let more = Workload::visit("more", 3, Pods::of("1500m", "1Gi"), Span::minutes(6));
+            let more = Workload::visit(
+                "more",
+                3,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::minutes(6),
+            );
             let _ = more.play(scene.world.kube.router()).await;
             west.faults.quiet();
             std::future::pending::<()>().await;

@@ -6,10 +6,10 @@ use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::region::{Busy, Machine, Step as Reached};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{Aim, FaultPlan};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
-use pve_autoscaler::sim::workload::{Act, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadPods, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::json;
 
@@ -42,7 +42,7 @@ fn volume() -> Workload {
         (Span::ZERO, create),
         (Span::minutes(2), Act::Remove { path }),
     ];
-    let steps = steps.map(|(at, act)| Step { at, act });
+    let steps = steps.map(|(at, act)| WorkloadStep { at, act });
     Workload {
         steps: steps.into(),
     }
@@ -110,7 +110,7 @@ fn a_node_is_not_given_back_while_a_shutdown_may_still_come() {
 fn a_node_is_not_given_back_while_its_guest_may_still_shut_down() {
     simulate(async {
         let guests = GuestSpec {
-            fates: [(0, Fault::IgnoresShutdown)].into(),
+            fates: [(0, GuestFault::IgnoresShutdown)].into(),
             ..GuestSpec::default()
         };
         let config = format!("{HASTY}[pool.general.drain]\nshutdown_timeout = \"20s\"\n");
@@ -130,7 +130,7 @@ fn a_node_is_not_given_back_while_its_guest_may_still_shut_down() {
                 assert!(leaves(&scene, &node), "it takes pods again");
             }
         };
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
         tokio::select! {
             biased;
             () = scene.live(None, 0, visit, Duration::from_mins(25)) => panic!("no shutdown was sent"),
@@ -171,13 +171,13 @@ async fn not_given_back(killed: bool) {
     };
     let rescues = async |node: String| {
         kubectl_uncordon(&scene, &node).await;
-        let pods = Workload::visit("late", 1, Pods::of("1", "1Gi"), Span::minutes(9));
+        let pods = Workload::visit("late", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(9));
         tokio::time::sleep(Duration::from_secs(50)).await;
         assert!(leaves(&scene, &node), "it takes pods again");
         pods.play(kube.router()).await.expect("it plays");
         std::future::pending::<()>().await;
     };
-    let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+    let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
     let rest = Duration::from_mins(25);
     if killed {
         let node = tokio::select! {
@@ -330,7 +330,7 @@ fn a_node_that_is_deleted_before_it_is_emptied_leaves_its_vm_for_the_quarantine(
             faults.aim(None);
             std::future::pending::<()>().await;
         };
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
         tokio::select! {
             biased;
             () = scene.live(None, 0, visit, Duration::from_mins(14)) => {}

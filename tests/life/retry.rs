@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pve_autoscaler::agent::state::StateFiles;
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -17,11 +17,11 @@ fn machines_made(retry: bool) -> usize {
     assert_ne!(config, HASTY);
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, &config, guests);
-        let web = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(60));
+        let web = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(60));
         let person = async {
             tokio::time::sleep(Duration::from_mins(6)).await;
             if retry {

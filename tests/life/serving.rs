@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -150,7 +150,7 @@ const FORGED: [&str; 10] = [
 
 /// Lives until a machine's kubelet has asked for everything, and a while longer.
 async fn lived(scene: &Scene, look: impl AsyncFn(&Scene)) {
-    let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+    let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
     let story = async {
         tokio::time::sleep(Duration::from_mins(2)).await;
         look(scene).await;

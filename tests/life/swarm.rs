@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
-use pve_autoscaler::sim::pve::{AdminAct as Act, GIB, MachineSpec, VmFacts};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
+use pve_autoscaler::sim::pve::{AdminAct, GIB, MachineSpec, VmFacts};
 use pve_autoscaler::sim::workload::Workload;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -154,13 +154,13 @@ async fn bad_day(seed: u64) -> Vec<String> {
     let mut dice = StdRng::seed_from_u64(seed);
     let guests = GuestSpec {
         chances: [
-            (Fault::JoinFails, 5),
-            (Fault::JoinHangs, 3),
-            (Fault::AgentSilent, 5),
-            (Fault::CloudInitDegraded, 5),
-            (Fault::NeverReady, 3),
-            (Fault::SlowBoot, 5),
-            (Fault::IgnoresShutdown, 10),
+            (GuestFault::JoinFails, 5),
+            (GuestFault::JoinHangs, 3),
+            (GuestFault::AgentSilent, 5),
+            (GuestFault::CloudInitDegraded, 5),
+            (GuestFault::NeverReady, 3),
+            (GuestFault::SlowBoot, 5),
+            (GuestFault::IgnoresShutdown, 10),
         ]
         .into(),
         ..GuestSpec::default()
@@ -211,7 +211,7 @@ async fn lives(scene: &Scene, seed: u64) {
 /// Everything that goes wrong beside the calls; in the end all of it is well again.
 async fn storm(scene: &Scene, dice: &mut StdRng) {
     let ends = tokio::time::Instant::now() + STORM;
-    let mut undo: Vec<(tokio::time::Instant, Act)> = Vec::new();
+    let mut undo: Vec<(tokio::time::Instant, AdminAct)> = Vec::new();
     while tokio::time::Instant::now() < ends {
         tokio::time::sleep(Duration::from_secs(dice.random_range(5..150))).await;
         let now = tokio::time::Instant::now();
@@ -238,8 +238,8 @@ async fn storm(scene: &Scene, dice: &mut StdRng) {
 }
 
 /// Makes well again what went wrong: of a VM only the lock that a backup took, and not another's.
-fn make_well(scene: &Scene, act: &Act) {
-    if let Act::Lock { vmid, lock: None } = act {
+fn make_well(scene: &Scene, act: &AdminAct) {
+    if let AdminAct::Lock { vmid, lock: None } = act {
         let vm = scene.world.pve.vm(*vmid);
         if vm.is_none_or(|vm| vm.lock.as_deref() != Some("backup")) {
             return;
@@ -261,7 +261,7 @@ async fn cut_short(scene: &Scene, mut dice: StdRng) {
             let _ = scene
                 .world
                 .pve
-                .administer(&Act::KillTask { upid: upid.clone() });
+                .administer(&AdminAct::KillTask { upid: upid.clone() });
             let vms = scene.world.pve.vms();
             if vms.iter().any(|vm| vm.lock.as_deref() == Some("destroyed")) {
                 CUT_SHORT.store(true, Ordering::Relaxed);
@@ -271,7 +271,7 @@ async fn cut_short(scene: &Scene, mut dice: StdRng) {
 }
 
 /// One act, and what makes it well again after so many seconds.
-fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act)>)> {
+fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(AdminAct, Option<(u64, AdminAct)>)> {
     let machines: Vec<VmFacts> = scene.world.pve.vms();
     let machines: Vec<&VmFacts> = machines
         .iter()
@@ -280,7 +280,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
     let machine = machines.choose(dice).map(|vm| vm.vmid);
     let host = ["pve2", "pve3"][dice.random_range(0..2)].to_owned();
     let seconds = dice.random_range(10..400);
-    let lock = |lock: Option<&str>, vmid| Act::Lock {
+    let lock = |lock: Option<&str>, vmid| AdminAct::Lock {
         vmid,
         lock: lock.map(str::to_owned),
     };
@@ -293,7 +293,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
         1 => {
             let vmid = machine?;
             (
-                Act::HoldLockFile {
+                AdminAct::HoldLockFile {
                     vmid,
                     seconds: seconds % 90,
                 },
@@ -301,32 +301,38 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
             )
         }
         2 => {
-            let down = Act::HostOnline {
+            let down = AdminAct::HostOnline {
                 host: host.clone(),
                 online: false,
             };
             (
                 down,
-                Some((seconds, Act::HostOnline { host, online: true })),
+                Some((seconds, AdminAct::HostOnline { host, online: true })),
             )
         }
         3 => {
-            let on = Act::Maintenance {
+            let on = AdminAct::Maintenance {
                 host: host.clone(),
                 on: true,
             };
-            (on, Some((seconds, Act::Maintenance { host, on: false })))
+            (
+                on,
+                Some((seconds, AdminAct::Maintenance { host, on: false })),
+            )
         }
-        4 => (Act::Quorum(false), Some((seconds, Act::Quorum(true)))),
+        4 => (
+            AdminAct::Quorum(false),
+            Some((seconds, AdminAct::Quorum(true))),
+        ),
         5 => {
             let tasks = scene.world.pve.running_tasks();
             let upid = tasks.choose(dice)?.clone();
-            (Act::KillTask { upid }, None)
+            (AdminAct::KillTask { upid }, None)
         }
-        6 => (Act::PowerOff { vmid: machine? }, None),
-        7 => (Act::Destroy { vmid: machine? }, None),
+        6 => (AdminAct::PowerOff { vmid: machine? }, None),
+        7 => (AdminAct::Destroy { vmid: machine? }, None),
         8 => (
-            Act::Migrate {
+            AdminAct::Migrate {
                 vmid: machine?,
                 host,
             },
@@ -334,7 +340,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
         ),
         9 => (stranger(scene, dice.random_range(VMIDS))?, None),
         10 => {
-            let fill = |left| Act::Fill {
+            let fill = |left| AdminAct::Fill {
                 storage: STORAGE.to_owned(),
                 host: host.clone(),
                 left,
@@ -342,14 +348,14 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
             (fill(0), Some((seconds, fill(u64::MAX))))
         }
         11 => {
-            let active = |active| Act::StorageActive {
+            let active = |active| AdminAct::StorageActive {
                 storage: STORAGE.to_owned(),
                 active,
             };
             (active(false), Some((seconds, active(true))))
         }
         12 => {
-            let load = |cpu_permille, gib| Act::Load {
+            let load = |cpu_permille, gib| AdminAct::Load {
                 host: host.clone(),
                 cpu_permille,
                 memory: gib * GIB,
@@ -357,7 +363,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
             (load(990, 120), Some((seconds, load(20, 2))))
         }
         _ => {
-            let on = Act::Start { vmid: machine? };
+            let on = AdminAct::Start { vmid: machine? };
             (on, None)
         }
     };
@@ -367,7 +373,7 @@ fn misfortune(scene: &Scene, dice: &mut StdRng) -> Option<(Act, Option<(u64, Act
 /// A VM of somebody else's that takes one of our VMIDs, but not one of a VM that was changed a moment
 /// ago: PVE may have taken a call for that one that waits for its lock, and does to the new one what
 /// was meant for the old.
-fn stranger(scene: &Scene, vmid: u32) -> Option<Act> {
+fn stranger(scene: &Scene, vmid: u32) -> Option<AdminAct> {
     let now = scene.world.clock.now();
     let changes = scene.world.pve.changes();
     let mut late = changes.iter().filter(|change| now.since(change.at) < STILL);
@@ -375,8 +381,8 @@ fn stranger(scene: &Scene, vmid: u32) -> Option<Act> {
     free.then(|| foreign(vmid))
 }
 
-fn foreign(vmid: u32) -> Act {
-    Act::AddMachine(MachineSpec {
+fn foreign(vmid: u32) -> AdminAct {
+    AdminAct::AddMachine(MachineSpec {
         vmid,
         host: "pve1".to_owned(),
         container: false,

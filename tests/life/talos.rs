@@ -8,7 +8,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::PveSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ fn a_machine_configuration_that_all_may_read_is_not_used() {
     simulate(async {
         let scene = world(file);
         lasting_token(&scene, TOKEN).await;
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(3));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(3));
         scene.live(None, 0, stays, Duration::from_mins(4)).await;
         let told = events(&scene).await.join("\n");
         assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::AdminAct;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::{Value, json};
 
 use crate::common::{Scene, simulate};
@@ -182,7 +182,7 @@ fn goes_on_elsewhere(seed: u64, between: impl Fn(&Path, &Path)) {
     simulate(async {
         let scene = Scene::new(seed, HASTY, GuestSpec::default());
         let other = tempfile::tempdir().expect("a directory");
-        let workload = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(12));
+        let workload = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(12));
         let lives = async {
             scene.live_until(Duration::from_mins(5), 0).await;
             let before = made(&scene);

@@ -10,9 +10,9 @@ use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::report::{NodeVerdict, PodVerdict};
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
-use pve_autoscaler::sim::workload::{Act as Deed, Kind, Pods, Step as Act, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use pve_autoscaler::web::Health;
 use serde_json::json;
 
@@ -72,7 +72,12 @@ fn nothing_is_said_of_what_was_not_read_yet() {
         simulate(async {
             let config = HASTY.replace("max = 3", "max = 1");
             let scene = Scene::new(12, &config, GuestSpec::default());
-            let stays = Workload::visit("web", 3, Pods::of("1500m", "1Gi"), Span::minutes(30));
+            let stays = Workload::visit(
+                "web",
+                3,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::minutes(30),
+            );
             let mut said = Vec::new();
             let lives = async {
                 scene.live_until(Duration::from_mins(4), 0).await;
@@ -177,11 +182,11 @@ fn a_silent_agent_is_told_long_before_its_time_is_up() {
     let (log, _guard) = Log::begin();
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::AgentSilent)]),
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(13, HASTY, guests);
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(20));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(20));
         let words = ["takes its time", "the guest agent does not answer"];
         let watches = async {
             let (machine, seen) = waits_for(&scene, "the guest agent does not answer").await;
@@ -217,11 +222,11 @@ fn a_silent_agent_is_told_long_before_its_time_is_up() {
 fn a_node_that_never_becomes_ready_is_told_with_the_kubelets_words() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::NeverReady)]),
+            fates: BTreeMap::from([(0, GuestFault::NeverReady)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(14, HASTY, guests);
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(40));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(40));
         tokio::select! {
             biased;
             () = scene.live(None, 0, stays, Duration::from_mins(25)) => panic!("nobody said it"),
@@ -249,19 +254,19 @@ fn a_refused_eviction_is_told_long_before_the_drain_is_given_up() {
     let (log, _guard) = Log::begin();
     simulate(async {
         let scene = Scene::new(15, HASTY, GuestSpec::default());
-        let deploy = |at: i64, name: &str, cpu: &str| Act {
+        let deploy = |at: i64, name: &str, cpu: &str| WorkloadStep {
             at: Span::seconds(at),
-            act: Deed::Deploy {
+            act: Act::Deploy {
                 name: name.to_owned(),
                 replicas: 1,
-                pods: Pods::of(cpu, "512Mi"),
+                pods: WorkloadPods::of(cpu, "512Mi"),
             },
         };
-        let delete = Deed::Delete {
-            kind: Kind::Deployment,
+        let delete = Act::Delete {
+            kind: WorkloadKind::Deployment,
             name: "first".to_owned(),
         };
-        let delete = Act {
+        let delete = WorkloadStep {
             at: Span::seconds(200),
             act: delete,
         };
@@ -271,12 +276,12 @@ fn a_refused_eviction_is_told_long_before_the_drain_is_given_up() {
             deploy(100, "second", "1500m"),
             delete,
         ];
-        let budget = Deed::Budget {
+        let budget = Act::Budget {
             name: "stays".to_owned(),
             most_unavailable: 0,
         };
         let budget = Workload {
-            steps: vec![Act {
+            steps: vec![WorkloadStep {
                 at: Span::ZERO,
                 act: budget,
             }],
@@ -372,7 +377,7 @@ fn a_failed_task_is_told_with_what_its_log_says() {
         let full = "vmid = 9000\nclone = \"full\"\nstorage = \"shared\"";
         let config = HASTY.replace("vmid = 9000", full);
         let scene = Scene::new(17, &config, GuestSpec::default());
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(20));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(20));
         let fills = async {
             let cloning = |vm: &VmFacts| vm.lock.as_deref() == Some("clone");
             while !scene.world.pve.vms().iter().any(cloning) {
@@ -408,7 +413,7 @@ fn a_node_that_stopped_working_is_told_with_its_cause() {
     for (power, words) in [(true, "its VM is off"), (false, " is offline")] {
         simulate(async {
             let scene = Scene::new(18, HASTY, GuestSpec::default());
-            let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(20));
+            let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(20));
             let breaks = async {
                 tokio::time::sleep(Duration::from_secs(110)).await;
                 let vms = scene.world.pve.vms();

@@ -6,7 +6,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec, StorageKind};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
@@ -29,7 +29,7 @@ fn a_template_is_found_by_its_tags() {
     simulate(async {
         let scene = Scene::new(5, &config, GuestSpec::default());
         act(&scene, &set("tags", Some("debian;golden;template")));
-        let visit = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::seconds(90));
+        let visit = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::seconds(90));
         scene.live(None, 0, visit, Duration::from_mins(6)).await;
         scene.nothing_is_left();
         assert!(scene.machines_made() >= 1, "no machine was ever made");

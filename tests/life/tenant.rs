@@ -8,7 +8,7 @@ use std::time::Duration;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -53,8 +53,8 @@ impl Log {
     }
 }
 
-fn step(at: i64, act: Act) -> Step {
-    Step {
+fn step(at: i64, act: Act) -> WorkloadStep {
+    WorkloadStep {
         at: Span::seconds(at),
         act,
     }
@@ -64,13 +64,13 @@ fn deploy(name: &str, replicas: u32, cpu: &str) -> Act {
     Act::Deploy {
         name: name.to_owned(),
         replicas,
-        pods: Pods::of(cpu, "16Mi"),
+        pods: WorkloadPods::of(cpu, "16Mi"),
     }
 }
 
 fn delete(name: &str) -> Act {
     Act::Delete {
-        kind: Kind::Deployment,
+        kind: WorkloadKind::Deployment,
         name: name.to_owned(),
     }
 }

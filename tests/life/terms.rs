@@ -7,7 +7,7 @@ use pve_autoscaler::config;
 use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::{Value, json};
 
 use crate::HASTY;
@@ -29,7 +29,7 @@ const LATE: Duration = Duration::from_secs(100);
 /// CNI is there a while later. Gives the scene at its end.
 async fn reloaded(before: &str, after: &str, time: Duration) -> Scene {
     let mut scene = Scene::new(3, before, GuestSpec::default());
-    let workload = || Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(120));
+    let workload = || Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
     tokio::select! {
         biased;
         () = scene.live_until(time, 0) => {}

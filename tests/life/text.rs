@@ -11,8 +11,8 @@ use pve_autoscaler::agent::status::Status;
 use pve_autoscaler::model::foreign::steers;
 use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
 use pve_autoscaler::model::time::{Span, Time};
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::Value;
 
 use super::common::{Scene, simulate};
@@ -103,11 +103,11 @@ async fn gather_secrets(scene: &Scene, found: &RefCell<BTreeSet<String>>) {
 fn what_a_guest_prints_steers_nobody_and_holds_no_token() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinRaves)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinRaves)]),
             ..GuestSpec::default()
         };
         let scene = Scene::new(5, HASTY, guests);
-        let stays = Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(5));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(5));
         let mut failed = false;
         let secrets = RefCell::new(BTreeSet::<String>::new());
         let looks = async {
@@ -172,7 +172,7 @@ fn a_poisoned_memory_is_taken_up_and_cleaned() {
         let file = serde_json::to_string(&memory).expect("written");
         let path = scene.state().join("memory.json");
         std::fs::write(&path, file.replace("POISON", poison)).expect("written");
-        let visit = || Workload::visit("web", 1, Pods::of("1", "1Gi"), Span::minutes(4));
+        let visit = || Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(4));
         scene.live(None, 0, visit(), Duration::from_secs(90)).await;
         let told = told(&scene).await;
         let seen = |text: &&String| text.contains(r"x\u{0}\u{1b}[2J WATCHDOG=1 \u{9b}\u{202e}");

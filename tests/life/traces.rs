@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pve_autoscaler::agent::executor::{Nothing, Observer};
-use pve_autoscaler::agent::journal::Entry;
+use pve_autoscaler::agent::journal::JournalEntry;
 use pve_autoscaler::model::action::Action;
 use pve_autoscaler::model::region::{Failure, Step};
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use pve_autoscaler::trace::TraceSpan;
 use pve_autoscaler::trace::life::{Lives, Sink};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +68,7 @@ impl Starts {
 }
 
 impl Observer for Starts {
-    fn begun(&self, action: &Action, entry: Option<&Entry>) {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
         self.lives.lock().expect("no panic").begun(action, entry);
     }
     fn moment(&self, machine: &str, what: &'static str) {
@@ -238,7 +238,7 @@ fn a_restart_in_the_middle_of_a_life_is_still_one_trace() {
 fn a_life_that_fails_says_in_which_step_and_why() {
     simulate(async {
         let guests = GuestSpec {
-            fates: BTreeMap::from([(0, Fault::JoinFails)]),
+            fates: BTreeMap::from([(0, GuestFault::JoinFails)]),
             ..GuestSpec::default()
         };
         let mut scene = Scene::new(5, HASTY, guests);

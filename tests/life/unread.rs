@@ -6,7 +6,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::Spoilt;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, GIB, MachineSpec};
-use pve_autoscaler::sim::workload::{Pods, Workload};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::{Value, json};
 
 use crate::common::{Scene, simulate};
@@ -153,7 +153,12 @@ fn a_machine_that_cannot_be_read_stays_ours() {
         ] {
             let scene = Scene::new(5, &region(""), GuestSpec::default());
             let brief = |name: &str, minutes: i64| {
-                Workload::visit(name, 1, Pods::of("1500m", "1Gi"), Span::minutes(minutes))
+                Workload::visit(
+                    name,
+                    1,
+                    WorkloadPods::of("1500m", "1Gi"),
+                    Span::minutes(minutes),
+                )
             };
             let story = async {
                 tokio::time::sleep(Duration::from_mins(4)).await;

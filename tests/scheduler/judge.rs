@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pve_autoscaler::brain::{decide, explain};
 use pve_autoscaler::clock::Clock;
-use pve_autoscaler::kube::View;
+use pve_autoscaler::kube::ClusterView;
 use pve_autoscaler::model::cluster::PodKey;
 use pve_autoscaler::model::memory::Memory;
 use pve_autoscaler::model::policy::Policy;
@@ -46,7 +46,7 @@ fn selects_unlabelled(pod: &Value) -> bool {
 pub(crate) type Answer = BTreeMap<String, Option<String>>;
 
 /// Asks the brain about one pod that waits, as if it were the only one.
-pub(crate) fn ours(view: &View, pod: &Value) -> Answer {
+pub(crate) fn ours(view: &ClusterView, pod: &Value) -> Answer {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
     let key = PodKey::new(text("namespace"), text("name"));
     let mut cluster = view.cluster.clone();
@@ -207,6 +207,10 @@ fn kind(why: &str) -> String {
 }
 
 /// Whether the view shows exactly these pods and nodes.
-pub(crate) fn shows(view: &View, pods: &BTreeSet<PodKey>, nodes: &BTreeSet<Arc<str>>) -> bool {
+pub(crate) fn shows(
+    view: &ClusterView,
+    pods: &BTreeSet<PodKey>,
+    nodes: &BTreeSet<Arc<str>>,
+) -> bool {
     view.cluster.pods.keys().eq(pods) && view.cluster.nodes.keys().eq(nodes)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pve_autoscaler::clock::Clock;
-use pve_autoscaler::kube::{Client, ClusterStore, Connector, Unobserved, View, watch};
+use pve_autoscaler::kube::{ClusterStore, ClusterView, Connector, KubeClient, Unobserved, watch};
 use pve_autoscaler::model::cluster::PodKey;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -111,7 +111,7 @@ impl Lab {
             path: kubeconfig.into(),
             context: None,
         };
-        let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+        let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
         let store = ClusterStore::new();
         tokio::spawn(watch::watch(client, store.clone(), 1));
         let lab = Lab {
@@ -162,7 +162,7 @@ impl Lab {
     }
 
     /// The store's view once it shows this world and no other.
-    async fn view(&self, world: &World) -> View {
+    async fn view(&self, world: &World) -> ClusterView {
         let pods: BTreeSet<PodKey> = world
             .bound
             .iter()
@@ -189,7 +189,7 @@ impl Lab {
     }
 
     /// Sends pods that wait, takes the scheduler's answers, removes them; the pods with differences.
-    async fn ask(&mut self, view: &View, pods: &[Value]) -> Vec<(Value, Vec<String>)> {
+    async fn ask(&mut self, view: &ClusterView, pods: &[Value]) -> Vec<(Value, Vec<String>)> {
         let made = futures::future::join_all(pods.iter().map(|pod| self.server.create(pod))).await;
         let mut waiting: BTreeMap<String, Value> = BTreeMap::new();
         for (pod, answer) in pods.iter().zip(made) {

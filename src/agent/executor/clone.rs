@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
-use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
+use crate::agent::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::model::action::CLONE_LOCK;
 use crate::model::region::{Failure, Step};
-use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, CloneVm, Task, TaskState, Upid};
+use crate::pve::transport::{CallEffect, CallError};
+use crate::pve::{CloneVm, FailureCause, TaskEntry, TaskState, Upid};
 
-use super::up::Plan;
-use super::work::{Look, Stop, TaskFailure, Work, passing};
+use super::up::PlanOrigin;
+use super::work::{Stop, TaskFailure, VmState, Work, passing};
 
 /// Between two looks at a clone under way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Ensures that the VM exists and carries our mark, its clone lock gone.
-pub(super) async fn ensure(work: &Work, plan: Plan) -> Result<(), Failure> {
+pub(super) async fn ensure(work: &Work, plan: PlanOrigin) -> Result<(), Failure> {
     let entry = work
         .entry()
         .map_err(|stop| work.failure(Step::Intent, stop))?;
@@ -48,41 +48,41 @@ pub(super) async fn ensure(work: &Work, plan: Plan) -> Result<(), Failure> {
 }
 
 /// A turn at the storage that the clone goes to. The next one may begin when the task has ended, before its VM is looked at.
-type Turn = Option<OwnedSemaphorePermit>;
+type StoragePermit = Option<OwnedSemaphorePermit>;
 
-async fn cloned(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
+async fn cloned(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Result<(), Stop> {
     let mut seen_locked = false;
     loop {
         let look = work.look().await?;
         let locked = match &look {
-            Look::Ours(config) => config.lock.as_deref() == Some(CLONE_LOCK),
-            Look::Placeholder => true,
-            Look::Absent | Look::Going | Look::Foreign(_) | Look::Changed(_) => false,
+            VmState::Ours(config) => config.lock.as_deref() == Some(CLONE_LOCK),
+            VmState::Placeholder => true,
+            VmState::Absent | VmState::Going | VmState::Foreign(_) | VmState::Changed(_) => false,
         };
         match look {
-            Look::Ours(_) | Look::Placeholder if locked => {
+            VmState::Ours(_) | VmState::Placeholder if locked => {
                 // PVE takes the lock off before the task ends; give a slow view a moment.
                 if std::mem::replace(&mut seen_locked, true) {
                     sleep(LOOK_AGAIN).await;
                 }
                 under_way(work, turn).await?;
             }
-            Look::Ours(_) | Look::Placeholder => return settled(work, turn).await,
-            Look::Going => return Err(Stop::Transient(work.going())),
-            Look::Changed(how) => return Err(Stop::Failed(how)),
-            Look::Foreign(how) => {
+            VmState::Ours(_) | VmState::Placeholder => return settled(work, turn).await,
+            VmState::Going => return Err(Stop::Transient(work.going())),
+            VmState::Changed(how) => return Err(Stop::Failed(how)),
+            VmState::Foreign(how) => {
                 return Err(Stop::Transient(format!(
                     "the VMID was taken by somebody else: {how}"
                 )));
             }
-            Look::Absent => absent(work, plan, turn).await?,
+            VmState::Absent => absent(work, plan, turn).await?,
         }
     }
 }
 
 /// The VM is ours and unlocked. PVE takes the lock off on the template's host and then moves the
 /// configuration to the clone's: the task that is known to us is followed to its end first.
-async fn settled(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
+async fn settled(work: &Work, turn: &mut StoragePermit) -> Result<(), Stop> {
     if let Some(upid) = recorded_task(work.entry()?.upid.as_deref())
         && let Some(failure) = followed(work, &upid, turn).await?
     {
@@ -92,14 +92,18 @@ async fn settled(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
 }
 
 /// Follows the clone's task to its end, and then gives the turn away.
-async fn followed(work: &Work, upid: &Upid, turn: &mut Turn) -> Result<Option<TaskFailure>, Stop> {
+async fn followed(
+    work: &Work,
+    upid: &Upid,
+    turn: &mut StoragePermit,
+) -> Result<Option<TaskFailure>, Stop> {
     let ended = work.follow(upid).await?;
     drop(turn.take());
     Ok(ended)
 }
 
 /// The VM is there and locked: wait for its task, or find it dead.
-async fn under_way(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
+async fn under_way(work: &Work, turn: &mut StoragePermit) -> Result<(), Stop> {
     let entry = work.entry()?;
     match recorded_task(entry.upid.as_deref()) {
         Some(upid) => match followed(work, &upid, turn).await? {
@@ -112,7 +116,7 @@ async fn under_way(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
         }
         // It may have ended between the two looks.
         None => match work.look().await? {
-            Look::Placeholder => Err(Stop::Transient(
+            VmState::Placeholder => Err(Stop::Transient(
                 "the clone died and left a locked VM; it is removed after its quarantine"
                     .to_owned(),
             )),
@@ -122,7 +126,7 @@ async fn under_way(work: &Work, turn: &mut Turn) -> Result<(), Stop> {
 }
 
 /// There is no VM: follow the task that will make it, or ask for one.
-async fn absent(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
+async fn absent(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Result<(), Stop> {
     let entry = work.entry()?;
     if let Some(upid) = recorded_task(entry.upid.as_deref()) {
         let ended = followed(work, &upid, turn).await?;
@@ -130,7 +134,7 @@ async fn absent(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
         return match ended {
             Some(failure) => Err(failed(&failure)),
             None => match work.look().await? {
-                Look::Absent => Err(Stop::Failed(
+                VmState::Absent => Err(Stop::Failed(
                     "the clone task succeeded but its VM is gone".to_owned(),
                 )),
                 _ => Ok(()),
@@ -144,13 +148,13 @@ async fn absent(work: &Work, plan: Plan, turn: &mut Turn) -> Result<(), Stop> {
         ));
     }
     // Whoever has just been decided and asked for nothing yet has no clone.
-    let asked = plan == Plan::Earlier || entry.unanswered_clone.is_some();
+    let asked = plan == PlanOrigin::Earlier || entry.unanswered_clone.is_some();
     if asked && running_clone(work).await? {
         work.progress("a running clone task may be ours");
         sleep(LOOK_AGAIN).await;
         return Ok(());
     }
-    if plan == Plan::Earlier {
+    if plan == PlanOrigin::Earlier {
         still_wanted(work)?;
     }
     ask(work).await
@@ -210,7 +214,7 @@ impl Making {
         Ok(Making::New(new.params(&work.mark, &description, disk)))
     }
 
-    async fn call(self, work: &Work, entry: &Entry) -> Result<Upid, CallError> {
+    async fn call(self, work: &Work, entry: &JournalEntry) -> Result<Upid, CallError> {
         match self {
             Making::Clone(clone) => {
                 let (host, source) = (&entry.spec.template_host, entry.spec.template_vmid);
@@ -236,7 +240,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
         entry.written.text = Some(human.to_owned());
     })?;
     let answer = making.call(work, &work.entry()?).await;
-    let lost = matches!(&answer, Err(error) if error.outcome == Outcome::Unknown);
+    let lost = matches!(&answer, Err(error) if error.outcome == CallEffect::Unknown);
     work.record(|entry| {
         if !lost {
             entry.unanswered_clone = before;
@@ -246,13 +250,13 @@ async fn ask(work: &Work) -> Result<(), Stop> {
     match answer {
         Ok(_) => Ok(()),
         Err(error) => match (error.outcome, error.cause()) {
-            (Outcome::Unknown, _) if !planted!(LostReplyIsFailure) => {
+            (CallEffect::Unknown, _) if !planted!(LostReplyIsFailure) => {
                 work.note_outage(format!("{error}; looking whether it began"));
                 sleep(SETTLE).await;
                 Ok(())
             }
             // Nothing was begun. Who needs a machine when there is quorum again is decided then.
-            (_, Cause::NoQuorum) if !planted!(QuorumIgnored) => {
+            (_, FailureCause::NoQuorum) if !planted!(QuorumIgnored) => {
                 Err(Stop::Transient(error.to_string()))
             }
             _ if passing(&error) && !planted!(LostReplyIsFailure) => {
@@ -260,7 +264,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
                 sleep(SETTLE).await;
                 Ok(())
             }
-            (_, Cause::VmidTaken) => Err(Stop::Transient(format!(
+            (_, FailureCause::VmidTaken) => Err(Stop::Transient(format!(
                 "VMID {} was taken in between: {error}",
                 work.mark.vmid
             ))),
@@ -272,7 +276,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
 /// What a failed clone task means.
 fn failed(failure: &TaskFailure) -> Stop {
     match failure.cause() {
-        Cause::VmidTaken | Cause::DiskExists => {
+        FailureCause::VmidTaken | FailureCause::DiskExists => {
             Stop::Transient(format!("the clone failed: {failure}"))
         }
         _ => Stop::of_task("the clone", failure),
@@ -323,7 +327,7 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
             .patiently("listing tasks", || work.pve.active_tasks(&host, named))
             .await?;
         let source = named.to_string();
-        let runs = |task: &Task| {
+        let runs = |task: &TaskEntry| {
             task.upid.kind() == kind
                 && task.upid.id() == source
                 && !claimed.iter().any(|upid| upid == task.upid.as_str())
@@ -338,7 +342,7 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
 /// The VMs that the task which makes the machine may name, with their hosts. A clone's task names the template; where that is not known
 /// (the machine is known by its mark alone) it may be any. A VM that is made of settings is named itself.
 async fn sources(work: &Work) -> Result<Vec<(Arc<str>, u32)>, Stop> {
-    let Entry { spec, target, .. } = work.entry()?;
+    let JournalEntry { spec, target, .. } = work.entry()?;
     if spec.is_new() {
         return Ok(vec![(target.host, target.vmid)]);
     }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::agent::journal::Entry;
-use crate::config::settings::Drain;
+use crate::agent::journal::JournalEntry;
+use crate::config::settings::DrainSettings;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
-use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, ConfigUpdate, Upid, VmConfig};
+use crate::pve::transport::{CallEffect, CallError};
+use crate::pve::{ConfigUpdate, FailureCause, Upid, VmConfig};
 
 use super::clone;
 use super::drain;
@@ -22,7 +22,7 @@ use super::late;
 use super::nocloud;
 use super::node;
 use super::tools::Tools;
-use super::work::{Look, Stop, TaskFailure, Work, passing};
+use super::work::{Stop, TaskFailure, VmState, Work, passing};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,11 +36,11 @@ const NODE_DEADLINE: Span = Span::minutes(2);
 
 impl Work {
     /// The drain settings of the machine's pool.
-    pub(super) fn drain(&self) -> Drain {
+    pub(super) fn drain(&self) -> DrainSettings {
         let pool = self.tools.settings.pools.get(self.mark.pool.as_str());
         pool.map(|pool| pool.drain.clone())
             .filter(|drain| drain.timeout > Span::ZERO)
-            .unwrap_or(Drain {
+            .unwrap_or(DrainSettings {
                 max_grace: Span::minutes(10),
                 timeout: Span::minutes(15),
                 detach_timeout: Span::minutes(5),
@@ -53,7 +53,7 @@ impl Work {
 pub(super) async fn take_down(
     tools: Tools,
     action: &Action,
-    entry: &Entry,
+    entry: &JournalEntry,
     drain: bool,
 ) -> Result<(), Failure> {
     let at = tools.clock.now();
@@ -185,23 +185,25 @@ async fn present(work: &Work) -> Result<Option<VmConfig>, Stop> {
     loop {
         let ours = work.entry()?.was_ours();
         match work.look().await? {
-            Look::Ours(config) => return Ok(Some(*config)),
+            VmState::Ours(config) => return Ok(Some(*config)),
             // What is left of it is cleared away by itself, if the removal was ours.
-            Look::Going if !work.being_destroyed().await? => {
+            VmState::Going if !work.being_destroyed().await? => {
                 return Err(Stop::Transient(work.going()));
             }
-            Look::Going => work.note(work.going()),
-            Look::Absent if ours => return Ok(None),
-            Look::Changed(how) => return Err(Stop::Failed(how)),
-            Look::Foreign(how) if ours => return Err(Stop::Failed(format!("left alone: {how}"))),
+            VmState::Going => work.note(work.going()),
+            VmState::Absent if ours => return Ok(None),
+            VmState::Changed(how) => return Err(Stop::Failed(how)),
+            VmState::Foreign(how) if ours => {
+                return Err(Stop::Failed(format!("left alone: {how}")));
+            }
             // Never ours: the VMID was taken by somebody else before our clone came to it.
-            Look::Absent | Look::Foreign(_) => {
+            VmState::Absent | VmState::Foreign(_) => {
                 if !clone::running(work).await? {
                     return Ok(None);
                 }
                 work.progress("the clone runs");
             }
-            Look::Placeholder => {
+            VmState::Placeholder => {
                 if !clone::running(work).await? {
                     return Err(Stop::Transient(
                         "the VM is the locked placeholder of a dead clone".to_owned(),
@@ -411,7 +413,8 @@ async fn stopped(
                 }
                 asked = true;
             }
-            Err(error) if matches!(error.cause(), Cause::NotRunning | Cause::Gone) => {}
+            Err(error)
+                if matches!(error.cause(), FailureCause::NotRunning | FailureCause::Gone) => {}
             Err(error) if passing(&error) => {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
@@ -420,7 +423,7 @@ async fn stopped(
                 overrule = false;
             }
             // A guest that cannot be asked (paused, for instance) is stopped.
-            Err(error) if !asked && error.outcome == Outcome::Refused => {
+            Err(error) if !asked && error.outcome == CallEffect::Refused => {
                 work.note(error.to_string());
                 asked = true;
             }
@@ -447,7 +450,7 @@ async fn ask_power_off(
     } else {
         work.pve.shutdown(&host, vmid, patience.to_std()).await
     };
-    if matches!(&answer, Err(error) if error.outcome != Outcome::Unknown) {
+    if matches!(&answer, Err(error) if error.outcome != CallEffect::Unknown) {
         work.record(|entry| entry.power_off_sent = earlier)?;
     }
     Ok(answer)
@@ -494,17 +497,19 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             Ok(upid) => {
                 if let Some(text) = work.follow(&upid).await? {
                     let cause = text.cause();
-                    if cause == Cause::Protected {
+                    if cause == FailureCause::Protected {
                         unprotected(work, &config).await?;
                         continue;
                     }
-                    if dead_clone && matches!(cause, Cause::Locked(_)) {
+                    if dead_clone && matches!(cause, FailureCause::Locked(_)) {
                         return Err(Stop::Failed(format!(
                             "the remains of a clone that was cut short cannot be destroyed: {text}; remove them by hand: qm unlock {0} && qm destroy {0}",
                             work.mark.vmid
                         )));
                     }
-                    if !(cause.passes() || matches!(cause, Cause::Gone | Cause::StillRunning)) {
+                    if !(cause.passes()
+                        || matches!(cause, FailureCause::Gone | FailureCause::StillRunning))
+                    {
                         return Err(Stop::Failed(format!("destroying the VM failed: {text}")));
                     }
                     work.note(text.to_string());
@@ -515,7 +520,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
             }
             Err(error)
                 if passing(&error)
-                    || matches!(error.cause(), Cause::Gone)
+                    || matches!(error.cause(), FailureCause::Gone)
                     || error.status == Some(403) =>
             {
                 work.note(error.to_string());
@@ -523,10 +528,12 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 let pause = if dead_clone { PAUSE * 15 } else { PAUSE };
                 work.wait_before_retry(&error, pause).await?;
             }
-            Err(error) if error.cause() == Cause::StillRunning => {
+            Err(error) if error.cause() == FailureCause::StillRunning => {
                 stopped(work, None, Span::ZERO, &AtomicBool::new(false)).await?;
             }
-            Err(error) if error.cause() == Cause::Protected => unprotected(work, &config).await?,
+            Err(error) if error.cause() == FailureCause::Protected => {
+                unprotected(work, &config).await?
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -556,7 +563,7 @@ async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
     };
     match work.pve.update_config(&host, work.mark.vmid, &update).await {
         Ok(()) => Ok(()),
-        Err(error) if passing(&error) || error.cause() == Cause::Changed => {
+        Err(error) if passing(&error) || error.cause() == FailureCause::Changed => {
             work.note(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }

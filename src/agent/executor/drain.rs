@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::agent::drain_order::{self, Fate, LAST_TIER};
-use crate::kube::{Client, DELAY_DELETION, Error, EvictOutcome, NodeChange};
+use crate::agent::drain_order::{self, DrainAction, LAST_TIER};
+use crate::kube::{DELAY_DELETION, EvictOutcome, KubeClient, KubeError, NodeChange};
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
@@ -64,7 +64,7 @@ pub(super) async fn emptied(work: &Work, node: &NodeRef, action: &Action) -> Res
     if let Some((pod, why)) = drain_order::obstacle(&pods, &action.precondition.pods, now) {
         return Err(Stop::Transient(format!("pod {pod} holds the node: {why}")));
     }
-    let mut drain = Drain {
+    let mut drain = NodeDrain {
         work,
         node,
         daemons: evicts_daemons(work, action),
@@ -119,19 +119,19 @@ fn evicts_daemons(work: &Work, action: &Action) -> bool {
 }
 
 /// A node being emptied.
-struct Drain<'a> {
+struct NodeDrain<'a> {
     work: &'a Work,
     node: &'a NodeRef,
     daemons: bool,
     /// DaemonSets, by UID, whose pod here was asked to go: one that bears the cordon puts another in its place.
     asked: BTreeSet<Arc<str>>,
     /// Pods, by UID, whose eviction did not come about.
-    refused: BTreeMap<Arc<str>, Refused>,
+    refused: BTreeMap<Arc<str>, RefusedEviction>,
 }
 
 /// An eviction that did not come about.
 #[derive(Clone, Debug)]
-struct Refused {
+struct RefusedEviction {
     /// In a row.
     times: u32,
     /// Not to be asked for again before.
@@ -140,29 +140,30 @@ struct Refused {
 }
 
 /// A pod to evict, and the grace period to give it, in seconds.
-struct Candidate {
+struct PodToEvict {
     key: PodKey,
     pod: Pod,
     grace: i64,
     best_effort: bool,
 }
 
-impl Drain<'_> {
+impl NodeDrain<'_> {
     /// Evicts a tier's pods and waits until none is left.
     async fn evicted(&mut self, tier: u8) -> Result<(), Stop> {
         let work = self.work;
         loop {
-            let mut waiting = Waiting::default();
+            let mut waiting = EvictionRound::default();
             let candidates = self.candidates(tier, &mut waiting).await?;
             // Side by side, in this one task; what they came to is looked at in the pods' order.
             let asking = candidates.into_iter().enumerate();
             let asking: Vec<_> = asking
                 .map(|(index, candidate)| ask(work.tools.kube.clone(), index, candidate))
                 .collect();
-            let mut outcomes: Vec<(usize, Candidate, EvictOutcome)> = futures::stream::iter(asking)
-                .buffer_unordered(SIDE_BY_SIDE)
-                .collect()
-                .await;
+            let mut outcomes: Vec<(usize, PodToEvict, EvictOutcome)> =
+                futures::stream::iter(asking)
+                    .buffer_unordered(SIDE_BY_SIDE)
+                    .collect()
+                    .await;
             outcomes.sort_by_key(|(index, ..)| *index);
             for (_, candidate, outcome) in outcomes {
                 let refused = if candidate.best_effort {
@@ -192,8 +193,8 @@ impl Drain<'_> {
     async fn candidates(
         &mut self,
         tier: u8,
-        waiting: &mut Waiting,
-    ) -> Result<Vec<Candidate>, Stop> {
+        waiting: &mut EvictionRound,
+    ) -> Result<Vec<PodToEvict>, Stop> {
         let work = self.work;
         let limit = work.drain().max_grace;
         let now = work.tools.clock.now();
@@ -203,15 +204,15 @@ impl Drain<'_> {
         let mut candidates = Vec::new();
         for (key, pod) in pods {
             match drain_order::fate(&pod, now, self.daemons) {
-                Fate::Left(_) => {}
-                Fate::Blocks(why) => {
+                DrainAction::Left(_) => {}
+                DrainAction::Blocks(why) => {
                     return Err(Stop::Transient(format!("pod {key} holds the node: {why}")));
                 }
-                Fate::Evicted { tier: its, .. } if its != tier => {}
-                Fate::Evicted { going: true, .. } => {
+                DrainAction::Evicted { tier: its, .. } if its != tier => {}
+                DrainAction::Evicted { going: true, .. } => {
                     waiting.ending.push(key);
                 }
-                Fate::Evicted { best_effort, .. } => {
+                DrainAction::Evicted { best_effort, .. } => {
                     // Of a DaemonSet one pod is asked to go, once: another that bears the cordon follows it.
                     let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone());
                     if best_effort && !owner.is_some_and(|owner| self.asked.insert(owner)) {
@@ -221,7 +222,7 @@ impl Drain<'_> {
                         Some(refused) if refused.next > Instant::now() => {
                             waiting.refused.push((key, refused.why.clone()));
                         }
-                        _ => candidates.push(Candidate {
+                        _ => candidates.push(PodToEvict {
                             grace: drain_order::grace_seconds(&pod, limit),
                             key,
                             pod,
@@ -235,7 +236,7 @@ impl Drain<'_> {
     }
 
     /// A DaemonSet's pod was asked to go; one that may not or cannot is left. Says whether it goes.
-    fn daemon_asked(&self, candidate: &Candidate, outcome: &EvictOutcome) -> bool {
+    fn daemon_asked(&self, candidate: &PodToEvict, outcome: &EvictOutcome) -> bool {
         let key = &candidate.key;
         let accepted = *outcome == EvictOutcome::Accepted;
         self.work.tools.observer.evicted(accepted);
@@ -248,7 +249,7 @@ impl Drain<'_> {
     /// An eviction was asked for; says why it is refused for now, if it is.
     fn asked(
         &mut self,
-        candidate: &Candidate,
+        candidate: &PodToEvict,
         outcome: EvictOutcome,
     ) -> Result<Option<String>, Stop> {
         let (work, key, uid) = (self.work, &candidate.key, &candidate.pod.uid);
@@ -269,7 +270,7 @@ impl Drain<'_> {
                 work.held_by(key, uid, &error.to_string());
                 work.wait_for_kube(&format!("evicting {key}"), &error);
                 let retry_after = match &error {
-                    Error::Refused { retry_after, .. } => *retry_after,
+                    KubeError::Refused { retry_after, .. } => *retry_after,
                     _ => None,
                 };
                 (error.to_string(), retry_after)
@@ -283,7 +284,7 @@ impl Drain<'_> {
             .saturating_mul(1 << times.min(16))
             .min(REFUSED_LONGEST)
             .max(retry_after.map(Span::to_std).unwrap_or_default());
-        let refused = Refused {
+        let refused = RefusedEviction {
             times: times + 1,
             next: Instant::now() + pause,
             why: why.clone(),
@@ -295,14 +296,14 @@ impl Drain<'_> {
 
 /// Pods that a round of evictions waits for.
 #[derive(Default)]
-struct Waiting {
+struct EvictionRound {
     /// They may not be evicted now, and why.
     refused: Vec<(PodKey, String)>,
     /// They are on their way out.
     ending: Vec<PodKey>,
 }
 
-impl Waiting {
+impl EvictionRound {
     fn is_empty(&self) -> bool {
         self.refused.is_empty() && self.ending.is_empty()
     }
@@ -325,8 +326,12 @@ impl Waiting {
 }
 
 /// Asks for one eviction.
-async fn ask(kube: Client, index: usize, candidate: Candidate) -> (usize, Candidate, EvictOutcome) {
-    let Candidate {
+async fn ask(
+    kube: KubeClient,
+    index: usize,
+    candidate: PodToEvict,
+) -> (usize, PodToEvict, EvictOutcome) {
+    let PodToEvict {
         key, pod, grace, ..
     } = &candidate;
     let outcome = kube.evict(key, &pod.uid, Some(*grace)).await;
@@ -369,7 +374,7 @@ async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<
     let now = work.tools.clock.now();
     let mut volumes = Vec::new();
     for (key, pod) in pods(work, node).await? {
-        if !matches!(drain_order::fate(&pod, now, daemons), Fate::Left(_)) {
+        if !matches!(drain_order::fate(&pod, now, daemons), DrainAction::Left(_)) {
             continue;
         }
         for volume in &pod.shape.volumes {

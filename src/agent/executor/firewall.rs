@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::agent::in_place::groups::{self, Step};
+use crate::agent::in_place::groups::{self, GroupChange};
 use crate::pve::transport::CallError;
-use crate::pve::{Cause, FirewallRule, SecurityGroup};
+use crate::pve::{FailureCause, FirewallRule, SecurityGroup};
 
 use super::vm;
 use super::work::{Stop, Work, passing};
@@ -39,7 +39,8 @@ pub(super) async fn settled(work: &Work) -> Result<(), Stop> {
             Ok(()) => return Ok(()),
             // Gone: the end of a clone moves the VM to its target host.
             Err(error)
-                if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
+                if passing(&error)
+                    || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
@@ -65,8 +66,8 @@ pub(super) async fn write(
         vm::ours(work).await?;
         let (host, vmid) = (work.host()?, work.mark.vmid);
         let done = match step {
-            Step::Remove(rule) => work.pve.remove_firewall_rule(&host, vmid, rule).await,
-            Step::Add((group, card)) => {
+            GroupChange::Remove(rule) => work.pve.remove_firewall_rule(&host, vmid, rule).await,
+            GroupChange::Add((group, card)) => {
                 let client = &work.pve;
                 client.add_security_group(&host, vmid, &group, card).await
             }

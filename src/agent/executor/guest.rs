@@ -6,11 +6,11 @@ use std::time::Duration;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::guest::{self, JoinState, Probe};
+use crate::agent::guest::{self, GuestProbe, JoinState};
 use crate::config::settings::JoinMethod;
 use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
-use crate::pve::Cause;
+use crate::pve::FailureCause;
 
 use super::work::{Stop, Work, pace_alone, passing};
 use super::{joining, node};
@@ -48,20 +48,20 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
         match answer {
             Ok(()) => return Ok(()),
             Err(error) => match error.cause() {
-                Cause::AgentNotConfigured => {
+                FailureCause::AgentNotConfigured => {
                     return Err(Stop::Failed(format!(
                         "{error}; enable the QEMU guest agent in the template's options"
                     )));
                 }
                 // So it is while the guest boots.
-                Cause::AgentNotRunning | Cause::Agent(_) | Cause::Timeout => {
+                FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
                     work.progress(format!("the guest agent does not answer: {error}"));
                 }
                 // It may have moved: find it again.
-                Cause::Gone => {
+                FailureCause::Gone => {
                     super::vm::ours(work).await?;
                 }
-                Cause::NotRunning => return Err(went_off(work).await),
+                FailureCause::NotRunning => return Err(went_off(work).await),
                 _ if passing(&error) => work.note_outage(error.to_string()),
                 _ => return Err(error.into()),
             },
@@ -101,7 +101,7 @@ pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop>
         match work.pve.vm_status(&host, vmid).await {
             Ok(status) if status.running => {}
             Ok(_) => return Err(went_off(work).await),
-            Err(error) if error.cause() == Cause::Gone => drop(super::vm::ours(work).await?),
+            Err(error) if error.cause() == FailureCause::Gone => drop(super::vm::ours(work).await?),
             Err(error) if passing(&error) => work.note_outage(error.to_string()),
             Err(error) => return Err(error.into()),
         }
@@ -134,12 +134,12 @@ async fn next_question(work: &Work, began: Instant, asked: Instant) {
 }
 
 /// Waits until the operating system is up; gives what the guest said then.
-pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
+pub(super) async fn system_ready(work: &Work) -> Result<GuestProbe, Stop> {
     let began = Instant::now();
     loop {
         let asked = Instant::now();
         let output = run(work, guest::PROBE, None).await?;
-        match Probe::read(&output) {
+        match GuestProbe::read(&output) {
             Some(probe) if probe.ready() => {
                 if probe.cloud_init == "error" || probe.cloud_init == "degraded" {
                     tracing::warn!(machine = %work.machine, cloud_init = %probe.cloud_init,
@@ -159,7 +159,7 @@ pub(super) async fn system_ready(work: &Work) -> Result<Probe, Stop> {
 
 /// Joins, or attaches to the join that runs, and waits for its end, or until the node is Ready:
 /// then it has joined, whatever kubeadm still does. `probe`: what the guest said just now.
-pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(), Stop> {
+pub(super) async fn joined(work: &Work, probe: &GuestProbe, uuid: &str) -> Result<(), Stop> {
     let began = Instant::now();
     let called = joining::method(work).called();
     let mut state = if probe.fresh {
@@ -195,7 +195,7 @@ pub(super) async fn joined(work: &Work, probe: &Probe, uuid: &str) -> Result<(),
     }
 }
 
-async fn start_join(work: &Work, probe: &Probe) -> Result<JoinState, Stop> {
+async fn start_join(work: &Work, probe: &GuestProbe) -> Result<JoinState, Stop> {
     let payload = joining::payload(work, probe).await?;
     let output = run(work, guest::JOIN, Some(&payload)).await?;
     JoinState::read(&output).ok_or_else(|| {
@@ -272,11 +272,11 @@ async fn run_once(
 async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<(), Stop> {
     match error.cause() {
         // A backup freezes the guest's file systems for a moment, and the agent with them.
-        Cause::Agent(text) if text.contains("frozen") => {
+        FailureCause::Agent(text) if text.contains("frozen") => {
             work.note(error.to_string());
             Ok(())
         }
-        Cause::Agent(text)
+        FailureCause::Agent(text)
             if text.contains("disabled")
                 || text.contains("not allowed")
                 || text.contains("blacklisted") =>
@@ -287,15 +287,18 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
             )))
         }
         // It may have moved: find it again.
-        Cause::Gone => {
+        FailureCause::Gone => {
             work.note(error.to_string());
             super::vm::ours(work).await.map(drop)
         }
-        Cause::AgentNotRunning | Cause::Agent(_) | Cause::ExecForgotten | Cause::Timeout => {
+        FailureCause::AgentNotRunning
+        | FailureCause::Agent(_)
+        | FailureCause::ExecForgotten
+        | FailureCause::Timeout => {
             work.note(error.to_string());
             Ok(())
         }
-        Cause::NotRunning => Err(went_off(work).await),
+        FailureCause::NotRunning => Err(went_off(work).await),
         _ if passing(error) => {
             work.note_outage(error.to_string());
             Ok(())

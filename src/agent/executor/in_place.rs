@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::agent::in_place::{self, Beside, Change, GROUPS, POOL, Written};
-use crate::agent::journal::Entry;
+use crate::agent::in_place::{self, Beside, GROUPS, POOL, SettingChange, Written};
+use crate::agent::journal::JournalEntry;
 use crate::agent::vm_config;
 use crate::model::in_place::FailedWrite;
 use crate::model::mark::{self, Ownership};
 use crate::model::region::{Failure, Step};
 use crate::model::words;
-use crate::pve::transport::{CallError, Outcome};
-use crate::pve::{Cause, ConfigUpdate, VmConfig};
+use crate::pve::transport::{CallEffect, CallError};
+use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
 
 use super::firewall;
 use super::tools::Tools;
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST_WRITES: u32 = 12;
 
 /// Writes what differs, each value once: what PVE then shows is what it makes of it.
-pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn update(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = up::open(tools, entry, Step::Done)?;
     let limit = work.tools.settings.deadlines.configure;
     let mut meant = BTreeMap::new();
@@ -57,7 +57,7 @@ pub(super) async fn update(tools: Tools, entry: &Entry) -> Result<(), Failure> {
 /// `meant`: the values that are to be written, by key, as far as that is known yet.
 async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<(), Stop> {
     let settings = &work.tools.settings;
-    let mut asked: Vec<Change> = Vec::new();
+    let mut asked: Vec<SettingChange> = Vec::new();
     // Values that PVE refuses without naming one: each is tried alone then, so that one keeps no other back.
     let (mut apart, mut refused) = (false, BTreeMap::new());
     let mut writes = 0;
@@ -73,7 +73,7 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
         let values = values.map(|one| (one.key.to_owned(), one.wanted.clone()));
         *meant = values.collect();
         let open = open.filter(|one| !refused.contains_key(one.key)).cloned();
-        let open: Vec<Change> = at_once(open.collect(), apart);
+        let open: Vec<SettingChange> = at_once(open.collect(), apart);
         if open.is_empty() {
             let in_force = in_place::changes((&now, &beside), &work.mark, settings, &written);
             pending(work, in_force, &changes)?;
@@ -93,14 +93,15 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
                 asked = open;
             }
             Err(error)
-                if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
+                if passing(&error)
+                    || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => {
                 let wrong = open.iter().filter(|one| is_wrong(&error, one, open.len()));
-                let wrong: Vec<&Change> = wrong.collect();
+                let wrong: Vec<&SettingChange> = wrong.collect();
                 for change in &wrong {
                     give_up(work, change, error.to_string())?;
                 }
@@ -115,8 +116,8 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
 
 /// The changes that go into one call to PVE: all keys of the VM's configuration together, or one alone while the value that PVE refused
 /// is looked for; then resource pool and security groups, one at a time, since each has a call of its own.
-fn at_once(open: Vec<Change>, apart: bool) -> Vec<Change> {
-    let (configured, mut beside): (Vec<Change>, Vec<Change>) = open
+fn at_once(open: Vec<SettingChange>, apart: bool) -> Vec<SettingChange> {
+    let (configured, mut beside): (Vec<SettingChange>, Vec<SettingChange>) = open
         .into_iter()
         .partition(|change| ![POOL, GROUPS].contains(&change.key));
     if configured.is_empty() {
@@ -130,7 +131,7 @@ fn at_once(open: Vec<Change>, apart: bool) -> Vec<Change> {
 /// Writes what goes into one call; `config` is what it is compared with.
 async fn write(
     work: &Work,
-    open: &[Change],
+    open: &[SettingChange],
     config: &VmConfig,
 ) -> Result<Result<(), CallError>, Stop> {
     let (host, vmid) = (work.host()?, work.mark.vmid);
@@ -220,7 +221,7 @@ async fn proven(work: &Work) -> Result<(VmConfig, VmConfig), Stop> {
 }
 
 /// Whether PVE takes this value itself for wrong, or is too old for the call.
-fn is_wrong(error: &CallError, change: &Change, many: usize) -> bool {
+fn is_wrong(error: &CallError, change: &SettingChange, many: usize) -> bool {
     let names: &[&str] = match change.key {
         POOL => &["poolid", "pool"],
         GROUPS => &["action", "iface", "type"],
@@ -229,11 +230,11 @@ fn is_wrong(error: &CallError, change: &Change, many: usize) -> bool {
     let named = error.errors.keys().any(|key| names.contains(&&**key));
     let alone = many == 1 && error.errors.is_empty();
     let wrong = error.status == Some(400) && (named || alone);
-    error.outcome == Outcome::Refused && (wrong || error.status == Some(501))
+    error.outcome == CallEffect::Refused && (wrong || error.status == Some(501))
 }
 
 /// This value is not written again.
-fn give_up(work: &Work, change: &Change, why: String) -> Result<(), Stop> {
+fn give_up(work: &Work, change: &SettingChange, why: String) -> Result<(), Stop> {
     tracing::warn!(machine = %work.machine, key = change.key, wanted = %change.wanted, %why,
         "it cannot be updated in place, and is not written again");
     let failed = FailedWrite {
@@ -245,7 +246,7 @@ fn give_up(work: &Work, change: &Change, why: String) -> Result<(), Stop> {
 }
 
 /// What is written and not in force needs no other write.
-fn pending(work: &Work, in_force: Vec<Change>, left: &[Change]) -> Result<(), Stop> {
+fn pending(work: &Work, in_force: Vec<SettingChange>, left: &[SettingChange]) -> Result<(), Stop> {
     let written = work.entry()?.written;
     for change in in_force {
         if written.given_up(&change).is_some() {
@@ -269,7 +270,7 @@ fn pending(work: &Work, in_force: Vec<Change>, left: &[Change]) -> Result<(), St
 }
 
 /// Keeps what was written, and what PVE made another value of.
-fn ended(work: &Work, asked: &[Change], left: &[Change]) -> Result<(), Stop> {
+fn ended(work: &Work, asked: &[SettingChange], left: &[SettingChange]) -> Result<(), Stop> {
     let pool = work.tools.settings.pools.get(work.mark.pool.as_str());
     for change in asked {
         let mut left = left.iter();

@@ -6,12 +6,12 @@ use rand::RngExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::sleep;
 
-use crate::agent::guest::Probe;
-use crate::agent::join::{self, JoinError, JoinInput, RKE2_PORT, Trust};
+use crate::agent::guest::GuestProbe;
+use crate::agent::join::{self, JoinError, JoinInput, JoinTrust, RKE2_PORT};
 use crate::agent::nocloud::first_boot::{self, FirstBoot};
 use crate::agent::secret_file;
-use crate::config::cloud_init::Words;
-use crate::config::settings::{JoinMethod, Pool};
+use crate::config::cloud_init::GapValues;
+use crate::config::settings::{JoinMethod, PoolSettings};
 use crate::kube::{Authority, BootstrapToken, certificate};
 use crate::model::foreign::ForeignOutput;
 use crate::model::scheduling::{Labels, Taint};
@@ -29,7 +29,7 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 const SHORTEST: usize = 6;
 
 /// The settings of the machine's pool.
-fn pool(work: &Work) -> Pool {
+fn pool(work: &Work) -> PoolSettings {
     let pools = &work.tools.settings.pools;
     pools
         .get(work.mark.pool.as_str())
@@ -71,15 +71,15 @@ pub(super) async fn without_secret(work: &Work, log: ForeignOutput) -> ForeignOu
 }
 
 /// What a join is made of, beside its token.
-struct Parts {
-    pool: Pool,
+struct JoinParts {
+    pool: PoolSettings,
     labels: Labels,
     taints: Vec<Taint>,
     provider_id: Option<String>,
 }
 
-impl Parts {
-    fn of(work: &Work) -> Result<Parts, Stop> {
+impl JoinParts {
+    fn of(work: &Work) -> Result<JoinParts, Stop> {
         let mut pool = pool(work);
         let provider_id = match &pool.join.provider_id {
             Some(text) => Some(work.filled("provider_id", text)?),
@@ -89,7 +89,7 @@ impl Parts {
         if let (Some(most), Some(terms)) = (pool.kubelet.get_mut("maxPods"), work.terms()?) {
             *most = terms.max_pods.into();
         }
-        Ok(Parts {
+        Ok(JoinParts {
             pool,
             labels: work.node_labels()?,
             taints: work.pool_taints()?,
@@ -102,7 +102,7 @@ impl Parts {
         work: &Work,
         version: &str,
         endpoint: &str,
-        trust: Trust<'_>,
+        trust: JoinTrust<'_>,
     ) -> Result<SecretString, JoinError> {
         join::payload(&JoinInput {
             version,
@@ -119,8 +119,8 @@ impl Parts {
 }
 
 /// Adds what texts for cloud-init may name of the node that the machine is to be.
-pub(super) fn add_words(work: &Work, words: &mut Words) -> Result<(), Stop> {
-    let parts = Parts::of(work)?;
+pub(super) fn add_words(work: &Work, words: &mut GapValues) -> Result<(), Stop> {
+    let parts = JoinParts::of(work)?;
     let own = parts.labels.iter();
     let own = own.filter(|(key, _)| join::kubelet_may_set(key));
     words.labels = own
@@ -132,7 +132,7 @@ pub(super) fn add_words(work: &Work, words: &mut Words) -> Result<(), Stop> {
 }
 
 /// Makes what the guest's join script reads. `probe`: what the guest said of itself.
-pub(super) async fn payload(work: &Work, probe: &Probe) -> Result<SecretString, Stop> {
+pub(super) async fn payload(work: &Work, probe: &GuestProbe) -> Result<SecretString, Stop> {
     let version = match method(work) {
         JoinMethod::Kubeadm => &*probe.kubeadm,
         JoinMethod::K3s => &*probe.k3s,
@@ -185,7 +185,7 @@ async fn payloads(
     work: &Work,
     versions: &[&str],
 ) -> Result<Vec<Result<SecretString, JoinError>>, Stop> {
-    let parts = Parts::of(work)?;
+    let parts = JoinParts::of(work)?;
     match &parts.pool.join.method {
         JoinMethod::Kubeadm => by_kubeadm(work, &parts, versions).await,
         JoinMethod::K3s => by_agent(work, &parts, versions, None).await,
@@ -201,7 +201,7 @@ async fn payloads(
 
 type Payloads = Vec<Result<SecretString, JoinError>>;
 
-async fn by_kubeadm(work: &Work, parts: &Parts, versions: &[&str]) -> Result<Payloads, Stop> {
+async fn by_kubeadm(work: &Work, parts: &JoinParts, versions: &[&str]) -> Result<Payloads, Stop> {
     let kube = &work.tools.kube;
     let info = work
         .patiently_kube("reading cluster-info", || kube.cluster_info())
@@ -212,7 +212,7 @@ async fn by_kubeadm(work: &Work, parts: &Parts, versions: &[&str]) -> Result<Pay
     let named = parts.pool.join.endpoint.as_deref();
     let endpoint = named.unwrap_or(&info.endpoint);
     let of = |version: &&str| {
-        let trust = Trust::Keys((&token.id, &token.secret), &info.ca_hashes);
+        let trust = JoinTrust::Keys((&token.id, &token.secret), &info.ca_hashes);
         parts.payload(work, version, endpoint, trust)
     };
     Ok(versions.iter().map(of).collect())
@@ -220,7 +220,7 @@ async fn by_kubeadm(work: &Work, parts: &Parts, versions: &[&str]) -> Result<Pay
 
 async fn by_agent(
     work: &Work,
-    parts: &Parts,
+    parts: &JoinParts,
     versions: &[&str],
     port: Option<u16>,
 ) -> Result<Payloads, Stop> {
@@ -230,7 +230,7 @@ async fn by_agent(
     let endpoint = endpoint(&parts.pool, &authority, port)?;
     let token = token(work, &parts.pool).await?;
     let of = |version: &&str| {
-        let trust = Trust::Bundle((&token.id, &token.secret), &hash);
+        let trust = JoinTrust::Bundle((&token.id, &token.secret), &hash);
         parts.payload(work, version, &endpoint, trust)
     };
     Ok(versions.iter().map(of).collect())
@@ -238,7 +238,7 @@ async fn by_agent(
 
 async fn by_command(
     work: &Work,
-    parts: &Parts,
+    parts: &JoinParts,
     script: &str,
     file: Option<&std::path::Path>,
 ) -> Result<Payloads, Stop> {
@@ -261,7 +261,7 @@ async fn by_command(
         }
         None => token(work, &parts.pool).await?.text(),
     };
-    let trust = Trust::Script(&secret, &authority.ca_pem, &script);
+    let trust = JoinTrust::Script(&secret, &authority.ca_pem, &script);
     Ok(vec![parts.payload(work, "", &endpoint, trust)])
 }
 
@@ -276,7 +276,7 @@ fn authority(work: &Work) -> Result<Authority, Stop> {
 }
 
 /// `host:port` that machines register with.
-fn endpoint(pool: &Pool, authority: &Authority, port: Option<u16>) -> Result<String, Stop> {
+fn endpoint(pool: &PoolSettings, authority: &Authority, port: Option<u16>) -> Result<String, Stop> {
     if let Some(named) = &pool.join.endpoint {
         return Ok(named.clone());
     }
@@ -284,7 +284,7 @@ fn endpoint(pool: &Pool, authority: &Authority, port: Option<u16>) -> Result<Str
 }
 
 /// Makes the machine's bootstrap token.
-async fn token(work: &Work, pool: &Pool) -> Result<BootstrapToken, Stop> {
+async fn token(work: &Work, pool: &PoolSettings) -> Result<BootstrapToken, Stop> {
     let kube = &work.tools.kube;
     let life = Span(pool.join.token_ttl.0.clamp(60_000, MAX_TOKEN_LIFE.0));
     let token = BootstrapToken {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::action::NodeRef;
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};
 use crate::pve::LATE_CALL;
 
-use super::work::{Look, Stop, Work};
+use super::work::{Stop, VmState, Work};
 
 /// Between two looks whether a clone has come.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ const GIVE_BACK: Duration = Duration::from_secs(5);
 /// nothing when it cannot any more.
 fn may_come(
     work: &Work,
-    asked: impl Fn(&mut Entry) -> &mut Option<Time>,
+    asked: impl Fn(&mut JournalEntry) -> &mut Option<Time>,
 ) -> Result<Option<Span>, Stop> {
     let Some(sent) = *asked(&mut work.entry()?) else {
         return Ok(None);
@@ -57,12 +57,12 @@ pub(super) async fn no_power_off_comes(work: &Work, node: &NodeRef) {
 /// Waits until no clone of the machine can come any more, or until something has its VMID.
 pub(super) async fn no_clone_comes(work: &Work) -> Result<(), Stop> {
     while let Some(left) = clone_may_come(work)? {
-        if !matches!(work.look().await?, Look::Absent) {
+        if !matches!(work.look().await?, VmState::Absent) {
             break;
         }
         // A clone that comes is ours by intent, as the first was; what the one that is gone showed says nothing of it.
         if work.entry()?.was_ours() {
-            work.record(Entry::forget_vm)?;
+            work.record(JournalEntry::forget_vm)?;
         }
         work.progress(format!(
             "PVE did not answer a clone and may still begin it: the VMID is kept for {left}"
@@ -77,7 +77,7 @@ pub(super) async fn no_clone_comes(work: &Work) -> Result<(), Stop> {
 pub(super) fn end_entry(work: &Work) -> Result<(), Failure> {
     let failure = |stop| work.failure(Step::Destroy, stop);
     if clone_may_come(work).map_err(failure)?.is_some() {
-        let forgotten = work.record(Entry::forget_vm);
+        let forgotten = work.record(JournalEntry::forget_vm);
         return forgotten.map_err(failure);
     }
     let removed = work.tools.journal.remove(&work.machine);

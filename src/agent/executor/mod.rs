@@ -41,7 +41,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::agent::drift;
-use crate::agent::journal::{Entry, UNKNOWN_TEMPLATE};
+use crate::agent::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::brain;
 use crate::model::action::{Action, Kind};
 use crate::model::policy::Policy;
@@ -55,7 +55,7 @@ pub use follow::TaskTimes;
 pub use guest::REFUSES_COMMANDS;
 pub use tools::{Nothing, Observer, Tools};
 pub use turns::{CloneTurns, Turns};
-pub use waits::{Overdue, PATIENCE, Wait, Waits};
+pub use waits::{ActionWait, ActionWaits, Overdue, PATIENCE};
 
 /// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
 /// limits lie far below.
@@ -97,14 +97,14 @@ pub enum NotBegun {
 #[derive(Debug)]
 pub struct Executor {
     tools: Tools,
-    running: BTreeMap<Arc<str>, Running>,
+    running: BTreeMap<Arc<str>, RunningAction>,
     tasks: JoinSet<Ended>,
     cooling: BTreeMap<(Arc<str>, &'static str), Cooling>,
     settling: Settling,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningAction {
     busy: Busy,
     action: Action,
     handle: AbortHandle,
@@ -205,7 +205,7 @@ impl Executor {
             .spawn(perform(self.tools.clone(), action.clone(), entry));
         self.running.insert(
             machine,
-            Running {
+            RunningAction {
                 busy,
                 action: action.clone(),
                 handle,
@@ -229,7 +229,7 @@ impl Executor {
         action: &Action,
         machine: Option<&Machine>,
         now: Time,
-    ) -> Result<Option<Entry>, NotBegun> {
+    ) -> Result<Option<JournalEntry>, NotBegun> {
         let journal = &self.tools.journal;
         if let Some(mut entry) = journal.get(&action.target.machine) {
             let ours = match (&action.kind, machine) {
@@ -252,9 +252,9 @@ impl Executor {
             return Ok(Some(entry));
         }
         let mut entry = match (&action.kind, machine) {
-            (Kind::Create(spec), _) => Entry {
+            (Kind::Create(spec), _) => JournalEntry {
                 made_of: drift::made_of(&self.tools.settings, &spec.mark),
-                ..Entry::new(action.target.clone(), (**spec).clone(), now)
+                ..JournalEntry::new(action.target.clone(), (**spec).clone(), now)
             },
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
@@ -264,7 +264,7 @@ impl Executor {
                     template_host: machine.host.clone(),
                     terms: None,
                 };
-                let mut entry = Entry::new(action.target.clone(), spec, now);
+                let mut entry = JournalEntry::new(action.target.clone(), spec, now);
                 let vm = machine.vm.as_ref();
                 entry.marked = vm.is_some_and(|vm| vm.marked);
                 let uuid = vm.and_then(|vm| vm.uuid.clone());
@@ -398,14 +398,14 @@ fn busy(kind: &Kind) -> Busy {
     }
 }
 
-async fn perform(tools: Tools, action: Action, entry: Option<Entry>) -> Ended {
+async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> Ended {
     tools.observer.begun(&action, entry.as_ref());
     let result = match (&action.kind, entry) {
         (Kind::Create(_), Some(entry)) => {
-            Box::pin(up::bring_up(tools.clone(), &entry, up::Plan::Fresh)).await
+            Box::pin(up::bring_up(tools.clone(), &entry, up::PlanOrigin::Fresh)).await
         }
         (Kind::Continue, Some(entry)) => {
-            Box::pin(up::bring_up(tools.clone(), &entry, up::Plan::Earlier)).await
+            Box::pin(up::bring_up(tools.clone(), &entry, up::PlanOrigin::Earlier)).await
         }
         (Kind::Remove { drain }, Some(entry)) => {
             down::take_down(tools.clone(), &action, &entry, *drain).await

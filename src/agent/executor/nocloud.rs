@@ -10,10 +10,10 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::time::{sleep, timeout};
 
-use crate::agent::nocloud::{self, Told};
-use crate::config::settings::CloudInit;
+use crate::agent::nocloud::{self, NocloudInput};
+use crate::config::settings::CloudInitSettings;
 use crate::model::facts::Facts;
-use crate::pve::{Cause, ConfigUpdate, VmConfig, iso_name, iso_volume};
+use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
 
 use super::work::{Stop, Work, passing};
 use super::{joining, node, vm};
@@ -30,7 +30,7 @@ const MAX_WRITES: u32 = 3;
 const DRIVES: [&str; 4] = ["ide2", "ide3", "ide1", "ide0"];
 
 /// What the configuration says to the machine's cloud-init.
-fn texts(work: &Work) -> Option<Arc<CloudInit>> {
+fn texts(work: &Work) -> Option<Arc<CloudInitSettings>> {
     let templates = &work.tools.settings.templates;
     templates
         .get(work.mark.template.as_str())?
@@ -77,7 +77,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
 
 async fn image(
     work: &Work,
-    texts: &CloudInit,
+    texts: &CloudInitSettings,
     config: &VmConfig,
     uuid: &str,
 ) -> Result<Vec<u8>, Stop> {
@@ -97,7 +97,7 @@ async fn image(
         .settings
         .templates
         .get(work.mark.template.as_str());
-    nocloud::image(&Told {
+    nocloud::image(&NocloudInput {
         texts,
         upgrade: template.is_some_and(|template| template.ci_upgrade),
         facts: Facts {
@@ -117,7 +117,7 @@ async fn image(
 }
 
 /// The machine configuration that the file names, read anew.
-async fn machine_config(texts: &CloudInit) -> Result<Option<SecretString>, Stop> {
+async fn machine_config(texts: &CloudInitSettings) -> Result<Option<SecretString>, Stop> {
     let Some(path) = texts.machine_config.clone() else {
         return Ok(None);
     };
@@ -259,7 +259,10 @@ async fn written(
             *writes += 1;
             Ok(())
         }
-        Err(error) if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) => {
+        Err(error)
+            if passing(&error)
+                || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
+        {
             work.note_outage(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::agent::journal::Entry;
-use crate::kube::Changes;
+use crate::agent::journal::JournalEntry;
+use crate::kube::ChangeCounts;
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::facts::{self, Facts};
@@ -81,7 +81,7 @@ impl Work {
             .map_err(|why| Stop::Failed(format!("{what} {text:?}: {why}")))
     }
 
-    fn facts<'a>(&'a self, entry: &'a Entry) -> Facts<'a> {
+    fn facts<'a>(&'a self, entry: &'a JournalEntry) -> Facts<'a> {
         Facts {
             machine: &self.machine,
             vmid: self.mark.vmid,
@@ -122,7 +122,7 @@ impl Work {
     }
 
     /// What the zone of its node is called.
-    fn zone(&self, entry: &Entry) -> Arc<str> {
+    fn zone(&self, entry: &JournalEntry) -> Arc<str> {
         let policy = &self.tools.settings.policy;
         policy.zone_of(&entry.target.region, &entry.target.host)
     }
@@ -148,7 +148,7 @@ pub(super) async fn uuid(work: &Work) -> Result<Arc<str>, Stop> {
 }
 
 /// What the machine's node must show, when its VM has this UUID.
-fn signs<'a>(work: &'a Work, entry: &'a Entry, uuid: Option<&'a str>) -> Signs<'a> {
+fn signs<'a>(work: &'a Work, entry: &'a JournalEntry, uuid: Option<&'a str>) -> Signs<'a> {
     Signs {
         machine: &work.machine,
         region: &entry.target.region,
@@ -409,7 +409,7 @@ pub(super) async fn drop_token(work: &Work) {
     }
 }
 
-async fn changed(changes: &mut watch::Receiver<Changes>) {
+async fn changed(changes: &mut watch::Receiver<ChangeCounts>) {
     // Either is fine: a change, or a while without one.
     let _ = timeout(LOOK_AGAIN, changes.changed()).await;
     sleep(Duration::from_millis(10)).await;

@@ -8,12 +8,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::GuestKind;
 use crate::model::topology::Pins;
-use crate::pve::{Cause, VmConfig};
+use crate::pve::{FailureCause, VmConfig};
 
 use super::work::{Stop, Work};
 
@@ -21,37 +21,39 @@ use super::work::{Stop, Work};
 const LOOKS: usize = 3;
 
 /// A thing that only one machine may have: an address, or CPUs of a host.
-enum Reserved<'a> {
+enum ExclusiveResource<'a> {
     Address(IpAddr),
     /// CPUs of a host.
     Cpus(&'a str, &'a CpuSet),
 }
 
-impl fmt::Display for Reserved<'_> {
+impl fmt::Display for ExclusiveResource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reserved::Address(address) => write!(f, "the address {address}"),
-            Reserved::Cpus(host, cpus) => write!(f, "one of the CPUs {cpus} of {host}"),
+            ExclusiveResource::Address(address) => write!(f, "the address {address}"),
+            ExclusiveResource::Cpus(host, cpus) => write!(f, "one of the CPUs {cpus} of {host}"),
         }
     }
 }
 
-impl Reserved<'_> {
+impl ExclusiveResource<'_> {
     /// Whether a machine with this mark, on this host, has it or some of it.
     fn is_of(&self, mark: &Mark, host: &str) -> bool {
         match self {
-            Reserved::Address(address) => {
+            ExclusiveResource::Address(address) => {
                 mark.addresses.values().flatten().any(|own| own == address)
             }
-            Reserved::Cpus(here, cpus) => *here == host && !mark.cpus.both(cpus).is_empty(),
+            ExclusiveResource::Cpus(here, cpus) => {
+                *here == host && !mark.cpus.both(cpus).is_empty()
+            }
         }
     }
 
     /// Whether a guest with this configuration, on this host, has it or some of it. What cannot be read of its CPUs may be any.
     fn is_in(&self, config: &VmConfig, host: &str) -> bool {
         match self {
-            Reserved::Address(address) => config.addresses().contains(address),
-            Reserved::Cpus(here, cpus) => {
+            ExclusiveResource::Address(address) => config.addresses().contains(address),
+            ExclusiveResource::Cpus(here, cpus) => {
                 let keys = config.raw.iter().map(|(key, value)| (&**key, &**value));
                 let has = Pins::of(keys).is_none_or(|pins| !pins.cpus.both(cpus).is_empty());
                 *here == host && has
@@ -74,11 +76,11 @@ pub(super) async fn unique(work: &Work) -> Result<(), Stop> {
     let host = work.host()?;
     let addresses = work.mark.addresses.values().flatten();
     let addresses = addresses.filter(|_| !planted!(AddressNotLookedUp));
-    let mut all: Vec<Reserved<'_>> = addresses
-        .map(|address| Reserved::Address(*address))
+    let mut all: Vec<ExclusiveResource<'_>> = addresses
+        .map(|address| ExclusiveResource::Address(*address))
         .collect();
     if !work.mark.cpus.is_empty() && !planted!(CpusNotLookedUp) {
-        all.push(Reserved::Cpus(&host, &work.mark.cpus));
+        all.push(ExclusiveResource::Cpus(&host, &work.mark.cpus));
     }
     for reserved in &all {
         for other in others(work, reserved).await? {
@@ -93,7 +95,7 @@ pub(super) async fn unique(work: &Work) -> Result<(), Stop> {
     Ok(())
 }
 
-async fn others(work: &Work, reserved: &Reserved<'_>) -> Result<Vec<Other>, Stop> {
+async fn others(work: &Work, reserved: &ExclusiveResource<'_>) -> Result<Vec<Other>, Stop> {
     let journal = work.tools.journal.entries();
     let region = &work.entry()?.target.region;
     let mut others: Vec<Other> = journal
@@ -101,7 +103,7 @@ async fn others(work: &Work, reserved: &Reserved<'_>) -> Result<Vec<Other>, Stop
         .filter(|entry| *entry.spec.mark.machine != *work.machine)
         .filter(|entry| {
             // Hosts of two regions may have one name; a network may reach both.
-            entry.target.region == *region || matches!(reserved, Reserved::Address(_))
+            entry.target.region == *region || matches!(reserved, ExclusiveResource::Address(_))
         })
         .filter(|entry| reserved.is_of(&entry.spec.mark, &entry.target.host))
         .map(of_entry)
@@ -129,7 +131,8 @@ async fn others(work: &Work, reserved: &Reserved<'_>) -> Result<Vec<Other>, Stop
                 "{why}; it may have its CPUs or address"
             )));
         }
-        let elsewhere = matches!(reserved, Reserved::Cpus(host, _) if *guest.host != **host);
+        let elsewhere =
+            matches!(reserved, ExclusiveResource::Cpus(host, _) if *guest.host != **host);
         let online = |host: &str| resources.hosts.get(host).is_some_and(|host| host.online);
         if elsewhere || !online(&guest.host) {
             continue;
@@ -149,7 +152,7 @@ async fn read(work: &Work, vmid: u32, seen: &str) -> Result<Option<(String, VmCo
             .patiently("reading a VM that may have it too", || async {
                 match work.pve.vm_config(&host, vmid).await {
                     Ok(config) => Ok(Some(config)),
-                    Err(error) if error.cause() == Cause::Gone => Ok(None),
+                    Err(error) if error.cause() == FailureCause::Gone => Ok(None),
                     Err(error) => Err(error),
                 }
             })
@@ -170,7 +173,7 @@ async fn read(work: &Work, vmid: u32, seen: &str) -> Result<Option<(String, VmCo
     )))
 }
 
-fn of_entry(entry: &Entry) -> Other {
+fn of_entry(entry: &JournalEntry) -> Other {
     Other {
         name: format!("the machine {}", entry.target.machine),
         vmid: entry.target.vmid,
@@ -181,7 +184,7 @@ fn of_entry(entry: &Entry) -> Other {
 fn of_config(
     (vmid, host): (u32, &str),
     config: &VmConfig,
-    reserved: &Reserved<'_>,
+    reserved: &ExclusiveResource<'_>,
 ) -> Option<Other> {
     let written = reserved.is_in(config, host);
     let marked = matches!(config.ownership(), Ownership::Marked(mark) if reserved.is_of(&mark, host) && mark.vmid == vmid);

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::action::{Action, NodeRef};
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
-use crate::pve::{Cause, GuestResource};
+use crate::pve::{FailureCause, GuestResource};
 
 use super::clone;
 use super::late;
 use super::nocloud;
 use super::node;
 use super::tools::Tools;
-use super::work::{Look, Stop, Work, kube_within, passing};
+use super::work::{Stop, VmState, Work, kube_within, passing};
 
 /// Time for one sweep action; what is not done then is planned again.
 const DEADLINE: Span = Span::minutes(5);
@@ -27,7 +27,7 @@ const KUBE_PATIENCE: Duration = Duration::from_mins(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(2);
 
-fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
+fn open(tools: Tools, entry: &JournalEntry) -> Result<Work, Failure> {
     let at = tools.clock.now();
     Work::open(tools, entry).map_err(|stop| {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;
@@ -43,7 +43,7 @@ fn open(tools: Tools, entry: &Entry) -> Result<Work, Failure> {
 
 /// Destroys the locked placeholder of a dead clone, or what is left of a VM whose removal was cut
 /// short, and with it the intent.
-pub(super) async fn delete_placeholder(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn delete_placeholder(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;
@@ -55,15 +55,15 @@ pub(super) async fn delete_placeholder(tools: Tools, entry: &Entry) -> Result<()
 async fn cleared(work: &Work) -> Result<(), Stop> {
     loop {
         let going = match work.look().await? {
-            Look::Absent => return Ok(()),
-            Look::Placeholder => false,
-            Look::Going => true,
-            Look::Ours(_) => {
+            VmState::Absent => return Ok(()),
+            VmState::Placeholder => false,
+            VmState::Going => true,
+            VmState::Ours(_) => {
                 work.doubt();
                 return Err(Stop::Transient("the clone finished after all".to_owned()));
             }
-            Look::Foreign(how) => return Err(Stop::Failed(format!("left alone: {how}"))),
-            Look::Changed(how) => return Err(Stop::Failed(how)),
+            VmState::Foreign(how) => return Err(Stop::Failed(format!("left alone: {how}"))),
+            VmState::Changed(how) => return Err(Stop::Failed(how)),
         };
         if going && work.being_destroyed().await? {
             work.note(work.going());
@@ -94,7 +94,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
                     )
                 }));
             }
-            Err(error) if passing(&error) || error.cause() == Cause::Gone => {
+            Err(error) if passing(&error) || error.cause() == FailureCause::Gone => {
                 work.note(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -115,7 +115,7 @@ async fn placeholder_host(work: &Work) -> Result<std::sync::Arc<str>, Stop> {
 }
 
 /// Drops the intent of a machine whose VM is not there.
-pub(super) async fn drop_intent(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn drop_intent(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = open(tools, entry)?;
     work.attempt(Step::Destroy, DROP_DEADLINE, nothing_there(&work))
         .await?;
@@ -136,14 +136,14 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
         ));
     }
     let mut look = work.look().await?;
-    if work.entry()?.was_ours() && matches!(look, Look::Foreign(_)) {
+    if work.entry()?.was_ours() && matches!(look, VmState::Foreign(_)) {
         // Its mark is gone: one reading may have lost it on the way.
         sleep(PAUSE).await;
         look = work.look().await?;
     }
     match look {
-        Look::Absent | Look::Foreign(_) => Ok(()),
-        Look::Ours(_) | Look::Placeholder | Look::Going | Look::Changed(_) => {
+        VmState::Absent | VmState::Foreign(_) => Ok(()),
+        VmState::Ours(_) | VmState::Placeholder | VmState::Going | VmState::Changed(_) => {
             // The plan is from before that.
             work.doubt();
             Err(Stop::Transient("its VM is there after all".to_owned()))
@@ -179,7 +179,7 @@ impl Sweep<'_> {
     /// time is up.
     async fn patiently<T, F>(&self, call: impl FnMut() -> F) -> Result<T, Failure>
     where
-        F: Future<Output = Result<T, crate::kube::Error>>,
+        F: Future<Output = Result<T, crate::kube::KubeError>>,
     {
         kube_within(&self.action.target.machine, KUBE_PATIENCE, call)
             .await
@@ -191,7 +191,7 @@ impl Sweep<'_> {
 pub(super) async fn release(
     tools: &Tools,
     action: &Action,
-    entry: Option<&Entry>,
+    entry: Option<&JournalEntry>,
 ) -> Result<(), Failure> {
     let sweep = Sweep {
         tools,

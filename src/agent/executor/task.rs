@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::model::foreign::ForeignText;
-use crate::pve::Cause;
+use crate::pve::FailureCause;
 
 /// Lines of a failed task's log that are told, the last ones that show no mere progress …
 const LINES_TOLD: usize = 4;
@@ -40,8 +40,8 @@ impl TaskFailure {
     }
 
     /// What kind of failure it is. Only PVE's last word tells: the log may speak of locks that were had.
-    pub(super) fn cause(&self) -> Cause {
-        Cause::of(&self.text)
+    pub(super) fn cause(&self) -> FailureCause {
+        FailureCause::of(&self.text)
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
             "{shown}"
         );
         assert_eq!(shown.matches("exit code 1").count(), 1, "{shown}");
-        assert_eq!(told.cause(), Cause::of(text));
+        assert_eq!(told.cause(), FailureCause::of(text));
     }
 
     #[test]

@@ -16,15 +16,15 @@ use super::*;
 use crate::agent::state::StateFiles;
 use crate::agent::{journal::Journal, region::Doubts};
 use crate::kube::nodes::EXCLUDED;
-use crate::kube::{Client, ClusterStore, Unobserved, in_memory, watch};
+use crate::kube::{ClusterStore, KubeClient, Unobserved, in_memory, watch};
 use crate::model::action::{NodeRef, Precondition, Reason, Target};
 use crate::model::cluster::PodKey;
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::time::Span;
-use crate::pve::transport::{Transport, memory::Memory};
+use crate::pve::transport::{Transport, memory::RouterTransport};
 use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::world::{World, WorldSpec};
-use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Pods, workload::Workload};
+use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Workload, workload::WorkloadPods};
 mod damaged;
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";
@@ -102,7 +102,12 @@ async fn made(
     });
     let world = world.unwrap_or_else(|errors| panic!("{errors}"));
     let state = tempfile::tempdir().expect("a directory");
-    let workload = Workload::visit("web", count, Pods::of("1500m", "1Gi"), Span::minutes(60));
+    let workload = Workload::visit(
+        "web",
+        count,
+        WorkloadPods::of("1500m", "1Gi"),
+        Span::minutes(60),
+    );
     tokio::select! {
         biased;
         _ = world.daemon(state.path(), None, 0) => panic!("the daemon ended"),
@@ -121,10 +126,10 @@ async fn made(
 }
 
 async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
-    let kube = Client::new(in_memory(way), world.clock, Arc::new(Unobserved)).await;
+    let kube = KubeClient::new(in_memory(way), world.clock, Arc::new(Unobserved)).await;
     let store = ClusterStore::new();
     tokio::spawn(watch::watch(kube.clone(), store.clone(), 1));
-    let pve: Arc<dyn Transport> = Arc::new(Memory::new(world.pve_way()));
+    let pve: Arc<dyn Transport> = Arc::new(RouterTransport::new(world.pve_way()));
     let region = world.settings.regions.keys().next().expect("a region");
     let files = StateFiles::open(state).expect("it opens");
     let (journal, unreadable) = Journal::open(&files.journal()).expect("it opens");
@@ -141,10 +146,10 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         clones: CloneTurns::default(),
         task_times: TaskTimes::default(),
         pings: Turns::default(),
-        nominations: crate::agent::nominations::Nominations::default(),
+        nominations: crate::agent::nominations::PodNominator::default(),
         doubts: Doubts::default(),
         crowd: Arc::default(),
-        waits: super::Waits::default(),
+        waits: super::ActionWaits::default(),
         works: Arc::default(),
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
-use crate::agent::journal::{Entry, Journal};
-use crate::agent::nominations::Nominations;
+use crate::agent::journal::{Journal, JournalEntry};
+use crate::agent::nominations::PodNominator;
 use crate::agent::region::Doubts;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
@@ -21,12 +21,12 @@ use crate::model::time::Span;
 
 use super::follow::TaskTimes;
 use super::turns::{CloneTurns, Turns};
-use super::waits::Waits;
+use super::waits::ActionWaits;
 
 /// Hears what the executor does, for metrics, the record and traces.
 pub trait Observer: Send + Sync + fmt::Debug {
     /// An action begins, on the machine of this journal entry if there is one.
-    fn begun(&self, action: &Action, entry: Option<&Entry>);
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>);
     /// Something happened in the step that a machine is in.
     fn moment(&self, _machine: &str, _what: &'static str) {}
     /// A step of a machine's life ended after `took`.
@@ -48,7 +48,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
 pub struct Nothing;
 
 impl Observer for Nothing {
-    fn begun(&self, _: &Action, _: Option<&Entry>) {}
+    fn begun(&self, _: &Action, _: Option<&JournalEntry>) {}
     fn step(&self, _: &str, _: Step, _: Span, _: Option<&Failure>) {}
     fn evicted(&self, _: bool) {}
     fn turned(&self, _: Duration) {}
@@ -66,7 +66,7 @@ pub struct Tools {
     /// PVE by region.
     pub pve: BTreeMap<RegionName, crate::pve::Client>,
     /// Kubernetes.
-    pub kube: crate::kube::Client,
+    pub kube: crate::kube::KubeClient,
     /// The watched view of Kubernetes.
     pub store: ClusterStore,
     /// The journal.
@@ -86,9 +86,9 @@ pub struct Tools {
     /// How many machines are being worked on.
     pub crowd: Arc<AtomicUsize>,
     /// Which pods the nodes that are made are made for.
-    pub nominations: Nominations,
+    pub nominations: PodNominator,
     /// What the actions wait for.
-    pub waits: Waits,
+    pub waits: ActionWaits,
     /// Counts works, to tell two on one machine apart.
     pub works: Arc<AtomicU64>,
 }

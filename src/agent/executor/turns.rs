@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::config::Settings;
 use crate::model::region::{Region, RegionName};
 use crate::model::shared::Shared;
@@ -48,7 +48,7 @@ impl CloneTurns {
     pub(super) async fn turn(
         &self,
         settings: &Settings,
-        entry: &Entry,
+        entry: &JournalEntry,
     ) -> Option<OwnedSemaphorePermit> {
         let region = settings.regions.get(&entry.target.region)?;
         let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
@@ -59,7 +59,7 @@ impl CloneTurns {
 
     /// Where the copy goes: the configured storage, else the template's own. A storage that each host has for itself is
     /// another one on each.
-    fn place(&self, settings: &Settings, entry: &Entry) -> String {
+    fn place(&self, settings: &Settings, entry: &JournalEntry) -> String {
         let (name, spec) = (&entry.target.region, &entry.spec);
         let template = settings.templates.get(spec.mark.template.as_str());
         let named = template.filter(|template| template.full_clone);
@@ -110,7 +110,7 @@ mod tests {
     use crate::model::region::{Storage, TemplateCopy, TemplateDisk};
     use crate::model::time::Time;
 
-    fn entry_of_clone(host: &str, template: u32) -> Entry {
+    fn entry_of_clone(host: &str, template: u32) -> JournalEntry {
         let mark = Mark {
             cluster: "uid/home".into(),
             machine: "small-bcdfg".into(),
@@ -136,7 +136,7 @@ mod tests {
             template_host: host.into(),
             terms: None,
         };
-        Entry::new(target, spec, Time(0))
+        JournalEntry::new(target, spec, Time(0))
     }
 
     fn region(shared: bool) -> BTreeMap<RegionName, Shared<Region>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 
@@ -17,7 +17,7 @@ const TOLD: Duration = Duration::from_secs(11);
 
 /// Whose plan a machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum PlanOrigin {
     /// One that was just decided.
     Fresh,
     /// One that was decided before and that nobody was at since.
@@ -25,7 +25,11 @@ pub(super) enum Plan {
 }
 
 /// Brings the machine up. Every step first looks whether it is done already.
-pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<(), Failure> {
+pub(super) async fn bring_up(
+    tools: Tools,
+    entry: &JournalEntry,
+    plan: PlanOrigin,
+) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Intent)?;
     let deadlines = work.tools.settings.deadlines.clone();
     clone::ensure(&work, plan).await?;
@@ -82,7 +86,7 @@ pub(super) async fn bring_up(tools: Tools, entry: &Entry, plan: Plan) -> Result<
 
 /// Starts the VM of a working node that is off: it comes up by itself, its kubelet with it. One that
 /// HA manages is left to it.
-pub(super) async fn start(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn start(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Start)?;
     let limit = work.tools.settings.deadlines.start;
     work.step(Step::Start, limit, vm::switched_on(&work))
@@ -111,14 +115,14 @@ async fn join(work: &Work, uuid: &str) -> Result<(), Failure> {
 }
 
 /// Says on the node of a machine which host its VM is on.
-pub(super) async fn relabel(tools: Tools, entry: &Entry) -> Result<(), Failure> {
+pub(super) async fn relabel(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Initialize)?;
     let limit = work.tools.settings.deadlines.initialize;
     work.step(Step::Initialize, limit, node::follows_its_vm(&work))
         .await
 }
 
-pub(super) fn open(tools: Tools, entry: &Entry, step: Step) -> Result<Work, Failure> {
+pub(super) fn open(tools: Tools, entry: &JournalEntry, step: Step) -> Result<Work, Failure> {
     let at = tools.clock.now();
     Work::open(tools, entry).map_err(|stop| {
         let (Stop::Failed(message) | Stop::Transient(message)) = stop;

@@ -8,11 +8,11 @@ use crate::agent::drift;
 use crate::agent::vm_config::{self, OwnKeys};
 use crate::model::drift::Drift;
 use crate::model::policy::InstanceType;
-use crate::pve::transport::Outcome;
-use crate::pve::{Cause, ConfigUpdate, VmConfig};
+use crate::pve::transport::CallEffect;
+use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
 
 use super::reserved;
-use super::work::{Look, Stop, Work, passing};
+use super::work::{Stop, VmState, Work, passing};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE: Duration = Duration::from_secs(5);
@@ -41,11 +41,11 @@ pub(super) async fn unlocked(work: &Work) -> Result<VmConfig, Stop> {
 /// The machine's configuration, or a stop when the VM is not ours any more.
 pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
     match work.look().await? {
-        Look::Ours(config) => Ok(*config),
-        Look::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
-        Look::Placeholder => Err(Stop::Failed(format!("VM {} lost its mark", work.mark.vmid))),
-        Look::Going => Err(Stop::Failed(work.going())),
-        Look::Foreign(how) | Look::Changed(how) => Err(Stop::Failed(how)),
+        VmState::Ours(config) => Ok(*config),
+        VmState::Absent => Err(Stop::Failed(format!("VM {} is gone", work.mark.vmid))),
+        VmState::Placeholder => Err(Stop::Failed(format!("VM {} lost its mark", work.mark.vmid))),
+        VmState::Going => Err(Stop::Failed(work.going())),
+        VmState::Foreign(how) | VmState::Changed(how) => Err(Stop::Failed(how)),
     }
 }
 
@@ -116,7 +116,8 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             Ok(()) => writes += 1,
             // Gone: the end of a clone moves the configuration to its target host.
             Err(error)
-                if passing(&error) || matches!(error.cause(), Cause::Changed | Cause::Gone) =>
+                if passing(&error)
+                    || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
@@ -173,7 +174,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
         match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
-            Err(error) if passing(&error) || error.cause() == Cause::Gone => {
+            Err(error) if passing(&error) || error.cause() == FailureCause::Gone => {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -218,8 +219,8 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
             Ok(upid) => task_done(work, &upid, "the start").await?,
             Err(error)
                 if passing(&error)
-                    || error.outcome == Outcome::Unknown
-                    || error.cause() == Cause::Gone =>
+                    || error.outcome == CallEffect::Unknown
+                    || error.cause() == FailureCause::Gone =>
             {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
@@ -235,7 +236,7 @@ async fn task_done(work: &Work, upid: &crate::pve::Upid, what: &str) -> Result<(
         None => Ok(()),
         Some(text) => {
             let cause = text.cause();
-            if cause.passes() || cause == Cause::AlreadyRunning {
+            if cause.passes() || cause == FailureCause::AlreadyRunning {
                 work.note_outage(format!("{what}: {text}"));
                 sleep(PAUSE).await;
                 Ok(())

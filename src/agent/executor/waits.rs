@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 500;
 
 /// What an action waits for now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct ActionWait {
     /// In words.
     pub what: ForeignText,
     /// Since when it waits for that.
@@ -36,49 +36,49 @@ pub struct Overdue {
     /// The machine.
     pub machine: Arc<str>,
     /// What it waits for.
-    pub wait: Wait,
+    pub wait: ActionWait,
     /// Pods that are to leave and do not, with their UIDs, and why.
     pub pods: BTreeMap<PodKey, (Arc<str>, ForeignText)>,
 }
 
 /// The waits of all actions; clones are the same waits.
 #[derive(Clone, Debug, Default)]
-pub struct Waits {
-    all: Arc<Mutex<BTreeMap<Arc<str>, Waiting>>>,
+pub struct ActionWaits {
+    all: Arc<Mutex<BTreeMap<Arc<str>, WaitingAction>>>,
 }
 
 /// What one action waits for.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingAction {
     /// Which work writes here: one that was aborted may end after the next one has begun.
     work: u64,
-    now: Option<Wait>,
+    now: Option<ActionWait>,
     /// That without its numbers.
     cause: String,
     /// All that this step has waited for, without its numbers: since when, and whether it was told.
     causes: BTreeMap<String, (Time, bool)>,
     /// Pods that may not be evicted.
-    pods: BTreeMap<PodKey, Held>,
+    pods: BTreeMap<PodKey, HeldPod>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldPod {
     uid: Arc<str>,
     why: ForeignText,
     seen: Time,
 }
 
-impl Waits {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Waiting>> {
+impl ActionWaits {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, WaitingAction>> {
         // Whole values are put in and taken out: a poisoned lock guards nothing half done.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A step begins: what was waited for before is over.
     pub(super) fn begin(&self, machine: &Arc<str>, work: u64) {
-        let waiting = Waiting {
+        let waiting = WaitingAction {
             work,
-            ..Waiting::default()
+            ..WaitingAction::default()
         };
         self.all().insert(machine.clone(), waiting);
     }
@@ -97,7 +97,7 @@ impl Waits {
             waiting.causes.insert(cause.clone(), (now, false));
         }
         waiting.cause = cause;
-        waiting.now = Some(Wait {
+        waiting.now = Some(ActionWait {
             what,
             since: known.unwrap_or(now),
             hindered,
@@ -114,7 +114,7 @@ impl Waits {
         now: Time,
     ) {
         if let Some(waiting) = self.all().get_mut(machine) {
-            let held = Held {
+            let held = HeldPod {
                 uid: uid.clone(),
                 why: ForeignText::new(why).cut(MAX_TEXT),
                 seen: now,
@@ -132,7 +132,7 @@ impl Waits {
     }
 
     /// What an action on this machine waits for now.
-    pub fn of(&self, machine: &str) -> Option<Wait> {
+    pub fn of(&self, machine: &str) -> Option<ActionWait> {
         self.all().get(machine)?.now.clone()
     }
 
@@ -169,8 +169,8 @@ mod tests {
         START + Span::seconds(seconds)
     }
 
-    fn begun() -> (Waits, Arc<str>) {
-        let (waits, machine) = (Waits::default(), Arc::from("small-a"));
+    fn begun() -> (ActionWaits, Arc<str>) {
+        let (waits, machine) = (ActionWaits::default(), Arc::from("small-a"));
         waits.begin(&machine, 1);
         (waits, machine)
     }

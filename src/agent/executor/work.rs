@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::agent::journal::{Entry, JournalError};
+use crate::agent::journal::{JournalEntry, JournalError};
 use crate::model::cluster::PodKey;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
-use crate::pve::{Cause, Resources, Task, VmConfig};
+use crate::pve::{ClusterResources, FailureCause, TaskEntry, VmConfig};
 
 use super::Tools;
 pub(super) use super::passing::{kube_passing, passing};
@@ -54,8 +54,8 @@ impl From<CallError> for Stop {
     }
 }
 
-impl From<crate::kube::Error> for Stop {
-    fn from(error: crate::kube::Error) -> Stop {
+impl From<crate::kube::KubeError> for Stop {
+    fn from(error: crate::kube::KubeError) -> Stop {
         if kube_passing(&error) {
             Stop::Transient(error.to_string())
         } else {
@@ -70,7 +70,7 @@ impl Stop {
     pub(super) fn of_task(what: &str, failure: &TaskFailure) -> Stop {
         let message = format!("{what} failed: {failure}");
         let cause = failure.cause();
-        if cause.passes() || matches!(cause, Cause::Interrupted) {
+        if cause.passes() || matches!(cause, FailureCause::Interrupted) {
             Stop::Transient(message)
         } else {
             Stop::Failed(message)
@@ -86,7 +86,7 @@ impl From<JournalError> for Stop {
 
 /// What a look at a machine's VMID shows.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum VmState {
     /// No VM has this VMID.
     Absent,
     /// Our machine, with the host it is on and its configuration.
@@ -114,7 +114,7 @@ pub(super) struct Work {
     /// The PVE client of its region.
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
-    pub(super) last: Mutex<Last>,
+    pub(super) last: Mutex<LastWait>,
     /// The step worked at, and how long somebody has worked at it so far.
     pub(super) spent: Mutex<Option<(Step, Span)>>,
     /// Its number, unlike that of any other work.
@@ -125,7 +125,7 @@ pub(super) struct Work {
 
 /// What a step last waited for.
 #[derive(Debug, Default)]
-pub(super) struct Last {
+pub(super) struct LastWait {
     pub(super) text: String,
     /// PVE or Kubernetes did not answer, or could not do it for anybody.
     pub(super) outage: bool,
@@ -140,7 +140,7 @@ impl Drop for Work {
 
 impl Work {
     /// Opens the work on a machine that has a journal entry.
-    pub(super) fn open(tools: Tools, entry: &Entry) -> Result<Work, Stop> {
+    pub(super) fn open(tools: Tools, entry: &JournalEntry) -> Result<Work, Stop> {
         let region = &entry.target.region;
         let pve = tools.pve.get(region).cloned().ok_or_else(|| {
             Stop::Failed(format!(
@@ -163,7 +163,7 @@ impl Work {
     }
 
     /// The journal's entry as it is now.
-    pub(super) fn entry(&self) -> Result<Entry, Stop> {
+    pub(super) fn entry(&self) -> Result<JournalEntry, Stop> {
         self.tools.journal.get(&self.machine).ok_or_else(|| {
             Stop::Transient(format!("the journal has no entry for {}", self.machine))
         })
@@ -175,7 +175,7 @@ impl Work {
     }
 
     /// Changes the journal's entry.
-    pub(super) fn record(&self, change: impl FnOnce(&mut Entry)) -> Result<(), Stop> {
+    pub(super) fn record(&self, change: impl FnOnce(&mut JournalEntry)) -> Result<(), Stop> {
         Ok(self.tools.journal.update(&self.machine, change)?)
     }
 
@@ -192,7 +192,7 @@ impl Work {
     fn waits_for(&self, what: String, hindered: bool, outage: bool) {
         let now = self.tools.clock.now();
         self.tools.waits.note(&self.machine, &what, hindered, now);
-        let last = Last { text: what, outage };
+        let last = LastWait { text: what, outage };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
@@ -204,7 +204,7 @@ impl Work {
 
     /// A step begins: nothing is waited for yet.
     fn step_begins(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Last::default();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = LastWait::default();
         self.tools.waits.begin(&self.machine, self.number);
     }
 
@@ -292,7 +292,7 @@ impl Work {
     }
 
     /// Looks at what has the machine's VMID now, wherever it is, reading the mark afresh.
-    pub(super) async fn look(&self) -> Result<Look, Stop> {
+    pub(super) async fn look(&self) -> Result<VmState, Stop> {
         let vmid = self.mark.vmid;
         loop {
             let resources = self
@@ -306,7 +306,7 @@ impl Work {
                     sleep(LONGEST_PAUSE).await;
                     continue;
                 }
-                return Ok(Look::Absent);
+                return Ok(VmState::Absent);
             };
             if let Some(why) = guest.unplaced(vmid) {
                 self.note_outage(why);
@@ -314,19 +314,19 @@ impl Work {
                 continue;
             }
             if guest.kind != GuestKind::Qemu && guest.odd.is_none() {
-                return Ok(Look::Foreign(format!("VMID {vmid} is a container")));
+                return Ok(VmState::Foreign(format!("VMID {vmid} is a container")));
             }
             let host = guest.host.clone();
             match self.pve.vm_config(&host, vmid).await {
                 Ok(config) => {
                     let look = self.judge(host, config)?;
-                    if !matches!(look, Look::Ours(_)) {
+                    if !matches!(look, VmState::Ours(_)) {
                         self.doubt();
                     }
                     return Ok(look);
                 }
                 // It moved or went between the two calls: look again.
-                Err(error) if error.cause() == Cause::Gone => {
+                Err(error) if error.cause() == FailureCause::Gone => {
                     self.note(error.to_string());
                     sleep(FIRST_PAUSE).await;
                 }
@@ -341,7 +341,7 @@ impl Work {
 
     /// Why a VM that was ours may be there, though the list has no row for it: its last host shows it with our mark, or is
     /// online and does not answer. PVE leaves out of the list what the caller may not see any more.
-    async fn may_be_there(&self, resources: &Resources) -> Result<Option<String>, Stop> {
+    async fn may_be_there(&self, resources: &ClusterResources) -> Result<Option<String>, Stop> {
         let entry = self.entry()?;
         if !entry.was_ours() {
             return Ok(None);
@@ -383,10 +383,10 @@ impl Work {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
-    fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<Look, Stop> {
+    fn judge(&self, host: Arc<str>, config: VmConfig) -> Result<VmState, Stop> {
         let vmid = self.mark.vmid;
         if planted!(MarkNotReRead) && self.entry()?.marked {
-            return Ok(Look::Ours(Box::new(config)));
+            return Ok(VmState::Ours(Box::new(config)));
         }
         match mark::read(&config.description) {
             Ownership::Marked(mark) if *mark == self.mark => {
@@ -396,7 +396,7 @@ impl Work {
                 let known = entry.uuid.filter(|_| may_run);
                 if let Some(old) = known.filter(|old| Some(old) != config.uuid.as_ref()) {
                     let new = config.uuid.as_deref().unwrap_or("gone");
-                    return Ok(Look::Changed(format!(
+                    return Ok(VmState::Changed(format!(
                         "left alone: the SMBIOS UUID of VM {vmid} on {host} was {old} and is {new} now, so its node cannot be identified; restore it with `qm set {vmid} --smbios1 uuid={old}`"
                     )));
                 }
@@ -409,31 +409,31 @@ impl Work {
                     }
                 })?;
                 self.remember(Some((Instant::now(), config.clone())));
-                Ok(Look::Ours(Box::new(config)))
+                Ok(VmState::Ours(Box::new(config)))
             }
             Ownership::Unmarked if self.entry()?.is_placeholder(config.lock.as_deref()) => {
-                Ok(Look::Placeholder)
+                Ok(VmState::Placeholder)
             }
             Ownership::Unmarked if config.lock.as_deref() == Some("destroyed") => {
                 let entry = self.entry()?;
                 if !entry.marked && entry.step != Step::Destroy {
                     let how = format!("VM {vmid} on {host} is being destroyed and carries no mark");
-                    return Ok(Look::Foreign(how));
+                    return Ok(VmState::Foreign(how));
                 }
                 self.record(|entry| entry.target.host = host)?;
-                Ok(Look::Going)
+                Ok(VmState::Going)
             }
-            Ownership::Unmarked => Ok(Look::Foreign(format!(
+            Ownership::Unmarked => Ok(VmState::Foreign(format!(
                 "VM {vmid} on {host} carries no mark"
             ))),
-            Ownership::Marked(other) => Ok(Look::Foreign(format!(
+            Ownership::Marked(other) => Ok(VmState::Foreign(format!(
                 "VM {vmid} on {host} carries the mark of machine {} of cluster {}",
                 other.machine, other.cluster
             ))),
-            Ownership::UnknownVersion(version) => Ok(Look::Foreign(format!(
+            Ownership::UnknownVersion(version) => Ok(VmState::Foreign(format!(
                 "VM {vmid} on {host} carries a mark of version {version}"
             ))),
-            Ownership::Damaged(why) => Ok(Look::Foreign(format!("VM {vmid} on {host}: {why}"))),
+            Ownership::Damaged(why) => Ok(VmState::Foreign(format!("VM {vmid} on {host}: {why}"))),
         }
     }
 
@@ -465,7 +465,7 @@ impl Work {
             .patiently("listing tasks", || self.pve.active_tasks(&host, vmid))
             .await?;
         let id = vmid.to_string();
-        let removes = |task: &Task| task.upid.kind() == "qmdestroy" && task.upid.id() == id;
+        let removes = |task: &TaskEntry| task.upid.kind() == "qmdestroy" && task.upid.id() == id;
         Ok(tasks.iter().any(removes))
     }
 
@@ -500,7 +500,7 @@ impl Work {
         mut call: impl FnMut() -> F,
     ) -> Result<T, Stop>
     where
-        F: Future<Output = Result<T, crate::kube::Error>>,
+        F: Future<Output = Result<T, crate::kube::KubeError>>,
     {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -518,7 +518,7 @@ impl Work {
 
     /// Notes what of Kubernetes is waited for. A right that is missing is told in the log as well, at once: it may be
     /// missing for good.
-    pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::Error) {
+    pub(super) fn wait_for_kube(&self, what: &str, error: &crate::kube::KubeError) {
         let text = format!("{what}: {error}");
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let said = last.text == text;
@@ -537,7 +537,7 @@ impl Work {
         error: &CallError,
         pause: Duration,
     ) -> Result<(), Stop> {
-        if error.cause() != Cause::NoQuorum || planted!(QuorumIgnored) {
+        if error.cause() != FailureCause::NoQuorum || planted!(QuorumIgnored) {
             sleep(pause).await;
             return Ok(());
         }
@@ -565,9 +565,9 @@ pub(super) async fn kube_within<T, F>(
     machine: &str,
     limit: Duration,
     mut call: impl FnMut() -> F,
-) -> Result<T, crate::kube::Error>
+) -> Result<T, crate::kube::KubeError>
 where
-    F: Future<Output = Result<T, crate::kube::Error>>,
+    F: Future<Output = Result<T, crate::kube::KubeError>>,
 {
     let ends = Instant::now() + limit;
     let mut pause = FIRST_PAUSE;

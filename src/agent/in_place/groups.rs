@@ -4,14 +4,14 @@
 
 use std::fmt::Write as _;
 
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::pve::{FirewallRule, SecurityGroup};
 
 /// The name of the groups where a difference is told.
 pub const GROUPS: &str = "security-groups";
 
 /// The security groups that a template's machines have by the file, in its order; `None` where it says nothing of them.
-pub fn wanted(template: &Template) -> Option<Vec<SecurityGroup>> {
+pub fn wanted(template: &TemplateSettings) -> Option<Vec<SecurityGroup>> {
     let mut said = false;
     let mut groups = Vec::new();
     for (number, card) in template.cards() {
@@ -24,7 +24,7 @@ pub fn wanted(template: &Template) -> Option<Vec<SecurityGroup>> {
 
 /// One change of a VM's firewall rules, on the way to the security groups that the file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum GroupChange<'a> {
     /// A rule of ours goes.
     Remove(&'a FirewallRule),
     /// A group comes, before all rules.
@@ -32,10 +32,15 @@ pub enum Step<'a> {
 }
 
 /// The next thing to do until the VM has these groups. The last missing one comes first: PVE puts each before the others.
-pub fn next_step<'a>(wanted: &[SecurityGroup], rules: &'a [FirewallRule]) -> Option<Step<'a>> {
+pub fn next_step<'a>(
+    wanted: &[SecurityGroup],
+    rules: &'a [FirewallRule],
+) -> Option<GroupChange<'a>> {
     let remove = rules.iter().find(|rule| rule.is_too_much(wanted, rules));
     let add = missing(wanted, rules).next_back().cloned();
-    remove.map(Step::Remove).or_else(|| add.map(Step::Add))
+    remove
+        .map(GroupChange::Remove)
+        .or_else(|| add.map(GroupChange::Add))
 }
 
 fn missing<'a>(
@@ -112,11 +117,11 @@ mod tests {
                     let left = rules.into_iter();
                     return left.map(|rule| (rule.action, rule.card)).collect();
                 }
-                Some(Step::Remove(rule)) => {
+                Some(GroupChange::Remove(rule)) => {
                     let at = rule.position;
                     rules.remove(at);
                 }
-                Some(Step::Add((group, card))) => {
+                Some(GroupChange::Add((group, card))) => {
                     let card = format!("net{card}");
                     rules.insert(0, rule(0, &group, Some(&card), OUR_RULE));
                 }
@@ -152,7 +157,10 @@ mod tests {
             assert_eq!(difference(&wanted, &template), None);
         }
         let elsewhere = [rule(0, "web", Some("net1"), "of the template")];
-        assert!(matches!(next_step(&wanted, &elsewhere), Some(Step::Add(_))));
+        assert!(matches!(
+            next_step(&wanted, &elsewhere),
+            Some(GroupChange::Add(_))
+        ));
     }
 
     /// Somebody switched ours off, or a call whose answer was lost was made twice.
@@ -176,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_file_that_says_nothing_wants_nothing() {
-        let mut template = Template::default();
+        let mut template = TemplateSettings::default();
         assert_eq!(wanted(&template), None);
         template.security_groups = Some(vec![]);
         assert_eq!(wanted(&template), Some(vec![]));

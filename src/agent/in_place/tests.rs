@@ -203,7 +203,7 @@ fn a_value_that_was_given_up_is_tried_again_when_somebody_changed_it_in_pve() {
         at: Time(0),
         for_good: true,
     };
-    let change = |is: &str, wanted: &str| Change {
+    let change = |is: &str, wanted: &str| SettingChange {
         key: "cpuunits",
         is: is.into(),
         wanted: wanted.into(),
@@ -234,7 +234,7 @@ fn a_failure_is_told_of_the_values_that_were_to_be_written() {
         at: Time(0),
         for_good: false,
     };
-    let change = |key: &'static str, wanted: &str| Change {
+    let change = |key: &'static str, wanted: &str| SettingChange {
         key,
         is: "1".into(),
         wanted: wanted.into(),
@@ -273,7 +273,7 @@ fn a_value_that_was_given_up_is_told_until_the_file_has_another() {
         for_good,
     };
     let mut written = written();
-    let change = Change {
+    let change = SettingChange {
         key: "cpuunits",
         is: "150".into(),
         wanted: "300".into(),
@@ -281,7 +281,7 @@ fn a_value_that_was_given_up_is_told_until_the_file_has_another() {
     let given_up = ("300".to_owned(), failed(true));
     written.given_up.insert("cpuunits".into(), given_up);
     assert!(difference(change.clone(), &written).given_up());
-    let other = Change {
+    let other = SettingChange {
         wanted: "400".into(),
         ..change
     };

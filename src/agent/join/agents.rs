@@ -6,7 +6,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use super::payload::Payload;
+use super::payload::JoinPayload;
 use super::{JoinError, JoinInput, kubelet_args, minor, own_labels, taints};
 
 /// The first release whose kubelet reads a directory of configurations.
@@ -14,26 +14,26 @@ const DROP_INS_SINCE: u32 = 32;
 
 /// A distribution with an agent of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distribution {
+pub enum AgentDistribution {
     /// k3s.
     K3s,
     /// RKE2.
     Rke2,
 }
 
-impl Distribution {
+impl AgentDistribution {
     /// The name of the program.
     pub fn program(self) -> &'static str {
         match self {
-            Distribution::K3s => "k3s",
-            Distribution::Rke2 => "rke2",
+            AgentDistribution::K3s => "k3s",
+            AgentDistribution::Rke2 => "rke2",
         }
     }
 }
 
 /// The payload. It holds the token's secret.
 pub(super) fn payload(
-    of: Distribution,
+    of: AgentDistribution,
     input: &JoinInput<'_>,
     token: (&str, &SecretString),
     ca_hash: &str,
@@ -69,7 +69,7 @@ pub(super) fn payload(
     let token = format!("K10{ca_hash}::{id}.{}", secret.expose_secret());
     let directory = format!("/etc/rancher/{program}/config.yaml.d");
     let token_file = format!("{directory}/60-pve-autoscaler-token.yaml");
-    let mut payload = Payload::default();
+    let mut payload = JoinPayload::default();
     let path = format!("{directory}/50-pve-autoscaler.yaml");
     payload.file("0600", &path, &configuration.to_string());
     payload.file("0600", &token_file, &json!({ "token": token }).to_string());

@@ -2,12 +2,12 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::payload::{FILES, Payload};
+use super::payload::{FILES, JoinPayload};
 
 /// The payload: `script` as it was filled in, `secret` and the cluster's CA in files that the script finds by its environment.
 pub(super) fn payload(script: &str, secret: &SecretString, ca_pem: &str) -> SecretString {
     let (token_file, ca_file) = (format!("{FILES}/token"), format!("{FILES}/ca.crt"));
-    let mut payload = Payload::default();
+    let mut payload = JoinPayload::default();
     payload.file("0600", &token_file, secret.expose_secret());
     payload.file("0600", &ca_file, ca_pem);
     payload.run(&format!(

@@ -6,7 +6,7 @@
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use super::payload::{FILES, Payload};
+use super::payload::{FILES, JoinPayload};
 use super::{JoinError, JoinInput, kubelet_args, minor, taints};
 
 /// Where the patch lies. It stays: `kubeadm upgrade node --patches` needs it again.
@@ -61,7 +61,7 @@ pub(super) fn payload(
         },
         "nodeRegistration": registration,
     });
-    let mut payload = Payload::default();
+    let mut payload = JoinPayload::default();
     if !input.kubelet.is_empty() {
         configuration["patches"] = json!({"directory": PATCHES});
         let mut patch = input.kubelet.clone();

@@ -9,9 +9,9 @@ pub(super) const FILES: &str = "/run/pve-autoscaler/files";
 
 /// The lines that [`crate::agent::guest::JOIN`] reads. Contents are in base64: PVE garbles what is not ASCII on its way to the guest.
 #[derive(Debug, Default)]
-pub(super) struct Payload(String);
+pub(super) struct JoinPayload(String);
 
-impl Payload {
+impl JoinPayload {
     /// A file, its directory made where it is not there. Below [`FILES`] it goes when the join has ended.
     pub(super) fn file(&mut self, mode: &str, path: &str, content: &str) {
         let line = format!("file {mode} {path} {}\n", STANDARD.encode(content));

@@ -45,12 +45,12 @@ fn made_with(kubeadm: &str, kubelet: &Value) -> Result<Made, JoinError> {
         version: kubeadm,
         node_name: "small-abcde",
         endpoint: "10.0.0.1:6443",
-        trust: Trust::Keys(("abcdef", &secret), &["sha256:00".to_owned()]),
+        trust: JoinTrust::Keys(("abcdef", &secret), &["sha256:00".to_owned()]),
         labels: &labels,
         taints: &[Taint::no_schedule("gpu", "yes")],
         provider_id: Some("proxmox://home/9001"),
         kubelet: kubelet.as_object().expect("an object"),
-        settings: &Join::default(),
+        settings: &JoinSettings::default(),
     })?;
     let (files, script) = read(&payload);
     assert_eq!(
@@ -128,16 +128,16 @@ fn agent(
         .map(|(k, v)| (Arc::from(k), Arc::from(v)))
         .into();
     let secret = SecretString::from("0123456789abcdef".to_owned());
-    let settings = Join {
+    let settings = JoinSettings {
         method,
         kubelet_args: [("v".to_owned(), "2".to_owned())].into(),
-        ..Join::default()
+        ..JoinSettings::default()
     };
     payload(&JoinInput {
         version,
         node_name: "small-abcde",
         endpoint: "10.0.0.1:6443",
-        trust: Trust::Bundle(("abcdef", &secret), "00ff"),
+        trust: JoinTrust::Bundle(("abcdef", &secret), "00ff"),
         labels: &labels,
         taints: &[Taint::no_schedule("gpu", "yes")],
         provider_id: Some("proxmox://home/9001"),

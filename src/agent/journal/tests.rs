@@ -7,7 +7,7 @@ use crate::agent::machines::machines;
 use crate::model::cluster::Cluster;
 use crate::model::mark::Mark;
 
-fn entry(machine: &str) -> Entry {
+fn entry(machine: &str) -> JournalEntry {
     let mark = Mark {
         cluster: "uid/home".into(),
         machine: machine.into(),
@@ -27,7 +27,7 @@ fn entry(machine: &str) -> Entry {
         machine: machine.into(),
         node: None,
     };
-    Entry::new(
+    JournalEntry::new(
         target,
         CreateSpec {
             mark,

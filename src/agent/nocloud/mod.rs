@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::agent::secret_file;
-use crate::config::cloud_init::{self, Kind, Words};
-use crate::config::settings::CloudInit;
+use crate::config::cloud_init::{self, CloudInitKind, GapValues};
+use crate::config::settings::CloudInitSettings;
 use crate::model::facts::Facts;
 use crate::model::scheduling::Labels;
 use crate::pve::VmConfig;
@@ -43,15 +43,15 @@ fn marks(of: &[&[u8]]) -> String {
 
 /// All that goes into a machine's files.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct NocloudInput<'a> {
     /// What the configuration says.
-    pub texts: &'a CloudInit,
+    pub texts: &'a CloudInitSettings,
     /// Packages are upgraded.
     pub upgrade: bool,
     /// The machine.
     pub facts: Facts<'a>,
     /// What else its texts may name.
-    pub words: &'a Words,
+    pub words: &'a GapValues,
     /// The VM's SMBIOS UUID.
     pub uuid: &'a str,
     /// Talos' machine configuration, with gaps, in place of user and vendor data. It is a secret.
@@ -70,7 +70,7 @@ pub fn read_machine_config(path: &std::path::Path) -> Result<SecretString, Strin
 }
 
 /// What a VM's configuration says to cloud-init.
-pub fn words(config: &VmConfig, zone: &str) -> Words {
+pub fn words(config: &VmConfig, zone: &str) -> GapValues {
     let text = |key: &str| config.raw.get(key).cloned().unwrap_or_default();
     let list = |key: &str| -> Vec<String> {
         let text = text(key);
@@ -79,7 +79,7 @@ pub fn words(config: &VmConfig, zone: &str) -> Words {
     };
     let keys = crate::pve::decoded(&text("sshkeys"));
     let keys = keys.lines().map(str::trim).filter(|key| !key.is_empty());
-    Words {
+    GapValues {
         zone: zone.to_owned(),
         nics: nics(config),
         nameservers: list("nameserver"),
@@ -96,7 +96,7 @@ pub fn words(config: &VmConfig, zone: &str) -> Words {
 ///
 /// # Errors
 /// A text of the configuration cannot be filled in for this machine.
-pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
+pub fn image(told: &NocloudInput<'_>) -> Result<Vec<u8>, String> {
     let (facts, words) = (&told.facts, told.words);
     let filled = |kind, key: &str, text: &Option<String>| {
         let text = text.as_ref();
@@ -107,16 +107,21 @@ pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
     let texts = told.texts;
     let (user, vendor) = if let Some(config) = told.machine_config {
         // Talos looks for no vendor data.
-        let filled = cloud_init::filled(Kind::Machine, config.expose_secret(), facts, words);
+        let filled =
+            cloud_init::filled(CloudInitKind::Machine, config.expose_secret(), facts, words);
         let filled = filled.map_err(|why| format!("cloud_init.machine_config_file: {why}"))?;
         (filled, None)
     } else {
-        let user = filled(Kind::User, "user_data", &texts.user_data)?;
+        let user = filled(CloudInitKind::User, "user_data", &texts.user_data)?;
         let user = user.unwrap_or_else(|| user_data(told));
-        let vendor = filled(Kind::Vendor, "vendor_data", &texts.vendor_data)?;
+        let vendor = filled(CloudInitKind::Vendor, "vendor_data", &texts.vendor_data)?;
         (user, Some(vendor_data(vendor.as_deref(), told.first_boot)))
     };
-    let network = filled(Kind::Network, "network_config", &texts.network_config)?;
+    let network = filled(
+        CloudInitKind::Network,
+        "network_config",
+        &texts.network_config,
+    )?;
     let network = network
         .or_else(|| network::config(words))
         .unwrap_or_default();
@@ -137,7 +142,7 @@ pub fn image(told: &Told<'_>) -> Result<Vec<u8>, String> {
 }
 
 /// What PVE would write.
-fn user_data(told: &Told<'_>) -> String {
+fn user_data(told: &NocloudInput<'_>) -> String {
     let (facts, words) = (&told.facts, told.words);
     let mut all = Map::new();
     let mut put = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use crate::config::cloud_init::{Nic, Words};
+use crate::config::cloud_init::{GapValues, Nic};
 use crate::pve::{Net, VmConfig};
 
 /// Cards of a VM at most (qemu-server, `net[n]`).
@@ -27,7 +27,7 @@ pub fn nics(config: &VmConfig) -> Vec<Nic> {
 }
 
 /// What PVE would write; nothing where no card has an `ipconfig`: then cloud-init asks DHCP.
-pub(super) fn config(words: &Words) -> Option<String> {
+pub(super) fn config(words: &GapValues) -> Option<String> {
     let numbered = words.nics.iter().enumerate();
     let cards = numbered.filter_map(|(number, nic)| {
         let subnets = subnets(nic);

@@ -19,8 +19,12 @@ fn config() -> VmConfig {
     }))
 }
 
-fn told<'a>(texts: &'a CloudInit, words: &'a Words, script: Option<&'a SecretString>) -> Told<'a> {
-    Told {
+fn told<'a>(
+    texts: &'a CloudInitSettings,
+    words: &'a GapValues,
+    script: Option<&'a SecretString>,
+) -> NocloudInput<'a> {
+    NocloudInput {
         texts,
         upgrade: false,
         facts: FACTS,
@@ -47,7 +51,7 @@ fn pve_s_own_words_are_said_where_the_file_says_none() {
         {"type": "nameserver", "address": ["192.0.2.1", "192.0.2.2"], "search": ["example.org"]},
     ]);
     assert_eq!(network, json!({"version": 1, "config": cards}));
-    let texts = CloudInit::default();
+    let texts = CloudInitSettings::default();
     let user = user_data(&told(&texts, &words, None));
     let read: Value = serde_saphyr::from_str(&user).expect("YAML");
     assert!(user.starts_with("#cloud-config\n"));
@@ -68,7 +72,7 @@ fn pve_s_own_words_are_said_where_the_file_says_none() {
 #[test]
 fn other_data_are_another_instance_and_the_same_the_same_image() {
     let words = words(&config(), "pve1");
-    let texts = CloudInit::default();
+    let texts = CloudInitSettings::default();
     let secrets = ["#!/bin/sh\n: one\n", "#!/bin/sh\n: two\n"].map(SecretString::from);
     let image = |number: usize| image(&told(&texts, &words, Some(&secrets[number]))).expect("made");
     assert_eq!(image(0), image(0));
@@ -84,7 +88,7 @@ fn other_data_are_another_instance_and_the_same_the_same_image() {
 /// The image as other programs see it, where there are some.
 #[test]
 fn the_image_has_its_label_and_files() {
-    let files: [iso::File<'_>; 3] = [
+    let files: [iso::IsoFile<'_>; 3] = [
         ("meta-data", b"m"),
         ("network-config", &[b'n'; 5000]),
         ("user-data", b""),

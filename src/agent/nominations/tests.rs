@@ -59,8 +59,8 @@ fn only_pods_that_wait_for_kube_scheduler_are_nominated() {
     assert_eq!(found, ["waits"]);
 }
 
-fn given() -> Nominations {
-    let nominations = Nominations::default();
+fn given() -> PodNominator {
+    let nominations = PodNominator::default();
     let node: Arc<str> = NODE.into();
     nominations.begin(&PodKey::new("default", "a"), &"a".into(), &node);
     nominations
@@ -148,7 +148,7 @@ async fn brought_back(scope: Option<Scope>, wanted: bool) -> bool {
         holds: holds.into_iter().collect(),
         ..Report::default()
     };
-    let nominations = Nominations::default();
+    let nominations = PodNominator::default();
     let mut found = false;
     for _ in 0..6 {
         found |= nominations.due(&view, &report, wanted).is_some();
@@ -174,7 +174,7 @@ async fn nobody_is_brought_back_while_nothing_may_be_done() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_begin_to_take_pods_one_after_the_other_and_none_waits_for_long() {
-    let nominations = Nominations::default();
+    let nominations = PodNominator::default();
     let first = nominations.opening().await;
     assert!(first.is_some());
     let began = Instant::now();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::pve::transport::memory::Memory;
+use crate::pve::transport::memory::RouterTransport;
 use crate::sim::faults::Spoilt;
 use crate::sim::guests::GuestSpec;
 use crate::sim::kube::KubeSpec;
@@ -42,7 +42,7 @@ fn what_is_doubted_is_read_with_the_next_poll() {
         let world = world.unwrap_or_else(|errors| panic!("{errors}"));
         world.pve.administer(&stranger("mine")).expect("added");
         let region: RegionName = "default".into();
-        let client = Client::new(Arc::new(Memory::new(world.pve_way())));
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
         let doubts = Doubts::default();
         let settings = world.settings.clone();
         let mut watcher = RegionWatcher::new(region.clone(), client, world.clock, settings)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::model::foreign::ForeignText;
 use crate::model::mark::Ownership;
 use crate::model::region::{Region, Vm};
-use crate::pve::{ClusterStatus, GuestResource, HostResource, Resources};
+use crate::pve::{ClusterResources, ClusterStatus, GuestResource, HostResource};
 
 /// The list of resources has no row of a host.
 const NO_ROW: &str = "PVE's list of resources has no row of it";
@@ -15,7 +15,7 @@ const NO_ROW: &str = "PVE's list of resources has no row of it";
 /// Brings together what is told of hosts: by the list of resources, by the cluster's own list, and by the rows of guests. A host
 /// that only guests name is not in the cluster any more, and off. A guest whose host cannot be read is where it was.
 pub(super) fn complete(
-    resources: &mut Resources,
+    resources: &mut ClusterResources,
     status: &ClusterStatus,
     last: &BTreeMap<u32, Vm>,
 ) {

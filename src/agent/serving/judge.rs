@@ -14,7 +14,7 @@ const MOST_NAMES: usize = 32;
 
 /// What is known of a machine whose kubelet asks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownKubelet<'a> {
     /// Its node, which is called as the machine.
     pub(super) node: &'a str,
     /// The DNS domain that it was given; empty for none.
@@ -73,7 +73,7 @@ pub(super) fn judge_form(request: &ServingRequest, node: &str) -> Result<(), Str
 ///
 /// # Errors
 /// What is not right about it.
-pub(super) fn judge(request: &ServingRequest, known: &Known<'_>) -> Result<(), String> {
+pub(super) fn judge(request: &ServingRequest, known: &KnownKubelet<'_>) -> Result<(), String> {
     judge_form(request, known.node)?;
     let wanted = request.wanted.as_ref().map_err(String::clone)?;
     let full = format!("{}.{}", known.node, known.domain);
@@ -89,7 +89,7 @@ pub(super) fn judge(request: &ServingRequest, known: &Known<'_>) -> Result<(), S
     Ok(())
 }
 
-fn of_the_vm(address: IpAddr, known: &Known<'_>) -> Result<(), String> {
+fn of_the_vm(address: IpAddr, known: &KnownKubelet<'_>) -> Result<(), String> {
     if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
         return Err(format!("it names {address}"));
     }
@@ -123,11 +123,11 @@ mod tests {
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 
     use super::*;
-    use crate::kube::serving::Wanted;
+    use crate::kube::serving::RequestedCertificate;
 
     const NODE: &str = "edge-k3x9p";
 
-    fn names(change: impl FnOnce(&mut CertificateParams)) -> Result<Wanted, String> {
+    fn names(change: impl FnOnce(&mut CertificateParams)) -> Result<RequestedCertificate, String> {
         let mut params = CertificateParams::new(vec![NODE.to_owned()]).expect("names");
         let address = SanType::IpAddress([192, 0, 2, 10].into());
         params.subject_alt_names.push(address);
@@ -139,13 +139,13 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let pem = params.serialize_request(&key).expect("a request");
         let pem = pem.pem().expect("PEM");
-        Wanted::read(&base64::Engine::encode(
+        RequestedCertificate::read(&base64::Engine::encode(
             &base64::engine::general_purpose::STANDARD,
             pem,
         ))
     }
 
-    fn request(wanted: Result<Wanted, String>) -> ServingRequest {
+    fn request(wanted: Result<RequestedCertificate, String>) -> ServingRequest {
         let text = |text: &str| text.to_owned();
         let mut request = ServingRequest::of(wanted);
         request.username = format!("system:node:{NODE}");
@@ -154,8 +154,8 @@ mod tests {
         request
     }
 
-    fn known() -> Known<'static> {
-        Known {
+    fn known() -> KnownKubelet<'static> {
+        KnownKubelet {
             node: NODE,
             domain: "example.org",
             // Two of them it may not have a certificate for all the same.
@@ -218,8 +218,8 @@ mod tests {
                 subject(DnType::OrganizationalUnitName, "a"),
             ),
             ("0 names", names(|params| params.subject_alt_names.clear())),
-            ("no base64", Wanted::read("%")),
-            ("one block", Wanted::read("AAAA")),
+            ("no base64", RequestedCertificate::read("%")),
+            ("one block", RequestedCertificate::read("AAAA")),
         ] {
             let said = judge(&request(wanted), &known()).expect_err(why);
             assert!(said.contains(why), "{why}: {said}");
@@ -239,7 +239,7 @@ mod tests {
         for request in [other, grouped, client, less, signer] {
             judge(&request, &known()).expect_err("refused");
         }
-        let unknown = Known {
+        let unknown = KnownKubelet {
             addresses: BTreeSet::new(),
             ..known()
         };

@@ -44,14 +44,14 @@ fn what_a_template_passes_on_is_undone_once() {
         ("tags", "Template;gold"),
         ("net0", "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1"),
     ]);
-    let template = Template {
+    let template = TemplateSettings {
         bridge: Some("vmbr7".into()),
         vlan: Some(42),
-        ..Template::default()
+        ..TemplateSettings::default()
     };
-    let pool = Pool {
+    let pool = PoolSettings {
         tags: vec!["K8s".into()],
-        ..Pool::default()
+        ..PoolSettings::default()
     };
     let first = write(&inherited, "m", &kind(), (&template, &none()), &pool);
     assert_eq!(first.set["memory"], "8192");
@@ -89,8 +89,14 @@ fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
         ])
     };
     let write = |before: &BTreeMap<String, String>, kind: &InstanceType| {
-        let template = Template::default();
-        super::write(before, "m", kind, (&template, &none()), &Pool::default())
+        let template = TemplateSettings::default();
+        super::write(
+            before,
+            "m",
+            kind,
+            (&template, &none()),
+            &PoolSettings::default(),
+        )
     };
     let first = write(&inherited(), &with);
     assert_eq!(first.set["hostpci0"], "mapping=gpu,pcie=1");
@@ -106,9 +112,9 @@ fn a_type_with_devices_has_those_in_the_place_of_the_templates() {
 
 #[test]
 fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
-    let template = Template {
+    let template = TemplateSettings {
         bridge: Some("vmbr0".into()),
-        ..Template::default()
+        ..TemplateSettings::default()
     };
     for nic in [
         "virtio=AA:BB:CC:00:11:22,bridge=vmbr0,firewall=1",
@@ -120,7 +126,7 @@ fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
             "m",
             &kind(),
             (&template, &none()),
-            &Pool::default(),
+            &PoolSettings::default(),
         );
         assert!(!write.set.contains_key("net0"), "{nic}: {write:?}");
     }
@@ -128,15 +134,15 @@ fn a_network_that_is_right_already_is_left_alone_in_whatever_order() {
 
 #[test]
 fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
-    let template = Template {
+    let template = TemplateSettings {
         firewall: Some(false),
         mtu: Some(1400),
         multiqueue: Some(true),
-        ..Template::default()
+        ..TemplateSettings::default()
     };
-    let pool = Pool {
+    let pool = PoolSettings {
         cpu_units: Some(300),
-        ..Pool::default()
+        ..PoolSettings::default()
     };
     let before = config(&[(
         "net0",
@@ -160,17 +166,17 @@ fn a_network_card_gets_what_the_file_says_and_keeps_the_rest() {
 
 #[test]
 fn further_cards_are_made_or_changed_each_by_its_number() {
-    let card = |bridge: &str, vlan| NetCard {
+    let card = |bridge: &str, vlan| NetCardSettings {
         bridge: Some(bridge.into()),
         vlan,
-        ..NetCard::default()
+        ..NetCardSettings::default()
     };
     let mut second = card("vmbr2", None);
     (second.mtu, second.multiqueue) = (Some(9000), Some(true));
     second.ipconfig = Some("ip=dhcp".into());
-    let template = Template {
+    let template = TemplateSettings {
         nics: vec![card("vmbr1", Some(30)), second],
-        ..Template::default()
+        ..TemplateSettings::default()
     };
     let write = |before: &BTreeMap<String, String>| {
         let mut network = none();
@@ -180,7 +186,7 @@ fn further_cards_are_made_or_changed_each_by_its_number() {
             "m",
             &kind(),
             (&template, &network),
-            &Pool::default(),
+            &PoolSettings::default(),
         )
     };
     let net2 = "e1000=AA:BB:CC:00:11:33,bridge=vmbr0,firewall=1";
@@ -208,16 +214,16 @@ fn further_cards_are_made_or_changed_each_by_its_number() {
 
 #[test]
 fn ssh_keys_are_encoded_as_pve_wants() {
-    let template = Template {
+    let template = TemplateSettings {
         ssh_keys: Some("ssh-ed25519 AAA+b= me\n".into()),
-        ..Template::default()
+        ..TemplateSettings::default()
     };
     let write = write(
         &BTreeMap::new(),
         "m",
         &kind(),
         (&template, &none()),
-        &Pool::default(),
+        &PoolSettings::default(),
     );
     assert_eq!(write.set["sshkeys"], "ssh-ed25519%20AAA%2Bb%3D%20me");
 }

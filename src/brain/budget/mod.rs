@@ -28,8 +28,8 @@ use model::scheduling::{PodShape, PodTerm};
 use model::snapshot::Snapshot;
 
 use crate::constraints::alike::{Alike, KindId};
-use crate::constraints::shape::Shape;
-use crate::decision::turn::Turn;
+use crate::constraints::shape::NamespacedShape;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::company::takes_in;
 use weight::Weight;
 
@@ -49,7 +49,7 @@ const PLAIN: u64 = 16;
 #[derive(Debug)]
 struct PodKind<'a> {
     /// The first that came.
-    of: Shape<'a>,
+    of: NamespacedShape<'a>,
     /// Pods of it that are not bound.
     waiting: u64,
     weight: Weight,
@@ -156,7 +156,7 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
 /// The kinds of pods there are, by their numbers.
 fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<PodKind<'s>> {
     let mut kinds: Vec<PodKind<'s>> = Vec::new();
-    let mut add = |of: Shape<'s>, waiting: u64| {
+    let mut add = |of: NamespacedShape<'s>, waiting: u64| {
         let id = alike.kind(of);
         if id == kinds.len() {
             let weight = Weight::of(of.shape);
@@ -174,7 +174,7 @@ fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<PodKind<'s>> 
             waiting[row.kind] += u64::from(row.node.is_none() && !row.ended);
         }
         for (kind, waiting) in rows.kinds().iter().zip(waiting) {
-            let of = Shape {
+            let of = NamespacedShape {
                 namespace: &kind.namespace,
                 shape: &kind.shape,
             };
@@ -182,7 +182,7 @@ fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<PodKind<'s>> 
         }
     }
     for (key, set) in &snapshot.cluster.daemon_sets {
-        let of = Shape {
+        let of = NamespacedShape {
             namespace: &key.namespace,
             shape: &set.shape,
         };
@@ -451,9 +451,9 @@ fn without<'s>(
     crowded: &BTreeSet<&str>,
 ) -> Snapshot {
     let mut lean = snapshot.clone();
-    let mut plain: BTreeMap<Shape<'_>, Arc<PodShape>> = BTreeMap::new();
+    let mut plain: BTreeMap<NamespacedShape<'_>, Arc<PodShape>> = BTreeMap::new();
     let mut bare = |namespace: &'s str, shape: &'s PodShape| {
-        let of = Shape { namespace, shape };
+        let of = NamespacedShape { namespace, shape };
         let why = match left_out.get(&alike.kind(of)) {
             Some(excess) => excess.words(),
             None if crowded.contains(namespace) => format!(
@@ -492,10 +492,10 @@ fn without<'s>(
 }
 
 /// Says of whose pods some are left out.
-pub(super) fn report(turn: &mut Turn<'_>) {
+pub(super) fn report(turn: &mut DecisionBuilder<'_>) {
     let kinds = (0..turn.view.kinds()).map(|kind| turn.view.kind(kind));
     let waiting = turn.view.without_place();
-    let waiting = waiting.iter().map(|(key, pod)| Shape {
+    let waiting = waiting.iter().map(|(key, pod)| NamespacedShape {
         namespace: &key.namespace,
         shape: &pod.shape,
     });

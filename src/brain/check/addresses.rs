@@ -3,15 +3,15 @@
 use core::net::IpAddr;
 use std::collections::BTreeSet;
 
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::CreateSpec;
 use model::policy::PoolPolicy;
 
-pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> Verdict {
+pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> CheckResult {
     let addresses = &spec.mark.addresses;
     ensure(
         addresses.keys().eq(pool.networks.keys()),
-        Rule::Address,
+        CheckRule::Address,
         || {
             format!(
                 "it has addresses for {} network cards, its pool's machines have them for {}",
@@ -23,14 +23,17 @@ pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> Ver
     let mut own = BTreeSet::new();
     for (card, name) in &pool.networks {
         let Some(network) = case.policy.networks.get(name) else {
-            return refuse(Rule::Address, format!("no network {name} is configured"));
+            return refuse(
+                CheckRule::Address,
+                format!("no network {name} is configured"),
+            );
         };
         let of_card = &addresses[card];
         for address in of_card {
-            ensure(network.contains(*address), Rule::Address, || {
+            ensure(network.contains(*address), CheckRule::Address, || {
                 format!("{address} is not in the ranges of the network {name}")
             })?;
-            ensure(own.insert(*address), Rule::Address, || {
+            ensure(own.insert(*address), CheckRule::Address, || {
                 format!("{address} would be on two of its network cards")
             })?;
         }
@@ -42,7 +45,7 @@ pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> Ver
         };
         ensure(
             sixes == given(true) && of_card.len() - sixes == given(false),
-            Rule::Address,
+            CheckRule::Address,
             || format!("it has not one address of each family that the network {name} gives"),
         )?;
     }
@@ -50,9 +53,9 @@ pub(super) fn check(case: Case<'_>, spec: &CreateSpec, pool: &PoolPolicy) -> Ver
 }
 
 /// Nothing else has the address, as far as anybody can see.
-fn free(case: Case<'_>, address: IpAddr) -> Verdict {
+fn free(case: Case<'_>, address: IpAddr) -> CheckResult {
     let snapshot = case.snapshot;
-    let taken = |by: String| refuse(Rule::Address, format!("{address} is taken by {by}"));
+    let taken = |by: String| refuse(CheckRule::Address, format!("{address} is taken by {by}"));
     for (region, seen) in &snapshot.regions {
         for (vmid, vm) in seen.vms.iter().filter(|(_, vm)| !vm.template) {
             if vm.addresses.iter().flatten().any(|of| *of == address) {

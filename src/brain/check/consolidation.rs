@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, drain, ensure, existing, newcomer, refuse, removal, together};
+use super::{
+    Case, CheckResult, CheckRule, drain, ensure, existing, newcomer, refuse, removal, together,
+};
 use model::action::{Action, CreateSpec, Reason};
 use model::cluster::{Node, PodKey, ReadyStatus};
 use model::disruption::{Cause, ConsolidationPolicy};
@@ -49,7 +51,7 @@ pub(super) fn removal(
     action: &Action,
     machine: &Machine,
     pool: &PoolPolicy,
-) -> Verdict {
+) -> CheckResult {
     let wanted = policy(pool);
     match &action.reason {
         Reason::Consolidated { .. } => {
@@ -59,14 +61,14 @@ pub(super) fn removal(
                 Some(ConsolidationPolicy::WhenEmpty) => !moves,
                 Some(ConsolidationPolicy::Never) | None => false,
             };
-            ensure(allowed, Rule::Consolidation, || {
+            ensure(allowed, CheckRule::Consolidation, || {
                 format!("the pool's consolidation is {wanted:?}")
             })
         }
         Reason::Replaced { by, saving, .. } => {
             ensure(
                 wanted == Some(ConsolidationPolicy::WhenUnderused),
-                Rule::Consolidation,
+                CheckRule::Consolidation,
                 || format!("the pool's consolidation is {wanted:?}"),
             )?;
             let other = case.snapshot.machines.get(by);
@@ -82,13 +84,13 @@ pub(super) fn removal(
                     still_saves(case, action, machine, other)
                 }
                 _ => refuse(
-                    Rule::Replacement,
+                    CheckRule::Replacement,
                     format!("{by} does not work, or is no replacement"),
                 ),
             }
         }
         // What works goes by cluster-autoscaler's rules only where a pool has no others.
-        Reason::Unneeded { .. } => ensure(wanted.is_none(), Rule::Consolidation, || {
+        Reason::Unneeded { .. } => ensure(wanted.is_none(), CheckRule::Consolidation, || {
             format!("the pool's consolidation is {wanted:?}")
         }),
         _ => Ok(()),
@@ -97,7 +99,7 @@ pub(super) fn removal(
 
 /// At the prices of now the machine that works still saves what the pools want on the nodes that are to go;
 /// once some are gone it stays for their pods, and only what is promised is compared.
-fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machine) -> Verdict {
+fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machine) -> CheckResult {
     let Reason::Replaced {
         saving,
         others,
@@ -117,7 +119,7 @@ fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machi
             continue;
         };
         let Some(pool) = case.policy.pools.get(behind.mark.pool.as_str()) else {
-            return refuse(Rule::Unconfigured, behind.mark.pool.clone());
+            return refuse(CheckRule::Unconfigured, behind.mark.pool.clone());
         };
         let price = price_of(case, &behind.mark.instance_type, &behind.region);
         old += price;
@@ -126,7 +128,7 @@ fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machi
     let working = |name: &&Arc<str>| case.snapshot.cluster.nodes.get(*name).is_some_and(sound);
     if let Some(name) = gone.iter().find(working) {
         let why = format!("{name} is said to have gone for it, and works");
-        return refuse(Rule::Saving, why);
+        return refuse(CheckRule::Saving, why);
     }
     let kind = other.mark.instance_type.as_str();
     let saves = if !gone.is_empty() {
@@ -135,11 +137,11 @@ fn still_saves(case: Case<'_>, action: &Action, machine: &Machine, other: &Machi
     } else if case.policy.instance_types.contains_key(kind) {
         old - price_of(case, kind, &other.region)
     } else {
-        return refuse(Rule::Saving, format!("nobody knows what {kind} costs"));
+        return refuse(CheckRule::Saving, format!("nobody knows what {kind} costs"));
     };
     ensure(
         saves >= wanted && i128::from(*saving) <= saves,
-        Rule::Saving,
+        CheckRule::Saving,
         || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
     )
 }
@@ -160,7 +162,7 @@ fn behind<'a>(case: Case<'a>, node: &str) -> Option<&'a Machine> {
 
 /// A machine that is made to replace nodes is cheaper by what its pools want, and all pods of the nodes
 /// have a place.
-pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
+pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> CheckResult {
     let Reason::Replaces {
         nodes,
         pods,
@@ -169,7 +171,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Ve
     else {
         return Ok(());
     };
-    ensure(!nodes.is_empty(), Rule::Replacement, || {
+    ensure(!nodes.is_empty(), CheckRule::Replacement, || {
         "it replaces nothing".to_owned()
     })?;
     let (mut old, mut wanted) = (0i128, 0i128);
@@ -177,7 +179,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Ve
         let (machine, pool) = replaceable(case, action, name)?;
         let kind = machine.mark.instance_type.as_str();
         let alike = kind == spec.mark.instance_type && machine.region == action.target.region;
-        ensure(!alike, Rule::Saving, || {
+        ensure(!alike, CheckRule::Saving, || {
             format!("{name} is of the type {kind} too")
         })?;
         let price = price_of(case, kind, &machine.region);
@@ -188,7 +190,7 @@ pub(super) fn creation(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Ve
     let saves = old - made;
     ensure(
         saves >= wanted && i128::from(*saving) <= saves,
-        Rule::Saving,
+        CheckRule::Saving,
         || format!("it saves {saves} millionths an hour, {wanted} are wanted, {saving} promised"),
     )?;
     fits(case, action, spec, nodes, pods)?;
@@ -203,20 +205,20 @@ fn replaceable<'a>(
 ) -> Result<(&'a Machine, &'a PoolPolicy), super::Refusal> {
     let (Some(machine), Some(node)) = (behind(case, name), case.snapshot.cluster.nodes.get(name))
     else {
-        return refuse(Rule::Replacement, format!("{name} is no node of ours"));
+        return refuse(CheckRule::Replacement, format!("{name} is no node of ours"));
     };
     let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {
-        return refuse(Rule::Unconfigured, machine.mark.pool.clone());
+        return refuse(CheckRule::Unconfigured, machine.mark.pool.clone());
     };
     let wanted = policy(pool);
     ensure(
         wanted == Some(ConsolidationPolicy::WhenUnderused) && !pool.atomic,
-        Rule::Consolidation,
+        CheckRule::Consolidation,
         || format!("the consolidation of the pool of {name} is {wanted:?}"),
     )?;
     ensure(
         sound(node) && machine.busy.is_none(),
-        Rule::Replacement,
+        CheckRule::Replacement,
         || format!("{name} does not work, or is leaving"),
     )?;
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
@@ -234,28 +236,28 @@ fn fits(
     spec: &CreateSpec,
     nodes: &[Arc<str>],
     pods: &[PodKey],
-) -> Verdict {
+) -> CheckResult {
     let mut found = Vec::new();
     for key in pods {
         let pod = case.snapshot.cluster.pods.get(key);
         let there = pod.filter(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
         let Some(pod) = there else {
             return refuse(
-                Rule::Replacement,
+                CheckRule::Replacement,
                 format!("{key} is on none of the nodes any more"),
             );
         };
         found.push((key, pod));
     }
-    newcomer::holds(case, action, spec, &found, Rule::Replacement)
+    newcomer::holds(case, action, spec, &found, CheckRule::Replacement)
 }
 
 /// Every disruption budget that the pods count in allows an eviction.
-fn replaced_budgets(case: Case<'_>, nodes: &[Arc<str>]) -> Verdict {
+fn replaced_budgets(case: Case<'_>, nodes: &[Arc<str>]) -> CheckResult {
     let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
     for name in drain::demanded(case, &names).keys() {
         let allowed = case.snapshot.cluster.budgets[*name].allowed;
-        ensure(allowed >= 1, Rule::Budget, || {
+        ensure(allowed >= 1, CheckRule::Budget, || {
             format!("the disruption budget {name} allows no eviction")
         })?;
     }
@@ -263,7 +265,7 @@ fn replaced_budgets(case: Case<'_>, nodes: &[Arc<str>]) -> Verdict {
 }
 
 /// The pools' own budgets: nodes that are leaving or not Ready count.
-pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> Verdict {
+pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> CheckResult {
     let mut more: BTreeMap<&str, Vec<Cause>> = BTreeMap::new();
     let mut going: Vec<&str> = Vec::new();
     for action in chosen {
@@ -315,7 +317,7 @@ pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> Verdict {
             let allowed = budget.nodes.of(nodes);
             ensure(
                 disrupted.saturating_add(count) <= allowed,
-                Rule::NodeBudget,
+                CheckRule::NodeBudget,
                 || {
                     format!(
                         "{count} more of {nodes} nodes of the pool {name} would be disrupted, {disrupted} are, {allowed} may be"

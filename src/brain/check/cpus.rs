@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hosts::{gone, kind};
-use super::together::Planned;
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::together::PlannedActions;
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::cpus::CpuSet;
 use model::mark::Mark;
 use model::region::GuestKind;
 use model::topology::HostTopology;
 
 /// Whether the CPUs of the planned machines are there, and those of no other guest; and the memory beside them.
-pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+pub(super) fn are_free(
+    case: Case<'_>,
+    region: &str,
+    host: &str,
+    planned: &PlannedActions<'_>,
+) -> CheckResult {
     let here = planned
         .iter()
         .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
@@ -23,7 +28,7 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
         if pool.is_some_and(|pool| pool.pinning.cpus) {
             pinned.push(mark);
         } else {
-            ensure(mark.cpus.is_empty(), Rule::Cpus, || {
+            ensure(mark.cpus.is_empty(), CheckRule::Cpus, || {
                 format!("pool {} gives its machines no CPUs of their own", mark.pool)
             })?;
         }
@@ -34,14 +39,14 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
     let policy = case.policy.regions.get(region);
     let Some(topology) = policy.and_then(|policy| policy.topologies.get(host)) else {
         let why = format!("the configuration has no topology of {host}");
-        return refuse(Rule::Cpus, why);
+        return refuse(CheckRule::Cpus, why);
     };
     let mut taken = taken(case, region, host)?;
     let seen = case.snapshot.regions.get(region);
     let has = seen.and_then(|seen| seen.hosts.get(host));
     let has = has.map_or(0, |host| host.cpus as usize);
     let listed: usize = topology.cores.iter().map(CpuSet::len).sum();
-    ensure(has == listed, Rule::Cpus, || {
+    ensure(has == listed, CheckRule::Cpus, || {
         format!("{host} has {has} CPUs, its topology {listed}")
     })?;
     for mark in &pinned {
@@ -52,19 +57,21 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
 }
 
 /// Whether the CPUs of a machine are as many as its type has, and nobody else's.
-fn alone(case: Case<'_>, mark: &Mark, topology: &HostTopology, taken: &mut CpuSet) -> Verdict {
+fn alone(case: Case<'_>, mark: &Mark, topology: &HostTopology, taken: &mut CpuSet) -> CheckResult {
     let cores = kind(case, &mark.instance_type).map_or(0, |kind| kind.cores as usize);
     let machine = &mark.machine;
-    ensure(mark.cpus.len() == cores && cores > 0, Rule::Cpus, || {
-        format!("{machine} has {cores} cores and the CPUs {}", mark.cpus)
-    })?;
+    ensure(
+        mark.cpus.len() == cores && cores > 0,
+        CheckRule::Cpus,
+        || format!("{machine} has {cores} cores and the CPUs {}", mark.cpus),
+    )?;
     for cpu in mark.cpus.iter() {
         let there = topology.cores.iter().any(|core| core.contains(cpu));
-        ensure(there, Rule::Cpus, || format!("there is no CPU {cpu}"))?;
-        ensure(!topology.reserved.contains(cpu), Rule::Cpus, || {
+        ensure(there, CheckRule::Cpus, || format!("there is no CPU {cpu}"))?;
+        ensure(!topology.reserved.contains(cpu), CheckRule::Cpus, || {
             format!("CPU {cpu} is reserved")
         })?;
-        ensure(!taken.contains(cpu), Rule::Cpus, || {
+        ensure(!taken.contains(cpu), CheckRule::Cpus, || {
             format!("CPU {cpu} is another guest's")
         })?;
         taken.insert(cpu);
@@ -96,7 +103,7 @@ fn taken(case: Case<'_>, region: &str, host: &str) -> Result<CpuSet, super::Refu
             None if ours.contains(vmid) => {}
             None => {
                 let why = format!("which CPUs the guest {vmid} on {host} has was not read");
-                refuse(Rule::Cpus, why)?;
+                refuse(CheckRule::Cpus, why)?;
             }
         }
     }
@@ -109,7 +116,7 @@ fn enough_memory<'a>(
     (region, host): (&str, &str),
     topology: &HostTopology,
     planned: impl Iterator<Item = &'a Mark>,
-) -> Verdict {
+) -> CheckResult {
     let mut bound: BTreeMap<usize, i128> = BTreeMap::new();
     let mut written = Vec::new();
     let seen = case.snapshot.regions.get(region);
@@ -141,7 +148,7 @@ fn enough_memory<'a>(
         let page = pool.map_or(1, |pool| pool.pinning.page_mib());
         let nodes = match topology.guest_nodes(&mark.cpus, (memory, page)) {
             Ok(nodes) => nodes,
-            Err(why) if new => return refuse(Rule::Cpus, why),
+            Err(why) if new => return refuse(CheckRule::Cpus, why),
             Err(_) => continue,
         };
         for node in nodes {
@@ -156,7 +163,7 @@ fn enough_memory<'a>(
     for (node, of) in nodes.filter(|(node, _)| asked.contains(node)) {
         let bound = bound.get(&node).copied().unwrap_or(0);
         let enough = of.memory.is_none_or(|has| bound <= i128::from(has));
-        ensure(enough, Rule::Cpus, || {
+        ensure(enough, CheckRule::Cpus, || {
             format!("NUMA node {node} of {host} has too little memory for what is bound to it")
         })?;
     }

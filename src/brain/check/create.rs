@@ -1,6 +1,6 @@
 //! Rules for a new machine.
 
-use super::{Case, Rule, Verdict, addresses, consolidation, ensure, newcomer, refuse};
+use super::{Case, CheckResult, CheckRule, addresses, consolidation, ensure, newcomer, refuse};
 use model::action::{Action, CreateSpec, Reason};
 use model::cluster::ReadyStatus;
 use model::policy::{LEAVING_TAINT, PoolPolicy, VOLUMES_VMID};
@@ -11,11 +11,11 @@ const TOKEN_ID: usize = 6;
 /// Longest DNS label.
 const DNS_LABEL: usize = 63;
 
-pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
+pub(super) fn check(case: Case<'_>, action: &Action, spec: &CreateSpec) -> CheckResult {
     let pool = pool(case, action, spec)?;
     let target = &action.target;
     let Some(region) = case.snapshot.regions.get(&target.region) else {
-        return refuse(Rule::Region, format!("{} was not seen", target.region));
+        return refuse(CheckRule::Region, format!("{} was not seen", target.region));
     };
     host(region, pool, action)?;
     template(region, pool, action, spec)?;
@@ -33,13 +33,16 @@ fn pool<'a>(
 ) -> Result<&'a PoolPolicy, super::Refusal> {
     let mark = &spec.mark;
     let Some(pool) = case.policy.pools.get(mark.pool.as_str()) else {
-        return refuse(Rule::Pool, format!("no pool {} is configured", mark.pool));
+        return refuse(
+            CheckRule::Pool,
+            format!("no pool {} is configured", mark.pool),
+        );
     };
     let region = &action.target.region;
     let all = std::iter::once((&pool.region, pool)).chain(&pool.further);
     let Some((_, pool)) = all.into_iter().find(|(name, _)| *name == region) else {
         return refuse(
-            Rule::Pool,
+            CheckRule::Pool,
             format!("the pool {} has no machines in {region}", mark.pool),
         );
     };
@@ -51,13 +54,13 @@ fn pool<'a>(
         .policy
         .instance_types
         .contains_key(mark.instance_type.as_str());
-    ensure(listed && defined, Rule::Pool, || {
+    ensure(listed && defined, CheckRule::Pool, || {
         format!(
             "the pool {} has no instance type {}",
             mark.pool, mark.instance_type
         )
     })?;
-    ensure(*pool.template == *mark.template, Rule::Pool, || {
+    ensure(*pool.template == *mark.template, CheckRule::Pool, || {
         format!(
             "the pool's template is {}, not {}",
             pool.template, mark.template
@@ -66,28 +69,28 @@ fn pool<'a>(
     Ok(pool)
 }
 
-fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> Verdict {
+fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> CheckResult {
     let host = &action.target.host;
     let online = region.hosts.get(host).is_some_and(|host| host.online);
-    ensure(online, Rule::Host, || {
+    ensure(online, CheckRule::Host, || {
         format!("the host {host} is not online")
     })?;
     let stays = region.hosts.get(host).is_some_and(|host| !host.maintenance);
-    ensure(stays, Rule::Host, || {
+    ensure(stays, CheckRule::Host, || {
         format!("the host {host} is in maintenance")
     })?;
     let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
-    ensure(unread.is_none(), Rule::Host, || {
+    ensure(unread.is_none(), CheckRule::Host, || {
         format!("what of the host {host} is free is not known")
     })?;
     let named = pool.hosts.is_empty() || pool.hosts.iter().any(|name| name == host);
     let excluded = pool.host_rules.exclude.iter().any(|name| name == host);
-    ensure(named && !excluded, Rule::Host, || {
+    ensure(named && !excluded, CheckRule::Host, || {
         format!("the pool may not use the host {host}")
     })
 }
 
-fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSpec) -> Verdict {
+fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSpec) -> CheckResult {
     let copies = region.templates.get(&pool.template);
     let copy = copies
         .into_iter()
@@ -95,7 +98,7 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSp
         .find(|copy| copy.vmid == spec.template_vmid && copy.host == spec.template_host);
     let Some(copy) = copy else {
         return refuse(
-            Rule::Template,
+            CheckRule::Template,
             format!(
                 "VM {} on {} is no copy of the template {}",
                 spec.template_vmid, spec.template_host, pool.template
@@ -105,7 +108,7 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSp
     let there = region.hosts.get(&copy.host).is_some_and(|host| host.online);
     ensure(
         there && (copy.shared || copy.host == action.target.host),
-        Rule::Template,
+        CheckRule::Template,
         || {
             format!(
                 "the copy on {} cannot be cloned to {}",
@@ -115,7 +118,7 @@ fn template(region: &Region, pool: &PoolPolicy, action: &Action, spec: &CreateSp
     )
 }
 
-fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> Verdict {
+fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> CheckResult {
     let target = &action.target;
     let vmid = target.vmid;
     let range = case
@@ -123,15 +126,15 @@ fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> 
         .regions
         .get(&target.region)
         .is_some_and(|region| region.vmid_first <= vmid && vmid <= region.vmid_last);
-    ensure(range, Rule::Vmid, || {
+    ensure(range, CheckRule::Vmid, || {
         format!("VMID {vmid} is outside the region's range")
     })?;
-    ensure(vmid != VOLUMES_VMID, Rule::Vmid, || {
+    ensure(vmid != VOLUMES_VMID, CheckRule::Vmid, || {
         format!("VMID {vmid} is the one that the Proxmox CSI plugin names its volumes after")
     })?;
     ensure(
         !region.vms.contains_key(&vmid) && vmid != spec.template_vmid,
-        Rule::Vmid,
+        CheckRule::Vmid,
         || format!("VMID {vmid} is taken by a guest"),
     )?;
     let holder = case
@@ -141,14 +144,14 @@ fn vmid(case: Case<'_>, region: &Region, action: &Action, spec: &CreateSpec) -> 
         .find(|(_, machine)| machine.region == target.region && machine.mark.vmid == vmid);
     match holder {
         Some((name, _)) => refuse(
-            Rule::Vmid,
+            CheckRule::Vmid,
             format!("VMID {vmid} is intended for the machine {name}"),
         ),
         None => Ok(()),
     }
 }
 
-fn name(case: Case<'_>, action: &Action) -> Verdict {
+fn name(case: Case<'_>, action: &Action) -> CheckResult {
     let name = &*action.target.machine;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label = !name.is_empty()
@@ -156,7 +159,7 @@ fn name(case: Case<'_>, action: &Action) -> Verdict {
         && name.chars().all(|c| plain(c) || c == '-')
         && name.starts_with(plain)
         && name.ends_with(plain);
-    ensure(label, Rule::Name, || {
+    ensure(label, CheckRule::Name, || {
         format!("{name:?} is no DNS label of at most {DNS_LABEL} characters")
     })?;
     let snapshot = case.snapshot;
@@ -167,18 +170,18 @@ fn name(case: Case<'_>, action: &Action) -> Verdict {
             .values()
             .flat_map(|region| region.vms.values())
             .any(|vm| *vm.name == *name);
-    ensure(!taken, Rule::Name, || {
+    ensure(!taken, CheckRule::Name, || {
         format!("a machine, node or VM is called {name} already")
     })
 }
 
-fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
+fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> CheckResult {
     let (mark, target) = (&spec.mark, &action.target);
     let agrees = Some(mark.cluster.as_str()) == case.snapshot.cluster_id.as_deref()
         && mark.machine == *target.machine
         && mark.vmid == target.vmid
         && target.node.is_none();
-    ensure(agrees, Rule::Mark, || {
+    ensure(agrees, CheckRule::Mark, || {
         format!(
             "the mark names cluster {}, machine {}, VMID {}",
             mark.cluster, mark.machine, mark.vmid
@@ -190,7 +193,7 @@ fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
         .get(mark.pool.as_str())
         .is_some_and(|pool| pool.joins_itself);
     if none {
-        return ensure(mark.token.is_empty(), Rule::Token, || {
+        return ensure(mark.token.is_empty(), CheckRule::Token, || {
             "machines of its pool join by themselves, and it has a token".to_owned()
         });
     }
@@ -204,13 +207,13 @@ fn mark(case: Case<'_>, action: &Action, spec: &CreateSpec) -> Verdict {
         .machines
         .values()
         .any(|machine| machine.mark.token == mark.token);
-    ensure(form && !shared, Rule::Token, || {
+    ensure(form && !shared, CheckRule::Token, || {
         "the token's id is malformed or another machine's".to_owned()
     })
 }
 
 /// Somebody must still need it.
-fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> Verdict {
+fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy) -> CheckResult {
     match &action.reason {
         Reason::PendingPods { pods } => {
             let waiting: Vec<_> = pods
@@ -218,10 +221,10 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                 .filter(|key| unplaced(case, key))
                 .filter_map(|key| case.snapshot.cluster.pods.get_key_value(key))
                 .collect();
-            ensure(!waiting.is_empty(), Rule::Needed, || {
+            ensure(!waiting.is_empty(), CheckRule::Needed, || {
                 format!("none of its {} pods waits any more", pods.len())
             })?;
-            newcomer::holds(case, action, spec, &waiting, Rule::Unfit)
+            newcomer::holds(case, action, spec, &waiting, CheckRule::Unfit)
         }
         Reason::BelowMin { .. } => {
             let have = case
@@ -246,13 +249,13 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                     (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
                 })
                 .count();
-            ensure(have < pool.min as usize, Rule::Needed, || {
+            ensure(have < pool.min as usize, CheckRule::Needed, || {
                 format!("the pool has {have} machines already")
             })
         }
         Reason::Replaces { .. } => consolidation::creation(case, action, spec),
         other => refuse(
-            Rule::Needed,
+            CheckRule::Needed,
             format!("no reason to make a machine: {other}"),
         ),
     }

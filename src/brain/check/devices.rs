@@ -3,13 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::hosts::{gone, kind};
-use super::together::Planned;
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::together::PlannedActions;
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::pci::{PciUse, share_a_device};
 use model::region::{GuestKind, Machine, Region, Step};
 
 /// Whether a host has a device of its own for each that the planned machines get, beside those of all its guests.
-pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+pub(super) fn are_free(
+    case: Case<'_>,
+    region: &str,
+    host: &str,
+    planned: &PlannedActions<'_>,
+) -> CheckResult {
     let here = planned
         .iter()
         .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
@@ -21,7 +26,10 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
         return Ok(());
     }
     let Some(seen) = case.snapshot.regions.get(region) else {
-        return refuse(Rule::Region, format!("the region {region} was not seen"));
+        return refuse(
+            CheckRule::Region,
+            format!("the region {region} was not seen"),
+        );
     };
     let unread = seen.vms.iter().find(|(_, vm)| {
         let may_have = vm.kind == GuestKind::Qemu && !vm.template;
@@ -29,7 +37,7 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
     });
     if let Some((vmid, _)) = unread {
         let why = format!("which PCI devices the guest {vmid} on {host} has was not read");
-        return refuse(Rule::Device, why);
+        return refuse(CheckRule::Device, why);
     }
     let mut given = DeviceAssignment::of(seen, host);
     let taken = taken(case, seen, (region, host));
@@ -46,7 +54,7 @@ pub(super) fn are_free(case: Case<'_>, region: &str, host: &str, planned: &Plann
         }
     }
     for name in wanted {
-        ensure(given.give(name), Rule::Device, || {
+        ensure(given.give(name), CheckRule::Device, || {
             format!("{host} has no free PCI device of the mapping {name} for each planned machine")
         })?;
     }

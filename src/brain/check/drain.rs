@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::{Action, Reason};
 use model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
 use model::policy::{PoolPolicy, ScaleDown};
@@ -75,14 +75,14 @@ pub(super) fn moves(case: Case<'_>, pod: &Pod) -> bool {
 }
 
 /// A machine that failed has no pods that a drain would move.
-pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> CheckResult {
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
     match concerned(case, name)
         .iter()
         .find(|(_, pod)| pod.deletion.is_none())
     {
         None => Ok(()),
-        Some((key, _)) => refuse(Rule::BlockingPod, format!("{key} runs there")),
+        Some((key, _)) => refuse(CheckRule::BlockingPod, format!("{key} runs there")),
     }
 }
 
@@ -117,14 +117,14 @@ fn counts(pod: &Pod, budget: &DisruptionBudget) -> bool {
 
 /// DaemonSet and static pods of a consolidated pool's node: `do-not-disrupt` holds for them too, and for
 /// DaemonSet pods budgets do.
-fn daemons(case: Case<'_>, name: &str) -> Verdict {
+fn daemons(case: Case<'_>, name: &str) -> CheckResult {
     let pods = on(case, name).into_iter();
     let stays = |pod: &Pod| (daemon(pod) || pod.mirror) && pod.deletion.is_none();
     for (key, pod) in pods.filter(|(_, pod)| stays(pod)) {
         let guard = annotation(pod, DO_NOT_DISRUPT);
         ensure(
             !guarded(guard, began(pod, case.now), case.now),
-            Rule::BlockingPod,
+            CheckRule::BlockingPod,
             || format!("{key}: do-not-disrupt forbids it"),
         )?;
         if pod.mirror {
@@ -136,7 +136,7 @@ fn daemons(case: Case<'_>, name: &str) -> Verdict {
             budget.allowed < 1 && counts(pod, budget)
         });
         let many = of.len() > 1 && pod.phase != Phase::Pending;
-        ensure(!spent && !many, Rule::Budget, || {
+        ensure(!spent && !many, CheckRule::Budget, || {
             format!("{key}: its disruption budgets do not allow it")
         })?;
     }
@@ -149,7 +149,7 @@ pub(super) fn pods(
     name: &str,
     pool: &PoolPolicy,
     settings: &ScaleDown,
-) -> Verdict {
+) -> CheckResult {
     if pool.consolidation.is_some() {
         daemons(case, name)?;
     }
@@ -160,24 +160,24 @@ pub(super) fn pods(
     for (key, pod) in concerned(case, name) {
         ensure(
             action.precondition.pods.contains(key),
-            Rule::Stranger,
+            CheckRule::Stranger,
             || format!("{key} came to {name} in between"),
         )?;
         let of = budgets(case, key, pod).len();
         let asked = pod.deletion.is_none() && pod.phase != Phase::Pending;
-        ensure(of <= 1 || !asked, Rule::Budget, || {
+        ensure(of <= 1 || !asked, CheckRule::Budget, || {
             format!("{key} is in {of} budgets, which the API server refuses to evict")
         })?;
         if pod.deletion.is_none()
             && let Some(why) = blocks(case, key, pod, settings)
         {
-            return refuse(Rule::BlockingPod, format!("{key}: {why}"));
+            return refuse(CheckRule::BlockingPod, format!("{key}: {why}"));
         }
         ensure(
             !moves(case, pod)
                 || action.precondition.landing.contains_key(key)
                 || taken.contains(key),
-            Rule::Landing,
+            CheckRule::Landing,
             || format!("no place is named for {key}"),
         )?;
     }
@@ -258,7 +258,7 @@ pub(super) fn utilization(
     action: &Action,
     settings: &ScaleDown,
     node: &Node,
-) -> Verdict {
+) -> CheckResult {
     if !matches!(action.reason, Reason::Unneeded { .. }) {
         return Ok(());
     }
@@ -283,7 +283,7 @@ pub(super) fn utilization(
         let permille = i128::from(settings.utilization_threshold_permille);
         ensure(
             offered > 0 && asked * 1000 <= permille * offered,
-            Rule::Utilization,
+            CheckRule::Utilization,
             || {
                 format!(
                     "{asked} of {offered} {resource} are requested, the limit is {permille} permille"

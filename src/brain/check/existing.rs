@@ -1,6 +1,6 @@
 //! Rules for machines there are: going on, releasing, clearing away.
 
-use super::{Case, Refusal, Rule, Verdict, ensure, refuse};
+use super::{Case, CheckResult, CheckRule, Refusal, ensure, refuse};
 use model::action::{Action, Kind, is_being_made};
 use model::cluster::{Node, ReadyStatus};
 use model::identity::{self, NodeIdentity};
@@ -13,14 +13,14 @@ pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine
     let target = &action.target;
     let Some(machine) = case.snapshot.machines.get(&target.machine) else {
         return refuse(
-            Rule::Target,
+            CheckRule::Target,
             format!("no machine {} is known", target.machine),
         );
     };
     let same = machine.region == target.region
         && machine.mark.vmid == target.vmid
         && machine.host == target.host;
-    ensure(same, Rule::Target, || {
+    ensure(same, CheckRule::Target, || {
         format!(
             "{} is VM {} on {} in {} now",
             target.machine, machine.mark.vmid, machine.host, machine.region
@@ -28,7 +28,7 @@ pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine
     })?;
     ensure(
         case.policy.pools.contains_key(machine.mark.pool.as_str()),
-        Rule::Unconfigured,
+        CheckRule::Unconfigured,
         || format!("its pool {} is not configured", machine.mark.pool),
     )?;
     ours(case, action, machine)?;
@@ -38,7 +38,7 @@ pub(super) fn machine<'a>(case: Case<'a>, action: &Action) -> Result<&'a Machine
 
 /// The nodes say what the view says of the machine's node, and nothing against it: the rule is applied anew, to
 /// every node there is.
-fn identified(case: Case<'_>, machine: &Machine) -> Verdict {
+fn identified(case: Case<'_>, machine: &Machine) -> CheckResult {
     let Some(signs) = machine.signs() else {
         return Ok(());
     };
@@ -47,26 +47,26 @@ fn identified(case: Case<'_>, machine: &Machine) -> Verdict {
     let named = machine.node.as_ref();
     let named = named.filter(|name| nodes.contains_key(*name));
     match signs.identify(nodes) {
-        NodeIdentity::Contradiction(found) => refuse(Rule::Identity, found.why),
-        said => ensure(said.agreed() == named, Rule::Identity, || {
+        NodeIdentity::Contradiction(found) => refuse(CheckRule::Identity, found.why),
+        said => ensure(said.agreed() == named, CheckRule::Identity, || {
             format!("its node is {:?}, not {named:?}", said.agreed())
         }),
     }
 }
 
 /// The mark is ours, unedited, on one VM, and what was planned with.
-fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
+fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> CheckResult {
     let mark = &machine.mark;
     let id = case.snapshot.cluster_id.as_deref();
     ensure(
         Some(mark.cluster.as_str()) == id && *mark.machine == *action.target.machine,
-        Rule::Ours,
+        CheckRule::Ours,
         || format!("its mark is of {} in {}", mark.machine, mark.cluster),
     )?;
     let planned = action.precondition.mark.as_ref();
     ensure(
         planned.is_none_or(|planned| *planned == **mark),
-        Rule::Ours,
+        CheckRule::Ours,
         || "it carries another mark than it was planned with".to_owned(),
     )?;
     carried_once(case, machine)?;
@@ -77,14 +77,16 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
         .and_then(|region| region.vms.get(&mark.vmid))
         .and_then(|vm| vm.ownership.as_ref());
     match there {
-        Some(Ownership::Damaged(why)) => refuse(Rule::Ours, format!("its mark is damaged: {why}")),
+        Some(Ownership::Damaged(why)) => {
+            refuse(CheckRule::Ours, format!("its mark is damaged: {why}"))
+        }
         Some(Ownership::UnknownVersion(version)) => {
-            refuse(Rule::Ours, format!("its mark has version {version}"))
+            refuse(CheckRule::Ours, format!("its mark has version {version}"))
         }
         Some(Ownership::Marked(seen)) => {
             // Another machine's VM is not touched when the entry is dropped whose VMID it has.
             let theirs = seen.machine != mark.machine && action.kind == Kind::DropIntent;
-            ensure(seen == mark || theirs, Rule::Ours, || {
+            ensure(seen == mark || theirs, CheckRule::Ours, || {
                 "its VM carries another mark".to_owned()
             })
         }
@@ -93,7 +95,7 @@ fn ours(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
 }
 
 /// One VM at most carries the mark of a machine.
-pub(super) fn carried_once(case: Case<'_>, machine: &Machine) -> Verdict {
+pub(super) fn carried_once(case: Case<'_>, machine: &Machine) -> CheckResult {
     let mark = &machine.mark;
     let mut carriers = 0;
     for region in case.snapshot.regions.values() {
@@ -106,7 +108,7 @@ pub(super) fn carried_once(case: Case<'_>, machine: &Machine) -> Verdict {
             }
         }
     }
-    ensure(carriers <= 1, Rule::Ours, || {
+    ensure(carriers <= 1, CheckRule::Ours, || {
         format!("{carriers} VMs carry its mark")
     })
 }
@@ -114,12 +116,12 @@ pub(super) fn carried_once(case: Case<'_>, machine: &Machine) -> Verdict {
 /// The node the action names is there, under the same UID; and is the machine's.
 pub(super) fn node<'a>(case: Case<'a>, action: &Action) -> Result<&'a Node, Refusal> {
     let Some(wanted) = &action.target.node else {
-        return refuse(Rule::Node, "it names no node");
+        return refuse(CheckRule::Node, "it names no node");
     };
     match case.snapshot.cluster.nodes.get(&wanted.name) {
-        None => refuse(Rule::Node, format!("the node {} is gone", wanted.name)),
+        None => refuse(CheckRule::Node, format!("the node {} is gone", wanted.name)),
         Some(node) if node.uid != wanted.uid => refuse(
-            Rule::Node,
+            CheckRule::Node,
             format!("the node {} was made anew", wanted.name),
         ),
         Some(node) => Ok(node),
@@ -127,9 +129,9 @@ pub(super) fn node<'a>(case: Case<'a>, action: &Action) -> Result<&'a Node, Refu
 }
 
 /// The node that the action names is the one the machine has.
-pub(super) fn same_node(action: &Action, machine: &Machine) -> Verdict {
+pub(super) fn same_node(action: &Action, machine: &Machine) -> CheckResult {
     let named = action.target.node.as_ref().map(|node| &node.name);
-    ensure(named == machine.node.as_ref(), Rule::Node, || {
+    ensure(named == machine.node.as_ref(), CheckRule::Node, || {
         format!(
             "it names the node {named:?}, the machine's is {:?}",
             machine.node
@@ -141,14 +143,14 @@ pub(super) fn going(node: &Node) -> bool {
     node.deletion.is_some() || node.taints.iter().any(|t| &*t.key == LEAVING_TAINT)
 }
 
-pub(super) fn may_continue(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn may_continue(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let vm = machine.vm.as_ref();
     let placeholder =
         machine.intended && vm.is_none_or(|vm| !vm.marked && is_being_made(vm.lock.as_deref()));
     ensure(
         vm.is_some_and(|vm| vm.marked) || placeholder,
-        Rule::Ours,
+        CheckRule::Ours,
         || "neither a mark nor an intent makes it ours".to_owned(),
     )?;
     let on_its_way_out = machine.step.is_some_and(|(step, _)| step > Step::Done)
@@ -158,23 +160,23 @@ pub(super) fn may_continue(case: Case<'_>, action: &Action) -> Verdict {
             .as_ref()
             .and_then(|name| case.snapshot.cluster.nodes.get(name))
             .is_some_and(going);
-    ensure(!on_its_way_out, Rule::Leaving, || {
+    ensure(!on_its_way_out, CheckRule::Leaving, || {
         "it is being taken down".to_owned()
     })
 }
 
 /// A VM may be started that is off, unlocked, on a host that answers, and behind a Node that stays.
-pub(super) fn may_start(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn may_start(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let node = node(case, action)?;
     same_node(action, machine)?;
     let vm = machine.vm.as_ref().filter(|vm| vm.marked);
     let Some(vm) = vm else {
-        return refuse(Rule::Ours, "its VM does not carry our mark");
+        return refuse(CheckRule::Ours, "its VM does not carry our mark");
     };
     ensure(
         !vm.running && vm.lock.is_none() && !vm.ha,
-        Rule::Power,
+        CheckRule::Power,
         || {
             format!(
                 "its VM runs ({}), is locked ({:?}) or belongs to the HA manager ({})",
@@ -184,18 +186,20 @@ pub(super) fn may_start(case: Case<'_>, action: &Action) -> Verdict {
     )?;
     let region = case.snapshot.regions.get(&machine.region);
     let host = region.and_then(|region| region.hosts.get(&machine.host));
-    ensure(host.is_some_and(|host| host.online), Rule::Host, || {
-        format!("its host {} is not online", machine.host)
-    })?;
+    ensure(
+        host.is_some_and(|host| host.online),
+        CheckRule::Host,
+        || format!("its host {} is not online", machine.host),
+    )?;
     let worked = machine.step.is_none_or(|(step, _)| step == Step::Done);
     ensure(
         worked && !going(node) && machine.busy.is_none(),
-        Rule::Leaving,
+        CheckRule::Leaving,
         || "it is on its way up or down".to_owned(),
     )
 }
 
-pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn release(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let node = node(case, action)?;
     same_node(action, machine)?;
@@ -206,18 +210,18 @@ pub(super) fn release(case: Case<'_>, action: &Action) -> Verdict {
         .is_some_and(|(step, _)| matches!(step, Step::Drain | Step::Detach));
     ensure(
         (going(node) || begun) && machine.busy != Some(Busy::Down) && !shut,
-        Rule::Leaving,
+        CheckRule::Leaving,
         || "it is not leaving, or cannot come back".to_owned(),
     )
 }
 
-pub(super) fn relabel(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn relabel(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let node = node(case, action)?;
     same_node(action, machine)?;
     let vm = machine.vm.as_ref();
     let still = vm.is_some_and(|vm| vm.marked && vm.lock.is_none()) && machine.busy.is_none();
-    ensure(still && !going(node), Rule::Leaving, || {
+    ensure(still && !going(node), CheckRule::Leaving, || {
         "its VM is not at rest, or it is leaving".to_owned()
     })?;
     let hosts = case.snapshot.regions.get(&machine.region);
@@ -231,16 +235,16 @@ pub(super) fn relabel(case: Case<'_>, action: &Action) -> Verdict {
     let old = says.and_then(|says| stands_for(says));
     ensure(
         known(&machine.host) && old.is_some_and(|old| *old != *machine.host),
-        Rule::Host,
+        CheckRule::Host,
         || format!("its zone is no other host than {}", machine.host),
     )
 }
 
-pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn delete_node(case: Case<'_>, action: &Action) -> CheckResult {
     let node = node(case, action)?;
     let target = &action.target;
     let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
-    ensure(!ready, Rule::VmGone, || {
+    ensure(!ready, CheckRule::VmGone, || {
         format!("the node {} is Ready: something runs", target.machine)
     })?;
     let named = action.target.node.as_ref().map_or("", |node| &node.name);
@@ -248,7 +252,7 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
         let signs = machine.signs();
         let touched = signs.is_some_and(|signs| signs.touch(named, node))
             || (machine.vm.is_some() && *name == target.machine);
-        ensure(!touched, Rule::VmGone, || {
+        ensure(!touched, CheckRule::VmGone, || {
             format!("it shows signs of {name}, whose VM is there")
         })?;
     }
@@ -263,7 +267,7 @@ pub(super) fn delete_node(case: Case<'_>, action: &Action) -> Verdict {
             (called || vm.uuid.is_some()) && !other(vm, node)
         })
     });
-    ensure(!there, Rule::VmGone, || {
+    ensure(!there, CheckRule::VmGone, || {
         format!(
             "a VM {}, or one of its name or its UUID, is there",
             target.vmid
@@ -315,7 +319,7 @@ pub(super) fn lifeless(case: Case<'_>, name: &str, node: &Node) -> bool {
     agrees && !there
 }
 
-pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let lock = machine
         .vm
@@ -328,7 +332,7 @@ pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> Verdict {
         lock == Some("destroyed") && machine.step.is_some_and(|(step, _)| step == Step::Destroy);
     ensure(
         (clone || remains) && machine.intended && machine.node.is_none(),
-        Rule::Placeholder,
+        CheckRule::Placeholder,
         || {
             "it is neither the locked, markless VM of an intended clone nor what our removal left"
                 .to_owned()
@@ -336,13 +340,13 @@ pub(super) fn delete_placeholder(case: Case<'_>, action: &Action) -> Verdict {
     )
 }
 
-pub(super) fn drop_intent(case: Case<'_>, action: &Action) -> Verdict {
+pub(super) fn drop_intent(case: Case<'_>, action: &Action) -> CheckResult {
     let machine = machine(case, action)?;
     let node = machine
         .node
         .as_ref()
         .is_some_and(|name| case.snapshot.cluster.nodes.contains_key(name));
-    ensure(machine.vm.is_none() && !node, Rule::Intent, || {
+    ensure(machine.vm.is_none() && !node, CheckRule::Intent, || {
         "its VM or its node is there".to_owned()
     })
 }

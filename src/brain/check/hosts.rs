@@ -1,7 +1,7 @@
 //! Rules for the host of new machines: what it has, what its guests are promised, how many machines it has.
 
-use super::together::Planned;
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::together::PlannedActions;
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::hosts::HostCounting;
 use model::policy::InstanceType;
 use model::region::{Busy, Machine, Region, Step};
@@ -31,9 +31,17 @@ impl HostPromises {
 }
 
 /// Whether a host has room for all machines that are planned there.
-pub(super) fn holds(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+pub(super) fn holds(
+    case: Case<'_>,
+    region: &str,
+    host: &str,
+    planned: &PlannedActions<'_>,
+) -> CheckResult {
     let Some(seen) = case.snapshot.regions.get(region) else {
-        return refuse(Rule::Region, format!("the region {region} was not seen"));
+        return refuse(
+            CheckRule::Region,
+            format!("the region {region} was not seen"),
+        );
     };
     let here: Vec<_> = planned
         .iter()
@@ -44,7 +52,7 @@ pub(super) fn holds(case: Case<'_>, region: &str, host: &str, planned: &Planned<
     cpu(case, seen, (region, host), &taken)?;
     let most = counting(case, region).max_per_host;
     let few = most.is_none_or(|most| taken.machines <= most as usize);
-    ensure(few, Rule::HostCapacity, || {
+    ensure(few, CheckRule::HostCapacity, || {
         format!("{host} would have {} machines", taken.machines)
     })?;
     for (_, mark) in here {
@@ -52,7 +60,7 @@ pub(super) fn holds(case: Case<'_>, region: &str, host: &str, planned: &Planned<
         let kind = kind(case, &mark.instance_type);
         let cpus = seen.hosts.get(host).map_or(0, |host| host.cpus);
         let starts = cpus == 0 || kind.is_none_or(|kind| kind.cores <= cpus);
-        ensure(starts, Rule::HostCapacity, || {
+        ensure(starts, CheckRule::HostCapacity, || {
             format!(
                 "{host} has {cpus} CPUs, fewer than a machine of type {}",
                 mark.instance_type
@@ -85,7 +93,12 @@ pub(super) fn gone(machine: &Machine) -> bool {
         || (machine.vm.is_none() && machine.step.is_some_and(|(step, _)| step > Step::Clone))
 }
 
-fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>) -> HostPromises {
+fn taken(
+    case: Case<'_>,
+    seen: &Region,
+    at: (&str, &str),
+    planned: &PlannedActions<'_>,
+) -> HostPromises {
     let (region, host) = at;
     let mut taken = HostPromises::default();
     let counting = counting(case, region);
@@ -129,7 +142,7 @@ fn taken(case: Case<'_>, seen: &Region, at: (&str, &str), planned: &Planned<'_>)
     taken
 }
 
-fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> Verdict {
+fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> CheckResult {
     let (region, host) = at;
     let policy = case.policy.regions.get(region);
     let reserve = policy.map_or(0, |region| i128::from(region.host_memory_reserve));
@@ -140,7 +153,7 @@ fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises)
         .map_or(0, |host| i128::from(host.memory));
     ensure(
         has > 0 && taken.memory + reserve.max(0) <= has * factor / 1000,
-        Rule::HostMemory,
+        CheckRule::HostMemory,
         || {
             format!(
                 "VMs on {host} would have {} bytes of {has}, {reserve} are reserved",
@@ -150,7 +163,7 @@ fn memory(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises)
     )
 }
 
-fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> Verdict {
+fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) -> CheckResult {
     let (region, host) = at;
     let counting = counting(case, region);
     let cpus = seen.hosts.get(host).map_or(0, |host| i128::from(host.cpus));
@@ -158,7 +171,7 @@ fn cpu(case: Case<'_>, seen: &Region, at: (&str, &str), taken: &HostPromises) ->
         return Ok(());
     };
     let most = cpus * i128::from(factor) - i128::from(counting.cpu_reserve_milli);
-    ensure(taken.cpu_milli <= most, Rule::HostCapacity, || {
+    ensure(taken.cpu_milli <= most, CheckRule::HostCapacity, || {
         format!(
             "VMs on {host} would have {} thousandths of a CPU, {most} are the most",
             taken.cpu_milli
@@ -172,12 +185,12 @@ fn of_pool(
     case: Case<'_>,
     seen: &Region,
     at: (&str, &str),
-    (taken, planned): (&HostPromises, &Planned<'_>),
+    (taken, planned): (&HostPromises, &PlannedActions<'_>),
     name: &str,
-) -> Verdict {
+) -> CheckResult {
     let (region, host) = at;
     let Some(pool) = case.policy.pools.get(name) else {
-        return refuse(Rule::Pool, format!("no pool {name} is configured"));
+        return refuse(CheckRule::Pool, format!("no pool {name} is configured"));
     };
     let rules = &pool.further.get(region).unwrap_or(pool).host_rules;
     let there = case.snapshot.machines.values().filter(|machine| {
@@ -190,15 +203,15 @@ fn of_pool(
     let few = rules
         .max_per_host
         .is_none_or(|most| machines <= most as usize);
-    ensure(few, Rule::HostCapacity, || {
+    ensure(few, CheckRule::HostCapacity, || {
         format!("{host} would have {machines} machines of the pool {name}")
     })?;
     let Some(seen) = seen.hosts.get(host) else {
-        return refuse(Rule::Host, format!("the host {host} was not seen"));
+        return refuse(CheckRule::Host, format!("the host {host} was not seen"));
     };
     let idle = i128::from(seen.memory) - i128::from(seen.memory_used) - taken.coming_memory;
     let keep = i128::from(rules.min_free_memory);
-    ensure(keep <= 0 || idle >= keep, Rule::HostCapacity, || {
+    ensure(keep <= 0 || idle >= keep, CheckRule::HostCapacity, || {
         format!(
             "{host} would have {idle} bytes of memory that are not in use, the pool {name} keeps {keep}"
         )
@@ -208,7 +221,7 @@ fn of_pool(
     let keep = i128::from(rules.min_free_cpu_milli);
     ensure(
         keep <= 0 || (cpus > 0 && idle >= keep),
-        Rule::HostCapacity,
+        CheckRule::HostCapacity,
         || {
             format!(
                 "{host} would have {idle} thousandths of a CPU that are not in use, the pool {name} keeps {keep}"
@@ -230,7 +243,7 @@ fn of_pool(
     });
     ensure(
         !newcomer || ways.iter().all(bears),
-        Rule::HostCapacity,
+        CheckRule::HostCapacity,
         || format!("{host} is loaded too much for the pool {name}: {load:?}"),
     )
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, drain, ensure, matching, neighbours, refuse, volumes};
+use super::{Case, CheckResult, CheckRule, drain, ensure, matching, neighbours, refuse, volumes};
 use model::action::Action;
 use model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
@@ -12,7 +12,7 @@ use model::resources::Resources;
 use model::scheduling::HostPort;
 
 /// What is left of a destination.
-struct Left {
+struct FreeAtDestination {
     /// What is left when expendable pods hold nothing: kube-scheduler preempts these.
     without: FreeAmounts,
     /// What is left beside all that runs there, for pods that preempt nobody.
@@ -53,9 +53,9 @@ pub(super) fn preempts(case: Case<'_>, pod: &Pod) -> bool {
     !pod.shape.never_preempts && !expendable(case, pod)
 }
 
-pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
+pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> CheckResult {
     let going = drain::nodes_of(removals);
-    let mut left: BTreeMap<&str, Left> = BTreeMap::new();
+    let mut left: BTreeMap<&str, FreeAtDestination> = BTreeMap::new();
     let mut landed: BTreeMap<&PodKey, &Arc<str>> = BTreeMap::new();
     for action in removals {
         let from = action.target.node.as_ref().map_or("", |node| &node.name);
@@ -68,24 +68,30 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
             }
             let Some(node) = case.snapshot.cluster.nodes.get(to) else {
                 return refuse(
-                    Rule::Landing,
+                    CheckRule::Landing,
                     format!("{key} is to go to {to}, which is gone"),
                 );
             };
             let stays = !going.contains(&to) && usable(case, to, node);
-            ensure(stays, Rule::Landing, || {
+            ensure(stays, CheckRule::Landing, || {
                 format!("{key} is to go to {to}, which is not ready or is leaving")
             })?;
             if let Some(why) = matching::mismatch(&pod.shape, to, node) {
-                return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
+                return refuse(
+                    CheckRule::Landing,
+                    format!("{key} may not go to {to}: {why}"),
+                );
             }
-            let at = volumes::VolumeNode {
+            let at = volumes::CheckedNode {
                 name: to,
                 labels: &node.labels,
                 new: false,
             };
             if let Some(why) = volumes::unreachable(case, key, pod, at) {
-                return refuse(Rule::Landing, format!("{key} may not go to {to}: {why}"));
+                return refuse(
+                    CheckRule::Landing,
+                    format!("{key} may not go to {to}: {why}"),
+                );
             }
             let left = left.entry(to).or_insert_with(|| fresh(case, to, node));
             take(case, key, pod, to, left)?;
@@ -106,12 +112,21 @@ pub(super) fn check(case: Case<'_>, removals: &[&Action]) -> Verdict {
 }
 
 /// A pod comes to a node. Where expendable pods would have to go for it, it must be one that preempts.
-fn take(case: Case<'_>, key: &PodKey, pod: &Pod, to: &str, left: &mut Left) -> Verdict {
+fn take(
+    case: Case<'_>,
+    key: &PodKey,
+    pod: &Pod,
+    to: &str,
+    left: &mut FreeAtDestination,
+) -> CheckResult {
     let timid = !preempts(case, pod);
     let why = left.without.lacks(pod);
     let why = why.or_else(|| left.beside.lacks(pod).filter(|_| timid));
     if let Some(why) = why {
-        return refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"));
+        return refuse(
+            CheckRule::Landing,
+            format!("{key} has no room on {to}: {why}"),
+        );
     }
     left.without.charge(pod);
     if timid {
@@ -122,14 +137,21 @@ fn take(case: Case<'_>, key: &PodKey, pod: &Pod, to: &str, left: &mut Left) -> V
 
 /// The volumes of a pod come to a node, which may have a limit of them. One that is over its limit
 /// already takes what it has.
-fn attach(case: Case<'_>, key: &PodKey, pod: &Pod, to: &str, left: &mut Left) -> Verdict {
+fn attach(
+    case: Case<'_>,
+    key: &PodKey,
+    pod: &Pod,
+    to: &str,
+    left: &mut FreeAtDestination,
+) -> CheckResult {
     let before = left.attached.len();
     left.attached.extend(volumes::attached(case, key, pod));
     let limits = volumes::limits(case, to);
     match volumes::too_many(&limits, &left.attached) {
-        Some(why) if left.attached.len() > before => {
-            refuse(Rule::Landing, format!("{key} has no room on {to}: {why}"))
-        }
+        Some(why) if left.attached.len() > before => refuse(
+            CheckRule::Landing,
+            format!("{key} has no room on {to}: {why}"),
+        ),
         _ => Ok(()),
     }
 }
@@ -159,12 +181,12 @@ fn usable(case: Case<'_>, name: &str, node: &Node) -> bool {
 }
 
 /// What a node has left of what runs on it or was nominated to it.
-fn fresh(case: Case<'_>, name: &str, node: &Node) -> Left {
+fn fresh(case: Case<'_>, name: &str, node: &Node) -> FreeAtDestination {
     let empty = || FreeAmounts {
         free: node.allocatable.clone(),
         taken: Vec::new(),
     };
-    let mut left = Left {
+    let mut left = FreeAtDestination {
         without: empty(),
         beside: empty(),
         attached: volumes::attachments(case, name),

@@ -53,7 +53,7 @@ use model::time::Time;
 #[error("refused by the rule {rule}: {why}")]
 pub struct Refusal {
     /// The rule that is broken.
-    pub rule: Rule,
+    pub rule: CheckRule,
     /// What is wrong, with names and numbers.
     pub why: String,
 }
@@ -61,7 +61,7 @@ pub struct Refusal {
 /// The rules, roughly in the order they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rule {
+pub enum CheckRule {
     /// The action's or the view's format is not this program's.
     Version,
     /// Only the holder of the lease acts.
@@ -178,22 +178,22 @@ pub enum Rule {
     Twice,
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for CheckRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-type Verdict = Result<(), Refusal>;
+type CheckResult = Result<(), Refusal>;
 
-fn refuse<T>(rule: Rule, why: impl Into<String>) -> Result<T, Refusal> {
+fn refuse<T>(rule: CheckRule, why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal {
         rule,
         why: why.into(),
     })
 }
 
-fn ensure(holds: bool, rule: Rule, why: impl FnOnce() -> String) -> Verdict {
+fn ensure(holds: bool, rule: CheckRule, why: impl FnOnce() -> String) -> CheckResult {
     if holds { Ok(()) } else { refuse(rule, why()) }
 }
 
@@ -206,7 +206,7 @@ struct Case<'a> {
 }
 
 /// Whether `action` may begin at `now`, by the newest view.
-pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -> Verdict {
+pub fn check(action: &Action, snapshot: &Snapshot, policy: &Policy, now: Time) -> CheckResult {
     let case = Case {
         snapshot,
         policy,
@@ -246,7 +246,7 @@ pub fn check_beside(
     snapshot: &Snapshot,
     policy: &Policy,
     now: Time,
-) -> Verdict {
+) -> CheckResult {
     check(action, snapshot, policy, now)?;
     let case = Case {
         snapshot,
@@ -271,7 +271,7 @@ pub fn check_beside(
 
 /// Whether all actions of a plan may be done together: each by itself, and limits, budgets and
 /// landing places over all of them.
-pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Time) -> Verdict {
+pub fn check_plan(plan: &[Action], snapshot: &Snapshot, policy: &Policy, now: Time) -> CheckResult {
     for action in plan {
         check(action, snapshot, policy, now)?;
     }

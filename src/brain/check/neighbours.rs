@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, landing, matching, refuse};
+use super::{Case, CheckResult, CheckRule, landing, matching, refuse};
 use model::cluster::{Pod, PodKey};
 use model::label_list::LabelSet;
 use model::scheduling::{LabelSelector, Labels, PodTerm};
@@ -90,7 +90,7 @@ pub(super) fn check(
     case: Case<'_>,
     landed: &BTreeMap<&PodKey, &Arc<str>>,
     going: &[&str],
-) -> Verdict {
+) -> CheckResult {
     let cluster = &case.snapshot.cluster;
     let place = |key: &PodKey, pod: &Pod| -> Option<Arc<str>> {
         match (landed.get(key), &pod.node) {
@@ -131,7 +131,7 @@ pub(super) fn check(
                 .any(|term| near(term) && about(case, term, &other_key.namespace, key, pod));
             if (mine || theirs) && !may_go(case, (pod, to), (other, &at), landed) {
                 return refuse(
-                    Rule::Landing,
+                    CheckRule::Landing,
                     format!("{key} may not come to {to}: {other_key} is near"),
                 );
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Case, Rule, Verdict, ensure, matching, neighbours, refuse, volumes};
+use super::{Case, CheckResult, CheckRule, ensure, matching, neighbours, refuse, volumes};
 use model::action::{Action, CreateSpec};
 use model::cluster::{Pod, PodKey};
 use model::facts::{self, Facts};
@@ -19,17 +19,20 @@ pub(super) fn holds(
     action: &Action,
     spec: &CreateSpec,
     pods: &[(&PodKey, &Pod)],
-    rule: Rule,
-) -> Verdict {
+    rule: CheckRule,
+) -> CheckResult {
     let mark = &spec.mark;
     let pool = case.policy.pools.get(mark.pool.as_str());
     let kind = case.policy.instance_types.get(mark.instance_type.as_str());
     let (Some(pool), Some(kind)) = (pool, kind) else {
-        return refuse(Rule::Pool, format!("{}/{}", mark.pool, mark.instance_type));
+        return refuse(
+            CheckRule::Pool,
+            format!("{}/{}", mark.pool, mark.instance_type),
+        );
     };
     let labels = labels(case, action, spec, pool, kind);
     let name = &*action.target.machine;
-    let at = volumes::VolumeNode {
+    let at = volumes::CheckedNode {
         name,
         labels: &labels,
         new: true,

@@ -1,6 +1,8 @@
 //! Rules for taking a machine down.
 
-use super::{Case, Rule, Verdict, consolidation, drain, ensure, existing, refuse, together};
+use super::{
+    Case, CheckResult, CheckRule, consolidation, drain, ensure, existing, refuse, together,
+};
 use model::action::{Action, Reason};
 use model::cluster::{Node, ReadyStatus};
 use model::policy::{PoolPolicy, STARTUP_TAINT, ScaleDown};
@@ -10,11 +12,11 @@ use model::time::{Span, Time};
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
+pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResult {
     let machine = existing::machine(case, action)?;
     ensure(
         machine.vm.as_ref().is_some_and(|vm| vm.marked),
-        Rule::Ours,
+        CheckRule::Ours,
         || "its VM does not carry our mark".to_owned(),
     )?;
     looked_into(case, action, machine)?;
@@ -23,10 +25,10 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
         .as_ref()
         .filter(|name| case.snapshot.cluster.nodes.contains_key(*name));
     if seen.is_none() {
-        ensure(action.target.node.is_none(), Rule::Node, || {
+        ensure(action.target.node.is_none(), CheckRule::Node, || {
             "the node it names is gone".to_owned()
         })?;
-        ensure(!together::by_choice(action), Rule::Node, || {
+        ensure(!together::by_choice(action), CheckRule::Node, || {
             "it has no node that could be unneeded".to_owned()
         })?;
         return match action.reason {
@@ -34,7 +36,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
             _ => Ok(()),
         };
     }
-    ensure(drained, Rule::Undrained, || {
+    ensure(drained, CheckRule::Undrained, || {
         "it has a node, and pods may run there".to_owned()
     })?;
     existing::same_node(action, machine)?;
@@ -44,7 +46,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
     let failed = matches!(action.reason, Reason::Failed { .. });
     ensure(
         !(failed && is_disabled(node)) || shut,
-        Rule::Disabled,
+        CheckRule::Disabled,
         || format!("the node carries {DISABLED}"),
     )?;
     match &action.reason {
@@ -55,13 +57,13 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
         }
         other => {
             return refuse(
-                Rule::Working,
+                CheckRule::Working,
                 format!("it works, and this is no reason to take it down: {other}"),
             );
         }
     }
     let Some(pool) = case.policy.pools.get(machine.mark.pool.as_str()) else {
-        return refuse(Rule::Unconfigured, machine.mark.pool.clone());
+        return refuse(CheckRule::Unconfigured, machine.mark.pool.clone());
     };
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
     disabled(case, pool, settings, node)?;
@@ -74,7 +76,7 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> Verdict {
 }
 
 /// A pool keeps the first of its machines that failed, as many and for as long as its `keep_failed` says.
-fn looked_into(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
+fn looked_into(case: Case<'_>, action: &Action, machine: &Machine) -> CheckResult {
     let pool = case.policy.pools.get(machine.mark.pool.as_str());
     let Some(keep) = pool.and_then(|pool| pool.keep_failed) else {
         return Ok(());
@@ -91,12 +93,16 @@ fn looked_into(case: Case<'_>, action: &Action, machine: &Machine) -> Verdict {
     });
     let concerned = matches!(action.reason, Reason::Failed { .. });
     let kept = concerned && earlier.count() < keep.machines as usize;
-    ensure(!kept || planted!(FailedNotKept), Rule::KeptFailed, || {
-        format!(
-            "it failed at {failed}, and its pool keeps it for {} (keep_failed)",
-            keep.how_long
-        )
-    })
+    ensure(
+        !kept || planted!(FailedNotKept),
+        CheckRule::KeptFailed,
+        || {
+            format!(
+                "it failed at {failed}, and its pool keeps it for {} (keep_failed)",
+                keep.how_long
+            )
+        },
+    )
 }
 
 /// When a machine failed that never was a node for pods, less than this long ago, and whose VM nobody has switched off.
@@ -123,7 +129,7 @@ fn is_disabled(node: &Node) -> bool {
 }
 
 /// Not so many machines that worked and run are without a node that the fault lies elsewhere.
-fn few_lost(case: Case<'_>) -> Verdict {
+fn few_lost(case: Case<'_>) -> CheckResult {
     let (mut with, mut without) = (0_u64, 0_u64);
     for machine in case.snapshot.machines.values() {
         if !machine
@@ -148,16 +154,18 @@ fn few_lost(case: Case<'_>) -> Verdict {
         && without * 100 > u64::from(settings.max_total_unready_percent) * (with + without);
     ensure(
         !many || planted!(ManyLostIgnored),
-        Rule::ClusterUnhealthy,
+        CheckRule::ClusterUnhealthy,
         || format!("{without} machines that run have no node"),
     )
 }
 
-fn unready(action: &Action, settings: &ScaleDown) -> Verdict {
+fn unready(action: &Action, settings: &ScaleDown) -> CheckResult {
     let unready = matches!(action.reason, Reason::Unready { .. });
-    ensure(!unready || settings.unready_enabled, Rule::Disabled, || {
-        "removing nodes that are not Ready is switched off".to_owned()
-    })
+    ensure(
+        !unready || settings.unready_enabled,
+        CheckRule::Disabled,
+        || "removing nodes that are not Ready is switched off".to_owned(),
+    )
 }
 
 pub(super) fn disabled(
@@ -165,16 +173,16 @@ pub(super) fn disabled(
     pool: &PoolPolicy,
     settings: &ScaleDown,
     node: &Node,
-) -> Verdict {
+) -> CheckResult {
     ensure(
         settings.enabled && case.policy.scale_down.enabled && !pool.scale_down_disabled,
-        Rule::Disabled,
+        CheckRule::Disabled,
         || "scale-down is switched off".to_owned(),
     )?;
     let guard = node.annotations.get(DO_NOT_DISRUPT).map(AsRef::as_ref);
     ensure(
         !is_disabled(node) && !drain::guarded(guard, node.created, case.now),
-        Rule::Disabled,
+        CheckRule::Disabled,
         || format!("the node carries {DISABLED} or {DO_NOT_DISRUPT}"),
     )
 }
@@ -185,10 +193,10 @@ fn timers(
     pool: &PoolPolicy,
     settings: &ScaleDown,
     node: &Node,
-) -> Verdict {
+) -> CheckResult {
     let ready = node.ready.status == ReadyStatus::True;
     let unready = matches!(action.reason, Reason::Unready { .. });
-    ensure(unready != ready, Rule::Timer, || {
+    ensure(unready != ready, CheckRule::Timer, || {
         format!("the node's readiness has changed: {:?}", node.ready.status)
     })?;
     let (since, wanted) = match action.reason {
@@ -204,15 +212,15 @@ fn timers(
         _ => (node.created, settings.min_node_age),
     };
     let waited = case.now.0.saturating_sub(since.0);
-    ensure(waited >= wanted.0, Rule::Timer, || {
+    ensure(waited >= wanted.0, CheckRule::Timer, || {
         format!("since {since} are not {wanted}")
     })?;
     old(case, settings, node)
 }
 
-pub(super) fn old(case: Case<'_>, settings: &ScaleDown, node: &Node) -> Verdict {
+pub(super) fn old(case: Case<'_>, settings: &ScaleDown, node: &Node) -> CheckResult {
     let age = case.now.0.saturating_sub(node.created.0);
-    ensure(age >= settings.min_node_age.0, Rule::Timer, || {
+    ensure(age >= settings.min_node_age.0, CheckRule::Timer, || {
         format!(
             "the node is of {}, and stays for {}",
             node.created, settings.min_node_age

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::hosts::{counting, gone, kind};
-use super::together::Planned;
-use super::{Case, Rule, Verdict, ensure, refuse};
+use super::together::PlannedActions;
+use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::Kind;
 use model::policy::InstanceType;
 use model::region::{Machine, Region, Step, Storage, TemplateCopy};
@@ -13,9 +13,17 @@ use model::region::{Machine, Region, Step, Storage, TemplateCopy};
 type Sizes<'a> = BTreeMap<&'a str, i128>;
 
 /// Whether the storages of a host have room for the disks of all machines that are planned, and whether the host has them.
-pub(super) fn hold(case: Case<'_>, region: &str, host: &str, planned: &Planned<'_>) -> Verdict {
+pub(super) fn hold(
+    case: Case<'_>,
+    region: &str,
+    host: &str,
+    planned: &PlannedActions<'_>,
+) -> CheckResult {
     let Some(seen) = case.snapshot.regions.get(region) else {
-        return refuse(Rule::Region, format!("the region {region} was not seen"));
+        return refuse(
+            CheckRule::Region,
+            format!("the region {region} was not seen"),
+        );
     };
     let clones: Vec<(&str, Sizes<'_>)> = planned
         .iter()
@@ -36,12 +44,12 @@ pub(super) fn hold(case: Case<'_>, region: &str, host: &str, planned: &Planned<'
         let storage = seen.storages.get(host).and_then(|of| of.get(name));
         let Some(storage) = storage else {
             let elsewhere = seen.storages.values().any(|of| of.contains_key(name));
-            ensure(!elsewhere, Rule::Storage, || {
+            ensure(!elsewhere, CheckRule::Storage, || {
                 format!("{host} has no storage {name}")
             })?;
             continue;
         };
-        ensure(storage.active, Rule::Storage, || {
+        ensure(storage.active, CheckRule::Storage, || {
             format!("the storage {name} is not available on {host}")
         })?;
         let same = |other: &str| other == host || shared(seen, other, name) && storage.shared;
@@ -103,7 +111,7 @@ fn room(
     (region, name, storage): (&str, &str, &Storage),
     same: &dyn Fn(&str) -> bool,
     new: i128,
-) -> Verdict {
+) -> CheckResult {
     // A host that does not have a shared storage at hand may tell no size of it.
     let mut known = seen.storages.iter().filter(|(host, _)| same(host));
     let known = known.find_map(|(_, of)| of.get(name).filter(|storage| storage.total > 0));
@@ -126,14 +134,14 @@ fn room(
         coming += if made { size } else { 0 };
     }
     let (total, free) = (i128::from(storage.total), i128::from(storage.free.max(0)));
-    ensure(coming <= free, Rule::Storage, || {
+    ensure(coming <= free, CheckRule::Storage, || {
         format!("disks under way on {name} have {coming} bytes, {free} are free")
     })?;
     let factor = i128::from(counting(case, region).storage_overcommit_permille);
     let grown = (total - free).max(0) + all;
     ensure(
         storage.thick || grown <= total * factor / 1000,
-        Rule::Storage,
+        CheckRule::Storage,
         || format!("{name} of {total} bytes would come to {grown} with all disks grown"),
     )
 }

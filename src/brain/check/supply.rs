@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::volumes::{self, VolumeNode};
-use super::{Case, Rule, Verdict, matching, neighbours, newcomer, refuse};
+use super::volumes::{self, CheckedNode};
+use super::{Case, CheckResult, CheckRule, matching, neighbours, newcomer, refuse};
 use model::action::{Action, Kind, Reason};
 use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, Pod, PodKey, StorageClass};
 
@@ -21,7 +21,7 @@ pub(super) fn provides(
     case: Case<'_>,
     claim: &Claim,
     (name, class): (&str, &StorageClass),
-    at: VolumeNode<'_>,
+    at: CheckedNode<'_>,
 ) -> bool {
     let mut terms = class.topologies.iter();
     let near = class.topologies.is_empty()
@@ -40,7 +40,7 @@ fn counted(case: Case<'_>, class: &StorageClass) -> bool {
 }
 
 /// Whether a CSIStorageCapacity of a class that a node reaches is as large as a volume of so many bytes.
-fn has_room(case: Case<'_>, class: &str, bytes: i64, at: VolumeNode<'_>) -> bool {
+fn has_room(case: Case<'_>, class: &str, bytes: i64, at: CheckedNode<'_>) -> bool {
     case.snapshot.cluster.capacities.values().any(|capacity| {
         let near = neighbours::selected(capacity.nodes.as_ref(), at.labels);
         *capacity.class == *class && near && capacity.largest.is_some_and(|most| most >= bytes)
@@ -53,7 +53,7 @@ pub(super) fn serving<'a>(
     key: &PodKey,
     claim: &Claim,
     class: &str,
-    at: VolumeNode<'_>,
+    at: CheckedNode<'_>,
 ) -> BTreeSet<&'a Arc<str>> {
     let Some(asks) = claim.asks.as_deref() else {
         return BTreeSet::new();
@@ -99,7 +99,7 @@ fn open_to(free: &Free, asks: &ClaimRequest) -> bool {
     free.available && chosen && modes.all(|mode| free.modes.contains(mode))
 }
 
-fn reaches(volume: &PersistentVolume, at: VolumeNode<'_>) -> bool {
+fn reaches(volume: &PersistentVolume, at: CheckedNode<'_>) -> bool {
     let near = volume.node_affinity.as_ref().is_none_or(|terms| {
         let mut terms = terms.iter();
         terms.any(|term| matching::term_matches(term, at.name, at.labels))
@@ -111,7 +111,7 @@ fn reaches(volume: &PersistentVolume, at: VolumeNode<'_>) -> bool {
 fn want<'a>(
     case: Case<'a>,
     (key, pod): (&PodKey, &Pod),
-    at: VolumeNode<'_>,
+    at: CheckedNode<'_>,
     wanted: &mut UsableVolumes<'a>,
 ) {
     for (name, claim) in volumes::claims(case, key, pod) {
@@ -134,7 +134,7 @@ fn want<'a>(
 }
 
 /// The pods of new machines, over the whole plan, do not count on the same volumes.
-pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
+pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> CheckResult {
     let cluster = &case.snapshot.cluster;
     let mut wanted = UsableVolumes::new();
     for action in creations {
@@ -145,7 +145,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
         let Some(labels) = newcomer::labels_of(case, action, spec) else {
             continue;
         };
-        let at = VolumeNode {
+        let at = CheckedNode {
             name: &action.target.machine,
             labels: &labels,
             new: true,
@@ -158,7 +158,7 @@ pub(super) fn check(case: Case<'_>, creations: &[&Action]) -> Verdict {
     }
     match short(&wanted) {
         Some(claim) => refuse(
-            Rule::Unfit,
+            CheckRule::Unfit,
             format!("too few volumes are free: none is left for the claim {claim}"),
         ),
         None => Ok(()),

@@ -10,7 +10,7 @@ mod migrated;
 mod power;
 mod together;
 
-use super::{Rule, check};
+use super::{CheckRule, check};
 use crate::tests::lab::{Lab, lab};
 use model::action::{Action, Kind, NodeRef, Reason};
 use model::cluster::ReadyStatus;
@@ -23,7 +23,7 @@ use model::time::Span;
 type Bug<'a> = &'a dyn Fn(&mut Lab, &mut Action);
 
 /// The action passes; with the bug the rule refuses it.
-fn planted(base: &(Lab, Action), rule: Rule, bug: Bug<'_>) {
+fn planted(base: &(Lab, Action), rule: CheckRule, bug: Bug<'_>) {
     let (mut lab, mut action) = base.clone();
     assert_eq!(
         check(&action, &lab.snapshot, &lab.policy, lab.now),
@@ -67,41 +67,51 @@ fn region(lab: &mut Lab) -> &mut model::region::Region {
 #[test]
 fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
     let base = creation();
-    planted(&base, Rule::Version, &|_, action| action.version = 7);
-    planted(&base, Rule::Version, &|lab, _| lab.snapshot.version = 7);
-    planted(&base, Rule::Leader, &|lab, _| lab.snapshot.leader = false);
-    planted(&base, Rule::Paused, &|lab, _| {
+    planted(&base, CheckRule::Version, &|_, action| action.version = 7);
+    planted(&base, CheckRule::Version, &|lab, _| {
+        lab.snapshot.version = 7
+    });
+    planted(&base, CheckRule::Leader, &|lab, _| {
+        lab.snapshot.leader = false
+    });
+    planted(&base, CheckRule::Paused, &|lab, _| {
         lab.snapshot.paused = Some("ann".into());
     });
-    planted(&base, Rule::ClusterId, &|lab, _| {
+    planted(&base, CheckRule::ClusterId, &|lab, _| {
         lab.snapshot.cluster_id = None;
     });
-    planted(&base, Rule::PlanAge, &|lab, action| {
+    planted(&base, CheckRule::PlanAge, &|lab, action| {
         action.precondition.planned = lab.now - Span::minutes(10);
     });
-    planted(&base, Rule::PlanAge, &|lab, action| {
+    planted(&base, CheckRule::PlanAge, &|lab, action| {
         action.precondition.planned = lab.now + Span::minutes(10);
     });
     for source in ["kube/pods", "kube/nodes", "pve/home"] {
-        planted(&base, Rule::View, &|lab, _| {
+        planted(&base, CheckRule::View, &|lab, _| {
             lab.snapshot.sources.remove(source);
         });
-        planted(&base, Rule::View, &|lab, _| {
+        planted(&base, CheckRule::View, &|lab, _| {
             lab.snapshot
                 .sources
                 .get_mut(source)
                 .expect("there")
                 .complete = false;
         });
-        planted(&base, Rule::View, &|lab, _| {
+        planted(&base, CheckRule::View, &|lab, _| {
             let source = lab.snapshot.sources.get_mut(source).expect("there");
             source.as_of = source.as_of - Span::minutes(10);
         });
     }
-    planted(&base, Rule::Region, &|lab, _| region(lab).quorate = false);
-    planted(&base, Rule::Region, &|lab, _| lab.policy.regions.clear());
-    planted(&base, Rule::Region, &|lab, _| lab.snapshot.regions.clear());
-    planted(&base, Rule::ClusterUnhealthy, &|lab, _| {
+    planted(&base, CheckRule::Region, &|lab, _| {
+        region(lab).quorate = false
+    });
+    planted(&base, CheckRule::Region, &|lab, _| {
+        lab.policy.regions.clear()
+    });
+    planted(&base, CheckRule::Region, &|lab, _| {
+        lab.snapshot.regions.clear()
+    });
+    planted(&base, CheckRule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
             let name = format!("sick{n}");
             *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {
@@ -114,24 +124,24 @@ fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
 #[test]
 fn a_new_machine_is_what_the_configuration_says_where_it_says() {
     let base = creation();
-    planted(&base, Rule::Pool, &|lab, _| lab.policy.pools.clear());
-    planted(&base, Rule::Pool, &|_, action| {
+    planted(&base, CheckRule::Pool, &|lab, _| lab.policy.pools.clear());
+    planted(&base, CheckRule::Pool, &|_, action| {
         spec(action).mark.instance_type = "huge".into();
     });
-    planted(&base, Rule::Pool, &|_, action| {
+    planted(&base, CheckRule::Pool, &|_, action| {
         spec(action).mark.template = "windows".into();
     });
-    planted(&base, Rule::Host, &|lab, action| {
+    planted(&base, CheckRule::Host, &|lab, action| {
         region(lab)
             .hosts
             .get_mut(&action.target.host)
             .expect("there")
             .online = false;
     });
-    planted(&base, Rule::Host, &|_, action| {
+    planted(&base, CheckRule::Host, &|_, action| {
         action.target.host = "nowhere".into();
     });
-    planted(&base, Rule::Host, &|lab, action| {
+    planted(&base, CheckRule::Host, &|lab, action| {
         let host = if &*action.target.host == "pve1" {
             "pve2"
         } else {
@@ -139,20 +149,20 @@ fn a_new_machine_is_what_the_configuration_says_where_it_says() {
         };
         lab.policy.pools.get_mut("p").expect("p").hosts = vec![host.into()];
     });
-    planted(&base, Rule::Template, &|_, action| {
+    planted(&base, CheckRule::Template, &|_, action| {
         spec(action).template_vmid = 101;
     });
-    planted(&base, Rule::Template, &|lab, action| {
+    planted(&base, CheckRule::Template, &|lab, action| {
         action.target.host = "pve2".into();
         region(lab).templates.get_mut("debian").expect("there")[0].shared = false;
     });
-    planted(&base, Rule::Vmid, &|_, action| {
+    planted(&base, CheckRule::Vmid, &|_, action| {
         action.target.vmid = 100;
     });
-    planted(&base, Rule::Vmid, &|lab, action| {
+    planted(&base, CheckRule::Vmid, &|lab, action| {
         region(lab).vms.insert(action.target.vmid, Vm::default());
     });
-    planted(&base, Rule::Vmid, &|lab, action| {
+    planted(&base, CheckRule::Vmid, &|lab, action| {
         let vmid = action.target.vmid;
         *lab = lab.clone().machine("other", "p", "one", Step::Intent);
         region(lab).vms.remove(&9000);
@@ -168,29 +178,29 @@ fn a_new_machine_is_what_the_configuration_says_where_it_says() {
 #[test]
 fn a_new_machine_has_a_name_a_mark_and_a_token_of_its_own() {
     let base = creation();
-    planted(&base, Rule::Name, &|_, action| {
+    planted(&base, CheckRule::Name, &|_, action| {
         action.target.machine = "Not_A_Label".into();
     });
-    planted(&base, Rule::Name, &|lab, action| {
+    planted(&base, CheckRule::Name, &|lab, action| {
         *lab = lab.clone().node(&action.target.machine, 1, 1);
     });
-    planted(&base, Rule::Name, &|lab, action| {
+    planted(&base, CheckRule::Name, &|lab, action| {
         let name = action.target.machine.clone();
         region(lab).vms.get_mut(&100).expect("there").name = name;
     });
-    planted(&base, Rule::Mark, &|_, action| {
+    planted(&base, CheckRule::Mark, &|_, action| {
         spec(action).mark.cluster = "uid/other".into();
     });
-    planted(&base, Rule::Mark, &|_, action| {
+    planted(&base, CheckRule::Mark, &|_, action| {
         spec(action).mark.vmid += 1;
     });
-    planted(&base, Rule::Mark, &|_, action| {
+    planted(&base, CheckRule::Mark, &|_, action| {
         spec(action).mark.machine = "p-other".into();
     });
-    planted(&base, Rule::Token, &|_, action| {
+    planted(&base, CheckRule::Token, &|_, action| {
         spec(action).mark.token = "TOO-LONG".into();
     });
-    planted(&base, Rule::Token, &|lab, action| {
+    planted(&base, CheckRule::Token, &|lab, action| {
         *lab = lab.clone().machine("other", "p", "one", Step::Agent);
         action.target.vmid = 9001;
         spec(action).mark.vmid = 9001;
@@ -201,49 +211,49 @@ fn a_new_machine_has_a_name_a_mark_and_a_token_of_its_own() {
 #[test]
 fn a_new_machine_stays_within_every_limit_and_is_needed() {
     let base = creation();
-    planted(&base, Rule::PoolMax, &|lab, _| {
+    planted(&base, CheckRule::PoolMax, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").max = 0;
     });
-    planted(&base, Rule::PoolMax, &|lab, _| {
+    planted(&base, CheckRule::PoolMax, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").max_cpu_milli = Some(1999);
     });
-    planted(&base, Rule::PoolMax, &|lab, _| {
+    planted(&base, CheckRule::PoolMax, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").max_memory = Some(1);
     });
-    planted(&base, Rule::NodesTotal, &|lab, _| {
+    planted(&base, CheckRule::NodesTotal, &|lab, _| {
         lab.policy.scale_up.max_nodes_total = 1;
         *lab = lab.clone().node("old", 1, 1);
     });
-    planted(&base, Rule::InFlight, &|lab, _| {
+    planted(&base, CheckRule::InFlight, &|lab, _| {
         lab.policy.scale_up.max_in_flight = 0;
     });
-    planted(&base, Rule::HostMemory, &|lab, action| {
+    planted(&base, CheckRule::HostMemory, &|lab, action| {
         region(lab)
             .hosts
             .get_mut(&action.target.host)
             .expect("there")
             .memory = 4095 << 20;
     });
-    planted(&base, Rule::HostMemory, &|lab, _| {
+    planted(&base, CheckRule::HostMemory, &|lab, _| {
         lab.policy
             .regions
             .get_mut("home")
             .expect("home")
             .host_memory_reserve = 4096 << 30;
     });
-    planted(&base, Rule::Needed, &|lab, _| {
+    planted(&base, CheckRule::Needed, &|lab, _| {
         lab.snapshot.cluster.pods.clear();
     });
-    planted(&base, Rule::Needed, &|lab, _| {
+    planted(&base, CheckRule::Needed, &|lab, _| {
         *lab = lab
             .clone()
             .node("old", 1, 1)
             .edit("web", |pod| pod.node = Some("old".into()));
     });
-    planted(&base, Rule::Needed, &|_, action| {
+    planted(&base, CheckRule::Needed, &|_, action| {
         action.reason = Reason::BelowMin { have: 0, min: 1 };
     });
-    planted(&base, Rule::Needed, &|_, action| {
+    planted(&base, CheckRule::Needed, &|_, action| {
         action.reason = Reason::Unfinished;
     });
 }
@@ -251,41 +261,43 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
 #[test]
 fn a_machine_under_way_is_ours_and_where_it_is_said_to_be() {
     let base = decided(pool().machine("m", "p", "one", Step::Agent));
-    planted(&base, Rule::Target, &|_, action| {
+    planted(&base, CheckRule::Target, &|_, action| {
         action.target.machine = "other".into();
     });
-    planted(&base, Rule::Target, &|_, action| action.target.vmid = 9001);
-    planted(&base, Rule::Target, &|_, action| {
+    planted(&base, CheckRule::Target, &|_, action| {
+        action.target.vmid = 9001
+    });
+    planted(&base, CheckRule::Target, &|_, action| {
         action.target.host = "pve3".into();
     });
-    planted(&base, Rule::Unconfigured, &|lab, _| {
+    planted(&base, CheckRule::Unconfigured, &|lab, _| {
         lab.policy.pools.clear();
     });
     let mark = base.0.snapshot.machines["m"].mark.clone();
-    planted(&base, Rule::Ours, &|lab, _| {
+    planted(&base, CheckRule::Ours, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("m").expect("m");
         machine.mark.cluster = "uid/other".into();
     });
-    planted(&base, Rule::Ours, &|_, action| {
+    planted(&base, CheckRule::Ours, &|_, action| {
         action.precondition.mark.as_mut().expect("marked").token = "zzzzzz".into();
     });
     for ownership in [
         Ownership::Damaged("edited".into()),
         Ownership::UnknownVersion("v7".into()),
     ] {
-        planted(&base, Rule::Ours, &|lab, _| {
+        planted(&base, CheckRule::Ours, &|lab, _| {
             region(lab).vms.get_mut(&9000).expect("there").ownership = Some(ownership.clone());
         });
     }
-    planted(&base, Rule::Ours, &|lab, _| {
+    planted(&base, CheckRule::Ours, &|lab, _| {
         let vm = region(lab).vms.entry(9001).or_default();
         vm.ownership = Some(Ownership::Marked(mark.clone()));
     });
-    planted(&base, Rule::Ours, &|lab, _| {
+    planted(&base, CheckRule::Ours, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("m").expect("m");
         machine.vm.as_mut().expect("its VM").marked = false;
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("m").expect("m");
         machine.step = Some((Step::Destroy, machine.mark.created));
     });
@@ -308,38 +320,38 @@ fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut model::cluster::Node)) {
 #[test]
 fn a_working_node_goes_only_for_a_reason_that_holds() {
     let base = removal();
-    planted(&base, Rule::Undrained, &|_, action| {
+    planted(&base, CheckRule::Undrained, &|_, action| {
         action.kind = Kind::Remove { drain: false };
     });
-    planted(&base, Rule::Node, &|lab, _| {
+    planted(&base, CheckRule::Node, &|lab, _| {
         edit_node(lab, |node| node.uid = "new".into());
     });
-    planted(&base, Rule::Node, &|lab, _| {
+    planted(&base, CheckRule::Node, &|lab, _| {
         lab.snapshot.cluster.nodes.remove("n1");
     });
-    planted(&base, Rule::Identity, &|lab, _| {
+    planted(&base, CheckRule::Identity, &|lab, _| {
         edit_node(lab, |node| node.system_uuid = "another".into());
     });
-    planted(&base, Rule::Identity, &|lab, _| {
+    planted(&base, CheckRule::Identity, &|lab, _| {
         let key = "pve-autoscaler.io/machine";
         edit_node(lab, |node| {
             drop(node.annotations.insert(key.into(), "home/1/x".into()));
         });
     });
-    planted(&base, Rule::Identity, &|lab, _| {
+    planted(&base, CheckRule::Identity, &|lab, _| {
         *lab = lab.clone().node("liar", 1, 1);
         let nodes = &mut lab.snapshot.cluster.nodes;
         nodes.get_mut("liar").expect("there").system_uuid = "UUID-n1".into();
     });
-    planted(&base, Rule::Identity, &|lab, _| {
+    planted(&base, CheckRule::Identity, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("n1").expect("n1");
         machine.remembered = Some("uuid-before".into());
     });
-    planted(&base, Rule::Identity, &|lab, _| {
+    planted(&base, CheckRule::Identity, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("n1").expect("n1");
         machine.node = None;
     });
-    planted(&base, Rule::Node, &|_, action| {
+    planted(&base, CheckRule::Node, &|_, action| {
         action.target.node = Some(NodeRef {
             name: "other".into(),
             uid: "uid-other".into(),
@@ -353,44 +365,44 @@ fn a_working_node_goes_only_for_a_reason_that_holds() {
         },
         Reason::NotWanted,
     ] {
-        planted(&base, Rule::Working, &|_, action| {
+        planted(&base, CheckRule::Working, &|_, action| {
             action.reason = reason.clone();
         });
     }
-    planted(&base, Rule::Disabled, &|lab, _| {
+    planted(&base, CheckRule::Disabled, &|lab, _| {
         lab.policy.scale_down.enabled = false;
     });
-    planted(&base, Rule::Disabled, &|lab, _| {
+    planted(&base, CheckRule::Disabled, &|lab, _| {
         edit_node(lab, |node| {
             let key = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
             node.annotations.insert(key.into(), "true".into());
         });
     });
-    planted(&base, Rule::Timer, &|lab, action| {
+    planted(&base, CheckRule::Timer, &|lab, action| {
         action.reason = Reason::Unneeded {
             since: lab.now - Span::minutes(9),
             utilization_permille: 0,
         };
     });
-    planted(&base, Rule::Timer, &|lab, _| {
+    planted(&base, CheckRule::Timer, &|lab, _| {
         edit_node(lab, |node| node.ready.status = ReadyStatus::False);
     });
-    planted(&base, Rule::Timer, &|lab, _| {
+    planted(&base, CheckRule::Timer, &|lab, _| {
         let now = lab.now;
         edit_node(lab, |node| node.created = now);
     });
-    planted(&base, Rule::Utilization, &|lab, action| {
+    planted(&base, CheckRule::Utilization, &|lab, action| {
         *lab = lab.clone().bound("more", "n1", 901, 1);
         let key = model::cluster::PodKey::new("default", "more");
         action.precondition.pods.push(key);
     });
-    planted(&base, Rule::PoolMin, &|lab, _| {
+    planted(&base, CheckRule::PoolMin, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").min = 1;
     });
-    planted(&base, Rule::Parallel, &|lab, _| {
+    planted(&base, CheckRule::Parallel, &|lab, _| {
         lab.policy.scale_down.max_parallel = 0;
     });
-    planted(&base, Rule::Parallel, &|lab, _| {
+    planted(&base, CheckRule::Parallel, &|lab, _| {
         lab.policy.scale_down.max_parallel_drain = 0;
     });
 }
@@ -401,33 +413,33 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
     let shape = |lab: &mut Lab, change: &dyn Fn(&mut model::scheduling::PodShape)| {
         *lab = lab.clone().shape("web", change);
     };
-    planted(&base, Rule::BlockingPod, &|lab, _| {
+    planted(&base, CheckRule::BlockingPod, &|lab, _| {
         shape(lab, &|shape| shape.owner = None);
     });
-    planted(&base, Rule::BlockingPod, &|lab, _| {
+    planted(&base, CheckRule::BlockingPod, &|lab, _| {
         shape(lab, &|shape| {
             let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
             shape.annotations.insert(key.into(), "false".into());
         });
     });
-    planted(&base, Rule::BlockingPod, &|lab, _| {
+    planted(&base, CheckRule::BlockingPod, &|lab, _| {
         shape(lab, &|shape| {
             shape.volumes.push(Volume::EmptyDir("x".into()));
         });
     });
-    planted(&base, Rule::Stranger, &|lab, _| {
+    planted(&base, CheckRule::Stranger, &|lab, _| {
         *lab = lab.clone().bound("late", "n1", 10, 1);
     });
-    planted(&base, Rule::Budget, &|lab, _| {
+    planted(&base, CheckRule::Budget, &|lab, _| {
         *lab = lab.clone().budget("b", "web", 0);
     });
-    planted(&base, Rule::Budget, &|lab, _| {
+    planted(&base, CheckRule::Budget, &|lab, _| {
         *lab = lab.clone().budget("b", "web", 1).budget("c", "web", 1);
     });
-    planted(&base, Rule::Landing, &|_, action| {
+    planted(&base, CheckRule::Landing, &|_, action| {
         action.precondition.landing.clear();
     });
-    planted(&base, Rule::Landing, &|_, action| {
+    planted(&base, CheckRule::Landing, &|_, action| {
         for node in action.precondition.landing.values_mut() {
             *node = "n1".into();
         }
@@ -435,25 +447,25 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
     let other = |lab: &mut Lab, change: &dyn Fn(&mut model::cluster::Node)| {
         *lab = lab.clone().edit_node("other", change);
     };
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         other(lab, &|node| node.ready.status = ReadyStatus::Unknown);
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         other(lab, &|node| node.unschedulable = true);
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         other(lab, &|node| node.taints.push(Taint::no_schedule("x", "")));
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         other(lab, &|node| node.allocatable.cpu_milli = 99);
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         shape(lab, &|shape| {
             shape.node_selector.insert("k".into(), "v".into());
         });
     });
     for averse in ["web", "holder"] {
-        planted(&base, Rule::Landing, &|lab, _| {
+        planted(&base, CheckRule::Landing, &|lab, _| {
             let app = if averse == "web" { "holder" } else { "web" };
             *lab = lab
                 .clone()
@@ -470,7 +482,7 @@ fn no_pod_is_evicted_that_may_not_be_or_has_no_place() {
                 });
         });
     }
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         let port = || HostPort {
             protocol: "TCP".into(),
             ip: "".into(),
@@ -499,18 +511,20 @@ fn what_never_worked_is_removed_with_care_too() {
         })
     };
     let base = decided(failed(pool().machine("m", "p", "one", Step::Join)));
-    planted(&base, Rule::Ours, &|lab, _| {
+    planted(&base, CheckRule::Ours, &|lab, _| {
         let machine = lab.snapshot.machines.get_mut("m").expect("m");
         machine.vm.as_mut().expect("its VM").marked = false;
     });
-    planted(&base, Rule::Undrained, &|lab, _| lab.register("m", false));
+    planted(&base, CheckRule::Undrained, &|lab, _| {
+        lab.register("m", false)
+    });
     let dropped = failed(pool().machine("m", "p", "one", Step::Join));
     let base = decided(dropped.edit_machine("m", |machine| {
         machine.vm = None;
         machine.step = Some((Step::Clone, machine.mark.created));
     }));
     assert_eq!(base.1.kind, Kind::DropIntent);
-    planted(&base, Rule::Intent, &|lab, _| lab.clone_vm("m"));
+    planted(&base, CheckRule::Intent, &|lab, _| lab.clone_vm("m"));
 }
 
 #[test]
@@ -523,10 +537,10 @@ fn releasing_deleting_and_clearing_have_their_rules() {
         });
     let base = decided(released);
     assert_eq!(base.1.kind, Kind::Release);
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit_node(lab, |node| node.taints.clear());
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         *lab = lab.clone().edit_machine("n1", |machine| {
             machine.busy = Some(Busy::Down);
         });
@@ -543,13 +557,13 @@ fn releasing_deleting_and_clearing_have_their_rules() {
     orphan.turn();
     let base = decided(orphan.after(Span::minutes(5)));
     assert_eq!(base.1.kind, Kind::DeleteNode);
-    planted(&base, Rule::VmGone, &|lab, _| {
+    planted(&base, CheckRule::VmGone, &|lab, _| {
         edit_node(lab, |node| node.ready.status = ReadyStatus::True);
     });
-    planted(&base, Rule::VmGone, &|lab, _| {
+    planted(&base, CheckRule::VmGone, &|lab, _| {
         region(lab).vms.insert(9500, Vm::default());
     });
-    planted(&base, Rule::VmGone, &|lab, _| {
+    planted(&base, CheckRule::VmGone, &|lab, _| {
         *lab = lab
             .clone()
             .machine("m", "p", "one", Step::Agent)
@@ -573,18 +587,18 @@ fn releasing_deleting_and_clearing_have_their_rules() {
     clone.memory = clone.decide().memory;
     let base = decided(clone.after(Span::minutes(5)));
     assert_eq!(base.1.kind, Kind::DeletePlaceholder);
-    planted(&base, Rule::Placeholder, &|lab, _| {
+    planted(&base, CheckRule::Placeholder, &|lab, _| {
         *lab = lab
             .clone()
             .edit_machine("m", |machine| machine.intended = false);
     });
-    planted(&base, Rule::Placeholder, &|lab, _| {
+    planted(&base, CheckRule::Placeholder, &|lab, _| {
         *lab = lab.clone().edit_machine("m", |machine| {
             machine.vm.as_mut().expect("its VM").lock = None;
         });
     });
     // What a removal left is only what a removal of ours left.
-    planted(&base, Rule::Placeholder, &|lab, _| {
+    planted(&base, CheckRule::Placeholder, &|lab, _| {
         *lab = lab.clone().edit_machine("m", |machine| {
             machine.vm.as_mut().expect("its VM").lock = Some("destroyed".into());
         });

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::create::is_given_up;
 use super::{
-    Case, Rule, Verdict, consolidation, cpus, devices, drain, ensure, hosts, landing, refuse,
-    storages,
+    Case, CheckResult, CheckRule, consolidation, cpus, devices, drain, ensure, hosts, landing,
+    refuse, storages,
 };
 use model::action::{Action, Kind, Reason};
 use model::cluster::Node;
@@ -13,7 +13,7 @@ use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use model::region::{Busy, Machine, Step};
 
 /// No two actions are about the same machine, VMID, node or token.
-pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdict {
+pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> CheckResult {
     let mut seen = BTreeSet::new();
     for action in plan {
         let target = &action.target;
@@ -36,7 +36,7 @@ pub(super) fn distinct<'a>(plan: impl IntoIterator<Item = &'a Action>) -> Verdic
         }
         for name in names {
             if !seen.insert(name.clone()) {
-                return refuse(Rule::Twice, format!("two actions are about {name}"));
+                return refuse(CheckRule::Twice, format!("two actions are about {name}"));
             }
         }
     }
@@ -58,7 +58,7 @@ fn in_flight(case: Case<'_>, machine: &Machine) -> bool {
 }
 
 /// Whether new machines stay within every limit, together with all there is.
-pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
+pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> CheckResult {
     if creations.is_empty() {
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     let flying = machines.values().filter(|m| in_flight(case, m)).count() + planned.len();
     ensure(
         flying <= settings.max_in_flight as usize,
-        Rule::InFlight,
+        CheckRule::InFlight,
         || {
             format!(
                 "{flying} machines would be made at once, max_in_flight is {}",
@@ -88,7 +88,7 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
         .count();
     let total = nodes.len() + nodeless + planned.len();
     let max = settings.max_nodes_total as usize;
-    ensure(max == 0 || total <= max, Rule::NodesTotal, || {
+    ensure(max == 0 || total <= max, CheckRule::NodesTotal, || {
         format!("there would be {total} nodes, max_nodes_total is {max}")
     })?;
     most(case, &planned)?;
@@ -109,10 +109,10 @@ pub(super) fn creations(case: Case<'_>, creations: &[&Action]) -> Verdict {
     Ok(())
 }
 
-pub(super) type Planned<'a> = [(&'a Action, &'a model::mark::Mark)];
+pub(super) type PlannedActions<'a> = [(&'a Action, &'a model::mark::Mark)];
 
 /// All pools together have no more than they may.
-fn most(case: Case<'_>, planned: &Planned<'_>) -> Verdict {
+fn most(case: Case<'_>, planned: &PlannedActions<'_>) -> CheckResult {
     let (mut cores, mut memory) = (0i128, 0i128);
     let there = case
         .snapshot
@@ -132,14 +132,14 @@ fn most(case: Case<'_>, planned: &Planned<'_>) -> Verdict {
     let ram = totals
         .max_memory
         .is_none_or(|max| memory <= i128::from(max));
-    ensure(cpu && ram, Rule::Totals, || {
+    ensure(cpu && ram, CheckRule::Totals, || {
         format!("all pools would have {cores} cores and {memory} bytes of memory")
     })
 }
 
-fn pool_limits(case: Case<'_>, name: &str, planned: &Planned<'_>) -> Verdict {
+fn pool_limits(case: Case<'_>, name: &str, planned: &PlannedActions<'_>) -> CheckResult {
     let Some(pool) = case.policy.pools.get(name) else {
-        return refuse(Rule::Pool, format!("no pool {name} is configured"));
+        return refuse(CheckRule::Pool, format!("no pool {name} is configured"));
     };
     let kinds: Vec<&str> = case
         .snapshot
@@ -150,7 +150,7 @@ fn pool_limits(case: Case<'_>, name: &str, planned: &Planned<'_>) -> Verdict {
         .filter(|mark| mark.pool == name)
         .map(|mark| mark.instance_type.as_str())
         .collect();
-    ensure(kinds.len() <= pool.max as usize, Rule::PoolMax, || {
+    ensure(kinds.len() <= pool.max as usize, CheckRule::PoolMax, || {
         format!(
             "the pool {name} would have {} machines, its max is {}",
             kinds.len(),
@@ -169,7 +169,7 @@ fn pool_limits(case: Case<'_>, name: &str, planned: &Planned<'_>) -> Verdict {
         .max_cpu_milli
         .is_none_or(|max| cores * 1000 <= i128::from(max));
     let ram = pool.max_memory.is_none_or(|max| memory <= i128::from(max));
-    ensure(cpu && ram, Rule::PoolMax, || {
+    ensure(cpu && ram, CheckRule::PoolMax, || {
         format!("the pool {name} would have {cores} cores and {memory} bytes of memory")
     })
 }
@@ -192,7 +192,7 @@ pub(super) fn by_choice(action: &Action) -> bool {
 
 /// Whether removals keep the pools' `min`, the parallelism, the budgets, and find a place for every
 /// pod, all together.
-pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
+pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> CheckResult {
     let chosen: Vec<&Action> = removals.iter().copied().filter(|a| by_choice(a)).collect();
     if chosen.is_empty() {
         return Ok(());
@@ -226,7 +226,7 @@ pub(super) fn removals(case: Case<'_>, removals: &[&Action]) -> Verdict {
         let allowed = i64::from(case.snapshot.cluster.budgets[name].allowed);
         // One node alone may wait for evictions to be allowed one after the other.
         let bearable = asked.evictions <= allowed || (asked.nodes == 1 && allowed >= 1);
-        ensure(bearable, Rule::Budget, || {
+        ensure(bearable, CheckRule::Budget, || {
             format!(
                 "{} pods of {name} on {} nodes would be evicted, {allowed} may be",
                 asked.evictions, asked.nodes
@@ -273,7 +273,7 @@ pub(super) fn works(case: Case<'_>, machine: &Machine) -> bool {
 }
 
 /// All pools together keep the least they must.
-fn keep_totals(case: Case<'_>, targets: &BTreeSet<&str>) -> Verdict {
+fn keep_totals(case: Case<'_>, targets: &BTreeSet<&str>) -> CheckResult {
     let (mut cores, mut memory) = (0i128, 0i128);
     for (name, machine) in &case.snapshot.machines {
         let kind = case
@@ -289,13 +289,13 @@ fn keep_totals(case: Case<'_>, targets: &BTreeSet<&str>) -> Verdict {
     let totals = &case.policy.totals;
     ensure(
         cores * 1000 >= i128::from(totals.min_cpu_milli) && memory >= i128::from(totals.min_memory),
-        Rule::Totals,
+        CheckRule::Totals,
         || format!("the pools would keep {cores} cores and {memory} bytes of memory"),
     )
 }
 
 /// A pool that has too many nodes loses no more than it has too many.
-fn surplus(case: Case<'_>, removals: &[&Action]) -> Verdict {
+fn surplus(case: Case<'_>, removals: &[&Action]) -> CheckResult {
     let mut going: BTreeMap<&str, usize> = BTreeMap::new();
     for action in removals {
         let machine = case.snapshot.machines.get(&action.target.machine);
@@ -313,7 +313,7 @@ fn surplus(case: Case<'_>, removals: &[&Action]) -> Verdict {
             .filter(|machine| machine.busy != Some(Busy::Down))
             .count();
         let max = case.policy.pools.get(name).map_or(0, |pool| pool.max);
-        ensure(have >= max as usize + going, Rule::Surplus, || {
+        ensure(have >= max as usize + going, CheckRule::Surplus, || {
             format!("the pool {name} has {have} machines, its max is {max}, {going} would go")
         })?;
     }
@@ -321,7 +321,7 @@ fn surplus(case: Case<'_>, removals: &[&Action]) -> Verdict {
 }
 
 /// All working nodes of an atomic pool go, or none.
-pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
+pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> CheckResult {
     let going: BTreeSet<&str> = removals.iter().map(|a| &*a.target.machine).collect();
     for action in removals.iter().filter(|action| by_choice(action)) {
         let Some(machine) = case.snapshot.machines.get(&action.target.machine) else {
@@ -339,7 +339,7 @@ pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
         });
         if let Some((other, _)) = other {
             return refuse(
-                Rule::Atomic,
+                CheckRule::Atomic,
                 format!("the pool {name} goes as a whole, and {other} would stay"),
             );
         }
@@ -347,7 +347,7 @@ pub(super) fn whole_pools(case: Case<'_>, removals: &[&Action]) -> Verdict {
     Ok(())
 }
 
-fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Verdict {
+fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> CheckResult {
     let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, machine) in &case.snapshot.machines {
         let stays = !targets.contains(&**name) && !leaving(case, machine);
@@ -365,7 +365,7 @@ fn keep_min(case: Case<'_>, chosen: &[&Action], targets: &BTreeSet<&str>) -> Ver
         let name = machine.mark.pool.as_str();
         let min = case.policy.pools.get(name).map_or(0, |pool| pool.min);
         let stay = pools.get(name).copied().unwrap_or(0);
-        ensure(stay >= min as usize, Rule::PoolMin, || {
+        ensure(stay >= min as usize, CheckRule::PoolMin, || {
             format!("the pool {name} would keep {stay} nodes, its min is {min}")
         })?;
     }
@@ -390,14 +390,14 @@ fn one_whole_pool<'a>(case: Case<'a>, nodes: &BTreeSet<&str>) -> Option<&'a str>
     (atomic && pools.all(|pool| pool == first)).then_some(first)
 }
 
-fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
+fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> CheckResult {
     let settings = &case.policy.scale_down;
     let mut nodes: BTreeSet<&str> = under_way.iter().copied().collect();
     nodes.extend(drain::nodes_of(chosen).iter().map(|name| &***name));
     let all = chosen.len() + under_way.len();
     ensure(
         all <= settings.max_parallel as usize || one_whole_pool(case, &nodes).is_some(),
-        Rule::Parallel,
+        CheckRule::Parallel,
         || {
             format!(
                 "{all} nodes would be leaving at once, max_parallel is {}",
@@ -416,7 +416,7 @@ fn parallel(case: Case<'_>, chosen: &[&Action], under_way: &[&str]) -> Verdict {
     ensure(
         draining.len() <= settings.max_parallel_drain as usize
             || one_whole_pool(case, &draining).is_some(),
-        Rule::Parallel,
+        CheckRule::Parallel,
         || {
             format!(
                 "{} nodes would be draining at once, max_parallel_drain is {}",

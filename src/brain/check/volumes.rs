@@ -16,7 +16,7 @@ type AttachedVolume = (Arc<str>, Arc<str>);
 
 /// A node, as volumes see it.
 #[derive(Clone, Copy)]
-pub(super) struct VolumeNode<'a> {
+pub(super) struct CheckedNode<'a> {
     pub(super) name: &'a str,
     pub(super) labels: &'a Labels,
     /// It does not exist yet.
@@ -63,7 +63,7 @@ pub(super) fn unreachable(
     case: Case<'_>,
     key: &PodKey,
     pod: &Pod,
-    at: VolumeNode<'_>,
+    at: CheckedNode<'_>,
 ) -> Option<String> {
     for (name, claim) in claims(case, key, pod) {
         let Some(claim) = claim else {
@@ -87,7 +87,7 @@ fn out_of_reach(
     case: Case<'_>,
     key: &PodKey,
     claim: &Claim,
-    at: VolumeNode<'_>,
+    at: CheckedNode<'_>,
 ) -> Option<&'static str> {
     let cluster = &case.snapshot.cluster;
     if claim.deleting || claim.lost {

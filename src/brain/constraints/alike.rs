@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::scheduling::{LabelSelector, PodShape, PodTraits};
 use model::snapshot::Snapshot;
 
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 
 /// Index of a kind: of pods in the order in which they first came.
 pub(crate) type KindId = usize;
@@ -52,7 +52,7 @@ impl<'a> Alike<'a> {
     /// No kinds yet, of pods of a snapshot and of others that are given, and of none beside these.
     pub(crate) fn of<'o>(
         snapshot: &Snapshot,
-        others: impl Iterator<Item = Shape<'o>>,
+        others: impl Iterator<Item = NamespacedShape<'o>>,
     ) -> Alike<'a> {
         Alike {
             named: NamedKeys::of(snapshot, others),
@@ -64,7 +64,7 @@ impl<'a> Alike<'a> {
     }
 
     /// The kind of a pod; the next number for the first of its kind.
-    pub(crate) fn kind(&mut self, pod: Shape<'a>) -> KindId {
+    pub(crate) fn kind(&mut self, pod: NamespacedShape<'a>) -> KindId {
         let address = std::ptr::from_ref(pod.shape).addr();
         if let Some((namespace, id)) = self.seen_shapes.get(address)
             && (std::ptr::eq(*namespace, pod.namespace) || *namespace == pod.namespace)
@@ -84,7 +84,7 @@ impl<'a> Alike<'a> {
     }
 
     /// Whether two pods are of one kind.
-    pub(crate) fn same(&self, one: Shape<'_>, other: Shape<'_>) -> bool {
+    pub(crate) fn same(&self, one: NamespacedShape<'_>, other: NamespacedShape<'_>) -> bool {
         one.namespace == other.namespace
             && one.shape.traits == other.shape.traits
             && controller(one.shape) == controller(other.shape)
@@ -123,7 +123,7 @@ struct NamedKeys {
 }
 
 impl NamedKeys {
-    fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = Shape<'o>>) -> NamedKeys {
+    fn of<'o>(snapshot: &Snapshot, others: impl Iterator<Item = NamespacedShape<'o>>) -> NamedKeys {
         let mut named = NamedKeys::default();
         let mut seen: Recent<Arc<str>, TRAITS> = Recent::default();
         for (rows, _) in snapshot.cluster.pods.rows() {
@@ -173,7 +173,7 @@ impl NamedKeys {
     }
 
     /// The labels of a pod that some selector names, in the order of their keys.
-    fn of_pod<'p>(&self, pod: Shape<'p>) -> impl Iterator<Item = (&'p str, &'p str)> {
+    fn of_pod<'p>(&self, pod: NamespacedShape<'p>) -> impl Iterator<Item = (&'p str, &'p str)> {
         let within = self.within.get(pod.namespace);
         let labels = pod.shape.labels.iter();
         let named = labels.filter(move |(key, _)| {
@@ -268,11 +268,11 @@ mod tests {
 
     /// [`kinds`] beside a pod of another namespace.
     fn kinds_beside(shapes: &[PodShape], other: Option<&PodShape>) -> usize {
-        let of = |shape| Shape {
+        let of = |shape| NamespacedShape {
             namespace: "default",
             shape,
         };
-        let other = other.map(|shape| Shape {
+        let other = other.map(|shape| NamespacedShape {
             namespace: "other",
             shape,
         });

@@ -11,7 +11,7 @@ use model::policy::Policy;
 use model::reasons::VolumeMisfit;
 use model::scheduling::Volume;
 
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_storage::FreeStorage;
 use crate::constraints::free_volumes::FreeVolumes;
 use crate::constraints::shape::Keyed;
@@ -175,7 +175,7 @@ pub(crate) struct Promises<'a> {
 
 impl<'a> Promises<'a> {
     /// A pod that has a place uses its claims.
-    pub(crate) fn give(&mut self, key: &'a PodKey, need: Option<&Need>) {
+    pub(crate) fn give(&mut self, key: &'a PodKey, need: Option<&VolumeNeed>) {
         for name in need.into_iter().flat_map(|need| &need.alone) {
             let claim = (&*key.namespace, name.clone());
             self.users.entry(claim).or_insert(key);
@@ -183,7 +183,7 @@ impl<'a> Promises<'a> {
     }
 
     /// Why a pod must wait for another that got its claim first, if it must.
-    pub(crate) fn taken(&self, key: &PodKey, need: Option<&Need>) -> Option<VolumeMisfit> {
+    pub(crate) fn taken(&self, key: &PodKey, need: Option<&VolumeNeed>) -> Option<VolumeMisfit> {
         need?.alone.iter().find_map(|name| {
             let user = self.users.get(&(&*key.namespace, name.clone()))?;
             (*user != key).then(|| VolumeMisfit::ClaimPromised {

@@ -14,7 +14,7 @@ use model::scheduling::{Labels, NodeTerm, Operator, Volume};
 
 use crate::constraints::claims::claim_name;
 use crate::constraints::fit::selector;
-use crate::constraints::fit::volumes::{self, Need};
+use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::Keyed;
 
@@ -238,7 +238,7 @@ impl AssumedBindings {
     pub(crate) fn serve(
         &self,
         volumes: &FreeVolumes<'_>,
-        need: &Need,
+        need: &VolumeNeed,
         at: VolumeNode<'_>,
         limit: u64,
         bindings: &mut VolumeBindings,
@@ -264,7 +264,7 @@ impl AssumedBindings {
     fn serve_one(
         &self,
         volumes: &FreeVolumes<'_>,
-        need: &Need,
+        need: &VolumeNeed,
         at: VolumeNode<'_>,
         bindings: &mut VolumeBindings,
     ) -> bool {
@@ -326,7 +326,7 @@ impl AssumedBindings {
     pub(crate) fn misfit(
         &self,
         volumes: &FreeVolumes<'_>,
-        need: &Need,
+        need: &VolumeNeed,
         at: VolumeNode<'_>,
     ) -> Option<VolumeMisfit> {
         if self.serve(volumes, need, at, 1, &mut VolumeBindings::default()) == 1 {
@@ -337,9 +337,9 @@ impl AssumedBindings {
         let unserved = |given: &AssumedBindings| {
             let mut bindings = VolumeBindings::default();
             need.waiting.iter().find(|waiting| {
-                let one = Need {
+                let one = VolumeNeed {
                     waiting: vec![(*waiting).clone()],
-                    ..Need::default()
+                    ..VolumeNeed::default()
                 };
                 !given.serve_one(volumes, &one, at, &mut bindings)
             })

@@ -16,7 +16,7 @@ pub(crate) type ShapeId = KindId;
 
 /// A shape in a namespace: what filters read of a pod, and of all pods that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct NamespacedShape<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) shape: &'a PodShape,
 }

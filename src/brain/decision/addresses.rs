@@ -16,7 +16,7 @@ use model::policy::{Policy, PoolPolicy};
 use model::reasons::{GuestAt, Refused, UnknownAddresses};
 use model::region::{Machine, Region, Vm};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 
 /// Guests that are named where the addresses of some are not known.
 const NAMED: usize = 3;
@@ -40,7 +40,7 @@ pub(crate) struct FreeAddresses {
 
 impl AddressBook {
     /// Reads what there is and what is planned; nothing where the configuration has no network.
-    pub(crate) fn of(turn: &Turn<'_>) -> AddressBook {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> AddressBook {
         let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
         let mut book = AddressBook::default();
         if policy.networks.is_empty() {
@@ -116,7 +116,11 @@ impl AddressBook {
     }
 
     /// Takes an address of each family for every network card of a machine of a pool; `None` where one is missing.
-    pub(crate) fn take(&mut self, turn: &Turn<'_>, pool: &PoolPolicy) -> Option<NicAddresses> {
+    pub(crate) fn take(
+        &mut self,
+        turn: &DecisionBuilder<'_>,
+        pool: &PoolPolicy,
+    ) -> Option<NicAddresses> {
         let mut given = NicAddresses::new();
         for (card, name) in &pool.networks {
             let network = turn.view.policy.networks.get(name)?;
@@ -139,7 +143,7 @@ impl AddressBook {
 /// The address after which the search for a free one begins: what was given last, else the highest that a machine has, so
 /// that an address which has just become free is not the next one that is given.
 fn last_given(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     (name, network): (&Arc<str>, &NetworkPolicy),
     family: Family,
 ) -> Option<IpAddr> {

@@ -13,7 +13,7 @@ use model::reasons::HostRefused;
 use model::region::{GuestKind, RegionName};
 
 use crate::decision::cpus::{CpuDemand, FreeCpus};
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// What is free on the hosts of regions whose machines get CPUs of their own, as far as their topology is known.
@@ -24,7 +24,7 @@ pub(crate) struct CpuBook {
 
 impl CpuBook {
     /// Reads what there is and what is planned.
-    pub(crate) fn of(turn: &Turn<'_>) -> CpuBook {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> CpuBook {
         let mut book = CpuBook::default();
         for (name, policy) in &turn.view.policy.regions {
             if turn.view.policy.pins_in(name) {
@@ -65,7 +65,7 @@ impl CpuBook {
     }
 
     /// What the mark of a machine reserves, as long as it has a VM or will have one.
-    fn count(&mut self, turn: &Turn<'_>, known: &MachineView<'_>) {
+    fn count(&mut self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) {
         let machine = known.machine;
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         if machine.mark.cpus.is_empty() || (machine.vm.is_none() && !going_up) {
@@ -134,7 +134,7 @@ pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType) -> CpuDemand {
 
 /// Why a host has no CPUs for a machine alone, however many are taken.
 pub(crate) fn reachable(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
     host: &Arc<str>,
 ) -> Result<(), HostRefused> {

@@ -44,7 +44,7 @@ struct NodeRoom {
 }
 
 /// How many CPUs of which NUMA nodes.
-pub(crate) type Parts = Vec<(usize, usize)>;
+pub(crate) type NumaCpus = Vec<(usize, usize)>;
 
 /// How many CPUs of its NUMA nodes a host has free, and how much memory: enough to know whether a machine fits.
 #[derive(Clone, Debug, Hash)]
@@ -57,7 +57,7 @@ impl CpuCounts {
     }
 
     /// The NUMA nodes that one more machine is in; `None` where it fits nowhere.
-    pub(crate) fn place(&self, demand: CpuDemand) -> Option<Parts> {
+    pub(crate) fn place(&self, demand: CpuDemand) -> Option<NumaCpus> {
         let wanted = demand.cpus as usize;
         if wanted == 0 || self.count() < wanted {
             return None;
@@ -71,7 +71,7 @@ impl CpuCounts {
     }
 
     /// Several NUMA nodes: of one socket where that takes no more of them.
-    fn several(&self, demand: CpuDemand) -> Option<Parts> {
+    fn several(&self, demand: CpuDemand) -> Option<NumaCpus> {
         let all = || (0..self.0.len()).filter(|at| self.0[*at].cpus > 0);
         let sockets = self.0.iter().map(|node| node.socket).max().unwrap_or(0);
         let of_socket = |socket| all().filter(move |at| self.0[*at].socket == socket);
@@ -83,9 +83,9 @@ impl CpuCounts {
     }
 
     /// The fewest of these NUMA nodes: all CPUs of each but one, which is the smallest that holds the rest.
-    fn of_group(&self, demand: CpuDemand, mut group: Vec<usize>) -> Option<Parts> {
+    fn of_group(&self, demand: CpuDemand, mut group: Vec<usize>) -> Option<NumaCpus> {
         group.sort_by_key(|at| (std::cmp::Reverse(self.0[*at].cpus), *at));
-        let (mut parts, mut left) = (Parts::new(), demand.cpus as usize);
+        let (mut parts, mut left) = (NumaCpus::new(), demand.cpus as usize);
         while left > 0 {
             if parts.len() == MAX_NODES {
                 return None;
@@ -108,19 +108,19 @@ impl CpuCounts {
     }
 
     /// Takes what [`CpuCounts::place`] said.
-    pub(crate) fn take(&mut self, demand: CpuDemand, parts: &Parts) {
+    pub(crate) fn take(&mut self, demand: CpuDemand, parts: &NumaCpus) {
         self.change(demand, parts, usize::saturating_sub, 1);
     }
 
     /// Gives that back.
-    pub(crate) fn give(&mut self, demand: CpuDemand, parts: &Parts) {
+    pub(crate) fn give(&mut self, demand: CpuDemand, parts: &NumaCpus) {
         self.change(demand, parts, usize::saturating_add, -1);
     }
 
     fn change(
         &mut self,
         demand: CpuDemand,
-        parts: &Parts,
+        parts: &NumaCpus,
         cpus: fn(usize, usize) -> usize,
         times: i64,
     ) {

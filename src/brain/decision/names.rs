@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 
 /// Letters that make no words and are not mistaken for one another.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -45,7 +45,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Names of machines, nodes and VMs; token ids of machines.
-    pub(crate) fn of(turn: &Turn<'_>) -> Taken {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> Taken {
         let snapshot = turn.view.snapshot;
         let vms = snapshot.regions.values();
         let vms = vms.flat_map(|region| region.vms.values().map(|vm| &vm.name));
@@ -59,7 +59,11 @@ impl Taken {
     }
 
     /// A name and a token id that nothing has, or `None` when none was found (never, in practice).
-    pub(crate) fn fresh(&mut self, turn: &mut Turn<'_>, pool: &str) -> Option<(Arc<str>, String)> {
+    pub(crate) fn fresh(
+        &mut self,
+        turn: &mut DecisionBuilder<'_>,
+        pool: &str,
+    ) -> Option<(Arc<str>, String)> {
         turn.memory.serial = turn.memory.serial.saturating_add(1);
         let cluster = turn.view.snapshot.cluster_id.as_deref().unwrap_or_default();
         let head = head(pool);

@@ -15,11 +15,11 @@ use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
 use crate::constraints::claims::Promises;
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
 use crate::observed::provisioning;
-use crate::observed::view::{MachineView, View};
+use crate::observed::view::{MachineView, SnapshotView};
 
 /// Steps of one decision, for all pods together: reading one part of a selector, or asking one rule of one
 /// place. A step is some nanoseconds, and a decision makes each of them a few times.
@@ -27,8 +27,8 @@ pub(crate) const STEPS: u64 = 100_000_000;
 
 /// A decision in the making.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    pub(crate) view: View<'a>,
+pub(crate) struct DecisionBuilder<'a> {
+    pub(crate) view: SnapshotView<'a>,
     /// The memory as it will be.
     pub(crate) memory: Memory,
     /// What holds the brain back.
@@ -43,24 +43,24 @@ pub(crate) struct Turn<'a> {
     /// The budget of work.
     pub(crate) steps: u64,
     /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
-    pub(crate) beside: Option<Shape<'a>>,
+    pub(crate) beside: Option<NamespacedShape<'a>>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> DecisionBuilder<'a> {
     /// Begins with what is known and remembered.
     pub(crate) fn begin(
         snapshot: &'a Snapshot,
         policy: &'a Policy,
         memory: &Memory,
         now: Time,
-    ) -> Turn<'a> {
+    ) -> DecisionBuilder<'a> {
         let mut memory = remember(memory, now);
         provisioning::count(&mut memory, snapshot, now);
         begin_vmids(&mut memory, snapshot);
-        Turn {
-            view: View::new(snapshot, policy, &memory, now),
+        DecisionBuilder {
+            view: SnapshotView::new(snapshot, policy, &memory, now),
             memory,
             holds: Holds::default(),
             plan: Vec::new(),

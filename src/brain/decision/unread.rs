@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::decision::names;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use model::cluster::Node;
 use model::policy::{POOL_LABEL, Policy, REGION_LABEL};
 use model::region::{GuestKind, Region, Vm};
@@ -43,7 +43,7 @@ pub(crate) fn find<'a>(
 /// Nodes of machines in regions of which nothing was read since the start: the pool, and the node. No machine is known
 /// behind them where the journal is another's; they count for the limits of a pool that has other regions too.
 pub(crate) fn nodes<'t, 'a>(
-    turn: &'t Turn<'a>,
+    turn: &'t DecisionBuilder<'a>,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a Node)> + use<'t, 'a> {
     let (view, dark) = (&turn.view, &turn.holds.unread_regions);
     let all = view.snapshot.cluster.nodes.values().enumerate();

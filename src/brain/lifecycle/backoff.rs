@@ -13,12 +13,12 @@ use model::memory::Backoff;
 use model::region::Step;
 use model::time::{Span, Time};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Until when a pool waits, if it does.
-pub(crate) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
+pub(crate) fn until(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
     if planted!(NoBackoff) {
         return None;
     }
@@ -28,7 +28,7 @@ pub(crate) fn until(turn: &Turn<'_>, pool: &str) -> Option<Time> {
 }
 
 /// The failure for which a pool waits, if it does for one.
-pub(crate) fn failure<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t ForeignText> {
+pub(crate) fn failure<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t ForeignText> {
     let backoff = of_pool(turn, pool).or_else(|| on_all_hosts(turn, pool));
     backoff.map(|backoff| &backoff.message)
 }
@@ -43,7 +43,11 @@ pub(crate) enum FailedThere {
 }
 
 /// Whether a failure keeps a pool from a host, or makes that host the last one that the pool takes.
-pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: HostInRegion<'_>) -> Option<FailedThere> {
+pub(crate) fn on_host(
+    turn: &DecisionBuilder<'_>,
+    pool: &str,
+    at: RegionHost<'_>,
+) -> Option<FailedThere> {
     let backoff = held_against(turn, pool, at)?;
     let waits = backoff.until > turn.now() && !planted!(NoBackoff);
     Some(if waits {
@@ -55,38 +59,38 @@ pub(crate) fn on_host(turn: &Turn<'_>, pool: &str, at: HostInRegion<'_>) -> Opti
 
 /// The failure that is held against a host.
 pub(crate) fn failure_on<'t>(
-    turn: &'t Turn<'_>,
+    turn: &'t DecisionBuilder<'_>,
     pool: &str,
-    at: HostInRegion<'_>,
+    at: RegionHost<'_>,
 ) -> Option<&'t ForeignText> {
     Some(&held_against(turn, pool, at)?.message)
 }
 
 /// A region with one of its hosts.
-type HostInRegion<'a> = (&'a str, &'a Arc<str>);
+type RegionHost<'a> = (&'a str, &'a Arc<str>);
 
 fn held_against<'t>(
-    turn: &'t Turn<'_>,
+    turn: &'t DecisionBuilder<'_>,
     pool: &str,
-    (region, host): HostInRegion<'_>,
+    (region, host): RegionHost<'_>,
 ) -> Option<&'t Backoff> {
     let hosts = turn.memory.host_backoff.get(pool)?;
     hosts.get(&host_key(turn, pool, region, host))
 }
 
 /// What memory calls a host of a pool.
-fn host_key(turn: &Turn<'_>, pool: &str, region: &str, host: &Arc<str>) -> Arc<str> {
+fn host_key(turn: &DecisionBuilder<'_>, pool: &str, region: &str, host: &Arc<str>) -> Arc<str> {
     let policy = turn.view.policy.pools.get(pool);
     policy.map_or_else(|| host.clone(), |pool| pool.host_key(region, host))
 }
 
-fn of_pool<'t>(turn: &'t Turn<'_>, pool: &str) -> Option<&'t Backoff> {
+fn of_pool<'t>(turn: &'t DecisionBuilder<'_>, pool: &str) -> Option<&'t Backoff> {
     let backoff = turn.memory.backoff.get(pool);
     backoff.filter(|backoff| backoff.until > turn.now())
 }
 
 /// The back-off that ends first, where a pool waits on every host that could make a machine of it.
-fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
+fn on_all_hosts<'t>(turn: &'t DecisionBuilder<'_>, name: &str) -> Option<&'t Backoff> {
     let failed = turn.memory.host_backoff.get(name)?;
     let pool = turn.view.policy.pools.get(name)?;
     let regions = &turn.view.snapshot.regions;
@@ -114,7 +118,7 @@ fn on_all_hosts<'t>(turn: &'t Turn<'_>, name: &str) -> Option<&'t Backoff> {
 
 /// A pool with machines from before this memory began, none of which works: its back-off may have
 /// been lost with the memory, so it waits out a first one.
-fn unremembered(turn: &Turn<'_>, pool: &str) -> Option<Time> {
+fn unremembered(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
     let began = turn.memory.began?;
     let until = began + turn.view.policy.scale_up.backoff_first;
     if until <= turn.now() || turn.memory.retried.contains_key(pool) {
@@ -151,7 +155,7 @@ struct Failed {
 }
 
 /// Counts the failures that were not counted yet, and forgets what is over.
-pub(crate) fn count(turn: &mut Turn<'_>) {
+pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
     let scale_up = &turn.view.policy.scale_up;
     let lengths = Lengths {
         first: scale_up.backoff_first,
@@ -213,7 +217,7 @@ impl Lengths {
 }
 
 /// The failures that were not counted yet, in their order.
-fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
+fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
     let now = turn.now();
     let longest = turn.view.policy.scale_up.max_provision_time;
     let mut failed = Vec::new();
@@ -250,7 +254,7 @@ fn uncounted(turn: &Turn<'_>) -> Vec<Failed> {
     failed
 }
 
-fn forget(turn: &mut Turn<'_>, reset: Span) {
+fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
     let now = turn.now();
     let machines = &turn.view.snapshot.machines;
     turn.memory

@@ -12,9 +12,9 @@ use model::report::{CLUSTER_ID, Hold, Scope};
 use model::snapshot::{self, Lease, SourceState};
 use model::time::{Span, Time};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::sweep;
-use crate::observed::view::{MachinePhase, View};
+use crate::observed::view::{MachinePhase, SnapshotView};
 
 /// Sources without which nothing of Kubernetes is known. Every other `kube/…` source that the
 /// snapshot lists must be complete and fresh as well.
@@ -23,7 +23,7 @@ const NEEDED: [&str; 2] = ["kube/pods", "kube/nodes"];
 const SKEW: Span = Span::seconds(5);
 
 /// Finds every hold and writes them into the report.
-pub(crate) fn find(turn: &mut Turn<'_>, before: &Memory) {
+pub(crate) fn find(turn: &mut DecisionBuilder<'_>, before: &Memory) {
     let mut found = Vec::new();
     let mut holds = Holds {
         configured: turn.view.policy.regions.keys().cloned().collect(),
@@ -58,7 +58,7 @@ fn because(held: Held, cause: Option<&str>) -> Arc<Hindrance> {
 }
 
 /// What stops everything.
-fn whole(view: &View<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Hold>) {
+fn whole(view: &SnapshotView<'_>, before: &Memory, holds: &mut Holds, found: &mut Vec<Hold>) {
     let snapshot = view.snapshot;
     let mut whys = Vec::new();
     let plain = |held: Held| because(held, None);
@@ -170,7 +170,7 @@ fn stale(sources: &[(&str, Option<&SourceState>)], limit: Span, now: Time) -> Ve
     unread.chain(old).collect()
 }
 
-fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+fn kubernetes(view: &SnapshotView<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let sources = &view.snapshot.sources;
     let others = sources.keys().map(|name| &**name);
     let others = others.filter(|name| name.starts_with("kube/") && !NEEDED.contains(name));
@@ -193,7 +193,7 @@ fn kubernetes(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     }
 }
 
-fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+fn regions(view: &SnapshotView<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     for name in view.policy.regions.keys() {
         let source = format!("pve/{name}");
         let state = view.snapshot.sources.get(source.as_str());
@@ -234,7 +234,7 @@ fn regions(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
 }
 
 /// What was not read since the start, by name.
-fn unread(view: &View<'_>) -> BTreeSet<Arc<str>> {
+fn unread(view: &SnapshotView<'_>) -> BTreeSet<Arc<str>> {
     let sources = &view.snapshot.sources;
     let regions = view.policy.regions.keys();
     let needed = NEEDED.into_iter().map(Arc::from);
@@ -254,7 +254,7 @@ fn unread(view: &View<'_>) -> BTreeSet<Arc<str>> {
 /// (`ok-total-unready-count`, `max-total-unready-percentage`). Nodes that are still coming up do not
 /// count as unready, nor do those of which PVE shows that nothing runs behind them: after a power cut
 /// the dead would otherwise stand in the way of those who replace them.
-fn cluster_health(view: &View<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
+fn cluster_health(view: &SnapshotView<'_>, holds: &mut Holds, found: &mut Vec<Hold>) {
     let scale_down = &view.policy.scale_down;
     let nodes = &view.snapshot.cluster.nodes;
     let unready = nodes

@@ -8,14 +8,14 @@ use model::reasons::Warning;
 use model::region::{Busy, Step};
 use model::time::{Span, Time};
 
-use crate::decision::turn::{self, Turn};
+use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// A write that failed is tried again after this long: a right that is missing, or a host that is away, takes its time.
 const AGAIN: Span = Span::minutes(5);
 
 /// Plans the changes, of a few machines at a time: first those that nobody tried, then the one that failed longest ago.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
+pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     let mut due = Vec::new();
     for known in machines.values() {
@@ -36,7 +36,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// What of a machine is to be written now.
-fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Option<Vec<Arc<str>>> {
+fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Vec<Arc<str>>> {
     let vm = known.machine.vm.as_ref()?;
     let at_rest = vm.marked && vm.lock.is_none() && !vm.ha && !known.busy();
     let worked = known.step().is_none_or(|step| step == Step::Done);
@@ -72,7 +72,7 @@ fn last_failed(known: &MachineView<'_>) -> Option<Time> {
 }
 
 /// Tells of what is not written any more.
-fn told(turn: &mut Turn<'_>, known: &MachineView<'_>) {
+fn told(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
     let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
     let differences: Vec<Difference> = differs.filter(|one| one.given_up()).cloned().collect();
     if !differences.is_empty() {

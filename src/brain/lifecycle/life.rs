@@ -13,14 +13,14 @@ use model::reasons::Warning;
 use model::region::Step;
 use model::time::{Span, Time};
 
-use crate::decision::turn::{self, Turn};
+use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView, has_taint};
 
 /// One step to take with a machine, and why.
 type Move = Option<(Kind, Reason)>;
 
 /// Plans what to do with every machine that is not a working node.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
+pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     for known in machines.values() {
         if let Some((kind, reason)) = next(turn, known) {
@@ -39,7 +39,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn next(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
+fn next(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     let name = known.name;
     if let MachinePhase::Untouchable(why) = &known.phase {
         if turn.holds.unread_in(&known.machine.region).is_none() {
@@ -86,14 +86,14 @@ fn placeholder(known: &MachineView<'_>) -> bool {
     known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
 }
 
-fn proceed(turn: &Turn<'_>, known: &MachineView<'_>) -> Move {
+fn proceed(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     turn.holds
         .may_continue(&known.machine.region)
         .is_ok()
         .then_some((Kind::Continue, Reason::Unfinished))
 }
 
-fn coming(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
+fn coming(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     if !known.machine.intended && known.machine.vm.is_none() {
         return failed(turn, known);
     }
@@ -103,7 +103,7 @@ fn coming(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
     proceed(turn, known)
 }
 
-fn failed(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
+fn failed(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     let region = &known.machine.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
     if placeholder(known) {
@@ -175,7 +175,7 @@ fn why(known: &MachineView<'_>, limit: Span) -> ForeignText {
     }
 }
 
-fn delete_placeholder(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
+fn delete_placeholder(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let vm = known.machine.vm.as_ref();
@@ -195,7 +195,7 @@ fn unfinished() -> Reason {
 
 /// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
 /// are working nodes with our leaving taint: scale-down decides about them again.
-fn leaving(turn: &mut Turn<'_>, known: &MachineView<'_>) -> Move {
+fn leaving(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     if placeholder(known) {
         return delete_placeholder(turn, known);
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use model::action::{Kind, Reason};
 use model::policy::ZONE_LABEL;
 
-use crate::decision::turn::{self, Turn};
+use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Plans that nodes say which host their VM is on.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
+pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     for known in machines.values() {
         look(turn, known);
@@ -17,7 +17,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) {
+fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
     let machine = known.machine;
     let at_rest = |vm: &model::region::MachineVm| vm.marked && vm.lock.is_none();
     let still = machine.vm.as_ref().is_some_and(at_rest) && !known.busy();

@@ -9,7 +9,7 @@ use model::reasons::{PoweredOff, Warning};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
-use crate::decision::turn::{self, Turn};
+use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// A VM is off for this long before it is started: a reboot that PVE carries out switches it off and on.
@@ -25,7 +25,7 @@ const TRYING: Span = Span::minutes(30);
 const SLACK: Span = Span::minutes(1);
 
 /// Plans the starts, and tells of those that are not started again.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
+pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     for known in machines.values() {
         look(turn, known);
@@ -35,7 +35,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut Turn<'_>, known: &MachineView<'_>) {
+fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
     let now = turn.now();
     let vm = known.machine.vm.as_ref().filter(|vm| vm.marked);
     let Some(vm) = vm.filter(|_| known.phase == MachinePhase::Up && known.node.is_some()) else {
@@ -75,7 +75,7 @@ fn seen(snapshot: &Snapshot, known: &MachineView<'_>) -> bool {
     })
 }
 
-fn act(turn: &mut Turn<'_>, known: &MachineView<'_>, power: &mut Power) {
+fn act(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, power: &mut Power) {
     let now = turn.now();
     let (Some(off), Some(vm)) = (power.off, known.machine.vm.as_ref()) else {
         return;
@@ -135,7 +135,7 @@ fn booted_since(snapshot: &Snapshot, known: &MachineView<'_>, time: Time) -> boo
 }
 
 /// What is to say of a machine whose VM is off.
-pub(crate) fn off(turn: &Turn<'_>, known: &MachineView<'_>) -> Option<PoweredOff> {
+pub(crate) fn off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<PoweredOff> {
     let vm = known.machine.vm.as_ref()?;
     if vm.running || known.phase != MachinePhase::Up {
         return None;

@@ -14,11 +14,11 @@ use model::reasons::{Lost, Orphan, VmAt, Warning};
 use model::region::{Region, Vm};
 use model::snapshot::Snapshot;
 
-use crate::decision::turn::{self, Turn};
-use crate::observed::view::{MachinePhase, MachineView, View};
+use crate::decision::turn::{self, DecisionBuilder};
+use crate::observed::view::{MachinePhase, MachineView, SnapshotView};
 
 /// Sweeps both ways, and names what a person should look at.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
+pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let half =
         |known: &MachineView<'_>| matches!(known.phase, MachinePhase::NoNode | MachinePhase::NoVm);
     let lost = too_many_lost(turn);
@@ -40,7 +40,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// Says that the journal has machines of another cluster.
-fn former(turn: &mut Turn<'_>) {
+fn former(turn: &mut DecisionBuilder<'_>) {
     for (cluster, machines) in &turn.view.snapshot.former {
         turn.warn(Warning::FormerCluster {
             cluster: cluster.as_ref().into(),
@@ -52,7 +52,7 @@ fn former(turn: &mut Turn<'_>) {
 /// Whether so many running machines have lost their Node at once that this is a fault of the API server,
 /// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
 /// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
-fn too_many_lost(turn: &mut Turn<'_>) -> bool {
+fn too_many_lost(turn: &mut DecisionBuilder<'_>) -> bool {
     let runs = |known: &&MachineView<'_>| {
         let vm = known.machine.vm.as_ref();
         vm.is_some_and(|vm| vm.marked && vm.running)
@@ -73,7 +73,7 @@ fn too_many_lost(turn: &mut Turn<'_>) -> bool {
 }
 
 /// A machine that has lost its node or its VM. `lost`: too many have lost their node.
-fn halves(turn: &mut Turn<'_>, known: &MachineView<'_>, lost: bool) {
+fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
     let region = &known.machine.region;
     let good = turn.holds.may_observe_in(region);
     let max_view_age = turn.view.policy.scale_down.max_view_age;
@@ -126,7 +126,7 @@ fn unmarked(known: &MachineView<'_>) -> bool {
 }
 
 /// A node that says it is ours, and whose machine is not known.
-fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
+fn orphan_node(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, node: &Node) {
     let pool = node.labels.get(POOL_LABEL);
     if !says_ours(node) {
         return;
@@ -137,7 +137,7 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
     }
     // Its machine may be in what was not read yet.
     let unread = turn.holds.unread().is_some();
-    let warn = |turn: &mut Turn<'_>, orphan: Orphan| {
+    let warn = |turn: &mut DecisionBuilder<'_>, orphan: Orphan| {
         if !unread {
             let node = name.clone();
             turn.warn(Warning::OrphanNode { node, orphan });
@@ -167,7 +167,7 @@ fn orphan_node(turn: &mut Turn<'_>, name: &Arc<str>, node: &Node) {
 }
 
 /// Whether a node shows a sign of a machine whose node is contradicted.
-fn contradicted(view: &View<'_>, name: &Arc<str>) -> bool {
+fn contradicted(view: &SnapshotView<'_>, name: &Arc<str>) -> bool {
     let machines = view.machines.values();
     let mut found = machines.filter_map(|known| known.machine.contradiction.as_ref());
     found.any(|found| found.nodes.contains(name))
@@ -180,7 +180,7 @@ fn says_ours(node: &Node) -> bool {
 
 /// Which VM a node says is behind it. The annotation must agree with what the kubelet read from the
 /// VM's firmware; without an annotation the labels tell the region, and the name must do.
-fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
+fn claimed(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
     let (region, vmid): (Arc<str>, u32) = match node.annotations.get(MACHINE_ANNOTATION) {
         Some(text) => {
             let named = identity::named(text)?;
@@ -207,7 +207,7 @@ fn claimed(view: &View<'_>, name: &Arc<str>, node: &Node) -> Option<Target> {
 /// Whether nothing in the region can be the VM of this node: neither a VM with its UUID, nor one with its VMID
 /// or its name that does not show another UUID (VMIDs are used again), nor a machine of its name or with a
 /// UUID that was or is its own.
-fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
+fn gone(view: &SnapshotView<'_>, target: &Target, node: &Node) -> bool {
     let Some(region) = view.snapshot.regions.get(&target.region) else {
         return false;
     };
@@ -228,7 +228,7 @@ fn gone(view: &View<'_>, target: &Target, node: &Node) -> bool {
 
 /// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
 /// host that answers. Such a node is no sign of a fault between us and the nodes.
-pub(crate) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
+pub(crate) fn dead(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> bool {
     let Some(known) = view.behind(name) else {
         let claimed = claimed(view, name, node).filter(|_| says_ours(node));
         return claimed.is_some_and(|target| gone(view, &target, node));
@@ -245,7 +245,7 @@ pub(crate) fn dead(view: &View<'_>, name: &Arc<str>, node: &Node) -> bool {
 }
 
 /// VMs in our range, or with our mark, that are not what they should be.
-fn foreign(turn: &mut Turn<'_>) {
+fn foreign(turn: &mut DecisionBuilder<'_>) {
     let snapshot = turn.view.snapshot;
     // Without the cluster's id nobody can tell our marks from others'.
     if snapshot.cluster_id.is_none() {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use model::cluster::Cluster;
 
 use crate::constraints::shape::Keyed;
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 
 /// What is asked of every pod that runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningPod {
     /// Index of its namespace and shape in [`ByNode::kinds`].
     pub(crate) kind: usize,
     pub(crate) deleting: bool,
@@ -32,9 +32,9 @@ pub(crate) struct ByNode<'a> {
     /// Node by node; those of one node in the order of their keys.
     bound: Vec<Keyed<'a>>,
     /// What is asked of every pod of `bound`, at that pod's position there: walks over all pods read this and not the pods.
-    running: Vec<Running>,
+    running: Vec<RunningPod>,
     /// Namespaces and shapes; one may be there more than once.
-    pub(crate) kinds: Vec<Shape<'a>>,
+    pub(crate) kinds: Vec<NamespacedShape<'a>>,
     /// Not bound, in the order of their keys.
     pub(crate) unbound: Vec<Keyed<'a>>,
 }
@@ -72,10 +72,11 @@ impl<'a> ByNode<'a> {
         let mut numbers = numbers.iter();
         for (rows, pods) in cluster.pods.rows() {
             let first = self.kinds.len();
-            self.kinds.extend(rows.kinds().iter().map(|kind| Shape {
-                namespace: &kind.namespace,
-                shape: &kind.shape,
-            }));
+            self.kinds
+                .extend(rows.kinds().iter().map(|kind| NamespacedShape {
+                    namespace: &kind.namespace,
+                    shape: &kind.shape,
+                }));
             for ((row, pod), number) in rows.all().iter().zip(pods).zip(&mut numbers) {
                 if row.node.is_none() {
                     self.unbound.push(pod);
@@ -83,7 +84,7 @@ impl<'a> ByNode<'a> {
                 let Some(number) = number else {
                     continue;
                 };
-                let running = Running {
+                let running = RunningPod {
                     kind: first + row.kind,
                     deleting: row.deleting,
                     mirror: row.mirror,
@@ -111,12 +112,12 @@ impl<'a> ByNode<'a> {
     }
 
     /// The pods of a node by its number, with what is asked of every one.
-    pub(crate) fn running(&self, number: usize) -> &[Running] {
+    pub(crate) fn running(&self, number: usize) -> &[RunningPod] {
         &self.running[self.begins[number]..self.begins[number + 1]]
     }
 
     /// The kinds of which pods run that are not being deleted.
-    pub(crate) fn alive(&self) -> impl Iterator<Item = Shape<'a>> {
+    pub(crate) fn alive(&self) -> impl Iterator<Item = NamespacedShape<'a>> {
         let mut alive = vec![false; self.kinds.len()];
         for pod in &self.running {
             alive[pod.kind] |= !pod.deleting;

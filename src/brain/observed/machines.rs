@@ -6,13 +6,13 @@ use crate::observed::view::MachineView;
 
 /// Machines in the order of their names.
 #[derive(Debug, Default)]
-pub(crate) struct Machines<'a>(Vec<MachineView<'a>>);
+pub(crate) struct MachineViews<'a>(Vec<MachineView<'a>>);
 
-impl<'a> Machines<'a> {
+impl<'a> MachineViews<'a> {
     /// From machines that come in the order of their names.
-    pub(crate) fn in_order(machines: Vec<MachineView<'a>>) -> Machines<'a> {
+    pub(crate) fn in_order(machines: Vec<MachineView<'a>>) -> MachineViews<'a> {
         debug_assert!(machines.is_sorted_by(|a, b| a.name < b.name));
-        Machines(machines)
+        MachineViews(machines)
     }
 
     /// All of them.
@@ -27,7 +27,7 @@ impl<'a> Machines<'a> {
     }
 }
 
-impl<'a> Index<usize> for Machines<'a> {
+impl<'a> Index<usize> for MachineViews<'a> {
     type Output = MachineView<'a>;
 
     /// The one at a position in the order of names.

@@ -1,6 +1,6 @@
 //! The snapshot, indexed: which pods run where, which machine is behind a node, how each machine stands.
 
-use crate::constraints::fit::volumes::{self, ClaimView, Need};
+use crate::constraints::fit::volumes::{self, ClaimView, VolumeNeed};
 use crate::constraints::shape::Keyed;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,15 +18,15 @@ use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
 use crate::constraints::claims::Claims;
-use crate::constraints::shape::Shape;
-use crate::observed::by_node::{ByNode, Running};
-use crate::observed::machines::Machines;
+use crate::constraints::shape::NamespacedShape;
+use crate::observed::by_node::{ByNode, RunningPod};
+use crate::observed::machines::MachineViews;
 use crate::observed::provisioning;
 
 /// A snapshot with what every step looks up. A node's position is its place among the nodes of the
 /// snapshot, in the order of their names; where all nodes are walked over, it is looked up by that.
 #[derive(Debug)]
-pub(crate) struct View<'a> {
+pub(crate) struct SnapshotView<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Time,
@@ -37,7 +37,7 @@ pub(crate) struct View<'a> {
     /// The most that pods of each DaemonSet ask for, by its UID.
     pub(crate) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
-    pub(crate) machines: Machines<'a>,
+    pub(crate) machines: MachineViews<'a>,
     /// The positions of the machines behind nodes, by the nodes' positions.
     machine_of: Vec<Option<usize>>,
     /// What claims hold.
@@ -149,9 +149,9 @@ impl<'a> MachineView<'a> {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> SnapshotView<'a> {
     /// What the claims of `pod` ask; `None` for a pod without claims.
-    pub(crate) fn need(&self, key: &PodKey, pod: &Pod) -> Option<Need> {
+    pub(crate) fn need(&self, key: &PodKey, pod: &Pod) -> Option<VolumeNeed> {
         volumes::need(key, pod, self.claim_view())
     }
 
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
         policy: &'a Policy,
         memory: &Memory,
         now: Time,
-    ) -> View<'a> {
+    ) -> SnapshotView<'a> {
         let doubled = doubled(snapshot);
         let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
         let mut machines = Vec::with_capacity(snapshot.machines.len());
@@ -189,7 +189,7 @@ impl<'a> View<'a> {
         }
         super::kept::note(&mut machines, now);
         let pods = ByNode::of(&snapshot.cluster);
-        let mut view = View {
+        let mut view = SnapshotView {
             snapshot,
             policy,
             now,
@@ -197,7 +197,7 @@ impl<'a> View<'a> {
             claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
             pods,
             leaving: Vec::new(),
-            machines: Machines::in_order(machines),
+            machines: MachineViews::in_order(machines),
             machine_of,
         };
         let nodes = nodes.iter().enumerate();
@@ -217,13 +217,13 @@ impl<'a> View<'a> {
         self.pods.on(position)
     }
 
-    /// What steps ask of every pod that runs on the node at a position; pod by pod in the order of [`View::pods_at`].
-    pub(crate) fn running_at(&self, position: usize) -> &[Running] {
+    /// What steps ask of every pod that runs on the node at a position; pod by pod in the order of [`SnapshotView::pods_at`].
+    pub(crate) fn running_at(&self, position: usize) -> &[RunningPod] {
         self.pods.running(position)
     }
 
-    /// What pods of a kind have in common; see [`Running`].
-    pub(crate) fn kind(&self, kind: usize) -> Shape<'a> {
+    /// What pods of a kind have in common; see [`RunningPod`].
+    pub(crate) fn kind(&self, kind: usize) -> NamespacedShape<'a> {
         self.pods.kinds[kind]
     }
 

@@ -9,14 +9,14 @@ use model::region::{Host, Region};
 use model::report::HostState;
 
 use crate::decision::cpu_book::{self, CpuBook};
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff::{self, FailedThere};
 use crate::scale_up::hosts::HostCapacity;
-use crate::scale_up::limits::Ledger;
+use crate::scale_up::limits::LimitTracker;
 
 /// Writes the hosts into the report.
-pub(crate) fn report(turn: &mut Turn<'_>) {
-    let ledger = Ledger::of(turn);
+pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
+    let ledger = LimitTracker::of(turn);
     let cpus = CpuBook::of(turn);
     for (name, region) in &turn.view.snapshot.regions {
         if turn.holds.unread_in(name).is_some() {
@@ -49,7 +49,7 @@ pub(crate) fn report(turn: &mut Turn<'_>) {
 }
 
 /// Zones that hosts of several regions have in common: pods that shall be spread over them are not.
-fn shared_zones(turn: &Turn<'_>) -> Vec<Warning> {
+fn shared_zones(turn: &DecisionBuilder<'_>) -> Vec<Warning> {
     let mut zones: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for (name, region) in &turn.view.snapshot.regions {
         for host in region.hosts.keys() {
@@ -63,7 +63,11 @@ fn shared_zones(turn: &Turn<'_>) -> Vec<Warning> {
 }
 
 /// The pools that may use a host.
-fn users<'a>(turn: &Turn<'a>, region: &str, host: &str) -> Vec<(&'a Arc<str>, &'a PoolPolicy)> {
+fn users<'a>(
+    turn: &DecisionBuilder<'a>,
+    region: &str,
+    host: &str,
+) -> Vec<(&'a Arc<str>, &'a PoolPolicy)> {
     let pools = turn.view.policy.pools_in(region);
     pools.filter(|(_, pool)| pool.may_use(host)).collect()
 }
@@ -85,7 +89,7 @@ fn state(seen: &Host, capacity: &HostCapacity, notes: Vec<HostNote>) -> HostStat
 
 /// Why a host gets nothing, or is taken last.
 fn notes(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     (region, name, seen): (&str, &Arc<str>, &Host),
     pools: &[(&Arc<str>, &PoolPolicy)],
 ) -> Vec<HostNote> {
@@ -122,7 +126,7 @@ fn notes(
 
 /// What of a host's CPUs machines can get for themselves, or why none.
 fn own_cpus(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     (region, host): (&Arc<str>, &Arc<str>),
     pools: &[(&Arc<str>, &PoolPolicy)],
     book: &CpuBook,
@@ -140,7 +144,7 @@ fn own_cpus(
 }
 
 /// Hosts that the configuration names and the region does not have.
-fn unknown(turn: &Turn<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
+fn unknown(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
     if region.hosts.is_empty() {
         return Vec::new();
     }

@@ -11,8 +11,8 @@ use model::scheduling::{Labels, PodShape, Taint};
 use model::snapshot::Snapshot;
 use model::time::Time;
 
-use crate::constraints::fit::{self, Place};
-use crate::decision::turn::Turn;
+use crate::constraints::fit::{self, NodeView};
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
@@ -23,7 +23,7 @@ use crate::simulation::offer;
 
 /// What a drain of one node would do to its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drain {
+pub struct DrainPreview {
     /// They are evicted, or have ended and go.
     pub evict: Vec<PodKey>,
     /// A DaemonSet's, or said to be like that: they block nothing.
@@ -42,8 +42,8 @@ pub fn drain(
     memory: &Memory,
     node: &str,
     now: Time,
-) -> Drain {
-    let turn = Turn::begin(snapshot, policy, memory, now);
+) -> DrainPreview {
+    let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
     let budgets = Budgets::of(&turn.view, &[]);
     let settings = turn
         .view
@@ -57,7 +57,7 @@ pub fn drain(
         strict: known.is_some_and(|known| consolidate::of(known).is_some()),
         now,
     };
-    let mut drain = Drain::default();
+    let mut drain = DrainPreview::default();
     let pods = &snapshot.cluster.pods;
     for (key, pod) in pods.iter().filter(|(_, p)| p.node.as_deref() == Some(node)) {
         if pod.phase.terminal() {
@@ -77,7 +77,7 @@ pub fn drain(
 
 /// A share of a node that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct RequestedShare {
     /// Which resource decides.
     pub resource: &'static str,
     /// Requested, in millicores or units.
@@ -93,8 +93,8 @@ pub fn utilization(
     memory: &Memory,
     node: &str,
     now: Time,
-) -> Result<Share, String> {
-    let turn = Turn::begin(snapshot, policy, memory, now);
+) -> Result<RequestedShare, String> {
+    let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
     let known = turn.view.behind(node);
     let of = snapshot.cluster.nodes.get(node);
     let position = turn.view.position(node);
@@ -111,7 +111,7 @@ pub fn utilization(
     let share = utilization::of(of, (&turn.view, position), kind, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
-    Ok(Share {
+    Ok(RequestedShare {
         resource: share.resource,
         used,
         of,
@@ -170,7 +170,7 @@ pub fn node_template(
 /// Whether a DaemonSet of this shape places a pod on a node.
 pub fn daemon_fits(snapshot: &Snapshot, shape: &PodShape, node: &str) -> bool {
     snapshot.cluster.nodes.get(node).is_some_and(|of| {
-        let place = Place {
+        let place = NodeView {
             name: node,
             labels: &of.labels,
             taints: &of.taints,

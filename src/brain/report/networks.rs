@@ -4,10 +4,10 @@ use model::policy::PoolPolicy;
 use model::report::NetworkState;
 
 use crate::decision::addresses::AddressBook;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 
 /// Writes the networks into the report.
-pub(crate) fn report(turn: &mut Turn<'_>) {
+pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     if turn.view.policy.networks.is_empty() {
         return;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::reasons::Held;
 use model::report::{Hold, PoolState, Scope};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 
@@ -16,7 +16,7 @@ fn drifted(known: &MachineView<'_>) -> bool {
 }
 
 /// Writes the pools into the report.
-pub(crate) fn report(turn: &mut Turn<'_>) {
+pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     let policy = turn.view.policy;
     for (name, pool) in &policy.pools {
         let mut state = PoolState {

@@ -10,10 +10,10 @@ use model::reasons::{Kept, Reasons, Removed, Replacing};
 use model::report::NodeVerdict;
 use model::time::{Span, Time};
 
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents::{self, Rest};
 use crate::scale_down::consolidate::{self, cost};
@@ -21,7 +21,7 @@ use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
@@ -30,7 +30,7 @@ const TAINT_HOLDS: Span = Span::minutes(5);
 
 /// A node that could go.
 #[derive(Debug)]
-pub(crate) struct Candidate<'a> {
+pub(crate) struct RemovalCandidate<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) node: &'a Node,
     /// The node's place in the world, as an index.
@@ -91,14 +91,14 @@ impl Mode {
 #[derive(Debug)]
 pub(crate) struct PodsToMove<'a> {
     pub(crate) shape: ShapeId,
-    pub(crate) need: Option<Arc<Need>>,
+    pub(crate) need: Option<Arc<VolumeNeed>>,
     /// Pods that run there.
     pub(crate) pods: Vec<Keyed<'a>>,
     /// Pending pods that this decision has put there.
     pub(crate) guests: usize,
 }
 
-impl Candidate<'_> {
+impl RemovalCandidate<'_> {
     /// Nothing needs another place.
     pub(crate) fn empty(&self) -> bool {
         self.loads.is_empty()
@@ -113,10 +113,10 @@ type NodesPerPool<'a> = BTreeMap<&'a str, u32>;
 /// All candidates, and why the other nodes of ours stay. Nodes that are not ours, or are leaving, or
 /// being replaced, get their verdict here.
 pub(crate) fn find<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-) -> (Vec<Candidate<'a>>, Staying) {
+) -> (Vec<RemovalCandidate<'a>>, Staying) {
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
@@ -145,7 +145,7 @@ pub(crate) fn find<'a>(
 }
 
 /// The verdict on a node about which nothing is to be decided.
-fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
+fn settled(turn: &DecisionBuilder<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
     let Some(known) = turn.view.behind_at(position) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
@@ -174,7 +174,7 @@ fn settled(turn: &Turn<'_>, position: usize, name: &str) -> Option<NodeVerdict> 
 /// What is being replaced first; then empty ones; then those longest unneeded, then the least used; in
 /// pools above their `max` those that are cheapest to move; in consolidated pools those that save most
 /// for the evictions they take. By name in the end.
-pub(crate) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
+pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuilder<'_>) {
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
         let class = match candidate.mode {
@@ -202,13 +202,13 @@ pub(crate) fn sort(candidates: &mut [Candidate<'_>], turn: &Turn<'_>) {
 }
 
 fn judge<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     (budgets, nodes_per_pool): (&Budgets<'a>, &NodesPerPool<'_>),
     known: &MachineView<'a>,
     (bin, name): (usize, &'a Arc<str>),
     node: &'a Node,
-) -> Result<Candidate<'a>, Keep> {
+) -> Result<RemovalCandidate<'a>, Keep> {
     let (utilization, mode) = eligible(turn, nodes_per_pool, known, (bin, name), node)?;
     let now = turn.now();
     let bar = Bar {
@@ -230,7 +230,7 @@ fn judge<'a>(
     {
         return Err(Keep::because(Kept::NotEmpty));
     }
-    Ok(Candidate {
+    Ok(RemovalCandidate {
         name,
         node,
         bin,
@@ -247,12 +247,12 @@ fn judge<'a>(
 
 /// What needs another place when the node of a bin goes, or the pod that blocks.
 fn loads<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bin: usize,
     bar: Bar<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
-    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods_at(bin) {
         match drain_rules::fate(key, pod, bar) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
@@ -291,7 +291,7 @@ fn loads<'a>(
 }
 
 /// Important pods first, then large ones: they are hardest to place.
-pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [PodsToMove<'_>]) {
+pub(crate) fn hardest_first(world: &SimCluster<'_>, loads: &mut [PodsToMove<'_>]) {
     loads.sort_by_cached_key(|load| {
         let shape = world.shapes[load.shape];
         let size = crate::simulation::offer::price(&shape.shape.requests);
@@ -306,7 +306,7 @@ pub(crate) fn hardest_first(world: &World<'_>, loads: &mut [PodsToMove<'_>]) {
 
 /// The rules that do not look at single pods.
 fn eligible(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
@@ -353,7 +353,7 @@ fn eligible(
 }
 
 /// The annotations that keep a node.
-fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
+fn annotated(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep> {
     let value = |key: &str| node.annotations.get(key).map(|value| &**value);
     if disables_scale_down(node) {
         let annotation = SCALE_DOWN_DISABLED.into();
@@ -384,7 +384,7 @@ fn annotated(turn: &Turn<'_>, node: &Node) -> Result<(), Keep> {
 
 /// By which rules a node could go.
 fn moded(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
     (position, name): (usize, &Arc<str>),
@@ -418,7 +418,7 @@ fn moded(
 /// By which rules a node could go, surpluses and replacements apart. A node that is not Ready is
 /// cluster-autoscaler's business in every pool.
 fn usual(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
@@ -433,7 +433,7 @@ fn usual(
 }
 
 fn utilization(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     position: usize,
     node: &Node,
@@ -448,7 +448,7 @@ fn utilization(
 
 /// The node is requested no more than its threshold.
 fn underused(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,

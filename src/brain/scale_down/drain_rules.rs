@@ -15,7 +15,7 @@ use model::time::{Span, Time};
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::Keyed;
-use crate::observed::view::View;
+use crate::observed::view::SnapshotView;
 
 const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 const DAEMON_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
@@ -111,7 +111,7 @@ pub(crate) struct Budgets<'a> {
 
 impl<'a> Budgets<'a> {
     /// What the budgets allow, minus what removals under way will still take.
-    pub(crate) fn of(view: &View<'a>, leaving: &[&str]) -> Budgets<'a> {
+    pub(crate) fn of(view: &SnapshotView<'a>, leaving: &[&str]) -> Budgets<'a> {
         let seen = &view.snapshot.cluster.budgets;
         let left = seen
             .iter()

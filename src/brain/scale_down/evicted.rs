@@ -9,16 +9,16 @@ use model::memory::{Evicted, Memory};
 use model::scheduling::PodShape;
 use model::time::Span;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::scale_down::drain_rules;
 use crate::simulation::pack;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// A successor that has not shown for so long is not coming.
 const PATIENCE: Span = Span::minutes(1);
 
 /// Remembers the pods on nodes that are leaving, and sees which of them are gone.
-pub(crate) fn note(turn: &mut Turn<'_>) {
+pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     if !turn.holds.may_observe() {
         return;
     }
@@ -71,8 +71,8 @@ fn remembered(key: &PodKey, pod: &Pod, now: model::time::Time) -> Evicted {
 /// Puts those that are still awaited where they will find room, on nodes in this order. What fits
 /// nowhere is left: it cannot be kept room for.
 pub(crate) fn reserve<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     before: &'a Memory,
     order: &[usize],
 ) {
@@ -103,7 +103,7 @@ pub(crate) fn reserve<'a>(
 
 /// Whether a pod that still stands has, or should have, a successor already: a StatefulSet's waits
 /// for it to be gone.
-fn going(turn: &Turn<'_>, evicted: &Evicted) -> bool {
+fn going(turn: &DecisionBuilder<'_>, evicted: &Evicted) -> bool {
     let owner = evicted.shape.owner.as_ref();
     let stateful = owner.is_some_and(|owner| &*owner.kind == "StatefulSet");
     let pod = turn.view.snapshot.cluster.pods.get(&evicted.pod);
@@ -112,7 +112,7 @@ fn going(turn: &Turn<'_>, evicted: &Evicted) -> bool {
 
 /// UIDs of evicted pods without a successor. A pod of the same controller that was made since the
 /// first of them was seen leaving is the successor of one.
-fn awaited(turn: &Turn<'_>) -> Vec<Arc<str>> {
+fn awaited(turn: &DecisionBuilder<'_>) -> Vec<Arc<str>> {
     let cluster = &turn.view.snapshot.cluster;
     let mut by_owner: BTreeMap<&str, Vec<(&Arc<str>, &Evicted)>> = BTreeMap::new();
     let mut awaited = Vec::new();

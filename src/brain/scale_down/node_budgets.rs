@@ -9,18 +9,18 @@ use model::disruption::{Cause, NodeBudget};
 use model::reasons::Kept;
 use model::time::Time;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachinePhase;
 use crate::scale_down::consolidate::intents;
 
 /// The pools' nodes: how many there are, and how many are disrupted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeBudgets<'a> {
-    pools: BTreeMap<&'a str, Pool>,
+    pools: BTreeMap<&'a str, PoolDisruption>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Pool {
+struct PoolDisruption {
     nodes: u32,
     disrupted: u32,
 }
@@ -35,8 +35,8 @@ pub(crate) struct Spent {
 
 impl<'a> NodeBudgets<'a> {
     /// Counts the nodes there are. Machines on their way up are no nodes yet.
-    pub(crate) fn of(turn: &Turn<'a>) -> NodeBudgets<'a> {
-        let mut pools: BTreeMap<&str, Pool> = BTreeMap::new();
+    pub(crate) fn of(turn: &DecisionBuilder<'a>) -> NodeBudgets<'a> {
+        let mut pools: BTreeMap<&str, PoolDisruption> = BTreeMap::new();
         for known in turn.view.machines.values() {
             let Some((name, _)) = known.node else {
                 continue;

@@ -7,10 +7,10 @@ use model::cluster::PodKey;
 use model::reasons::Kept;
 
 use crate::constraints::fit;
-use crate::scale_down::candidates::{Candidate, PodsToMove};
+use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::shrink::Keep;
-use crate::simulation::pack::{self, Lane};
-use crate::simulation::world::{NodeOrigin, Saved, World};
+use crate::simulation::pack::{self, FitIndex};
+use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
 
 /// What takes a rehearsal back.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct RehearsalUndo {
 
 impl RehearsalUndo {
     /// Takes everything back; says which places have more free than before, or are open again.
-    pub(crate) fn roll_back(self, world: &mut World<'_>) -> Vec<usize> {
+    pub(crate) fn roll_back(self, world: &mut SimCluster<'_>) -> Vec<usize> {
         let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
         for (bin, saved) in self.puts.into_iter().rev() {
             world.restore(bin, saved);
@@ -35,7 +35,7 @@ impl RehearsalUndo {
     }
 
     /// Takes nothing back: where pods were put there must be a node.
-    pub(crate) fn keep(self, world: &mut World<'_>) {
+    pub(crate) fn keep(self, world: &mut SimCluster<'_>) {
         for (bin, _) in self.puts {
             world.nodes[bin].receives = true;
         }
@@ -51,7 +51,10 @@ pub(crate) struct Unplaced<'c, 'a> {
 
 /// Where pods may be sent: ready nodes that stay; those first that are no candidates, and of the
 /// candidates first those that would be removed last.
-pub(crate) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> Vec<usize> {
+pub(crate) fn destinations(
+    world: &SimCluster<'_>,
+    candidates: &[RemovalCandidate<'_>],
+) -> Vec<usize> {
     let rank: BTreeMap<usize, usize> = candidates
         .iter()
         .enumerate()
@@ -75,7 +78,7 @@ pub(crate) fn destinations(world: &World<'_>, candidates: &[Candidate<'_>]) -> V
 
 /// The destinations that are still open, those in `avoid` left out, `first` in front.
 pub(crate) fn open(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     order: &[usize],
     avoid: &BTreeSet<usize>,
     first: Option<usize>,
@@ -92,7 +95,7 @@ pub(crate) fn open(
 }
 
 /// Takes a node for gone.
-pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut RehearsalUndo) {
+pub(crate) fn close(world: &mut SimCluster<'_>, bin: usize, undo: &mut RehearsalUndo) {
     if !world.nodes[bin].closed {
         world.close(bin);
         undo.closed.push(bin);
@@ -101,9 +104,9 @@ pub(crate) fn close(world: &mut World<'_>, bin: usize, undo: &mut RehearsalUndo)
 
 /// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
 pub(crate) fn reschedule<'c, 'a>(
-    world: &mut World<'a>,
-    candidate: &'c Candidate<'a>,
-    lane: &mut Lane,
+    world: &mut SimCluster<'a>,
+    candidate: &'c RemovalCandidate<'a>,
+    lane: &mut FitIndex,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
@@ -133,9 +136,9 @@ pub(crate) fn reschedule<'c, 'a>(
 /// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
 /// another machine. Nothing stays changed.
 pub(crate) fn is_order_independent<'a>(
-    world: &mut World<'a>,
-    nodes: &[&Candidate<'a>],
-    lane: &mut Lane,
+    world: &mut SimCluster<'a>,
+    nodes: &[&RemovalCandidate<'a>],
+    lane: &mut FitIndex,
 ) -> bool {
     let mut loads: Vec<&PodsToMove<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
     loads.sort_by_cached_key(|load| {
@@ -156,14 +159,14 @@ pub(crate) fn is_order_independent<'a>(
 }
 
 /// Nodes in the order in which pods are put on what there is: by name.
-pub(crate) fn by_name(world: &World<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
+pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
     nodes.sort_by(|a, b| world.nodes[*a].name.cmp(&world.nodes[*b].name));
     nodes
 }
 
 /// Why a pod of a candidate finds no other place; without a pod, one that was to come there.
 pub(crate) fn no_place(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     load: &PodsToMove<'_>,
     pod: Option<&PodKey>,
     open: &[usize],

@@ -9,9 +9,9 @@ use model::policy::ScaleDown;
 use model::reasons::{After, Kept, Limit, Unneeded};
 use model::time::{Span, Time};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{Candidate, Mode};
+use crate::scale_down::candidates::{Mode, RemovalCandidate};
 use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
 use crate::scale_down::drain_rules::{self, Budgets};
 use crate::scale_down::node_budgets::NodeBudgets;
@@ -22,7 +22,7 @@ use crate::simulation::places;
 
 /// What removals of this decision may still take.
 #[derive(Clone, Debug)]
-pub(crate) struct Removals<'a> {
+pub(crate) struct RemovalAllowance<'a> {
     budgets: Budgets<'a>,
     node_budgets: NodeBudgets<'a>,
     /// Removals, and drains among them.
@@ -37,9 +37,13 @@ pub(crate) struct Removals<'a> {
     added: Option<Time>,
 }
 
-impl<'a> Removals<'a> {
+impl<'a> RemovalAllowance<'a> {
     /// Counts what is under way on the nodes `leaving`.
-    pub(crate) fn begin(turn: &Turn<'a>, budgets: Budgets<'a>, leaving: &[&str]) -> Removals<'a> {
+    pub(crate) fn begin(
+        turn: &DecisionBuilder<'a>,
+        budgets: Budgets<'a>,
+        leaving: &[&str],
+    ) -> RemovalAllowance<'a> {
         let drains = leaving
             .iter()
             .filter(|node| {
@@ -66,7 +70,7 @@ impl<'a> Removals<'a> {
             .filter_map(|known| known.node)
             .map(|(_, node)| node.created.min(turn.now()))
             .max();
-        Removals {
+        RemovalAllowance {
             budgets,
             node_budgets: NodeBudgets::of(turn),
             all: u32::try_from(leaving.len()).unwrap_or(u32::MAX),
@@ -87,7 +91,7 @@ impl<'a> Removals<'a> {
     /// or not at all.
     pub(crate) fn admit(
         &mut self,
-        turn: &Turn<'a>,
+        turn: &DecisionBuilder<'a>,
         unit: &RemovalGroup<'a>,
     ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
         let saved = (unit.nodes.len() > 1).then(|| self.clone());
@@ -132,8 +136,8 @@ impl<'a> Removals<'a> {
 
     fn admit_one(
         &mut self,
-        turn: &Turn<'a>,
-        candidate: &Candidate<'a>,
+        turn: &DecisionBuilder<'a>,
+        candidate: &RemovalCandidate<'a>,
         parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
         let Some(known) = turn.view.behind(candidate.name) else {
@@ -157,7 +161,12 @@ impl<'a> Removals<'a> {
         Ok(reason)
     }
 
-    fn book(&mut self, turn: &Turn<'_>, known: &MachineView<'a>, candidate: &Candidate<'a>) {
+    fn book(
+        &mut self,
+        turn: &DecisionBuilder<'_>,
+        known: &MachineView<'a>,
+        candidate: &RemovalCandidate<'a>,
+    ) {
         self.budgets.take(&candidate.pods);
         if !disrupted(known, candidate) {
             self.node_budgets.take(known.pool_name());
@@ -179,9 +188,9 @@ impl<'a> Removals<'a> {
     /// machine was made to replace.
     fn within_budget(
         &self,
-        turn: &Turn<'_>,
+        turn: &DecisionBuilder<'_>,
         known: &MachineView<'_>,
-        candidate: &Candidate<'_>,
+        candidate: &RemovalCandidate<'_>,
     ) -> Result<(), Keep> {
         if !ready(candidate.node) {
             return Ok(());
@@ -198,7 +207,7 @@ impl<'a> Removals<'a> {
     /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
     pub(crate) fn disruptable(
         &self,
-        turn: &Turn<'_>,
+        turn: &DecisionBuilder<'_>,
         known: &MachineView<'_>,
         cause: Cause,
         more: u32,
@@ -218,8 +227,8 @@ impl<'a> Removals<'a> {
     /// of this choice takes the place of these nodes.
     pub(crate) fn outlast(
         &self,
-        turn: &Turn<'_>,
-        nodes: &[&Candidate<'_>],
+        turn: &DecisionBuilder<'_>,
+        nodes: &[&RemovalCandidate<'_>],
         made: &Choice<'_>,
     ) -> bool {
         let mut working = self.working.clone();
@@ -244,14 +253,14 @@ impl<'a> Removals<'a> {
     }
 
     /// Whether the pods of some nodes may be evicted by the disruption budgets that are left.
-    pub(crate) fn evictable(&self, candidate: &Candidate<'_>) -> bool {
+    pub(crate) fn evictable(&self, candidate: &RemovalCandidate<'_>) -> bool {
         self.budgets.admit(&candidate.pods).is_ok()
     }
 
     fn delays(
         &self,
-        turn: &Turn<'_>,
-        candidate: &Candidate<'_>,
+        turn: &DecisionBuilder<'_>,
+        candidate: &RemovalCandidate<'_>,
         settings: &ScaleDown,
     ) -> Result<(), Keep> {
         let memory = &turn.memory;
@@ -287,7 +296,7 @@ impl<'a> Removals<'a> {
         Ok(())
     }
 
-    fn keep_min(&self, turn: &Turn<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
+    fn keep_min(&self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
         // It is not among those that the pool keeps, and where the pool is at its max another one comes only when it goes.
         if places::is_given_up(turn, known) {
             return Ok(());
@@ -302,7 +311,7 @@ impl<'a> Removals<'a> {
         Err(Keep::because(Kept::PoolMin { keeps, min }))
     }
 
-    fn keep_totals(&self, turn: &Turn<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
+    fn keep_totals(&self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
         let totals = &turn.view.policy.totals;
         let (cpu, memory) = match known.phase {
             MachinePhase::Up => size(known),
@@ -329,12 +338,20 @@ impl<'a> Removals<'a> {
         Ok(())
     }
 
-    fn parallel(&self, turn: &Turn<'_>, candidate: &Candidate<'_>) -> Result<(), Keep> {
+    fn parallel(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        candidate: &RemovalCandidate<'_>,
+    ) -> Result<(), Keep> {
         self.in_parallel(turn, 1, u32::from(!candidate.pods.is_empty()))
     }
 
     /// A pool that goes as a whole may overshoot when nothing else is under way.
-    fn room_for_all(&self, turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Result<(), Keep> {
+    fn room_for_all(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        unit: &RemovalGroup<'_>,
+    ) -> Result<(), Keep> {
         let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
         let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
         let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
@@ -343,7 +360,7 @@ impl<'a> Removals<'a> {
         self.in_parallel(turn, nodes, drains)
     }
 
-    fn in_parallel(&self, turn: &Turn<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
+    fn in_parallel(&self, turn: &DecisionBuilder<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
         let limits = &turn.view.policy.scale_down;
         if nodes > 0 && self.all.saturating_add(nodes) > limits.max_parallel {
             return Err(Keep::because(Kept::MaxParallelism {
@@ -363,7 +380,7 @@ impl<'a> Removals<'a> {
 
 /// Whether a node counts as disrupted already: one that a machine was made to replace, and one whose drain
 /// was interrupted.
-fn disrupted(known: &MachineView<'_>, candidate: &Candidate<'_>) -> bool {
+fn disrupted(known: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
     matches!(candidate.mode, Mode::Replaced { .. }) || known.phase == MachinePhase::Leaving
 }
 
@@ -379,9 +396,9 @@ fn size(known: &MachineView<'_>) -> (i64, i64) {
 
 /// The node could go for long enough by the rules it goes by, and is old enough.
 fn due(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
-    candidate: &Candidate<'_>,
+    candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,
 ) -> Result<Reason, Keep> {
     let now = turn.now();
@@ -429,9 +446,9 @@ fn due(
 
 /// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
 fn consolidated(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
-    candidate: &Candidate<'_>,
+    candidate: &RemovalCandidate<'_>,
     unneeded: Time,
 ) -> Result<Reason, Keep> {
     let now = turn.now();
@@ -464,8 +481,8 @@ fn waited(now: Time, since: Time, wanted: Span, state: Unneeded) -> Result<(), K
 
 /// No node is removed right after it came.
 pub(crate) fn old_enough(
-    turn: &Turn<'_>,
-    candidate: &Candidate<'_>,
+    turn: &DecisionBuilder<'_>,
+    candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,
 ) -> Result<(), Keep> {
     let (now, created) = (turn.now(), candidate.node.created);

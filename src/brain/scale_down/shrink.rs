@@ -14,22 +14,22 @@ use model::reasons::{Aborted, Kept, Removed};
 use model::report::NodeVerdict;
 use model::time::Time;
 
-use crate::decision::turn::{self, Turn};
+use crate::decision::turn::{self, DecisionBuilder};
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{self, Candidate, Mode};
+use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
 use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evicted;
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
-use crate::scale_down::removals::Removals;
+use crate::scale_down::removals::RemovalAllowance;
 use crate::scale_down::surplus;
 use crate::scale_down::units::{self, GroupKind, RemovalGroup};
 use crate::simulation::bookings;
 use crate::simulation::offer::Choice;
-use crate::simulation::pack::Lane;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::work;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// Why a node stays, which pod blocks, and when to look again.
 #[derive(Clone, Debug)]
@@ -61,8 +61,8 @@ impl Keep {
 
 /// Plans removals and replacements, ends given-up ones, and gives every node its verdict.
 pub(crate) fn plan<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
     before: &'a Memory,
 ) {
@@ -94,7 +94,7 @@ pub(crate) fn plan<'a>(
     }
     let stuck = exchange::plan(turn, world, &mut rehearsals, &mut unneeded, stuck);
     remember(turn, &unneeded);
-    let mut removals = Removals::begin(turn, budgets, &leaving);
+    let mut removals = RemovalAllowance::begin(turn, budgets, &leaving);
     // Those that may need more evictions at once than are allowed come last.
     unneeded.sort_by_key(|unit| unit.nodes.iter().any(|candidate| candidate.risky));
     let (order, spare) = rehearsals.places(&unneeded);
@@ -107,7 +107,11 @@ pub(crate) fn plan<'a>(
 
 /// Lets a unit go if it may go now. Nodes that a machine replaces all have a place, so that they may
 /// follow one another.
-fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: RemovalGroup<'a>) {
+fn dismiss<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    removals: &mut RemovalAllowance<'a>,
+    unit: RemovalGroup<'a>,
+) {
     let units = match unit.bond {
         GroupKind::Machine(_) => unit.nodes.into_iter().map(RemovalGroup::alone).collect(),
         GroupKind::None | GroupKind::Pool(_) => vec![unit],
@@ -125,7 +129,7 @@ fn dismiss<'a>(turn: &mut Turn<'a>, removals: &mut Removals<'a>, unit: RemovalGr
     }
 }
 
-fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
+fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, Keep)>) {
     for (name, keep) in kept {
         stay(turn, &name, keep);
     }
@@ -135,11 +139,11 @@ fn stay_all(turn: &mut Turn<'_>, kept: Vec<(Arc<str>, Keep)>) {
 pub(crate) struct Rehearsals {
     order: Vec<usize>,
     /// The nodes of `order` as a lane, for pods of nodes that go by other rules than consolidation.
-    lane: Lane,
+    lane: FitIndex,
     /// The nodes of `order` without the restless, as a lane, for consolidation.
-    quiet: Lane,
+    quiet: FitIndex,
     /// The nodes of `quiet` in the order of their names, for [`rehearsal::is_order_independent`].
-    named: Lane,
+    named: FitIndex,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
     restless: BTreeSet<usize>,
     /// Nodes above a pool's `max`.
@@ -151,10 +155,14 @@ pub(crate) struct Rehearsals {
 }
 
 /// Candidates that stay, and why.
-pub(crate) struct NotRemoved<'a>(pub(crate) Vec<(Candidate<'a>, Keep)>);
+pub(crate) struct NotRemoved<'a>(pub(crate) Vec<(RemovalCandidate<'a>, Keep)>);
 
 impl Rehearsals {
-    fn begin(turn: &mut Turn<'_>, world: &World<'_>, order: Vec<usize>) -> Rehearsals {
+    fn begin(
+        turn: &mut DecisionBuilder<'_>,
+        world: &SimCluster<'_>,
+        order: Vec<usize>,
+    ) -> Rehearsals {
         let restless: BTreeSet<usize> = order
             .iter()
             .copied()
@@ -163,9 +171,9 @@ impl Rehearsals {
         let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
         let at_rest: Vec<usize> = at_rest.collect();
         Rehearsals {
-            lane: Lane::indexed(&order, world),
-            quiet: Lane::indexed(&at_rest, world),
-            named: Lane::indexed(&rehearsal::by_name(world, at_rest), world),
+            lane: FitIndex::indexed(&order, world),
+            quiet: FitIndex::indexed(&at_rest, world),
+            named: FitIndex::indexed(&rehearsal::by_name(world, at_rest), world),
             order,
             restless,
             surplus: surplus::by_pool(turn),
@@ -175,7 +183,7 @@ impl Rehearsals {
     }
 
     /// These places have more free than before, or are open again.
-    pub(crate) fn raise(&mut self, world: &World<'_>, bins: &[usize]) {
+    pub(crate) fn raise(&mut self, world: &SimCluster<'_>, bins: &[usize]) {
         for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
             lane.lift(bins, world);
         }
@@ -196,8 +204,8 @@ impl Rehearsals {
     /// finds no place.
     pub(crate) fn attempt<'a>(
         &mut self,
-        turn: &mut Turn<'a>,
-        world: &mut World<'a>,
+        turn: &mut DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
         mut unit: RemovalGroup<'a>,
     ) -> Result<RemovalGroup<'a>, NotRemoved<'a>> {
         if let Some(refused) = self.refuse(turn, world, &mut unit) {
@@ -245,8 +253,8 @@ impl Rehearsals {
     /// Why a unit is not even tried.
     fn refuse<'a>(
         &self,
-        turn: &Turn<'a>,
-        world: &World<'a>,
+        turn: &DecisionBuilder<'a>,
+        world: &SimCluster<'a>,
         unit: &mut RemovalGroup<'a>,
     ) -> Option<NotRemoved<'a>> {
         let pool = pool_of(turn, unit);
@@ -272,8 +280,8 @@ impl Rehearsals {
 
     fn reschedule<'a>(
         &mut self,
-        world: &mut World<'a>,
-        candidate: &mut Candidate<'a>,
+        world: &mut SimCluster<'a>,
+        candidate: &mut RemovalCandidate<'a>,
         undo: &mut RehearsalUndo,
     ) -> Result<(), Keep> {
         if world.nodes[candidate.bin].receives {
@@ -308,7 +316,7 @@ impl Rehearsals {
             }
             (true, Some(_)) => {
                 let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
-                let mut lane = Lane::indexed(&open, world);
+                let mut lane = FitIndex::indexed(&open, world);
                 let order_independent =
                     rehearsal::is_order_independent(world, &[candidate], &mut lane);
                 let left = rehearsal::reschedule(world, candidate, &mut lane, &mut landing, undo);
@@ -328,7 +336,7 @@ impl Rehearsals {
     }
 
     /// Counts a unit that works out.
-    fn count(&mut self, turn: &Turn<'_>, unit: &RemovalGroup<'_>) {
+    fn count(&mut self, turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) {
         if counts(turn, unit) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
@@ -339,7 +347,7 @@ impl Rehearsals {
     }
 }
 
-fn pool_of(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
+fn pool_of(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
     unit.nodes
         .first()
         .and_then(|node| turn.view.behind(node.name))
@@ -350,7 +358,7 @@ fn pool_of(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
 /// time they may go, so that timers do not run for nodes that could be needed by then.
 ///
 /// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
-fn newcomers(turn: &Turn<'_>) -> u64 {
+fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
     let settings = &turn.view.policy.scale_down;
     let known = turn.memory.unneeded_since.len() as u64;
     let parallel = u64::from(settings.max_parallel);
@@ -367,7 +375,7 @@ fn newcomers(turn: &Turn<'_>) -> u64 {
 
 /// Whether a unit takes one of the places of those that become unneeded: not what is unneeded already,
 /// and not what goes together.
-fn counts(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> bool {
+fn counts(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> bool {
     unit.bond == GroupKind::None
         && unit
             .nodes
@@ -376,7 +384,7 @@ fn counts(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> bool {
 }
 
 /// Failed removals start their own delay.
-fn note_failures(turn: &mut Turn<'_>) {
+fn note_failures(turn: &mut DecisionBuilder<'_>) {
     use model::region::Step;
     let failed = turn
         .view
@@ -398,7 +406,7 @@ fn note_failures(turn: &mut Turn<'_>) {
 }
 
 /// Nodes whose removal is under way, those excepted that are decided on anew.
-fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
+fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()
@@ -409,7 +417,7 @@ fn under_way<'a>(turn: &Turn<'a>) -> Vec<&'a str> {
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
 /// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start.
-fn remember(turn: &mut Turn<'_>, unneeded: &[RemovalGroup<'_>]) {
+fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     if !turn.holds.may_observe() {
         return;
     }
@@ -430,7 +438,7 @@ fn remember(turn: &mut Turn<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
 }
 
-fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
+fn remove(turn: &mut DecisionBuilder<'_>, candidate: RemovalCandidate<'_>, reason: Reason) {
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let Some(known) = turn.view.behind(candidate.name) else {
         return;
@@ -464,7 +472,7 @@ fn remove(turn: &mut Turn<'_>, candidate: Candidate<'_>, reason: Reason) {
 }
 
 /// Takes back removals that no task works on and that are not wanted any more.
-fn release(turn: &mut Turn<'_>) {
+fn release(turn: &mut DecisionBuilder<'_>) {
     if !turn.holds.may_observe() || planted!(NotReleased) {
         return;
     }
@@ -496,7 +504,7 @@ fn release(turn: &mut Turn<'_>) {
     turn.view.machines = machines;
 }
 
-pub(crate) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
+pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) {
     if let Some(until) = keep.until {
         turn.wake_at(until);
     }
@@ -520,7 +528,7 @@ pub(crate) fn stay(turn: &mut Turn<'_>, name: &Arc<str>, keep: Keep) {
 }
 
 /// The settings that hold for a node's pool.
-pub(crate) fn settings<'a>(turn: &Turn<'a>, known: &MachineView<'a>) -> &'a ScaleDown {
+pub(crate) fn settings<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> &'a ScaleDown {
     known
         .pool
         .and_then(|pool| pool.scale_down.as_ref())

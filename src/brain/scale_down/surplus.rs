@@ -6,11 +6,11 @@ use std::sync::Arc;
 use model::reasons::Held;
 use model::report::{Hold, Scope};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachinePhase;
 
 /// Nodes and machines that are there to stay, by pool.
-pub(crate) fn have<'a>(turn: &Turn<'a>) -> BTreeMap<&'a str, u32> {
+pub(crate) fn have<'a>(turn: &DecisionBuilder<'a>) -> BTreeMap<&'a str, u32> {
     let mut have = BTreeMap::new();
     for known in turn.view.machines.values() {
         if matches!(known.phase, MachinePhase::Up | MachinePhase::Coming) {
@@ -21,7 +21,7 @@ pub(crate) fn have<'a>(turn: &Turn<'a>) -> BTreeMap<&'a str, u32> {
 }
 
 /// How many nodes each pool has above its `max`; said in the report.
-pub(crate) fn by_pool(turn: &mut Turn<'_>) -> BTreeMap<Arc<str>, u32> {
+pub(crate) fn by_pool(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, u32> {
     let mut surplus = BTreeMap::new();
     let all = have(turn);
     for (name, pool) in &turn.view.policy.pools {

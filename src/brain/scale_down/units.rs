@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use model::reasons::Kept;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{Candidate, Mode};
+use crate::scale_down::candidates::{Mode, RemovalCandidate};
 use crate::scale_down::shrink::Keep;
 
 /// Nodes that go together.
 #[derive(Debug)]
 pub(crate) struct RemovalGroup<'a> {
     pub(crate) bond: GroupKind,
-    pub(crate) nodes: Vec<Candidate<'a>>,
+    pub(crate) nodes: Vec<RemovalCandidate<'a>>,
 }
 
 impl<'a> RemovalGroup<'a> {
     /// One node, bound to nothing.
-    pub(crate) fn alone(node: Candidate<'a>) -> RemovalGroup<'a> {
+    pub(crate) fn alone(node: RemovalCandidate<'a>) -> RemovalGroup<'a> {
         RemovalGroup {
             bond: GroupKind::None,
             nodes: vec![node],
@@ -40,7 +40,7 @@ pub(crate) enum GroupKind {
 }
 
 impl GroupKind {
-    fn of(turn: &Turn<'_>, candidate: &Candidate<'_>) -> GroupKind {
+    fn of(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> GroupKind {
         let known = turn.view.behind(candidate.name);
         match (&candidate.mode, known.filter(|known| atomic(known))) {
             (_, Some(known)) => GroupKind::Pool(known.pool_name().into()),
@@ -75,8 +75,8 @@ fn atomic(known: &MachineView<'_>) -> bool {
 /// Binds candidates into units, in the order of the first of each. Of an atomic pool that has a node
 /// which is no candidate none goes: those come back with the reason.
 pub(crate) fn bind<'a>(
-    turn: &Turn<'a>,
-    candidates: Vec<Candidate<'a>>,
+    turn: &DecisionBuilder<'a>,
+    candidates: Vec<RemovalCandidate<'a>>,
 ) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, Keep)>) {
     let mut units: Vec<RemovalGroup<'a>> = Vec::new();
     let mut at: BTreeMap<GroupKind, usize> = BTreeMap::new();
@@ -111,7 +111,7 @@ pub(crate) fn bind<'a>(
 
 /// A node that belongs into the unit and is no candidate: a working node of the atomic pool, or another
 /// node that the machine replaces.
-fn missing(turn: &Turn<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<str>> {
+fn missing(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<str>> {
     let working = |known: &&MachineView<'_>| match &unit.bond {
         GroupKind::None => false,
         GroupKind::Pool(pool) => known.phase == MachinePhase::Up && *known.pool_name() == **pool,

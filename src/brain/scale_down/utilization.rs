@@ -9,7 +9,7 @@ use model::reasons::Kept;
 use model::resources::Resources;
 use model::time::Time;
 
-use crate::observed::view::View;
+use crate::observed::view::SnapshotView;
 use crate::scale_down::drain_rules;
 
 /// Resources that decide alone on nodes that have them.
@@ -65,7 +65,7 @@ struct RequestedAmount {
 /// amount that the node does not report is an error, never a silent zero.
 pub(crate) fn of(
     node: &Node,
-    pods: (&View<'_>, usize),
+    pods: (&SnapshotView<'_>, usize),
     kind: Option<&InstanceType>,
     counting: UtilizationRules<'_>,
 ) -> Result<Utilization, Kept> {
@@ -94,7 +94,7 @@ pub(crate) fn of(
 
 /// What the pods of a node request of some resources.
 fn asked<const N: usize>(
-    (view, position): (&View<'_>, usize),
+    (view, position): (&SnapshotView<'_>, usize),
     amounts: impl Fn(&Resources) -> [i64; N],
     counting: UtilizationRules<'_>,
 ) -> [RequestedAmount; N] {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use model::memory::Batch;
 use model::time::Time;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 
 /// Brings the batch up to date with the pods that a node would help; says until when to wait, if
 /// the window is open.
-pub(crate) fn update(turn: &mut Turn<'_>, pods: BTreeSet<Arc<str>>) -> Option<Time> {
+pub(crate) fn update(turn: &mut DecisionBuilder<'_>, pods: BTreeSet<Arc<str>>) -> Option<Time> {
     let now = turn.now();
     if pods.is_empty() {
         turn.memory.batch = None;
@@ -50,7 +50,7 @@ pub(crate) fn update(turn: &mut Turn<'_>, pods: BTreeSet<Arc<str>>) -> Option<Ti
 
 /// When the newest of the pods came. Nobody looks while a batch fills, so it may be a while ago. Where that is not known
 /// they come now, and those that come as the window closes keep it open no longer.
-fn came(turn: &Turn<'_>, before: &Batch) -> Time {
+fn came(turn: &DecisionBuilder<'_>, before: &Batch) -> Time {
     let now = turn.now();
     match turn.view.snapshot.cluster.unschedulable_at {
         Some(seen) => seen.min(now).max(before.last),
@@ -59,7 +59,7 @@ fn came(turn: &Turn<'_>, before: &Batch) -> Time {
     }
 }
 
-fn closes(turn: &Turn<'_>, batch: &Batch) -> Time {
+fn closes(turn: &DecisionBuilder<'_>, batch: &Batch) -> Time {
     let scale_up = &turn.view.policy.scale_up;
     (batch.last + scale_up.batch_idle).min(batch.first + scale_up.batch_max)
 }

@@ -10,7 +10,7 @@ use model::pci::{PciUse, share_a_device};
 use model::reasons::HostRefused;
 use model::region::{RegionName, Step};
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::takes::{self, DeviceSlot, DeviceSlots, Devices};
 
@@ -41,7 +41,7 @@ pub(crate) struct TooFew {
 
 impl DeviceRooms {
     /// The devices of a snapshot, with those counted that guests have and machines under way will have.
-    pub(crate) fn of(turn: &Turn<'_>, slots: &DeviceSlots) -> DeviceRooms {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &DeviceSlots) -> DeviceRooms {
         if slots.iter().next().is_none() {
             return DeviceRooms::default();
         }
@@ -102,7 +102,7 @@ impl TooFew {
 }
 
 /// What guests and machines of each host have of its devices, or will have.
-fn uses(turn: &Turn<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
+fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
     let mut uses: BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> = BTreeMap::new();
     let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
     for known in turn.view.machines.values() {
@@ -146,7 +146,7 @@ fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
 }
 
 /// How many devices of a mapping are taken at most: which one PVE gives of a mapping that has others too is not known.
-fn taken(turn: &Turn<'_>, slot: &DeviceSlot, uses: &[PciUse]) -> i64 {
+fn taken(turn: &DecisionBuilder<'_>, slot: &DeviceSlot, uses: &[PciUse]) -> i64 {
     let mappings = turn.view.snapshot.regions.get(&slot.region);
     let mappings = mappings.map(|region| &region.mappings);
     let mut certain: BTreeSet<usize> = BTreeSet::new();

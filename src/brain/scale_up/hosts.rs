@@ -14,17 +14,17 @@ use crate::lifecycle::backoff::FailedThere;
 
 /// What one machine takes of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Size {
+pub(crate) struct MachineSize {
     /// Thousandths of a logical CPU.
     pub(crate) cpu_milli: i64,
     /// Bytes.
     pub(crate) memory: i64,
 }
 
-impl Size {
+impl MachineSize {
     /// What a machine of an instance type takes.
-    pub(crate) fn of(kind: &InstanceType) -> Size {
-        Size {
+    pub(crate) fn of(kind: &InstanceType) -> MachineSize {
+        MachineSize {
             cpu_milli: i64::from(kind.cores).saturating_mul(1000),
             memory: kind.memory.max(0),
         }
@@ -32,10 +32,13 @@ impl Size {
 }
 
 /// What a new machine of each pool leaves idle on its host in a region; 0 for no such bound.
-pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>, region: &str) -> Arc<[Size]> {
+pub(crate) fn keeps<'a>(
+    pools: impl Iterator<Item = &'a PoolPolicy>,
+    region: &str,
+) -> Arc<[MachineSize]> {
     let keep = |pool: &PoolPolicy| {
         let rules = &pool.at(region).unwrap_or(pool).host_rules;
-        Size {
+        MachineSize {
             cpu_milli: rules.min_free_cpu_milli,
             memory: rules.min_free_memory,
         }
@@ -45,10 +48,10 @@ pub(crate) fn keeps<'a>(pools: impl Iterator<Item = &'a PoolPolicy>, region: &st
 
 /// What a guest is promised of its host: one that runs, and one that will with its host. A machine of ours that is off is
 /// counted where it stands in its life.
-pub(crate) fn promised(vm: &Vm, counting: &HostCounting, ours: bool) -> Option<Size> {
+pub(crate) fn promised(vm: &Vm, counting: &HostCounting, ours: bool) -> Option<MachineSize> {
     let starts = counting.onboot && vm.onboot && !vm.template && !ours;
     let least = vm.memory_min.filter(|_| counting.balloon_minimum);
-    (vm.running || starts).then(|| Size {
+    (vm.running || starts).then(|| MachineSize {
         cpu_milli: i64::from(vm.cpus).saturating_mul(1000),
         memory: least.map_or(vm.memory, |least| least.min(vm.memory)).max(0),
     })
@@ -58,15 +61,15 @@ pub(crate) fn promised(vm: &Vm, counting: &HostCounting, ours: bool) -> Option<S
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct HostCapacity {
     /// What is installed; 0 where that is not known.
-    installed: Size,
+    installed: MachineSize,
     /// CPU that guests may be promised; `None`: as much as they like.
     most_cpu: Option<i64>,
     /// Memory that guests may be promised.
     most_memory: i64,
     /// Configured size of all guests that run, or will.
-    promised: Size,
+    promised: MachineSize,
     /// What nobody uses now; machines that are being made count in full.
-    idle: Size,
+    idle: MachineSize,
     /// Guests that run, or will.
     guests: u64,
     /// Machines, by pool.
@@ -74,7 +77,7 @@ pub(crate) struct HostCapacity {
     /// Machines of pools that are not configured.
     others: u64,
     /// What a new machine leaves idle, by pool.
-    keeps: Arc<[Size]>,
+    keeps: Arc<[MachineSize]>,
     /// How loaded it is of late.
     load: HostLoad,
 }
@@ -144,7 +147,7 @@ impl HostCapacity {
     pub(crate) fn of(
         host: &Host,
         policy: Option<&RegionPolicy>,
-        keeps: &Arc<[Size]>,
+        keeps: &Arc<[MachineSize]>,
     ) -> HostCapacity {
         let pools = keeps.len();
         let default = HostCounting::default();
@@ -157,14 +160,14 @@ impl HostCapacity {
             .cpu_overcommit_permille
             .map(|factor| permille(cpus, factor).saturating_sub(counting.cpu_reserve_milli));
         HostCapacity {
-            installed: Size {
+            installed: MachineSize {
                 cpu_milli: cpus,
                 memory,
             },
             most_cpu: most_cpu.filter(|_| cpus > 0),
             most_memory: most_memory.saturating_sub(reserve),
-            promised: Size::default(),
-            idle: Size {
+            promised: MachineSize::default(),
+            idle: MachineSize {
                 cpu_milli: cpus.saturating_sub(host.cpu_used_milli),
                 memory: memory.saturating_sub(host.memory_used),
             },
@@ -177,7 +180,7 @@ impl HostCapacity {
     }
 
     /// Counts a guest that runs, or will.
-    pub(crate) fn promise(&mut self, size: Size) {
+    pub(crate) fn promise(&mut self, size: MachineSize) {
         let promised = &mut self.promised;
         promised.cpu_milli = promised.cpu_milli.saturating_add(size.cpu_milli);
         promised.memory = promised.memory.saturating_add(size.memory);
@@ -185,7 +188,7 @@ impl HostCapacity {
     }
 
     /// Counts a machine that is being made: what it will use is not in use yet.
-    pub(crate) fn expect(&mut self, size: Size) {
+    pub(crate) fn expect(&mut self, size: MachineSize) {
         self.idle.cpu_milli = self.idle.cpu_milli.saturating_sub(size.cpu_milli);
         self.idle.memory = self.idle.memory.saturating_sub(size.memory);
     }
@@ -204,7 +207,7 @@ impl HostCapacity {
     }
 
     /// Takes what a planned machine of a pool needs.
-    pub(crate) fn take(&mut self, pool: usize, size: Size) {
+    pub(crate) fn take(&mut self, pool: usize, size: MachineSize) {
         self.change(size, 1);
         self.guests = self.guests.wrapping_add(1);
         let machines = &mut self.pools[pool];
@@ -213,7 +216,7 @@ impl HostCapacity {
     }
 
     /// Gives back what [`HostCapacity::take`] took.
-    pub(crate) fn give(&mut self, pool: usize, size: Size) {
+    pub(crate) fn give(&mut self, pool: usize, size: MachineSize) {
         self.change(size, -1);
         self.guests = self.guests.wrapping_sub(1);
         let machines = &mut self.pools[pool];
@@ -222,13 +225,13 @@ impl HostCapacity {
     }
 
     /// A planned machine gets another size.
-    pub(crate) fn resize(&mut self, from: Size, to: Size) {
+    pub(crate) fn resize(&mut self, from: MachineSize, to: MachineSize) {
         self.change(from, -1);
         self.change(to, 1);
     }
 
     // What is configured is no reason to panic, however absurd, and what is taken can be given back.
-    fn change(&mut self, size: Size, times: i64) {
+    fn change(&mut self, size: MachineSize, times: i64) {
         let (cpu, memory) = (
             size.cpu_milli.wrapping_mul(times),
             size.memory.wrapping_mul(times),
@@ -240,13 +243,13 @@ impl HostCapacity {
     }
 
     /// What guests are promised.
-    pub(crate) fn promised(&self) -> Size {
+    pub(crate) fn promised(&self) -> MachineSize {
         self.promised
     }
 
     /// What guests may still be promised.
-    pub(crate) fn left(&self) -> Size {
-        Size {
+    pub(crate) fn left(&self) -> MachineSize {
+        MachineSize {
             cpu_milli: self.free_cpu(),
             memory: self.free_memory(),
         }
@@ -269,7 +272,7 @@ impl HostCapacity {
     }
 
     /// Whether one more machine of this size may be made here for a pool.
-    pub(crate) fn admits(&self, demand: &HostDemand, size: Size) -> Result<(), Full> {
+    pub(crate) fn admits(&self, demand: &HostDemand, size: MachineSize) -> Result<(), Full> {
         let PoolMachines {
             all: has, failed, ..
         } = self.pools[demand.pool];
@@ -286,7 +289,7 @@ impl HostCapacity {
             }
         }
         self.bears(demand)?;
-        self.holds(demand, size, Size::default())
+        self.holds(demand, size, MachineSize::default())
     }
 
     /// Whether it is not loaded too much for one more machine of a pool. What is not known may be too much.
@@ -301,12 +304,17 @@ impl HostCapacity {
     }
 
     /// Whether a planned machine here may get another size.
-    pub(crate) fn admits_instead(&self, demand: &HostDemand, from: Size, to: Size) -> bool {
+    pub(crate) fn admits_instead(
+        &self,
+        demand: &HostDemand,
+        from: MachineSize,
+        to: MachineSize,
+    ) -> bool {
         self.holds(demand, to, from).is_ok()
     }
 
     /// What a new machine of a pool leaves idle. Machines that are planned together leave what any of their pools asks.
-    fn keep(&self, demand: &HostDemand) -> Size {
+    fn keep(&self, demand: &HostDemand) -> MachineSize {
         let mut keep = self.keeps[demand.pool];
         for (other, pool) in self.keeps.iter().zip(&self.pools) {
             if pool.planned > 0 {
@@ -318,7 +326,12 @@ impl HostCapacity {
     }
 
     /// Whether there is room for `size`, once `given` is given back.
-    fn holds(&self, demand: &HostDemand, size: Size, given: Size) -> Result<(), Full> {
+    fn holds(
+        &self,
+        demand: &HostDemand,
+        size: MachineSize,
+        given: MachineSize,
+    ) -> Result<(), Full> {
         let cpus = self.installed.cpu_milli;
         if self.installed.memory <= 0 {
             return Err(Full::UnknownMemory);
@@ -416,7 +429,7 @@ impl HostDemand {
 impl Full {
     /// Why a host gets no further machine of a type.
     pub(crate) fn refusal(self, kind: &InstanceType) -> HostRefused {
-        let Size { memory, cpu_milli } = Size::of(kind);
+        let MachineSize { memory, cpu_milli } = MachineSize::of(kind);
         match self {
             Full::UnknownMemory => HostRefused::UnknownMemory,
             Full::UnknownCpus => HostRefused::UnknownCpus,

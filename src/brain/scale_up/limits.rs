@@ -9,16 +9,16 @@ use model::reasons::{Limit, Refused};
 use model::region::{Step, TemplateCopy};
 
 use crate::decision::addresses::{AddressBook, FreeAddresses};
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, Size};
+use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::stores::{StoreSlots, Stores};
 use crate::simulation::offer::{Choice, Offer};
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct LimitTracker {
     /// By pool, in the order of the policy.
     pools: Vec<PoolUse>,
     /// What pools that are not configured have.
@@ -73,17 +73,17 @@ struct PoolUse {
     memory: i64,
 }
 
-impl Ledger {
+impl LimitTracker {
     /// Counts what there is.
-    pub(crate) fn of(turn: &Turn<'_>) -> Ledger {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> LimitTracker {
         let snapshot = turn.view.snapshot;
         let pools = turn.view.policy.pools.len();
-        let mut ledger = Ledger {
+        let mut ledger = LimitTracker {
             pools: vec![PoolUse::default(); pools],
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
             store_slots: StoreSlots::of(turn),
-            ..Ledger::default()
+            ..LimitTracker::default()
         };
         ledger.stores = Stores::of(turn, &ledger.store_slots);
         ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
@@ -134,7 +134,7 @@ impl Ledger {
     }
 
     /// What is held against hosts.
-    fn note_failures(&mut self, turn: &Turn<'_>) {
+    fn note_failures(&mut self, turn: &DecisionBuilder<'_>) {
         for (slot, (name, pool)) in turn.view.policy.pools.iter().enumerate() {
             if !turn.memory.host_backoff.contains_key(name) {
                 continue;
@@ -152,7 +152,7 @@ impl Ledger {
     }
 
     /// What each pool asks of hosts, in each of its regions.
-    fn demands(&self, turn: &Turn<'_>) -> Vec<HostDemand> {
+    fn demands(&self, turn: &DecisionBuilder<'_>) -> Vec<HostDemand> {
         let policy = turn.view.policy;
         let mut demands = Vec::new();
         for (slot, (name, pool)) in policy.pools.iter().enumerate() {
@@ -217,7 +217,7 @@ impl Ledger {
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
-        let size = known.kind.map(Size::of).unwrap_or_default();
+        let size = known.kind.map(MachineSize::of).unwrap_or_default();
         if let Some(host) = self.host(&machine.region, &machine.host) {
             host.count(pool);
             if !running && going_up {
@@ -273,7 +273,11 @@ impl Ledger {
     }
 
     /// Whether one more machine of a choice's pool may be made in its region at all, whatever its type and host.
-    pub(crate) fn pool_admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), Refused> {
+    pub(crate) fn pool_admits(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        choice: &Choice<'_>,
+    ) -> Result<(), Refused> {
         let (name, pool) = (choice.pool, choice.policy);
         turn.holds
             .may_grow(&pool.region)
@@ -375,7 +379,11 @@ impl Ledger {
     }
 
     /// Whether one more machine of a choice may be made at all, whatever the host.
-    pub(crate) fn admits(&self, turn: &Turn<'_>, choice: &Choice<'_>) -> Result<(), Refused> {
+    pub(crate) fn admits(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        choice: &Choice<'_>,
+    ) -> Result<(), Refused> {
         self.pool_admits(turn, choice)?;
         self.type_admits(choice, None)
     }
@@ -394,7 +402,10 @@ impl Ledger {
             return Err(refused(why.clone()));
         }
         let host = &self.hosts[offer.host_slot];
-        let admits = host.admits(&self.demands[choice.site_slot], Size::of(choice.kind));
+        let admits = host.admits(
+            &self.demands[choice.site_slot],
+            MachineSize::of(choice.kind),
+        );
         admits.map_err(|full| refused(full.refusal(choice.kind)))?;
         let admits = self.stores.admit(&offer.takes);
         admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
@@ -408,7 +419,7 @@ impl Ledger {
     ) -> bool {
         let host = &self.hosts[offer.host_slot];
         let demand = &self.demands[choice.site_slot];
-        let (now, then) = (Size::of(before.kind), Size::of(choice.kind));
+        let (now, then) = (MachineSize::of(before.kind), MachineSize::of(choice.kind));
         host.admits_instead(demand, now, then)
             && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
     }
@@ -420,7 +431,7 @@ impl Ledger {
 
     /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
     /// given up, and is carried out minutes later all the same, finds no other machine at its VMID.
-    pub(crate) fn vmid(&self, turn: &Turn<'_>, region: &Arc<str>) -> Option<u32> {
+    pub(crate) fn vmid(&self, turn: &DecisionBuilder<'_>, region: &Arc<str>) -> Option<u32> {
         let range = turn.view.policy.regions.get(region)?;
         let taken = self.vmids.get(region);
         let (lowest, highest) = (range.vmid_first, range.vmid_last);
@@ -441,7 +452,7 @@ impl Ledger {
         self.nodes += 1;
         self.in_flight += 1;
         self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot].take(choice.pool_slot, Size::of(choice.kind));
+        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.kind));
         self.stores.take(&offer.takes);
         let region = &choice.policy.region;
         self.addresses.take(choice.policy);
@@ -451,7 +462,7 @@ impl Ledger {
             .insert(region.clone(), vmid.saturating_add(1));
     }
 
-    /// Takes back what [`Ledger::book`] booked.
+    /// Takes back what [`LimitTracker::book`] booked.
     pub(crate) fn unbook(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
         let pool = &mut self.pools[choice.pool_slot];
         pool.machines -= 1;
@@ -459,7 +470,7 @@ impl Ledger {
         self.nodes -= 1;
         self.in_flight -= 1;
         self.size(choice, choice.kind, -1);
-        self.hosts[offer.host_slot].give(choice.pool_slot, Size::of(choice.kind));
+        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.kind));
         self.stores.give(&offer.takes);
         self.addresses.give(choice.policy);
         let region = &choice.policy.region;
@@ -472,7 +483,7 @@ impl Ledger {
     }
 
     /// What limits still allow.
-    pub(crate) fn spare(&self, turn: &Turn<'_>, choices: &[Choice<'_>]) -> Spare {
+    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &[Choice<'_>]) -> Spare {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let policies = turn.view.policy.pools.values();
@@ -521,14 +532,15 @@ impl Ledger {
     ) {
         self.size(choice, before.kind, -1);
         self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot].resize(Size::of(before.kind), Size::of(choice.kind));
+        self.hosts[offer.host_slot]
+            .resize(MachineSize::of(before.kind), MachineSize::of(choice.kind));
         self.stores.give(&from.takes);
         self.stores.take(&offer.takes);
     }
 
     /// Books that a planned machine of a choice is made on another host.
     pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
-        let size = Size::of(choice.kind);
+        let size = MachineSize::of(choice.kind);
         self.hosts[from.host_slot].give(choice.pool_slot, size);
         self.hosts[to.host_slot].take(choice.pool_slot, size);
         self.stores.give(&from.takes);

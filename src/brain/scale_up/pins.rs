@@ -4,8 +4,8 @@
 use model::reasons::HostRefused;
 
 use crate::decision::cpu_book::CpuBook;
-use crate::decision::cpus::{CpuCounts, CpuDemand, Parts};
-use crate::decision::turn::Turn;
+use crate::decision::cpus::{CpuCounts, CpuDemand, NumaCpus};
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::takes::Cpus;
 
 /// What is free on each host, in the order of regions and of their hosts; `None` where no machine gets any.
@@ -16,7 +16,7 @@ pub(crate) struct CpuRooms(Vec<Option<HostCpuRoom>>);
 struct HostCpuRoom {
     free: CpuCounts,
     /// What machines that are planned have; nothing where there was nothing for one.
-    planned: Vec<(CpuDemand, Parts)>,
+    planned: Vec<(CpuDemand, NumaCpus)>,
 }
 
 /// Nothing is free for one more machine.
@@ -28,7 +28,7 @@ pub(crate) struct NoCpus {
 
 impl CpuRooms {
     /// The free CPUs that a snapshot shows, less those of machines under way.
-    pub(crate) fn of(turn: &Turn<'_>) -> CpuRooms {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> CpuRooms {
         let book = CpuBook::of(turn);
         let regions = turn.view.snapshot.regions.iter();
         let hosts = regions.flat_map(|(name, region)| {

@@ -5,7 +5,7 @@
 use model::reasons::HostRefused;
 use model::region::Storage;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::disks::{Disks, StorageSlots};
 
 /// A storage: a shared one once, any other for each host that has it.
@@ -77,7 +77,7 @@ pub(crate) struct Storages(Vec<StorageRoom>);
 
 impl Storages {
     /// The storages of a snapshot, with nothing of machines counted yet.
-    pub(crate) fn of(turn: &Turn<'_>, slots: &StorageSlots) -> Storages {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &StorageSlots) -> Storages {
         let mut rooms: Vec<Option<StorageRoom>> = vec![None; slots.len()];
         for (name, region) in &turn.view.snapshot.regions {
             let policy = turn.view.policy.regions.get(name);

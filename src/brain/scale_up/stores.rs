@@ -2,7 +2,7 @@
 
 use model::reasons::HostRefused;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::devices::{DeviceRooms, TooFew};
 use crate::scale_up::pins::{CpuRooms, NoCpus};
 use crate::scale_up::storages::{Short, Storages};
@@ -34,7 +34,7 @@ pub(crate) enum StoreLack {
 
 impl StoreSlots {
     /// The storages, devices and CPUs that a turn's snapshot shows.
-    pub(crate) fn of(turn: &Turn<'_>) -> StoreSlots {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> StoreSlots {
         let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
         StoreSlots {
             storages: StorageSlots::of(snapshot),
@@ -45,7 +45,7 @@ impl StoreSlots {
 
 impl Stores {
     /// What is free by a turn's snapshot; nothing that machines take of storages is counted yet.
-    pub(crate) fn of(turn: &Turn<'_>, slots: &StoreSlots) -> Stores {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &StoreSlots) -> Stores {
         Stores {
             storages: Storages::of(turn, &slots.storages),
             devices: DeviceRooms::of(turn, &slots.devices),

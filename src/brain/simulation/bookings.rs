@@ -13,10 +13,10 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::decision::asker::Asker;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::pack::{self, Seats};
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::Pod;
 
 /// Pods that have a place.
@@ -40,8 +40,8 @@ impl<'a> Bookings<'a> {
     /// A pod that is nominated for its place needs none; it keeps its own for when kube-scheduler clears the
     /// nomination.
     pub(crate) fn recall(
-        turn: &mut Turn<'a>,
-        world: &World<'a>,
+        turn: &mut DecisionBuilder<'a>,
+        world: &SimCluster<'a>,
         demand: &mut Demand<'a>,
     ) -> Bookings<'a> {
         let (groups, nominated) = (&mut demand.groups, &demand.nominated);
@@ -96,8 +96,8 @@ impl<'a> Bookings<'a> {
     /// those first whom other pods may be in the way of. Says whether there was anybody.
     pub(crate) fn come_back(
         &mut self,
-        turn: &mut Turn<'a>,
-        world: &mut World<'a>,
+        turn: &mut DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
         groups: &mut [Group<'a>],
         rank: &[usize],
         working: bool,
@@ -140,7 +140,12 @@ impl<'a> Bookings<'a> {
 }
 
 impl<'a> Booked<'a> {
-    fn resume(&mut self, turn: &mut Turn<'a>, world: &mut World<'a>, group: &Group<'a>) -> bool {
+    fn resume(
+        &mut self,
+        turn: &mut DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
+        group: &Group<'a>,
+    ) -> bool {
         let (bin, pods) = (self.bin, &self.pods);
         let placed = pack::seat(turn, world, group, pods, |_, world, need| {
             let count = pack::put_at(world, group.shape, need, pods.len(), bin);
@@ -158,7 +163,7 @@ impl<'a> Booked<'a> {
 
 /// These pods have a place on a node or machine.
 pub(crate) fn keep<'p>(
-    turn: &mut Turn<'_>,
+    turn: &mut DecisionBuilder<'_>,
     name: &Arc<str>,
     pods: impl IntoIterator<Item = &'p Pod>,
 ) {
@@ -166,7 +171,7 @@ pub(crate) fn keep<'p>(
     keep_uids(turn, name, pods.collect());
 }
 
-fn keep_uids(turn: &mut Turn<'_>, name: &Arc<str>, mut pods: Vec<Arc<str>>) {
+fn keep_uids(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, mut pods: Vec<Arc<str>>) {
     if pods.is_empty() {
         return;
     }

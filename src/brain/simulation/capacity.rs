@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use model::policy::{InstanceType, PoolPolicy};
 use model::resources::Resources;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Thousandths of a whole.
@@ -81,7 +81,7 @@ pub(crate) fn lesson_key(
 /// Reads the truth from every node of ours that has come, and remembers it by pool, type and
 /// template. Of several nodes the least of each amount counts. Pods that the kubelet brings along
 /// (static pods) are part of the truth.
-pub(crate) fn learn(turn: &mut Turn<'_>) {
+pub(crate) fn learn(turn: &mut DecisionBuilder<'_>) {
     // By pool, type and template: the key, which costs more, is made once for all machines that are alike.
     let mut seen: BTreeMap<(&str, &str, &str), (Arc<str>, Resources)> = BTreeMap::new();
     for known in turn.view.machines.values() {
@@ -113,7 +113,7 @@ pub(crate) fn learn(turn: &mut Turn<'_>) {
 }
 
 fn lesson(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     pool: &PoolPolicy,
     kind: &InstanceType,

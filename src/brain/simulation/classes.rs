@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
 
-use crate::constraints::fit::{self, Place};
+use crate::constraints::fit::{self, NodeView};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::simulation::world::SimNode;
 
@@ -16,7 +16,7 @@ pub(crate) type ChoosyId = usize;
 
 /// What the nodes of one class share.
 #[derive(Debug)]
-struct Class {
+struct NodeClass {
     /// Without the host name.
     labels: Labels,
     taints: Vec<Taint>,
@@ -38,15 +38,15 @@ struct Choosy<'a> {
 
 /// All classes, and what was asked of them.
 #[derive(Debug, Default)]
-pub(crate) struct Classes<'a> {
-    all: Vec<Class>,
+pub(crate) struct NodeClasses<'a> {
+    all: Vec<NodeClass>,
     /// All of them in the order of what they share, so that one is found without making a key for it.
     sorted: Vec<ClassId>,
     requirements: BTreeMap<NodeRequirements<'a>, ChoosyId>,
     choosy: Vec<Choosy<'a>>,
 }
 
-impl<'a> Classes<'a> {
+impl<'a> NodeClasses<'a> {
     /// The class of a node.
     pub(crate) fn class(
         &mut self,
@@ -70,7 +70,7 @@ impl<'a> Classes<'a> {
                 let mut labels = labels.clone();
                 labels.remove(HOSTNAME_LABEL);
                 let id = self.all.len();
-                self.all.push(Class {
+                self.all.push(NodeClass {
                     labels,
                     taints: taints.to_vec(),
                     unschedulable,
@@ -100,14 +100,14 @@ impl<'a> Classes<'a> {
         id
     }
 
-    /// Asks all classes there are, so that [`Classes::fits`] can answer.
+    /// Asks all classes there are, so that [`NodeClasses::fits`] can answer.
     pub(crate) fn ask(&mut self, id: ChoosyId) {
         let choosy = &mut self.choosy[id];
         if choosy.by_name {
             return;
         }
         for class in &self.all[choosy.fits.len()..] {
-            let place = Place {
+            let place = NodeView {
                 name: "",
                 labels: &class.labels,
                 taints: &class.taints,

@@ -12,11 +12,11 @@ use model::report::PodVerdict;
 use model::scheduling::DEFAULT_SCHEDULER;
 use model::time::{Span, Time};
 
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::ShapeId;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachineView;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// A pod with this annotation waits that long before it calls for a node.
 const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
@@ -26,7 +26,7 @@ const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
 pub(crate) struct Group<'a> {
     pub(crate) shape: ShapeId,
     /// What their claims ask.
-    pub(crate) need: Option<Arc<Need>>,
+    pub(crate) need: Option<Arc<VolumeNeed>>,
     /// In the order of creation, then name.
     pub(crate) pods: Vec<Asker<'a>>,
     pub(crate) origin: Origin,
@@ -45,7 +45,7 @@ pub(crate) enum Origin {
 
 impl Group<'_> {
     /// Groups of a lower rank are placed first.
-    pub(crate) fn rank(&self, world: &World<'_>) -> (bool, Reverse<i32>) {
+    pub(crate) fn rank(&self, world: &SimCluster<'_>) -> (bool, Reverse<i32>) {
         let priority = world.shapes[self.shape].shape.priority;
         (!self.calls(), Reverse(priority))
     }
@@ -79,11 +79,11 @@ enum Triage {
 #[derive(Default)]
 struct GroupsFound<'a> {
     plain: Vec<[Vec<Asker<'a>>; 3]>,
-    claiming: BTreeMap<(ShapeId, Need, Origin), Vec<Asker<'a>>>,
+    claiming: BTreeMap<(ShapeId, VolumeNeed, Origin), Vec<Asker<'a>>>,
 }
 
 impl<'a> GroupsFound<'a> {
-    fn add(&mut self, shape: ShapeId, need: Option<Need>, origin: Origin, asker: Asker<'a>) {
+    fn add(&mut self, shape: ShapeId, need: Option<VolumeNeed>, origin: Origin, asker: Asker<'a>) {
         if let Some(need) = need {
             let group = self.claiming.entry((shape, need, origin)).or_default();
             return group.push(asker);
@@ -127,7 +127,10 @@ impl<'a> GroupsFound<'a> {
 }
 
 /// Sorts the pods; nominated ones are put on their nodes at once.
-pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<'a> {
+pub(crate) fn collect<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+) -> Demand<'a> {
     let mut found = GroupsFound::default();
     let mut nominated = BTreeMap::new();
     let pods = turn.view.without_place();
@@ -183,7 +186,12 @@ pub(crate) fn collect<'a>(turn: &mut Turn<'a>, world: &mut World<'a>) -> Demand<
 }
 
 /// A pod that is not our business takes the room all the same that kube-scheduler keeps for it.
-fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, pod: &'a Pod) {
+fn keep_nominated<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    key: &'a PodKey,
+    pod: &'a Pod,
+) {
     let Some(node) = &pod.nominated else {
         return;
     };
@@ -200,7 +208,7 @@ fn keep_nominated<'a>(turn: &Turn<'a>, world: &mut World<'a>, key: &'a PodKey, p
     }
 }
 
-fn in_order<'a>(world: &World<'a>, found: GroupsFound<'a>) -> Vec<Group<'a>> {
+fn in_order<'a>(world: &SimCluster<'a>, found: GroupsFound<'a>) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = found.groups().filter(|g| !g.pods.is_empty()).collect();
     for group in &mut groups {
         // They come in the order of their names.
@@ -218,7 +226,7 @@ fn age(pod: &Pod) -> Time {
 }
 
 /// Whether a pod on a node that is leaving will need another place. A pod that is being deleted has its successor already, but a StatefulSet's waits for it to be gone.
-fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
+fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
     let nodes = &turn.view.snapshot.cluster.nodes;
     let Some(name) = pod.node.as_ref().filter(|name| nodes.contains_key(*name)) else {
         return false;
@@ -237,7 +245,7 @@ fn displaced(turn: &Turn<'_>, pod: &Pod) -> bool {
         && !turn.view.behind(name).is_some_and(MachineView::resumable)
 }
 
-fn classify(turn: &mut Turn<'_>, pod: &Pod) -> Triage {
+fn classify(turn: &mut DecisionBuilder<'_>, pod: &Pod) -> Triage {
     let shape = &pod.shape;
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let owned_by = |kind: &str| shape.owner.as_ref().is_some_and(|o| *o.kind == *kind);

@@ -14,18 +14,18 @@ use model::region::TemplateCopy;
 use model::resources::Resources;
 use model::scheduling::{HostPort, Labels, PodShape};
 
-use crate::constraints::fit::attach::Slots;
-use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::fit::{self, NEW, Place, amounts};
+use crate::constraints::fit::attach::AttachSlots;
+use crate::constraints::fit::volumes::{self, VolumeNeed};
+use crate::constraints::fit::{self, NEW, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
-use crate::constraints::shape::Shape;
-use crate::decision::turn::Turn;
+use crate::constraints::shape::NamespacedShape;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::simulation::capacity;
 use crate::simulation::disks::StorageSlots;
 use crate::simulation::slots;
 use crate::simulation::takes::{self, DeviceSlots, Takes};
-use crate::simulation::world::{NodeOrigin, SimNode, World};
+use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 const OS_LABEL: &str = "kubernetes.io/os";
 const ARCH_LABEL: &str = "kubernetes.io/arch";
@@ -60,7 +60,7 @@ pub(crate) struct Choice<'a> {
     /// The number of offers that the choices before this one have.
     pub(crate) first: usize,
     /// What volumes a node of it can attach.
-    pub(crate) slots: Option<Arc<Slots>>,
+    pub(crate) slots: Option<Arc<AttachSlots>>,
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
     pub(crate) offers: Vec<Offer<'a>>,
     /// Why there is no offer, where there is none.
@@ -108,15 +108,15 @@ impl<'a> Daemon<'a> {
     }
 
     /// What filters read of its pod.
-    pub(crate) fn pod(&self) -> Shape<'a> {
-        Shape {
+    pub(crate) fn pod(&self) -> NamespacedShape<'a> {
+        NamespacedShape {
             namespace: self.namespace,
             shape: self.shape,
         }
     }
 
     /// Puts it on a place.
-    pub(crate) fn put(&self, world: &mut World<'a>, index: usize) {
+    pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: usize) {
         let id = world.intern(self.namespace, self.shape);
         world.put(index, id, 1, false);
         amounts::take_more(&mut world.nodes[index].free, &self.more);
@@ -136,8 +136,8 @@ impl Offer<'_> {
 
 impl Choice<'_> {
     /// What filters read of a node of this offer.
-    pub(crate) fn place<'b>(&'b self, offer: &'b Offer<'_>) -> Place<'b> {
-        Place {
+    pub(crate) fn place<'b>(&'b self, offer: &'b Offer<'_>) -> NodeView<'b> {
+        NodeView {
             name: NEW,
             labels: &offer.labels,
             taints: &self.policy.taints,
@@ -156,7 +156,7 @@ impl Choice<'_> {
     pub(crate) fn volume_misfit(
         &self,
         offer: &Offer<'_>,
-        need: &Need,
+        need: &VolumeNeed,
         free_volumes: &FreeVolumes<'_>,
         assumed: &AssumedBindings,
     ) -> Option<Misfit> {
@@ -172,7 +172,7 @@ impl Choice<'_> {
 }
 
 /// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
-pub(crate) fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
     let policy = turn.view.policy;
     let slots = (
         &StorageSlots::of(turn.view.snapshot),
@@ -232,7 +232,7 @@ pub(crate) fn choice_of<'b, 'a>(
 }
 
 /// Why a region offers nothing to a pool.
-fn nowhere(turn: &Turn<'_>, pool: &PoolPolicy) -> Arc<Refused> {
+fn nowhere(turn: &DecisionBuilder<'_>, pool: &PoolPolicy) -> Arc<Refused> {
     let region = &pool.region;
     if let Some(hold) = turn.holds.unread_in(region).cloned() {
         return Arc::new(Refused::Held { hold });
@@ -272,7 +272,7 @@ pub(crate) fn price_of_memory(of: &Resources) -> i128 {
 }
 
 fn offers<'a>(
-    turn: &Turn<'a>,
+    turn: &DecisionBuilder<'a>,
     (storages, devices): (&StorageSlots, &DeviceSlots),
     pool_name: &Arc<str>,
     pool: &'a PoolPolicy,
@@ -393,7 +393,7 @@ pub(crate) fn labels(
 }
 
 /// Adds the DaemonSets whose pods will run on a node of this offer.
-fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
+fn add_daemons<'a>(turn: &DecisionBuilder<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
     for daemon in daemons(turn, &offer.labels, pool, NEW) {
         amounts::take(&mut offer.free, &daemon.shape.requests, 1);
         amounts::take_more(&mut offer.free, &daemon.more);
@@ -404,12 +404,12 @@ fn add_daemons<'a>(turn: &Turn<'a>, pool: &PoolPolicy, offer: &mut Offer<'a>) {
 
 /// The DaemonSets that will place a pod on a node with these labels.
 pub(crate) fn daemons<'a>(
-    turn: &Turn<'a>,
+    turn: &DecisionBuilder<'a>,
     labels: &Labels,
     pool: &PoolPolicy,
     name: &str,
 ) -> Vec<Daemon<'a>> {
-    let place = Place {
+    let place = NodeView {
         name,
         labels,
         taints: &pool.taints,
@@ -439,7 +439,7 @@ pub(crate) fn daemons<'a>(
 
 /// Puts a machine of an offer into the world under a name and with a VMID, with its DaemonSets.
 pub(crate) fn place<'a>(
-    world: &mut World<'a>,
+    world: &mut SimCluster<'a>,
     choice: &Choice<'a>,
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),

@@ -8,16 +8,16 @@ use model::report::PodVerdict;
 use model::resources::Resources;
 
 use crate::constraints::fit::amounts;
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{Resident, ShapeId};
 use crate::decision::asker::Asker;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::preempt;
 use crate::simulation::work;
-use crate::simulation::world::{NodeOrigin, Saved, SimNode, World};
+use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNode};
 
 /// Places of a lane that share one bound.
 const BLOCK: usize = 32;
@@ -25,7 +25,7 @@ const BLOCK: usize = 32;
 /// Places in the order in which they are filled, with a bound on what each stretch of them still
 /// has free, so that full ones are passed over together.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct FitIndex {
     bins: Vec<usize>,
     /// By stretch: at least what any place of it has free.
     bounds: Vec<Bound>,
@@ -67,10 +67,10 @@ impl Bound {
     }
 }
 
-impl Lane {
+impl FitIndex {
     /// A lane over these places.
-    pub(crate) fn over(order: &[usize], world: &World<'_>) -> Lane {
-        let mut lane = Lane::default();
+    pub(crate) fn over(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
+        let mut lane = FitIndex::default();
         for bin in order {
             lane.push(*bin, world);
         }
@@ -93,7 +93,7 @@ impl Lane {
     }
 
     /// Adds a place at the end.
-    pub(crate) fn push(&mut self, bin: usize, world: &World<'_>) {
+    pub(crate) fn push(&mut self, bin: usize, world: &SimCluster<'_>) {
         if self.bins.len().is_multiple_of(BLOCK) {
             self.bounds.push(Bound::NOTHING);
         }
@@ -104,14 +104,14 @@ impl Lane {
     }
 
     /// The place at a position has more free than before.
-    pub(crate) fn raise(&mut self, position: usize, world: &World<'_>) {
+    pub(crate) fn raise(&mut self, position: usize, world: &SimCluster<'_>) {
         let free = &world.nodes[self.bins[position]].free;
         self.bounds[position / BLOCK].raise(free);
     }
 
-    /// A lane that can be told of places with more free than before ([`Lane::lift`]).
-    pub(crate) fn indexed(order: &[usize], world: &World<'_>) -> Lane {
-        let mut lane = Lane::over(order, world);
+    /// A lane that can be told of places with more free than before ([`FitIndex::lift`]).
+    pub(crate) fn indexed(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
+        let mut lane = FitIndex::over(order, world);
         let last = order.iter().max().map_or(0, |last| last + 1);
         lane.positions = vec![None; last];
         for (position, bin) in order.iter().enumerate() {
@@ -121,7 +121,7 @@ impl Lane {
     }
 
     /// These places may have more free than before, or are open again.
-    pub(crate) fn lift(&mut self, bins: &[usize], world: &World<'_>) {
+    pub(crate) fn lift(&mut self, bins: &[usize], world: &SimCluster<'_>) {
         for bin in bins {
             if let Some(position) = self.positions.get(*bin).copied().flatten() {
                 self.bounds[position / BLOCK].raise(&world.nodes[*bin].free);
@@ -170,10 +170,10 @@ impl Lane {
 /// Places as many pods of every group as fit, in order; what is left stays in the groups. Also says in
 /// what order places are filled.
 pub(crate) fn existing<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     mut demand: Demand<'a>,
-) -> (Vec<Group<'a>>, Lane) {
+) -> (Vec<Group<'a>>, FitIndex) {
     let mut order: Vec<usize> = (0..world.nodes.len())
         .filter(|index| !world.nodes[*index].closed)
         .collect();
@@ -181,13 +181,13 @@ pub(crate) fn existing<'a>(
         let key = |bin: &usize| world.nodes[*bin].site != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
-    let mut lane = Lane::over(&order, world);
+    let mut lane = FitIndex::over(&order, world);
     let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
-    let mut nodes = Lane::default();
+    let mut nodes = FitIndex::default();
     if !bookings.is_empty() {
         let working = order.partition_point(|bin| world.nodes[*bin].site == NodeOrigin::Node);
-        nodes = Lane::over(&order[..working], world);
+        nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
@@ -229,7 +229,7 @@ pub(crate) fn existing<'a>(
 }
 
 /// What is left of a group is looked at no more in this decision.
-fn leave_out<'a>(turn: &mut Turn<'a>, group: &mut Group<'a>) {
+fn leave_out<'a>(turn: &mut DecisionBuilder<'a>, group: &mut Group<'a>) {
     let why = work::chained();
     for asker in std::mem::take(&mut group.pods) {
         if group.calls() {
@@ -239,7 +239,7 @@ fn leave_out<'a>(turn: &mut Turn<'a>, group: &mut Group<'a>) {
 }
 
 /// Stretches of groups of one rank.
-fn ranks(order: &[usize], groups: &[Group<'_>], world: &World<'_>) -> Vec<Vec<usize>> {
+fn ranks(order: &[usize], groups: &[Group<'_>], world: &SimCluster<'_>) -> Vec<Vec<usize>> {
     let rank = |group: &usize| groups[*group].rank(world);
     let stretches = order.chunk_by(|a, b| rank(a) == rank(b));
     stretches.map(<[usize]>::to_vec).collect()
@@ -247,10 +247,10 @@ fn ranks(order: &[usize], groups: &[Group<'_>], world: &World<'_>) -> Vec<Vec<us
 
 /// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
 fn settle<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     group: &mut Group<'a>,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
     firm: bool,
 ) -> bool {
     let pods = std::mem::take(&mut group.pods);
@@ -269,11 +269,11 @@ fn settle<'a>(
 /// Places as many of these pods of a group as `put` has room for, and says so of them; says how many, from
 /// the first on.
 pub(crate) fn seat<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     group: &Group<'a>,
     pods: &[Asker<'a>],
-    put: impl FnOnce(&Turn<'a>, &mut World<'a>, Option<&Need>) -> Vec<Seats>,
+    put: impl FnOnce(&DecisionBuilder<'a>, &mut SimCluster<'a>, Option<&VolumeNeed>) -> Vec<Seats>,
 ) -> usize {
     let mut placed = 0;
     let need = group.need.clone();
@@ -328,7 +328,7 @@ impl Seats {
     }
 
     /// What is said of the pods.
-    pub(crate) fn verdict(self, world: &World<'_>) -> PodVerdict {
+    pub(crate) fn verdict(self, world: &SimCluster<'_>) -> PodVerdict {
         let bin = &world.nodes[self.bin];
         match &bin.site {
             NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
@@ -345,12 +345,12 @@ impl Seats {
 /// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
 /// expendable pods give way for them.
 pub(crate) fn on_existing(
-    turn: &Turn<'_>,
-    world: &mut World<'_>,
+    turn: &DecisionBuilder<'_>,
+    world: &mut SimCluster<'_>,
     shape: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
 ) -> Vec<Seats> {
     let placed = place(world, shape, need, count, lane);
     let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
@@ -367,39 +367,39 @@ pub(crate) fn on_existing(
 
 /// Places up to `count` pods of a shape on the places of a lane; says how many went where.
 pub(crate) fn place(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     shape: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
 ) -> Vec<(usize, usize)> {
     put(world, shape, need, count, lane, &mut None)
 }
 
 /// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it
-/// back ([`World::restore`], last first).
+/// back ([`SimCluster::restore`], last first).
 pub(crate) fn place_with_undo(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     shape: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     count: usize,
     order: &[usize],
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
-    let mut lane = Lane::over(order, world);
+    let mut lane = FitIndex::over(order, world);
     lay_with_undo(world, shape, need, count, &mut lane, undo)
 }
 
 /// Places up to `count` pods of a shape on the open places of an indexed lane, and keeps what is needed to take it back
-/// ([`World::restore`], last first); whoever takes it back tells the lane ([`Lane::lift`]). Says how many went where.
+/// ([`SimCluster::restore`], last first); whoever takes it back tells the lane ([`FitIndex::lift`]). Says how many went where.
 /// Expendable pods give way here too: the pods come one by one, in any order, so one that preempts nobody is not put
 /// where others have made room.
 pub(crate) fn lay_with_undo(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     shape: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
     let mut placed = put(world, shape, need, count, lane, &mut Some(undo));
@@ -412,11 +412,11 @@ pub(crate) fn lay_with_undo(
 /// First fit. A place that took what it could is not looked at again, unless the pods placed since
 /// may have opened it: where pods of this shape are spread, when the least domain got one more.
 fn put(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     mut left: usize,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
     undo: &mut Option<&mut Vec<(usize, Saved)>>,
 ) -> Vec<(usize, usize)> {
     let rules = world.rules(id);
@@ -460,9 +460,9 @@ fn put(
 /// Puts up to `count` pods of a shape on one place, by the domains alone that nodes are in: there kube-scheduler
 /// will put them. Says how many.
 pub(crate) fn put_at(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     count: usize,
     bin: usize,
 ) -> usize {
@@ -485,9 +485,9 @@ pub(crate) fn put_at(
 
 /// How many pods a place takes, if any.
 pub(crate) fn admitted(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     index: usize,
     rules: Option<&Rules>,
 ) -> Option<u64> {
@@ -504,4 +504,4 @@ pub(crate) fn admitted(
 }
 
 /// A reason under every choice's name.
-pub(crate) type Why = std::collections::BTreeMap<Arc<str>, model::reasons::Refusals>;
+pub(crate) type RefusalsByChoice = std::collections::BTreeMap<Arc<str>, model::reasons::Refusals>;

@@ -13,23 +13,23 @@ use crate::constraints::alike::Alike;
 use crate::constraints::fit::taints;
 use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::constraints::shape::{Resident, Shape, ShapeId};
-use crate::decision::turn::Turn;
+use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, Daemon};
 use crate::simulation::slots;
-use crate::simulation::world::{NodeOrigin, SimNode, World};
+use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 /// Everything there is and that is on its way, with what runs on it.
-pub(crate) fn build<'a>(turn: &Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
     let cluster = &turn.view.snapshot.cluster;
-    let evicted = turn.memory.evicted.values().map(|pod| Shape {
+    let evicted = turn.memory.evicted.values().map(|pod| NamespacedShape {
         namespace: &pod.pod.namespace,
         shape: &pod.shape,
     });
     let alike = Alike::of(turn.view.snapshot, evicted.chain(turn.beside));
-    let mut world = World::empty(
+    let mut world = SimCluster::empty(
         turn.view.snapshot,
         turn.view.policy,
         alike,
@@ -72,7 +72,7 @@ struct ResidentCount {
 }
 
 impl ResidentCount {
-    fn new(turn: &Turn<'_>) -> ResidentCount {
+    fn new(turn: &DecisionBuilder<'_>) -> ResidentCount {
         ResidentCount {
             ids: vec![None; turn.view.kinds()],
             last: Vec::new(),
@@ -82,8 +82,8 @@ impl ResidentCount {
     /// What runs on the node at a position, in the order in which it comes.
     fn residents<'a>(
         &mut self,
-        turn: &Turn<'a>,
-        world: &mut World<'a>,
+        turn: &DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
         position: usize,
     ) -> Vec<Resident> {
         let running = turn.view.running_at(position);
@@ -113,8 +113,8 @@ impl ResidentCount {
 
 /// A machine without a node takes pods as its template would.
 fn add_machine<'a>(
-    world: &mut World<'a>,
-    turn: &Turn<'a>,
+    world: &mut SimCluster<'a>,
+    turn: &DecisionBuilder<'a>,
     choices: &[Choice<'a>],
     known: &MachineView<'a>,
 ) {
@@ -162,7 +162,11 @@ struct Promise {
 
 /// What was promised of a machine: by the terms under which it was made, whatever the configuration
 /// says of its pool and its type by now.
-fn promise(turn: &Turn<'_>, choices: &[Choice<'_>], known: &MachineView<'_>) -> Option<Promise> {
+fn promise(
+    turn: &DecisionBuilder<'_>,
+    choices: &[Choice<'_>],
+    known: &MachineView<'_>,
+) -> Option<Promise> {
     let (pool, kind) = (known.promised()?, known.kind?);
     let offered = offered(choices, known)
         .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
@@ -206,7 +210,7 @@ fn offered<'b, 'a>(
 /// The labels that a machine's node will carry, on the host where it is: the pool may not use that host
 /// any more, and have no offer there.
 fn labels(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
     kind: &InstanceType,
     known: &MachineView<'_>,
@@ -230,7 +234,7 @@ fn labels(
     offer::labels(&pool_name, pool, &type_name, kind, &at)
 }
 
-fn expected_daemons<'a>(turn: &Turn<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
+fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
     let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
         return Vec::new();
     };
@@ -239,18 +243,18 @@ fn expected_daemons<'a>(turn: &Turn<'a>, known: &MachineView<'a>) -> Vec<Daemon<
 }
 
 /// How long a node of ours that lost contact still counts as on its way back.
-fn patience(turn: &Turn<'_>) -> Span {
+fn patience(turn: &DecisionBuilder<'_>) -> Span {
     turn.view.policy.scale_up.max_provision_time
 }
 
 /// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
-fn expected_back(turn: &Turn<'_>, known: &MachineView<'_>, node: &Node) -> bool {
+fn expected_back(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, node: &Node) -> bool {
     let waited = node.ready.since.map(|since| turn.now().since(since));
     waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
 }
 
 /// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back.
-pub(crate) fn is_given_up(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
+pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
     let lost = known
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
@@ -259,7 +263,7 @@ pub(crate) fn is_given_up(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
 }
 
 /// Whether PVE, with quorum, shows the host of a machine offline.
-fn host_is_off(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
+fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&known.machine.region);
     let host = region.filter(|region| region.quorate);
     let host = host.and_then(|region| region.hosts.get(&known.machine.host));
@@ -267,7 +271,7 @@ fn host_is_off(turn: &Turn<'_>, known: &MachineView<'_>) -> bool {
 }
 
 fn node_bin(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     choices: &[Choice<'_>],
     (position, name): (usize, &Arc<str>),
     node: &Node,

@@ -14,11 +14,11 @@ use crate::decision::addresses::AddressBook;
 use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, Offer};
-use crate::simulation::pack::Lane;
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::pack::FitIndex;
+use crate::simulation::world::{NodeOrigin, SimCluster};
 
 /// Why a machine is made.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct PlannedMachine {
     pub(crate) choice: usize,
     /// The host that it is made on: an index into the offers of that choice.
     pub(crate) offer: usize,
-    /// The simulated node that stands for it: an index into `World::nodes`.
+    /// The simulated node that stands for it: an index into `SimCluster::nodes`.
     pub(crate) bin: usize,
     pub(crate) reason: CreateReason,
     /// The pods it is for.
@@ -66,7 +66,7 @@ pub(crate) struct PlannedMachines {
     taken: Option<Taken>,
     pub(crate) machines: Vec<PlannedMachine>,
     /// The machines' places, in the order in which they were opened.
-    pub(crate) lane: Lane,
+    pub(crate) lane: FitIndex,
 }
 
 impl PlannedMachine {
@@ -95,7 +95,7 @@ impl PlannedMachines {
         PlannedMachines {
             taken: None,
             machines: Vec::new(),
-            lane: Lane::default(),
+            lane: FitIndex::default(),
         }
     }
 
@@ -103,8 +103,8 @@ impl PlannedMachines {
     /// says its place there, or `None` when no unused name was found.
     pub(crate) fn add<'a>(
         &mut self,
-        turn: &mut Turn<'a>,
-        world: &mut World<'a>,
+        turn: &mut DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
         choices: &[Choice<'a>],
         at: (usize, usize),
         vmid: u32,
@@ -163,7 +163,7 @@ impl PlannedMachines {
     /// Assigned pods are looked up with `pods`.
     pub(crate) fn finish<'k>(
         self,
-        turn: &mut Turn<'_>,
+        turn: &mut DecisionBuilder<'_>,
         choices: &[Choice<'_>],
         pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
     ) {
@@ -210,7 +210,7 @@ impl PlannedMachines {
 }
 
 fn create_spec(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     planned: &PlannedMachine,
     (choice, offer): (&Choice<'_>, &Offer<'_>),
     (addresses, cpus): (NicAddresses, CpuSet),

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use model::cluster::PodKey;
 use model::resources::Resources;
 
-use crate::constraints::fit::volumes::Need;
-use crate::constraints::shape::{Resident, Shape, ShapeId};
-use crate::observed::view::View;
+use crate::constraints::fit::volumes::VolumeNeed;
+use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::observed::view::SnapshotView;
 use crate::simulation::company::Rules;
-use crate::simulation::pack::{self, Lane};
-use crate::simulation::world::{Saved, World};
+use crate::simulation::pack::{self, FitIndex};
+use crate::simulation::world::{Saved, SimCluster};
 
 /// What expendable pods of a place held in the beginning.
 #[derive(Clone, Debug, Default)]
@@ -71,12 +71,16 @@ pub(crate) struct Forced {
 
 impl Forced {
     /// The pods that are preempted, with their priorities.
-    pub(crate) fn victims(&self, world: &World<'_>, view: &View<'_>) -> BTreeMap<PodKey, i32> {
+    pub(crate) fn victims(
+        &self,
+        world: &SimCluster<'_>,
+        view: &SnapshotView<'_>,
+    ) -> BTreeMap<PodKey, i32> {
         let on = view.pods(&world.nodes[self.bin].name);
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
             let same = move |key: &PodKey, pod: &model::cluster::Pod| {
-                let other = Shape {
+                let other = NamespacedShape {
                     namespace: &key.namespace,
                     shape: &pod.shape,
                 };
@@ -96,7 +100,7 @@ fn at_most(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-impl World<'_> {
+impl SimCluster<'_> {
     /// Whether kube-scheduler may preempt expendable pods for one of this shape.
     pub(crate) fn preempts(&self, id: ShapeId) -> bool {
         !self.shapes[id].shape.never_preempts && !self.expendable(id)
@@ -126,11 +130,11 @@ impl World<'_> {
 /// Puts up to `left` pods of a shape where expendable pods give way for them, one after the other, in the
 /// order of a lane; says where each went.
 pub(crate) fn force(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     left: usize,
-    lane: &mut Lane,
+    lane: &mut FitIndex,
     undo: &mut Option<&mut Vec<(usize, Saved)>>,
 ) -> Vec<Forced> {
     let mut placed = Vec::new();
@@ -169,9 +173,9 @@ type Victims = Vec<(ShapeId, u64, u64)>;
 /// Puts one pod on a place from which expendable pods go for it; what takes it back. Nothing has changed
 /// where it does not fit even so.
 fn make_way(
-    world: &mut World<'_>,
+    world: &mut SimCluster<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     index: usize,
     rules: Option<&Rules>,
 ) -> Option<(Victims, Vec<Saved>)> {
@@ -231,10 +235,10 @@ fn make_way(
 
 /// Who would be preempted for one pod of a shape on a place, if it fits there so. Nothing stays changed.
 pub(crate) fn ask(
-    world: &mut World<'_>,
-    view: &View<'_>,
+    world: &mut SimCluster<'_>,
+    view: &SnapshotView<'_>,
     id: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
     index: usize,
 ) -> Option<BTreeMap<PodKey, i32>> {
     if !world.preempts(id) {

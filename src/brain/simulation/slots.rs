@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use model::policy::InstanceType;
 
-use crate::constraints::fit::attach::Slots;
-use crate::decision::turn::Turn;
+use crate::constraints::fit::attach::AttachSlots;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachineView;
 
 /// Limits by CSI driver.
-type Limits = BTreeMap<Arc<str>, i32>;
+type DriverLimits = BTreeMap<Arc<str>, i32>;
 
 /// The limits of a node there is, and what counts against them. While its drivers have not
 /// registered, one that is `coming` has what others of its pool have.
 pub(crate) fn of_node(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     name: &str,
     coming: Option<&MachineView<'_>>,
-) -> Option<Arc<Slots>> {
+) -> Option<Arc<AttachSlots>> {
     let (view, cluster) = (&turn.view, &turn.view.snapshot.cluster);
-    let mut limits = coming.map_or_else(Limits::new, |known| {
+    let mut limits = coming.map_or_else(DriverLimits::new, |known| {
         expected(turn, known.pool_name(), known.kind)
     });
     for (driver, limit) in cluster.csi_nodes.get(name).into_iter().flatten() {
@@ -34,23 +34,23 @@ pub(crate) fn of_node(
     }
     let pods = view.pods(name).iter().copied();
     let used = view.claims.used(cluster, pods);
-    Slots::new(limits, used, view.claims.attached(name).collect())
+    AttachSlots::new(limits, used, view.claims.attached(name).collect())
 }
 
 /// The limits of a node that is to be.
 pub(crate) fn promised(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     pool: &str,
     kind: Option<&InstanceType>,
-) -> Option<Arc<Slots>> {
-    Slots::new(expected(turn, pool, kind), BTreeSet::new(), BTreeSet::new())
+) -> Option<Arc<AttachSlots>> {
+    AttachSlots::new(expected(turn, pool, kind), BTreeSet::new(), BTreeSet::new())
 }
 
 /// The least that a node of the pool has said, and for drivers that none has named what the pool
 /// gives, else the instance type.
-fn expected(turn: &Turn<'_>, pool: &str, kind: Option<&InstanceType>) -> Limits {
+fn expected(turn: &DecisionBuilder<'_>, pool: &str, kind: Option<&InstanceType>) -> DriverLimits {
     let csi_nodes = &turn.view.snapshot.cluster.csi_nodes;
-    let mut seen = Limits::new();
+    let mut seen = DriverLimits::new();
     if !csi_nodes.is_empty() {
         let of_pool = turn
             .view

@@ -2,15 +2,15 @@
 
 use model::reasons::{Reasons, Refused};
 
-use super::world::World;
-use crate::decision::turn::Turn;
+use super::world::SimCluster;
+use crate::decision::turn::DecisionBuilder;
 
 /// What is made of the budget in fact, at most: each step a few times. Reached only by pods that hang together in long
 /// chains, and by removals.
 const OVER: u64 = 5;
 
 /// Whether more was done since `began` than one decision may do.
-pub(crate) fn used_up(turn: &Turn<'_>, world: &World<'_>, began: u64) -> bool {
+pub(crate) fn used_up(turn: &DecisionBuilder<'_>, world: &SimCluster<'_>, began: u64) -> bool {
     let done = world.company.steps().saturating_sub(began);
     done > turn.steps.saturating_mul(OVER)
 }

@@ -1,7 +1,7 @@
 //! The cluster as it will be: nodes, machines under way and machines planned, each with what is
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
-use crate::constraints::shape::{Resident, Shape, ShapeId};
+use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use model::shared::Shared;
 use model::snapshot::Snapshot;
 
 use crate::constraints::alike::Alike;
-use crate::constraints::fit::attach::{self, Slots};
-use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::fit::{self, Place, amounts};
+use crate::constraints::fit::attach::{self, AttachSlots};
+use crate::constraints::fit::volumes::{self, VolumeNeed};
+use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
-use crate::simulation::classes::{ChoosyId, ClassId, Classes};
+use crate::simulation::classes::{ChoosyId, ClassId, NodeClasses};
 use crate::simulation::company::{Company, Preferences, Rules};
 use crate::simulation::preempt::Soft;
 
@@ -41,40 +41,40 @@ pub(crate) struct SimNode {
     pub(crate) labels: Shared<Labels>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
-    /// What labels, taints and cordon make it; set by [`World::add`].
+    /// What labels, taints and cordon make it; set by [`SimCluster::add`].
     pub(crate) class: ClassId,
     /// Ready now, so that a drained pod may be sent there.
     pub(crate) ready: bool,
     /// It is leaving, or a step has taken it out: nothing may be put there. Changed by
-    /// [`World::close`] and [`World::reopen`] alone.
+    /// [`SimCluster::close`] and [`SimCluster::reopen`] alone.
     pub(crate) closed: bool,
     /// What is left.
     pub(crate) free: Resources,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) residents: Vec<Resident>,
     /// What volumes it can still attach; `None` when it has no limit.
-    pub(crate) slots: Option<Arc<Slots>>,
+    pub(crate) slots: Option<Arc<AttachSlots>>,
     /// Pods that this decision puts here and that are not bound: shape, claims, how many.
-    pub(crate) guests: Vec<(ShapeId, Option<Arc<Need>>, usize)>,
+    pub(crate) guests: Vec<(ShapeId, Option<Arc<VolumeNeed>>, usize)>,
     /// Volumes that claims of pods which this decision puts here took.
     pub(crate) bindings: VolumeBindings,
     /// Pods of a node that goes shall come here: it must stay.
     pub(crate) receives: bool,
 }
 
-/// What [`World::restore`] takes back.
+/// What [`SimCluster::restore`] takes back.
 #[derive(Debug)]
 pub(crate) enum Saved {
-    /// One [`World::put`].
+    /// One [`SimCluster::put`].
     Put {
         free: Resources,
         ports: usize,
         pods: Resident,
-        slots: Option<Arc<Slots>>,
+        slots: Option<Arc<AttachSlots>>,
         /// The volumes that its claims took; `None` where they took none.
         bindings: Option<Box<VolumeBindings>>,
     },
-    /// One [`World::evict`]; where among the residents they were.
+    /// One [`SimCluster::evict`]; where among the residents they were.
     Evicted {
         free: Resources,
         ports: Vec<HostPort>,
@@ -85,9 +85,9 @@ pub(crate) enum Saved {
 
 /// All places, and the shapes of all pods.
 #[derive(Debug)]
-pub(crate) struct World<'a> {
+pub(crate) struct SimCluster<'a> {
     /// The first pod of each kind that came, for all of them. Only labels that some selector names count.
-    pub(crate) shapes: Vec<Shape<'a>>,
+    pub(crate) shapes: Vec<NamespacedShape<'a>>,
     pub(crate) nodes: Vec<SimNode>,
     pub(crate) by_name: BTreeMap<Arc<str>, usize>,
     pub(crate) company: Company<'a>,
@@ -98,7 +98,7 @@ pub(crate) struct World<'a> {
     /// Volumes that claims could have, and those that were given to some.
     pub(crate) free_volumes: Arc<FreeVolumes<'a>>,
     pub(crate) assumed: AssumedBindings,
-    classes: Classes<'a>,
+    classes: NodeClasses<'a>,
     /// What each shape asks of labels and taints.
     requirements: Vec<ChoosyId>,
     alike: Alike<'a>,
@@ -106,8 +106,8 @@ pub(crate) struct World<'a> {
 
 impl SimNode {
     /// What filters read of it.
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place {
+    pub(crate) fn place(&self) -> NodeView<'_> {
+        NodeView {
             name: &self.name,
             labels: &self.labels,
             taints: &self.taints,
@@ -130,17 +130,17 @@ impl SimNode {
     }
 }
 
-impl<'a> World<'a> {
+impl<'a> SimCluster<'a> {
     /// No places, no pods.
     pub(crate) fn empty(
         snapshot: &'a Snapshot,
         policy: &'a Policy,
         alike: Alike<'a>,
         free_volumes: Arc<FreeVolumes<'a>>,
-    ) -> World<'a> {
+    ) -> SimCluster<'a> {
         let namespaces = &snapshot.cluster.namespaces;
         let default_spread = &policy.scale_up.default_spread;
-        World {
+        SimCluster {
             shapes: Vec::new(),
             nodes: Vec::new(),
             by_name: BTreeMap::new(),
@@ -149,7 +149,7 @@ impl<'a> World<'a> {
             expendable: policy.scale_up.expendable_priority,
             free_volumes,
             assumed: AssumedBindings::default(),
-            classes: Classes::default(),
+            classes: NodeClasses::default(),
             requirements: Vec::new(),
             alike,
         }
@@ -166,7 +166,7 @@ impl<'a> World<'a> {
         self.by_name = names.cloned().zip(0..).collect();
     }
 
-    /// [`World::add`], of a place that has been named.
+    /// [`SimCluster::add`], of a place that has been named.
     pub(crate) fn add_named(&mut self, mut bin: SimNode) -> usize {
         let index = self.nodes.len();
         bin.class = self
@@ -179,7 +179,7 @@ impl<'a> World<'a> {
 
     /// The id of pods that are alike in a namespace.
     pub(crate) fn intern(&mut self, namespace: &'a str, shape: &'a PodShape) -> ShapeId {
-        let pod = Shape { namespace, shape };
+        let pod = NamespacedShape { namespace, shape };
         let id = self.alike.kind(pod);
         if id == self.shapes.len() {
             self.shapes.push(pod);
@@ -191,7 +191,7 @@ impl<'a> World<'a> {
     }
 
     /// Whether two pods are of one kind.
-    pub(crate) fn same_kind(&self, one: Shape<'_>, other: Shape<'_>) -> bool {
+    pub(crate) fn same_kind(&self, one: NamespacedShape<'_>, other: NamespacedShape<'_>) -> bool {
         self.alike.same(one, other)
     }
 
@@ -200,12 +200,12 @@ impl<'a> World<'a> {
         self.company.rules(&self.shapes, &self.nodes, id)
     }
 
-    /// Makes [`World::admits`] ready for a shape.
+    /// Makes [`SimCluster::admits`] ready for a shape.
     pub(crate) fn prepare(&mut self, id: ShapeId) {
         self.classes.ask(self.requirements[id]);
     }
 
-    /// Whether the filters that look at the node alone let a shape in. See [`World::prepare`].
+    /// Whether the filters that look at the node alone let a shape in. See [`SimCluster::prepare`].
     pub(crate) fn admits(&self, id: ShapeId, bin: usize) -> bool {
         self.classes.fits(self.requirements[id], &self.nodes[bin])
     }
@@ -225,7 +225,7 @@ impl<'a> World<'a> {
         &self,
         index: usize,
         shape: &PodShape,
-        need: Option<&Need>,
+        need: Option<&VolumeNeed>,
     ) -> Option<Misfit> {
         let bin = &self.nodes[index];
         fit::misfit(shape, bin.place())
@@ -237,8 +237,8 @@ impl<'a> World<'a> {
     }
 
     /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
-    /// another matter: [`World::served`].
-    pub(crate) fn reach_misfit(&self, index: usize, need: Option<&Need>) -> Option<Misfit> {
+    /// another matter: [`SimCluster::served`].
+    pub(crate) fn reach_misfit(&self, index: usize, need: Option<&VolumeNeed>) -> Option<Misfit> {
         let (bin, need) = (&self.nodes[index], need?);
         let at = bin.at();
         volumes::misfit(need, at.name, at.labels, at.new)
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
     }
 
     /// How many pods, `limit` at most, find volumes on a place for claims that wait.
-    pub(crate) fn served(&self, index: usize, need: Option<&Need>, limit: u64) -> u64 {
+    pub(crate) fn served(&self, index: usize, need: Option<&VolumeNeed>, limit: u64) -> u64 {
         let Some(need) = need.filter(|need| !need.waiting.is_empty()) else {
             return limit;
         };
@@ -260,7 +260,7 @@ impl<'a> World<'a> {
     pub(crate) fn supply(
         &mut self,
         index: usize,
-        need: Option<&Need>,
+        need: Option<&VolumeNeed>,
         count: u64,
     ) -> VolumeBindings {
         let mut bindings = VolumeBindings::default();
@@ -313,7 +313,7 @@ impl<'a> World<'a> {
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
-    /// [`World::put`], of pods that were there before.
+    /// [`SimCluster::put`], of pods that were there before.
     pub(crate) fn lay(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
         let pods = Resident {
             shape: id,
@@ -329,7 +329,7 @@ impl<'a> World<'a> {
         self.hold(index, pods);
     }
 
-    /// What [`World::restore`] needs to take back the next [`World::put`] of these.
+    /// What [`SimCluster::restore`] needs to take back the next [`SimCluster::put`] of these.
     pub(crate) fn save(&self, index: usize, pods: Resident) -> Saved {
         let bin = &self.nodes[index];
         Saved::Put {
@@ -366,7 +366,7 @@ impl<'a> World<'a> {
         (pods, saved)
     }
 
-    /// Takes back one [`World::put`] or [`World::evict`]; several are taken back in the opposite order.
+    /// Takes back one [`SimCluster::put`] or [`SimCluster::evict`]; several are taken back in the opposite order.
     pub(crate) fn restore(&mut self, index: usize, saved: Saved) {
         let bin = &mut self.nodes[index];
         let (pods, count) = match saved {
@@ -483,7 +483,7 @@ impl<'a> World<'a> {
         node: &str,
         key: &'a PodKey,
         pod: &'a Pod,
-        need: Option<&Need>,
+        need: Option<&VolumeNeed>,
     ) {
         let id = self.intern(&key.namespace, &pod.shape);
         if let Some(index) = self.by_name.get(node).copied() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, removed};
-use crate::check::{self, Rule};
+use crate::check::{self, CheckRule};
 use model::action::{Action, Kind};
 use model::cluster::{Phase, PodKey};
 use model::policy::LEAVING_TAINT;
@@ -265,7 +265,7 @@ fn cut_short(lab: Lab, node: &str) -> Lab {
     })
 }
 
-fn rule(action: &Action, lab: &Lab) -> Result<(), Rule> {
+fn rule(action: &Action, lab: &Lab) -> Result<(), CheckRule> {
     check::check(action, &lab.snapshot, &lab.policy, lab.now).map_err(|refusal| refusal.rule)
 }
 
@@ -305,21 +305,21 @@ fn an_interrupted_drain_and_another_never_run_together() {
     for (begun, late) in [(&first, &second), (&second, &first)] {
         let mut view = lab.clone();
         view.begin(begun);
-        assert_eq!(rule(late, &view), Err(Rule::Parallel));
+        assert_eq!(rule(late, &view), Err(CheckRule::Parallel));
         // … with the drains one more, by the budget …
         view.policy.scale_down.max_parallel_drain = 2;
-        assert_eq!(rule(late, &view), Err(Rule::Budget));
+        assert_eq!(rule(late, &view), Err(CheckRule::Budget));
         // … and by the view of before.
         let beside = |lab: &Lab| {
             check::check_beside(late, &[begun], &lab.snapshot, &lab.policy, lab.now)
                 .map_err(|refusal| refusal.rule)
         };
         let mut lab = lab.clone();
-        assert_eq!(beside(&lab), Err(Rule::Parallel));
+        assert_eq!(beside(&lab), Err(CheckRule::Parallel));
         lab.policy.scale_down.max_parallel_drain = 2;
-        assert_eq!(beside(&lab), Err(Rule::Budget));
+        assert_eq!(beside(&lab), Err(CheckRule::Budget));
         let twice = check::check_beside(begun, &[begun], &lab.snapshot, &lab.policy, lab.now);
-        assert_eq!(twice.map_err(|refusal| refusal.rule), Err(Rule::Twice));
+        assert_eq!(twice.map_err(|refusal| refusal.rule), Err(CheckRule::Twice));
     }
 }
 
@@ -352,10 +352,13 @@ fn a_removal_that_is_brought_to_an_end_counts() {
         }
     };
     assert_eq!(&*second.target.machine, "n1");
-    assert_eq!(rule(&second, &lab), Err(Rule::Parallel));
+    assert_eq!(rule(&second, &lab), Err(CheckRule::Parallel));
     let plan = [decision.plan[0].clone(), second];
     let refused = check::check_plan(&plan, &lab.snapshot, &lab.policy, lab.now);
-    assert_eq!(refused.map_err(|refusal| refusal.rule), Err(Rule::Parallel));
+    assert_eq!(
+        refused.map_err(|refusal| refusal.rule),
+        Err(CheckRule::Parallel)
+    );
 }
 
 proptest! {

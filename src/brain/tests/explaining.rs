@@ -7,7 +7,7 @@ use model::memory::Backoff;
 use model::reasons::Unremovable;
 use model::report::{NodeVerdict, PodVerdict};
 use model::scheduling::{LabelSelector, PodShape, PodTerm};
-use model::story::{Fate, NodeStory, PodStory};
+use model::story::{NodeStory, PodOutcome, PodStory};
 use model::time::Span;
 
 fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
@@ -118,18 +118,22 @@ fn a_node_says_what_becomes_of_each_pod() {
         });
     let (_, story) = asked(&lab);
     let story = story.expect("the node is there");
-    let fates: Vec<(&str, &Fate)> = story
+    let fates: Vec<(&str, &PodOutcome)> = story
         .pods
         .iter()
         .map(|pod| (&*pod.pod.name, &pod.fate))
         .collect();
-    let blocks = Fate::Blocks {
+    let blocks = PodOutcome::Blocks {
         reason: Unremovable::NotReplicated,
     };
-    let moves = Fate::Moves { to: "other".into() };
+    let moves = PodOutcome::Moves { to: "other".into() };
     assert_eq!(
         fates,
-        [("bare", &blocks), ("log", &Fate::Stays), ("old", &moves)]
+        [
+            ("bare", &blocks),
+            ("log", &PodOutcome::Stays),
+            ("old", &moves)
+        ]
     );
     assert_eq!(story.requested_permille["cpu"], 850);
     assert_eq!(story.machine.map(|m| m.standing).as_deref(), Some("up"));
@@ -139,7 +143,7 @@ fn a_node_says_what_becomes_of_each_pod() {
 fn a_pod_that_finds_no_other_place_is_unplaced() {
     let (_, story) = asked(&world());
     let story = story.expect("the node is there");
-    assert_eq!(story.pods[0].fate, Fate::Unplaced);
+    assert_eq!(story.pods[0].fate, PodOutcome::Unplaced);
     let why = story.pods[0].why.as_ref().map(ToString::to_string);
     assert_eq!(why.as_deref(), Some("there is no other ready node"));
 }
@@ -152,7 +156,7 @@ fn a_node_names_the_pending_pods_that_are_to_come() {
 }
 
 /// What is said of the pods of `n1`: fate and why.
-fn fates(lab: &Lab) -> Vec<(Fate, Option<String>)> {
+fn fates(lab: &Lab) -> Vec<(PodOutcome, Option<String>)> {
     let (_, story) = asked(lab);
     let pods = story.expect("the node is there").pods.into_iter();
     pods.map(|pod| (pod.fate, pod.why.map(|why| why.to_string())))
@@ -174,7 +178,7 @@ fn a_node_that_pending_pods_are_to_come_to_says_what_the_verdict_says() {
         matches!(&verdict, Some(NodeVerdict::Kept { why: said, .. }) if said.to_string() == why),
         "{verdict:?}"
     );
-    assert_eq!(fates(&lab), [(Fate::Unplaced, Some(why.to_owned()))]);
+    assert_eq!(fates(&lab), [(PodOutcome::Unplaced, Some(why.to_owned()))]);
 }
 
 #[test]
@@ -193,7 +197,7 @@ fn other_pods_are_a_reason_too() {
     let [(fate, why)] = &fates(&lab)[..] else {
         panic!("one pod");
     };
-    assert_eq!(*fate, Fate::Unplaced);
+    assert_eq!(*fate, PodOutcome::Unplaced);
     let why = why.as_deref().unwrap_or_default();
     assert!(
         why.ends_with("its pod anti-affinity over kubernetes.io/hostname is not met"),
@@ -214,7 +218,7 @@ fn pods_do_not_move_to_a_node_that_the_decision_takes_down() {
     let lab = lab.after(Span::minutes(11));
     assert_eq!(super::lab::removed(&lab.decide()), ["n0"]);
     let why = Some("there is no other ready node".to_owned());
-    assert_eq!(fates(&lab), [(Fate::Unplaced, why)]);
+    assert_eq!(fates(&lab), [(PodOutcome::Unplaced, why)]);
 }
 
 #[test]

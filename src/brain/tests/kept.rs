@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::lab::{Lab, lab, made};
 use super::lifecycle::{kinds, remove};
-use crate::check::{Rule, check};
+use crate::check::{CheckRule, check};
 use model::action::{Action, Kind, Reason};
 use model::decision::Decision;
 use model::policy::KeepFailed;
@@ -191,7 +191,7 @@ proptest! {
             let failed = matches!(action.reason, Reason::Failed { .. });
             prop_assert!(failed);
             let refusal = check(action, &lab.snapshot, &lab.policy, lab.now);
-            prop_assert_eq!(refusal.map_err(|refusal| refusal.rule), Err(Rule::KeptFailed));
+            prop_assert_eq!(refusal.map_err(|refusal| refusal.rule), Err(CheckRule::KeptFailed));
         }
     }
 }

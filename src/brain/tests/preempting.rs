@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::lab::{Lab, kept, lab, made, removed, verdict};
-use crate::check::{Rule, check_plan};
+use crate::check::{CheckRule, check_plan};
 use crate::report::explain::{self, Asked};
 use model::cluster::PodKey;
 use model::report::PodVerdict;
@@ -176,12 +176,12 @@ fn a_drained_pod_may_go_where_an_expendable_one_runs() {
     assert_eq!(check(&lab), Ok(()));
     // The checker knows who preempts whom.
     let timid = lab.clone().shape("moves", never);
-    assert_eq!(check(&timid), Err(Rule::Landing));
+    assert_eq!(check(&timid), Err(CheckRule::Landing));
     assert_eq!(kept(&timid.decide(), "n2"), "NoPlaceToMovePods");
     let counts = lab.clone().shape("low", |shape| shape.priority = -10);
-    assert_eq!(check(&counts), Err(Rule::Landing));
+    assert_eq!(check(&counts), Err(CheckRule::Landing));
     let full = lab.shape("web", |shape| shape.requests.cpu_milli = 2501);
-    assert_eq!(check(&full), Err(Rule::Landing));
+    assert_eq!(check(&full), Err(CheckRule::Landing));
 }
 
 #[test]

@@ -10,12 +10,12 @@ use crate::model::pci::PciDevice;
 use crate::model::topology::is_numa;
 use crate::pve::{FirewallRule, MAX_QUEUES, Net, VmConfig, iso_volume};
 
-use super::{Call, Needs, Policy};
+use super::{AdmittedCall, BrokerPolicy, VmProof};
 
 /// Judges `call` on the VM that carries `mark` and has `config` now.
 pub(in crate::broker) fn check(
-    policy: &Policy,
-    call: &Call,
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
     mark: &Mark,
     config: &VmConfig,
 ) -> Result<(), String> {
@@ -77,9 +77,9 @@ pub(in crate::broker) fn check(
 }
 
 /// The configuration is the one that the caller read. Of a firewall's rules the digest is another one.
-fn same_digest(call: &Call, config: &VmConfig) -> Result<(), String> {
+fn same_digest(call: &AdmittedCall, config: &VmConfig) -> Result<(), String> {
     if let (Some(given), Some(read)) = (call.param("digest"), config.digest.as_deref())
-        && call.rule.needs == Needs::MarkAndDigest
+        && call.rule.needs == VmProof::MarkAndDigest
         && given != read
     {
         return Err("checksum mismatch (file changed since it was read)".to_owned());
@@ -88,7 +88,11 @@ fn same_digest(call: &Call, config: &VmConfig) -> Result<(), String> {
 }
 
 /// The resource pool that the file gives the machine's template, and no other.
-fn its_resource_pool(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+fn its_resource_pool(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+) -> Result<(), String> {
     let own = policy.allow.template_pools.get(&mark.template);
     if own.map(String::as_str) == call.param("poolid") {
         return Ok(());
@@ -101,7 +105,11 @@ fn its_resource_pool(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), St
 }
 
 /// A security group that the file gives this card of the machine's template.
-fn its_security_group(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+fn its_security_group(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+) -> Result<(), String> {
     let given = call.param("action").zip(call.param("iface"));
     let mut own = groups(policy, mark).iter();
     if own.any(|(group, card)| given == Some((group, &format!("net{card}")))) {
@@ -113,15 +121,15 @@ fn its_security_group(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), S
     ))
 }
 
-fn groups<'a>(policy: &'a Policy, mark: &Mark) -> &'a [(String, u8)] {
+fn groups<'a>(policy: &'a BrokerPolicy, mark: &Mark) -> &'a [(String, u8)] {
     let own = policy.allow.template_groups.get(&mark.template);
     own.map_or(&[], Vec::as_slice)
 }
 
 /// The rule at the call's place, of those that the VM's firewall has now, is one of ours that the file does not want any more.
 pub(in crate::broker) fn may_go(
-    policy: &Policy,
-    call: &Call,
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
     mark: &Mark,
     rules: &Value,
 ) -> Result<(), String> {
@@ -146,7 +154,7 @@ pub(in crate::broker) fn may_go(
 }
 
 /// No ballooning, or what the pool leaves the machine: nothing that pods are promised may be taken.
-fn memory_kept(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+fn memory_kept(policy: &BrokerPolicy, call: &AdmittedCall, mark: &Mark) -> Result<(), String> {
     let Some(given) = call.param("balloon").filter(|given| *given != "0") else {
         return Ok(());
     };
@@ -167,8 +175,8 @@ fn memory_kept(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> 
 
 /// The disks that machines of its pool get beside their template's, each once and at its place.
 fn further_disks(
-    policy: &Policy,
-    call: &Call,
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
     mark: &Mark,
     config: &VmConfig,
 ) -> Result<(), String> {
@@ -196,7 +204,7 @@ fn further_disks(
 }
 
 /// The devices that machines of its instance type get, each at its place.
-fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+fn pci_devices(policy: &BrokerPolicy, call: &AdmittedCall, mark: &Mark) -> Result<(), String> {
     let kind = policy.allow.types.get(&mark.instance_type);
     let devices = kind.map_or(&[][..], |kind| &kind.pci);
     for (name, value) in &call.params {
@@ -217,7 +225,7 @@ fn pci_devices(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> 
 }
 
 /// The CPUs that its mark reserves for it, with its memory beside them and in huge pages, as the file has it for its pool on this host.
-fn own_cpus(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
+fn own_cpus(policy: &BrokerPolicy, call: &AdmittedCall, mark: &Mark) -> Result<(), String> {
     let asked = call.params.iter().filter(|(name, value)| {
         let numa = name == "numa" && !policy.guest.numas.contains(&(value == "1"));
         numa || matches!(name.as_str(), "affinity" | "hugepages") || is_numa(name)
@@ -243,7 +251,7 @@ fn own_cpus(policy: &Policy, call: &Call, mark: &Mark) -> Result<(), String> {
 
 /// What the file writes for the CPUs of a machine with this mark on a host.
 pub(in crate::broker) fn own_cpu_keys(
-    policy: &Policy,
+    policy: &BrokerPolicy,
     mark: &Mark,
     host: &str,
 ) -> Result<BTreeMap<String, String>, String> {
@@ -259,7 +267,7 @@ pub(in crate::broker) fn own_cpu_keys(
 
 /// The machine's own ISO for cloud-init, in a CD drive that holds nothing of somebody else's, or in the place of PVE's own drive for
 /// cloud-init, which alone may be deleted.
-fn iso_drives(call: &Call, mark: &Mark, config: &VmConfig) -> Result<(), String> {
+fn iso_drives(call: &AdmittedCall, mark: &Mark, config: &VmConfig) -> Result<(), String> {
     let own = |volume: &str| iso_volume(volume).is_some_and(|(_, vmid)| vmid == mark.vmid);
     for (name, value) in &call.params {
         if number(name, "ide").is_none() {
@@ -305,7 +313,7 @@ fn same_mark(description: &str, mark: &Mark) -> Result<(), String> {
 }
 
 /// Cores × sockets of the outcome: a template with two sockets would double what `cores` says.
-fn cores(policy: &Policy, call: &Call, config: &VmConfig) -> Result<(), String> {
+fn cores(policy: &BrokerPolicy, call: &AdmittedCall, config: &VmConfig) -> Result<(), String> {
     let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
     let given = call.param("sockets").map(number);
     let there = || config.raw.get("cores").map_or(1, |text| number(text));
@@ -330,7 +338,7 @@ fn cores(policy: &Policy, call: &Call, config: &VmConfig) -> Result<(), String> 
 }
 
 /// The addresses that are reserved for the machine, as its pool's network writes them; else what a template says.
-fn ipconfig(policy: &Policy, mark: &Mark, (card, value): (u8, &str)) -> Result<(), String> {
+fn ipconfig(policy: &BrokerPolicy, mark: &Mark, (card, value): (u8, &str)) -> Result<(), String> {
     let fail = |why: String| Err(format!("parameter ipconfig{card}: {why}"));
     let Some(addresses) = mark.addresses.get(&card) else {
         return if policy.guest.ipconfigs.contains(value) {
@@ -354,7 +362,7 @@ fn ipconfig(policy: &Policy, mark: &Mark, (card, value): (u8, &str)) -> Result<(
 }
 
 /// The weight that the file gives the machine's pool, and no other.
-fn cpu_units(policy: &Policy, units: &str, mark: &Mark) -> Result<(), String> {
+fn cpu_units(policy: &BrokerPolicy, units: &str, mark: &Mark) -> Result<(), String> {
     match policy.guest.cpu_units.get(&mark.pool) {
         Some(wanted) if wanted.to_string() == units => Ok(()),
         Some(wanted) => Err(format!(
@@ -369,7 +377,7 @@ fn cpu_units(policy: &Policy, units: &str, mark: &Mark) -> Result<(), String> {
 }
 
 /// Whether an option of a network card may be written so: each to what the policy names alone.
-fn net_option(policy: &Policy, key: &str, value: &str, mark: &Mark) -> bool {
+fn net_option(policy: &BrokerPolicy, key: &str, value: &str, mark: &Mark) -> bool {
     let guest = &policy.guest;
     match key {
         "firewall" => {
@@ -388,7 +396,12 @@ fn net_option(policy: &Policy, key: &str, value: &str, mark: &Mark) -> bool {
 }
 
 /// Whether a card may have this model and MAC address: its own, those of the template's table, or none yet.
-fn named_card(policy: &Policy, wanted: &Net, current: &Net, (card, mark): (u8, &Mark)) -> bool {
+fn named_card(
+    policy: &BrokerPolicy,
+    wanted: &Net,
+    current: &Net,
+    (card, mark): (u8, &Mark),
+) -> bool {
     let guest = &policy.guest;
     let model = wanted.model == current.model || guest.models.contains(&*wanted.model);
     let own = |given: &String| {
@@ -400,7 +413,7 @@ fn named_card(policy: &Policy, wanted: &Net, current: &Net, (card, mark): (u8, &
 
 /// Only bridge, VLAN, firewall, MTU and queues may differ, and only to what the policy names.
 fn net(
-    policy: &Policy,
+    policy: &BrokerPolicy,
     (card, value): (u8, &str),
     mark: &Mark,
     config: &VmConfig,

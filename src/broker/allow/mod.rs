@@ -1,7 +1,7 @@
 //! The allow-list: every call that may pass, with every parameter it may have. What is not listed
 //! is refused.
 //!
-//! [`admit`] turns a raw request into a [`Call`] of validated pieces; what goes to PVE is written
+//! [`admit`] turns a raw request into a [`AdmittedCall`] of validated pieces; what goes to PVE is written
 //! anew from those, so no spelling of the request reaches PVE. Some values can only be judged
 //! against the VM's present configuration: [`against::check`] does that right before the call.
 
@@ -15,10 +15,10 @@ mod tests;
 pub(super) use table::RULES;
 pub(super) use values::{disk_bytes, mark_of_clone as mark_of, our_cluster};
 
-use crate::pve::{self, Method, Upid};
+use crate::pve::{self, HttpMethod, Upid};
 
 use super::form;
-use super::policy::Policy;
+use super::policy::BrokerPolicy;
 
 /// Every PVE path begins with this.
 const BASE: &str = "/api2/json/";
@@ -27,19 +27,19 @@ const MAX_PATH: usize = 512;
 
 /// One line of the allow-list.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct AllowRule {
     /// Its name in audit lines.
     pub(super) name: &'static str,
-    pub(super) method: Method,
+    pub(super) method: HttpMethod,
     /// Below `/api2/json/`.
-    pub(super) path: &'static [Segment],
-    pub(super) params: &'static [Param],
-    pub(super) needs: Needs,
+    pub(super) path: &'static [PathSegment],
+    pub(super) params: &'static [AllowedParam],
+    pub(super) needs: VmProof,
 }
 
 /// What a path segment must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Segment {
+pub(super) enum PathSegment {
     /// This word.
     Fixed(&'static str),
     /// A host's name.
@@ -60,7 +60,7 @@ pub(super) enum Segment {
 
 /// A parameter that a call may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Param {
+pub(super) struct AllowedParam {
     pub(super) name: &'static str,
     /// The call is refused without it.
     pub(super) required: bool,
@@ -69,14 +69,14 @@ pub(super) struct Param {
     /// Its value in the one spelling that is judged and goes to PVE.
     pub(super) tidy: fn(&str) -> String,
     /// Whether that value may be.
-    pub(super) check: fn(&Policy, &str) -> Result<(), String>,
+    pub(super) check: fn(&BrokerPolicy, &str) -> Result<(), String>,
     /// Its value may stand in an audit line.
     pub(super) loggable: bool,
 }
 
 /// What must be true of the VM in the path before the call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum VmProof {
     /// Nothing: a read that tells nothing of a VM's inside.
     Nothing,
     /// The VM that a read is about (in its path, its `vmid` or its task's id) lies in a range of the
@@ -104,8 +104,8 @@ pub(super) enum Needs {
 
 /// A request that the list admits, in validated pieces.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) rule: &'static Rule,
+pub(super) struct AdmittedCall {
+    pub(super) rule: &'static AllowRule,
     pub(super) host: Option<String>,
     /// The VMID in the path.
     pub(super) vmid: Option<u32>,
@@ -117,7 +117,7 @@ pub(super) struct Call {
     pub(super) params: Vec<(String, String)>,
 }
 
-impl Call {
+impl AdmittedCall {
     /// The VM that the call is about, wherever the request names it.
     pub(super) fn subject(&self) -> Option<u32> {
         let of_task = || self.task.as_ref().and_then(|task| values::vmid(task.id()));
@@ -142,13 +142,13 @@ impl Call {
 
     /// It changes something at PVE.
     pub(super) fn changes(&self) -> bool {
-        self.rule.method != Method::Get
+        self.rule.method != HttpMethod::Get
     }
 }
 
 /// A raw request, as far as it matters here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Raw<'a> {
+pub(super) struct RawRequest<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) query: Option<&'a str>,
@@ -157,7 +157,7 @@ pub(super) struct Raw<'a> {
 }
 
 /// Judges a request by policy and list alone. The error says what is not allowed.
-pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
+pub(super) fn admit(policy: &BrokerPolicy, raw: RawRequest<'_>) -> Result<AdmittedCall, String> {
     if policy.allow.vmids.is_empty() {
         return Err("no region of the configuration uses the broker".to_owned());
     }
@@ -188,11 +188,11 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
                 .map_err(|why| format!("parameter {}: {why}", param.name))?;
         }
     }
-    if rule.needs == Needs::Iso {
+    if rule.needs == VmProof::Iso {
         place.vmid = Some(iso(policy, &place, &params)?);
     }
     let segments: Vec<&str> = place.segments.iter().map(String::as_str).collect();
-    Ok(Call {
+    Ok(AdmittedCall {
         rule,
         host: place.host,
         vmid: place.vmid,
@@ -204,7 +204,11 @@ pub(super) fn admit(policy: &Policy, raw: Raw<'_>) -> Result<Call, String> {
 }
 
 /// Whose ISO a call is about: one of our range, on a storage of the policy.
-fn iso(policy: &Policy, place: &Place, params: &[(String, String)]) -> Result<u32, String> {
+fn iso(
+    policy: &BrokerPolicy,
+    place: &RequestPath,
+    params: &[(String, String)],
+) -> Result<u32, String> {
     let storage = place.storage.as_deref().unwrap_or_default();
     if !policy
         .allow
@@ -226,7 +230,7 @@ fn iso(policy: &Policy, place: &Place, params: &[(String, String)]) -> Result<u3
 
 /// Where a path leads.
 #[derive(Debug, Default)]
-struct Place {
+struct RequestPath {
     segments: Vec<String>,
     host: Option<String>,
     vmid: Option<u32>,
@@ -235,14 +239,14 @@ struct Place {
     position: Option<usize>,
 }
 
-impl Place {
+impl RequestPath {
     /// `STORAGE:iso`, of the storage that stands before it.
     fn is_isos(&self, text: &str) -> bool {
         text.strip_suffix(":iso") == self.storage.as_deref()
     }
 }
 
-fn find(raw: Raw<'_>) -> Result<(&'static Rule, Place), String> {
+fn find(raw: RawRequest<'_>) -> Result<(&'static AllowRule, RequestPath), String> {
     let unlisted = || format!("{} of this path is not in the allow-list", raw.method);
     let rest = raw.path.strip_prefix(BASE).ok_or_else(unlisted)?;
     let segments = rest
@@ -256,20 +260,20 @@ fn find(raw: Raw<'_>) -> Result<(&'static Rule, Place), String> {
         .ok_or_else(unlisted)
 }
 
-fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
+fn fits(pattern: &[PathSegment], segments: &[String]) -> Option<RequestPath> {
     if pattern.len() != segments.len() {
         return None;
     }
-    let mut place = Place {
+    let mut place = RequestPath {
         segments: segments.to_vec(),
-        ..Place::default()
+        ..RequestPath::default()
     };
     for (want, have) in pattern.iter().zip(segments) {
         match want {
-            Segment::Fixed(word) if word == have => {}
-            Segment::Host if values::is_host(have) => place.host = Some(have.clone()),
-            Segment::Vmid => place.vmid = Some(values::vmid(have)?),
-            Segment::Upid => {
+            PathSegment::Fixed(word) if word == have => {}
+            PathSegment::Host if values::is_host(have) => place.host = Some(have.clone()),
+            PathSegment::Vmid => place.vmid = Some(values::vmid(have)?),
+            PathSegment::Upid => {
                 let upid: Upid = have.parse().ok()?;
                 let here = place.host.as_deref() == Some(&**upid.node());
                 if !here || !values::is_our_task(&upid) {
@@ -277,11 +281,15 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
                 }
                 place.task = Some(upid);
             }
-            Segment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
-            Segment::Isos if place.is_isos(have) => {}
-            Segment::Iso if pve::iso_owner(have).is_some() => {}
-            Segment::Position => place.position = Some(values::position(have)?),
-            Segment::Fixed(_) | Segment::Host | Segment::Storage | Segment::Isos | Segment::Iso => {
+            PathSegment::Storage if values::is_storage(have) => place.storage = Some(have.clone()),
+            PathSegment::Isos if place.is_isos(have) => {}
+            PathSegment::Iso if pve::iso_owner(have).is_some() => {}
+            PathSegment::Position => place.position = Some(values::position(have)?),
+            PathSegment::Fixed(_)
+            | PathSegment::Host
+            | PathSegment::Storage
+            | PathSegment::Isos
+            | PathSegment::Iso => {
                 return None;
             }
         }
@@ -291,7 +299,7 @@ fn fits(pattern: &[Segment], segments: &[String]) -> Option<Place> {
 
 /// Where the parameters stand: in the query of reads and removals, in the form of the others, and
 /// nowhere else at the same time.
-fn params_text(method: Method, raw: Raw<'_>) -> Result<&str, String> {
+fn params_text(method: HttpMethod, raw: RawRequest<'_>) -> Result<&str, String> {
     if method.has_query() {
         if !raw.body.is_empty() {
             return Err("a body where none may be".to_owned());

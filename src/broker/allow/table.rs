@@ -2,12 +2,15 @@
 //! here, and expects everything else of PVE's schema to be refused.
 
 use super::values;
-use super::{Method, Needs, Param, Policy, Rule, Segment};
-use Segment::{Fixed, Host, Iso, Isos, Position, Storage, Upid, Vmid};
+use super::{AllowRule, AllowedParam, BrokerPolicy, HttpMethod, PathSegment, VmProof};
+use PathSegment::{Fixed, Host, Iso, Isos, Position, Storage, Upid, Vmid};
 
 /// An optional parameter that appears once.
-const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
-    Param {
+const fn may(
+    name: &'static str,
+    check: fn(&BrokerPolicy, &str) -> Result<(), String>,
+) -> AllowedParam {
+    AllowedParam {
         name,
         required: false,
         most: 1,
@@ -18,40 +21,51 @@ const fn may(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>)
 }
 
 /// The same, required.
-const fn must(name: &'static str, check: fn(&Policy, &str) -> Result<(), String>) -> Param {
-    Param {
+const fn must(
+    name: &'static str,
+    check: fn(&BrokerPolicy, &str) -> Result<(), String>,
+) -> AllowedParam {
+    AllowedParam {
         required: true,
         ..may(name, check)
     }
 }
 
 /// The same parameter, with its value written in one way before it is judged.
-const fn tidied(tidy: fn(&str) -> String, param: Param) -> Param {
-    Param { tidy, ..param }
+const fn tidied(tidy: fn(&str) -> String, param: AllowedParam) -> AllowedParam {
+    AllowedParam { tidy, ..param }
 }
 
 /// The same, without its value in audit lines.
-const fn hushed(param: Param) -> Param {
-    Param {
+const fn hushed(param: AllowedParam) -> AllowedParam {
+    AllowedParam {
         loggable: false,
         ..param
     }
 }
 
-const fn read(name: &'static str, path: &'static [Segment], params: &'static [Param]) -> Rule {
-    Rule {
+const fn read(
+    name: &'static str,
+    path: &'static [PathSegment],
+    params: &'static [AllowedParam],
+) -> AllowRule {
+    AllowRule {
         name,
-        method: Method::Get,
+        method: HttpMethod::Get,
         path,
         params,
-        needs: Needs::Nothing,
+        needs: VmProof::Nothing,
     }
 }
 
 /// A read about one VM.
-const fn look(name: &'static str, path: &'static [Segment], params: &'static [Param]) -> Rule {
-    Rule {
-        needs: Needs::Reach,
+const fn look(
+    name: &'static str,
+    path: &'static [PathSegment],
+    params: &'static [AllowedParam],
+) -> AllowRule {
+    AllowRule {
+        needs: VmProof::Reach,
         ..read(name, path, params)
     }
 }
@@ -60,7 +74,7 @@ const fn look(name: &'static str, path: &'static [Segment], params: &'static [Pa
 const MAX_COMMAND: usize = 16;
 
 /// The rules of a VM's firewall.
-const RULES_OF_VM: &[Segment] = &[
+const RULES_OF_VM: &[PathSegment] = &[
     Fixed("nodes"),
     Host,
     Fixed("qemu"),
@@ -70,7 +84,7 @@ const RULES_OF_VM: &[Segment] = &[
 ];
 
 /// Every call that may pass.
-pub(in crate::broker) static RULES: &[Rule] = &[
+pub(in crate::broker) static RULES: &[AllowRule] = &[
     read("version", &[Fixed("version")], &[]),
     read("cluster-status", &[Fixed("cluster"), Fixed("status")], &[]),
     read("resources", &[Fixed("cluster"), Fixed("resources")], &[]),
@@ -103,9 +117,9 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         ],
         &[must("content", values::images_or_isos)],
     ),
-    Rule {
+    AllowRule {
         name: "upload-iso",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -118,11 +132,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             must("filename", values::our_iso),
             hushed(must("file", values::base64)),
         ],
-        needs: Needs::Iso,
+        needs: VmProof::Iso,
     },
-    Rule {
+    AllowRule {
         name: "remove-iso",
-        method: Method::Delete,
+        method: HttpMethod::Delete,
         path: &[
             Fixed("nodes"),
             Host,
@@ -133,7 +147,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Iso,
         ],
         params: &[],
-        needs: Needs::Iso,
+        needs: VmProof::Iso,
     },
     look(
         "vm-config",
@@ -177,9 +191,9 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         &[Fixed("nodes"), Host, Fixed("tasks"), Upid, Fixed("log")],
         &[may("start", values::count), may("limit", values::page)],
     ),
-    Rule {
+    AllowRule {
         name: "clone",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("clone")],
         params: &[
             must("newid", values::our_vmid),
@@ -193,12 +207,12 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("full", values::flag),
             may("storage", values::storage),
         ],
-        needs: Needs::Template,
+        needs: VmProof::Template,
     },
     // Beyond the mark each parameter is what the broker itself makes of the file, to the letter: `create_vm` compares them.
-    Rule {
+    AllowRule {
         name: "create",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[Fixed("nodes"), Host, Fixed("qemu")],
         params: &[
             must("vmid", values::our_vmid),
@@ -222,11 +236,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("ide2", values::compared),
             may("ide0", values::compared),
         ],
-        needs: Needs::Settings,
+        needs: VmProof::Settings,
     },
-    Rule {
+    AllowRule {
         name: "config",
-        method: Method::Put,
+        method: HttpMethod::Put,
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("config")],
         params: &[
             may("name", values::dns_name),
@@ -319,7 +333,7 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             may("delete", values::deletable),
             tidied(str::to_ascii_lowercase, may("digest", values::digest)),
         ],
-        needs: Needs::MarkAndDigest,
+        needs: VmProof::MarkAndDigest,
     },
     read(
         "security-groups",
@@ -339,9 +353,9 @@ pub(in crate::broker) static RULES: &[Rule] = &[
         ],
         &[],
     ),
-    Rule {
+    AllowRule {
         name: "add-security-group",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: RULES_OF_VM,
         params: &[
             must("type", values::group),
@@ -350,11 +364,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             must("enable", values::one),
             must("comment", values::our_rule),
         ],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "remove-firewall-rule",
-        method: Method::Delete,
+        method: HttpMethod::Delete,
         path: &[
             Fixed("nodes"),
             Host,
@@ -365,29 +379,29 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Position,
         ],
         params: &[must("digest", values::digest)],
-        needs: Needs::OwnRule,
+        needs: VmProof::OwnRule,
     },
-    Rule {
+    AllowRule {
         name: "move-to-pool",
-        method: Method::Put,
+        method: HttpMethod::Put,
         path: &[Fixed("pools")],
         params: &[
             must("poolid", values::resource_pool),
             must("vms", values::our_vmid),
             must("allow-move", values::one),
         ],
-        needs: Needs::MarkOfNamed,
+        needs: VmProof::MarkOfNamed,
     },
-    Rule {
+    AllowRule {
         name: "resize",
-        method: Method::Put,
+        method: HttpMethod::Put,
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid, Fixed("resize")],
         params: &[must("disk", values::disk_key), must("size", values::size)],
-        needs: Needs::MarkAndDigest,
+        needs: VmProof::MarkAndDigest,
     },
-    Rule {
+    AllowRule {
         name: "start",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -397,11 +411,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("start"),
         ],
         params: &[],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "shutdown",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -411,11 +425,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("shutdown"),
         ],
         params: &[must("timeout", values::seconds)],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "stop",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -425,18 +439,18 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("stop"),
         ],
         params: &[may("overrule-shutdown", values::flag)],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "destroy",
-        method: Method::Delete,
+        method: HttpMethod::Delete,
         path: &[Fixed("nodes"), Host, Fixed("qemu"), Vmid],
         params: &[may("purge", values::flag)],
-        needs: Needs::MarkOrRecord,
+        needs: VmProof::MarkOrRecord,
     },
-    Rule {
+    AllowRule {
         name: "agent-ping",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -446,11 +460,11 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("ping"),
         ],
         params: &[],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "agent-exec",
-        method: Method::Post,
+        method: HttpMethod::Post,
         path: &[
             Fixed("nodes"),
             Host,
@@ -460,17 +474,17 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("exec"),
         ],
         params: &[
-            hushed(Param {
+            hushed(AllowedParam {
                 most: MAX_COMMAND,
                 ..must("command", values::guest_text)
             }),
             hushed(may("input-data", values::guest_input)),
         ],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
-    Rule {
+    AllowRule {
         name: "agent-exec-status",
-        method: Method::Get,
+        method: HttpMethod::Get,
         path: &[
             Fixed("nodes"),
             Host,
@@ -480,6 +494,6 @@ pub(in crate::broker) static RULES: &[Rule] = &[
             Fixed("exec-status"),
         ],
         params: &[must("pid", values::count)],
-        needs: Needs::Mark,
+        needs: VmProof::Mark,
     },
 ];

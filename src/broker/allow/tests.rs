@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::*;
 use crate::broker::tests::world::policy;
-use crate::pve::Request;
+use crate::pve::PveRequest;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-fn raw<'a>(method: &'a str, path: &'a str) -> Raw<'a> {
+fn raw<'a>(method: &'a str, path: &'a str) -> RawRequest<'a> {
     let form = method == "POST" || method == "PUT";
-    Raw {
+    RawRequest {
         method,
         path,
         query: None,
@@ -31,15 +31,15 @@ fn listed() -> BTreeSet<(String, String)> {
                 .path
                 .iter()
                 .map(|segment| match segment {
-                    Segment::Fixed(word) => format!("/{word}"),
-                    Segment::Host => "/{node}".to_owned(),
-                    Segment::Vmid => "/{vmid}".to_owned(),
-                    Segment::Upid => "/{upid}".to_owned(),
-                    Segment::Storage => "/{storage}".to_owned(),
+                    PathSegment::Fixed(word) => format!("/{word}"),
+                    PathSegment::Host => "/{node}".to_owned(),
+                    PathSegment::Vmid => "/{vmid}".to_owned(),
+                    PathSegment::Upid => "/{upid}".to_owned(),
+                    PathSegment::Storage => "/{storage}".to_owned(),
                     // PVE takes both as one name.
-                    Segment::Isos => "/{volume}".to_owned(),
-                    Segment::Iso => String::new(),
-                    Segment::Position => "/{pos}".to_owned(),
+                    PathSegment::Isos => "/{volume}".to_owned(),
+                    PathSegment::Iso => String::new(),
+                    PathSegment::Position => "/{pos}".to_owned(),
                 })
                 .collect();
             (rule.method.to_string(), path)
@@ -230,14 +230,14 @@ async fn every_call_of_the_client_is_listed_and_nothing_more() {
     assert_eq!(RULES.len(), all.len(), "names are unique");
 }
 
-fn admitted(request: &Request) -> Result<Call, String> {
+fn admitted(request: &PveRequest) -> Result<AdmittedCall, String> {
     let target = request.target();
     let (path, query) = target
         .split_once('?')
         .map_or((target.as_str(), None), |(path, query)| (path, Some(query)));
     let body = request.body().unwrap_or_default();
     let method = request.method.to_string();
-    let raw = Raw {
+    let raw = RawRequest {
         method: &method,
         path,
         query,
@@ -288,7 +288,7 @@ fn a_path_means_one_thing_or_nothing() {
 #[test]
 fn parameters_come_one_way_only() {
     let path = "/api2/json/nodes/pve1/qemu/9001/config";
-    let with = |query: Option<&'static str>, content_type, body: &'static str| Raw {
+    let with = |query: Option<&'static str>, content_type, body: &'static str| RawRequest {
         query,
         content_type,
         body: body.as_bytes(),
@@ -337,15 +337,15 @@ fn parameters_come_one_way_only() {
     let read = raw("GET", "/api2/json/version");
     assert!(admit(&policy(), read).is_ok());
     for raw in [
-        Raw {
+        RawRequest {
             body: b"a=b",
             ..read
         },
-        Raw {
+        RawRequest {
             query: Some("a=b"),
             ..read
         },
-        Raw {
+        RawRequest {
             body: b"{}",
             content_type: Some("application/json"),
             ..read
@@ -374,7 +374,7 @@ fn only_tasks_of_our_kinds_on_their_own_host_are_shown() {
 
 #[test]
 fn without_a_region_on_this_channel_nothing_passes() {
-    let none = Policy::default();
+    let none = BrokerPolicy::default();
     assert!(admit(&none, raw("GET", "/api2/json/version")).is_err());
 }
 
@@ -426,11 +426,11 @@ fn passing() -> Vec<(&'static str, String, String)> {
 }
 
 /// Admits a request whose parameters stand where its method wants them.
-fn judge(method: &str, path: &str, text: &str) -> Result<Call, String> {
+fn judge(method: &str, path: &str, text: &str) -> Result<AdmittedCall, String> {
     let in_query = method == "GET" || method == "DELETE";
     admit(
         &policy(),
-        Raw {
+        RawRequest {
             method,
             path,
             query: (in_query && !text.is_empty()).then_some(text),
@@ -441,7 +441,7 @@ fn judge(method: &str, path: &str, text: &str) -> Result<Call, String> {
 }
 
 /// What an admitted call must be, however it was spelt.
-fn is_clean(call: &Call) -> Result<(), String> {
+fn is_clean(call: &AdmittedCall) -> Result<(), String> {
     let segments: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
     if segments.len() != call.rule.path.len() {
         return Err(format!("{} has other segments than its rule", call.path));
@@ -453,16 +453,16 @@ fn is_clean(call: &Call) -> Result<(), String> {
                 .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
         };
         let right = match want {
-            Segment::Fixed(word) => segment == word,
-            Segment::Host => {
+            PathSegment::Fixed(word) => segment == word,
+            PathSegment::Host => {
                 plain("-") && *segment != "localhost" && call.hosts().any(|host| host == *segment)
             }
-            Segment::Vmid => call.vmid.is_some_and(|vmid| vmid.to_string() == **segment),
-            Segment::Upid => plain("-%"),
-            Segment::Storage => plain("-_."),
-            Segment::Isos => segment.ends_with("%3Aiso") && plain("-_.%"),
-            Segment::Iso => segment.strip_suffix(".iso").is_some() && plain("-."),
-            Segment::Position => call.position.is_some_and(|at| at.to_string() == **segment),
+            PathSegment::Vmid => call.vmid.is_some_and(|vmid| vmid.to_string() == **segment),
+            PathSegment::Upid => plain("-%"),
+            PathSegment::Storage => plain("-_."),
+            PathSegment::Isos => segment.ends_with("%3Aiso") && plain("-_.%"),
+            PathSegment::Iso => segment.strip_suffix(".iso").is_some() && plain("-."),
+            PathSegment::Position => call.position.is_some_and(|at| at.to_string() == **segment),
         };
         if !right {
             return Err(format!("{segment} in {}", call.path));
@@ -555,7 +555,7 @@ proptest::proptest! {
     ) {
         let near = format!("/api2/json/nodes/pve1/qemu/{tail}");
         for path in [path.as_str(), near.as_str()] {
-            let raw = Raw { method: &method, path, query: query.as_deref(), content_type: Some(FORM), body: &body };
+            let raw = RawRequest { method: &method, path, query: query.as_deref(), content_type: Some(FORM), body: &body };
             if let Ok(call) = admit(&policy(), raw) {
                 let clean = is_clean(&call);
                 proptest::prop_assert!(clean.is_ok(), "{clean:?}");

@@ -12,9 +12,9 @@ use crate::model::region::VMIDS;
 use crate::model::topology::Pinning;
 use crate::pve::{MAX_STDIN, Net, OUR_RULE, Upid, component, decoded, iso_owner, iso_volume};
 
-use super::Policy;
+use super::BrokerPolicy;
 
-type Verdict = Result<(), String>;
+type ValueCheck = Result<(), String>;
 
 /// Keys that a configuration write may remove: what doubles a template's CPUs.
 const DELETABLE: [&str; 2] = ["sockets", "vcpus"];
@@ -69,11 +69,11 @@ pub(super) fn keys_again(value: &str) -> String {
 }
 
 /// A value that is compared, once the mark is known, with the only one that may be.
-pub(super) fn compared(_: &Policy, value: &str) -> Verdict {
+pub(super) fn compared(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value.len() <= MAX_COMPARED, "shorter")
 }
 
-fn when(right: bool, wanted: &str) -> Verdict {
+fn when(right: bool, wanted: &str) -> ValueCheck {
     if right {
         Ok(())
     } else {
@@ -125,25 +125,25 @@ pub(super) fn is_our_task(upid: &Upid) -> bool {
         && upid.as_str().ends_with(':')
 }
 
-pub(super) fn host(_: &Policy, value: &str) -> Verdict {
+pub(super) fn host(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(is_host(value), "the name of a host")
 }
 
-pub(super) fn any_vmid(_: &Policy, value: &str) -> Verdict {
+pub(super) fn any_vmid(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(vmid(value).is_some(), "a VMID")
 }
 
-pub(super) fn our_vmid(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn our_vmid(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let inside = vmid(value).is_some_and(|vmid| policy.in_range(vmid));
     when(inside, "a VMID in the configured range")
 }
 
-pub(super) fn dns_name(_: &Policy, value: &str) -> Verdict {
+pub(super) fn dns_name(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(is_label(value), "a DNS label")
 }
 
 /// What of a storage is listed: disks, or ISOs for cloud-init where there are some.
-pub(super) fn images_or_isos(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn images_or_isos(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let new = !policy.allow.new_vms.is_empty();
     let isos = value == "iso" && (new || !policy.allow.iso_storages.is_empty());
     when(
@@ -152,24 +152,24 @@ pub(super) fn images_or_isos(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-pub(super) fn iso(_: &Policy, value: &str) -> Verdict {
+pub(super) fn iso(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "iso", "iso")
 }
 
 /// The name of an ISO for cloud-init of a VM in the range.
-pub(super) fn our_iso(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn our_iso(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let ours = iso_owner(value).is_some_and(|vmid| policy.in_range(vmid));
     when(ours, "the name of an ISO of a VM in the configured range")
 }
 
 /// A file in base64, in its one spelling.
-pub(super) fn base64(_: &Policy, value: &str) -> Verdict {
+pub(super) fn base64(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let file = STANDARD.decode(value);
     when(file.is_ok_and(|file| !file.is_empty()), "a file in base64")
 }
 
 /// A CD drive, empty or with an ISO for cloud-init; whose it is, is compared with the VM's mark in `against`.
-pub(super) fn iso_drive(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn iso_drive(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let volume = value.strip_suffix(",media=cdrom").unwrap_or_default();
     let named = |storage: &str| policy.allow.iso_storages.iter().any(|one| one == storage);
     let right = volume == "none" || iso_volume(volume).is_some_and(|(storage, _)| named(storage));
@@ -179,64 +179,64 @@ pub(super) fn iso_drive(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-pub(super) fn any_bridge(_: &Policy, value: &str) -> Verdict {
+pub(super) fn any_bridge(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "any_bridge", "any_bridge")
 }
 
-pub(super) fn hour(_: &Policy, value: &str) -> Verdict {
+pub(super) fn hour(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "hour", "hour")
 }
 
-pub(super) fn average(_: &Policy, value: &str) -> Verdict {
+pub(super) fn average(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "AVERAGE", "AVERAGE")
 }
 
-pub(super) fn active(_: &Policy, value: &str) -> Verdict {
+pub(super) fn active(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "active", "active")
 }
 
-pub(super) fn count(_: &Policy, value: &str) -> Verdict {
+pub(super) fn count(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let small = decimal(value).is_some_and(|number| u32::try_from(number).is_ok());
     when(small, "a whole number")
 }
 
-pub(super) fn page(_: &Policy, value: &str) -> Verdict {
+pub(super) fn page(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let fits = decimal(value).is_some_and(|number| (1..=MAX_PAGE).contains(&number));
     when(fits, "1 to 1000")
 }
 
-pub(super) fn seconds(_: &Policy, value: &str) -> Verdict {
+pub(super) fn seconds(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let fits = decimal(value).is_some_and(|number| number <= MAX_SHUTDOWN);
     when(fits, "at most an hour in seconds")
 }
 
-pub(super) fn flag(_: &Policy, value: &str) -> Verdict {
+pub(super) fn flag(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "0" || value == "1", "0 or 1")
 }
 
-pub(super) fn one(_: &Policy, value: &str) -> Verdict {
+pub(super) fn one(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "1", "1")
 }
 
-pub(super) fn group(_: &Policy, value: &str) -> Verdict {
+pub(super) fn group(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "group", "group")
 }
 
 /// A security group that the file names; that it is one of this machine's card is seen in `against`.
-pub(super) fn security_group(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn security_group(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let mut named = policy.allow.template_groups.values().flatten();
     let right = named.any(|(group, _)| group == value);
     when(right, "a security group that the configuration names")
 }
 
-pub(super) fn card(_: &Policy, value: &str) -> Verdict {
+pub(super) fn card(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let number = value.strip_prefix("net").and_then(decimal);
     let right = number.is_some_and(|number| number < 8);
     when(right, "a network card, net0 to net7")
 }
 
 /// By it a rule is known for ours.
-pub(super) fn our_rule(_: &Policy, value: &str) -> Verdict {
+pub(super) fn our_rule(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == OUR_RULE, OUR_RULE)
 }
 
@@ -245,19 +245,19 @@ pub(super) fn position(value: &str) -> Option<usize> {
     usize::try_from(decimal(value)?).ok()
 }
 
-pub(super) fn zero(_: &Policy, value: &str) -> Verdict {
+pub(super) fn zero(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value == "0", "0")
 }
 
 /// A description for a new VM: exactly one intact mark, of a cluster of ours. Name and VMID are
 /// compared with the call's in [`mark_of_clone`].
-pub(super) fn new_description(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn new_description(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     kept_description(policy, value)
 }
 
 /// A description with exactly one intact mark of ours; which one is compared with the VM's in
 /// `against`.
-pub(super) fn kept_description(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn kept_description(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     if value.chars().count() > MAX_DESCRIPTION {
         return Err("must be at most 8 KiB".to_owned());
     }
@@ -293,7 +293,7 @@ pub(in crate::broker) fn mark_of_clone(
 }
 
 /// A cluster id of ours: a UID and the configured name.
-pub(in crate::broker) fn our_cluster(policy: &Policy, cluster: &str) -> Verdict {
+pub(in crate::broker) fn our_cluster(policy: &BrokerPolicy, cluster: &str) -> ValueCheck {
     let name = policy.allow.cluster_name.as_str();
     let ours = cluster
         .rsplit_once('/')
@@ -307,23 +307,23 @@ pub(in crate::broker) fn our_cluster(policy: &Policy, cluster: &str) -> Verdict 
     }
 }
 
-fn listed(list: &[String], value: &str, what: &str) -> Verdict {
+fn listed(list: &[String], value: &str, what: &str) -> ValueCheck {
     when(
         list.iter().any(|item| item == value),
         &format!("a {what} that the configuration names"),
     )
 }
 
-pub(super) fn storage(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn storage(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     listed(&policy.allow.storages, value, "storage")
 }
 
-pub(super) fn resource_pool(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn resource_pool(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     listed(&policy.allow.resource_pools, value, "resource pool")
 }
 
 /// PVE's tag characters, separated by `;`.
-pub(super) fn tags(_: &Policy, value: &str) -> Verdict {
+pub(super) fn tags(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let fine = |c: char| c.is_ascii_alphanumeric() || "_-+.".contains(c);
     let tag =
         |tag: &str| !tag.is_empty() && tag.chars().all(fine) && !tag.starts_with(['-', '+', '.']);
@@ -331,13 +331,13 @@ pub(super) fn tags(_: &Policy, value: &str) -> Verdict {
     when(right, "tags separated by ;")
 }
 
-pub(super) fn cores(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn cores(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let most = u64::from(policy.allow.max_cores);
     let fits = decimal(value).is_some_and(|number| (1..=most).contains(&number));
     when(fits, &format!("1 to {most}, the largest instance type's"))
 }
 
-pub(super) fn memory(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn memory(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let most = u64::try_from(policy.allow.max_memory).unwrap_or(0) >> 20;
     let fits = decimal(value).is_some_and(|number| (1..=most).contains(&number));
     when(
@@ -346,18 +346,18 @@ pub(super) fn memory(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-fn configured(set: &std::collections::BTreeSet<String>, value: &str) -> Verdict {
+fn configured(set: &std::collections::BTreeSet<String>, value: &str) -> ValueCheck {
     let right = set.contains(value);
     when(right, "what a template in the configuration says")
 }
 
-pub(super) fn sockets(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn sockets(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let listed = &policy.guest.sockets;
     let right = listed.iter().any(|sockets| sockets.to_string() == value);
     when(right, "what a template in the configuration says")
 }
 
-pub(super) fn numa(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn numa(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let listed = &policy.guest.numas;
     let right = listed.iter().any(|on| u8::from(*on).to_string() == value);
     let pinned = value == "1" && pinnings(policy).any(|pinning| pinning != Pinning::default());
@@ -368,12 +368,12 @@ pub(super) fn numa(policy: &Policy, value: &str) -> Verdict {
 }
 
 /// What pools give their machines for themselves; that it is this machine's pool is seen in `against`.
-fn pinnings(policy: &Policy) -> impl Iterator<Item = Pinning> + '_ {
+fn pinnings(policy: &BrokerPolicy) -> impl Iterator<Item = Pinning> + '_ {
     policy.allow.pools.values().map(|pool| pool.pinning)
 }
 
 /// CPUs, where some pool gives its machines some of their own; that they are this machine's is seen in `against`.
-pub(super) fn affinity(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn affinity(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let right = CpuSet::read(value).is_some_and(|set| set.affinity() == value);
     let right = right && pinnings(policy).any(|pinning| pinning.cpus);
     when(
@@ -383,7 +383,7 @@ pub(super) fn affinity(policy: &Policy, value: &str) -> Verdict {
 }
 
 /// A guest's NUMA node whose memory is bound to one of its host's; that it is this machine's is seen in `against`.
-pub(super) fn numa_node(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn numa_node(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let keys = ["cpus", "hostnodes", "memory", "policy"];
     let parts = value.split(',').map(|part| part.split_once('='));
     let named = parts.map(|part| part.map(|(key, _)| key));
@@ -391,25 +391,25 @@ pub(super) fn numa_node(policy: &Policy, value: &str) -> Verdict {
     when(right, "a NUMA node of a machine whose pool has cpu_pinning")
 }
 
-pub(super) fn hugepages(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn hugepages(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let mut sizes = pinnings(policy).filter_map(|pinning| pinning.hugepages);
     let right = sizes.any(|size| size.value() == value);
     when(right, "what a pool in the configuration says")
 }
 
-pub(super) fn startup(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn startup(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.startups, value)
 }
 
 /// A limit that some pool has; that it is the machine's is seen in `against`.
-pub(super) fn cpu_limit(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn cpu_limit(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let mut limits = policy.guest.cpu_limits.values();
     let right = limits.any(|limit| limit == value);
     when(right, "what a pool in the configuration says")
 }
 
 /// A disk that machines of some pool get; that it is this machine's, and that it has none there, is seen in `against`.
-pub(super) fn further_disk(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn further_disk(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let pools = policy.allow.pools.values();
     let right = pools
         .flat_map(|pool| pool.disks.values())
@@ -420,11 +420,11 @@ pub(super) fn further_disk(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-pub(super) fn cpu_type(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn cpu_type(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.cpu_types, value)
 }
 
-pub(super) fn ipconfig(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn ipconfig(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let addresses: Vec<IpAddr> = fixed_addresses(value).collect();
     let mut networks = policy.allow.networks.values();
     if networks.any(|network| network.ipconfig(&addresses).is_ok_and(|text| text == value)) {
@@ -433,15 +433,15 @@ pub(super) fn ipconfig(policy: &Policy, value: &str) -> Verdict {
     configured(&policy.guest.ipconfigs, value)
 }
 
-pub(super) fn ci_user(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn ci_user(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.users, value)
 }
 
-pub(super) fn searchdomain(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn searchdomain(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.searchdomains, value)
 }
 
-pub(super) fn nameserver(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn nameserver(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     configured(&policy.guest.nameservers, value)?;
     let right = value
         .split_whitespace()
@@ -450,7 +450,7 @@ pub(super) fn nameserver(policy: &Policy, value: &str) -> Verdict {
 }
 
 /// `sshkeys`, decoded, must be what some template says.
-pub(super) fn ssh_keys(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn ssh_keys(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let right = policy
         .guest
         .ssh_keys
@@ -463,14 +463,14 @@ pub(super) fn ssh_keys(policy: &Policy, value: &str) -> Verdict {
 }
 
 /// The form of a NIC; bridge, VLAN and the rest are compared with the VM's own in `against`.
-pub(super) fn net(_: &Policy, value: &str) -> Verdict {
+pub(super) fn net(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let net = Net::read(value);
     let fine = |c: char| c.is_ascii_alphanumeric() || "=,:;-_.".contains(c);
     let right = value.len() <= 256 && value.chars().all(fine) && !net.model.is_empty();
     when(right, "a NIC")
 }
 
-pub(super) fn deletable(_: &Policy, value: &str) -> Verdict {
+pub(super) fn deletable(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let numbered = |key: &str, stem: &&str| {
         let number = key.strip_prefix(*stem);
         number.is_some_and(|number| decimal(number).is_some_and(|number| number < 16))
@@ -494,7 +494,7 @@ pub(super) fn is_drive(key: &str) -> bool {
 }
 
 /// A device that a machine of some instance type gets; that it is this machine's is seen in `against`.
-pub(super) fn pci_device(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn pci_device(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let types = policy.allow.types.values();
     let mut devices = types.flat_map(|kind| &kind.pci);
     let right = devices.any(|device| device.value() == value);
@@ -504,13 +504,13 @@ pub(super) fn pci_device(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-pub(super) fn digest(_: &Policy, value: &str) -> Verdict {
+pub(super) fn digest(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let right = (1..=40).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_hexdigit());
     when(right, "a digest in hexadecimal")
 }
 
 /// A disk's key; that it is a disk of this VM is seen in `against`.
-pub(super) fn disk_key(_: &Policy, value: &str) -> Verdict {
+pub(super) fn disk_key(_: &BrokerPolicy, value: &str) -> ValueCheck {
     let right = ["ide", "sata", "scsi", "virtio"]
         .iter()
         .filter_map(|bus| value.strip_prefix(bus))
@@ -531,7 +531,7 @@ pub(in crate::broker) fn disk_bytes(value: &str) -> Option<u64> {
 
 /// An absolute size up to the largest instance type's; growing by `+` would let repeated calls pass any
 /// limit.
-pub(super) fn size(policy: &Policy, value: &str) -> Verdict {
+pub(super) fn size(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let most = u64::try_from(policy.allow.max_disk).unwrap_or(0);
     let right = disk_bytes(value).is_some_and(|bytes| bytes > 0 && bytes <= most);
     when(
@@ -540,10 +540,10 @@ pub(super) fn size(policy: &Policy, value: &str) -> Verdict {
     )
 }
 
-pub(super) fn guest_text(_: &Policy, value: &str) -> Verdict {
+pub(super) fn guest_text(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value.len() <= MAX_GUEST_TEXT, "at most 128 KiB")
 }
 
-pub(super) fn guest_input(_: &Policy, value: &str) -> Verdict {
+pub(super) fn guest_input(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(value.len() <= MAX_STDIN, "at most 64 KiB")
 }

@@ -6,7 +6,7 @@ use super::rig::{self, Rig};
 use super::world::{CLUSTER, HOST, UPID, mark};
 use crate::model::mark::Mark;
 use crate::model::time::Span;
-use crate::pve::Request;
+use crate::pve::PveRequest;
 
 #[tokio::test]
 async fn a_clone_needs_our_mark_our_range_and_a_named_template() {
@@ -206,7 +206,7 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
             .answer("/nodes/pve1/tasks", 200, &json!({"data": []}));
         let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
         assert_eq!(reply.outcome, "done", "{reply:?}");
-        let sent: Vec<Request> = rig.world.changes();
+        let sent: Vec<PveRequest> = rig.world.changes();
         assert!(sent[0].params.contains(&("skiplock".into(), "1".into())));
     }
 }
@@ -441,8 +441,8 @@ async fn a_dead_clone_of_a_protected_template_loses_its_protection_past_its_lock
     let more = [("protection", "0"), ("cores", "2")];
     rig.send("PUT", &path, &more).await;
     assert_eq!(rig.send("PUT", &path, &unprotect).await.outcome, "done");
-    let sent: Vec<Request> = rig.world.changes();
-    let past = |request: &Request| request.params.contains(&("skiplock".into(), "1".into()));
+    let sent: Vec<PveRequest> = rig.world.changes();
+    let past = |request: &PveRequest| request.params.contains(&("skiplock".into(), "1".into()));
     assert_eq!(sent.iter().map(past).collect::<Vec<_>>(), [false, true]);
     let reply = rig.send("DELETE", DESTROY, &[("purge", "1")]).await;
     assert_eq!(reply.outcome, "done", "{reply:?}");

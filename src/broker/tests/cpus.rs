@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::rig::{rig, rig_with};
 use super::world::{HOST, mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::model::cpus::CpuSet;
 use crate::model::mark::Mark;
 use crate::model::topology::{HostTopology, HugePages, NumaNode, Pinning};
@@ -16,7 +16,7 @@ fn cpus(text: &str) -> CpuSet {
 }
 
 /// Machines of the pool get CPUs, on a host with two NUMA nodes of eight.
-fn pinned(hugepages: Option<HugePages>) -> Policy {
+fn pinned(hugepages: Option<HugePages>) -> BrokerPolicy {
     let mut policy = policy();
     let pool = policy.allow.pools.get_mut("small").expect("there");
     pool.pinning = Pinning {

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::rig::{rig, rig_with};
 use super::world::{HOST, mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::model::mark::Mark;
 use crate::model::pci::PciDevice;
 
 /// Machines of the type get two devices.
-fn carded() -> Policy {
+fn carded() -> BrokerPolicy {
     let mut policy = policy();
     let kind = policy.allow.types.get_mut("s2").expect("there");
     let device = |mapping: &str, pcie| PciDevice {

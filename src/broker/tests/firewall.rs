@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::rig::{Rig, rig_with};
 use super::world::{HOST, mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::model::mark::Mark;
 
 /// Machines of `debian-13` have `web` on `net0` and `db` on `net1`.
-fn grouped() -> Policy {
+fn grouped() -> BrokerPolicy {
     let mut policy = policy();
     let text = |text: &str| text.to_owned();
     let groups = |named: &[(&str, u8)]| {
@@ -112,7 +112,7 @@ fn firewall() -> Value {
     ])
 }
 
-fn with_rules(policy: Policy, vmid: u32) -> Rig {
+fn with_rules(policy: BrokerPolicy, vmid: u32) -> Rig {
     let rig = rig_with(policy);
     rig.world
         .answer(&rules(vmid), 200, &json!({ "data": firewall() }));

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 
 use super::rig::{PEER, rig};
 use super::wire::{Broker, Host, say};
-use crate::broker::allow::Raw;
-use crate::broker::peer::Peer;
+use crate::broker::allow::RawRequest;
+use crate::broker::peer::PeerProcess;
 
 #[tokio::test]
 async fn what_is_no_http_or_too_much_of_it_does_no_harm() {
@@ -134,14 +134,14 @@ async fn a_few_calls_are_at_pve_at_a_time_and_roots_come_through() {
     let ask = |uid: u32| {
         let rig = Arc::clone(&rig);
         tokio::spawn(async move {
-            let raw = Raw {
+            let raw = RawRequest {
                 method: "GET",
                 path: "/api2/json/version",
                 query: None,
                 content_type: None,
                 body: b"",
             };
-            let reply = rig.service.answer(Peer { uid, ..PEER }, raw).await;
+            let reply = rig.service.answer(PeerProcess { uid, ..PEER }, raw).await;
             (
                 reply.outcome,
                 String::from_utf8_lossy(&reply.body).into_owned(),

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::rig::{PEER, rig};
 use super::world::mark;
-use crate::broker::allow::Raw;
-use crate::pve::{Method, Request};
+use crate::broker::allow::RawRequest;
+use crate::pve::{HttpMethod, PveRequest};
 
 /// Whether what reached PVE may have: the VM in its path carries our mark, or it is a clone of our
 /// template that carries one.
-fn rightful(request: &Request) -> bool {
+fn rightful(request: &PveRequest) -> bool {
     let param = |name: &str| {
         let found = request.params.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.clone())
@@ -205,7 +205,7 @@ proptest! {
         let sent = runtime.expect("a runtime").block_on(async {
             let rig = rig();
             let text = params.join("&");
-            let raw = Raw {
+            let raw = RawRequest {
                 method,
                 path: &path,
                 query: (in_query && !text.is_empty()).then_some(text.as_str()),
@@ -216,7 +216,7 @@ proptest! {
             rig.world.changes()
         });
         for request in sent {
-            prop_assert!(request.method == Method::Get || rightful(&request), "{request:?} {:?}", request.params);
+            prop_assert!(request.method == HttpMethod::Get || rightful(&request), "{request:?} {:?}", request.params);
         }
     }
 }

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::rig::rig_with;
 use super::world::{HOST, mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::config::hardware::mac;
 use crate::model::mark::Mark;
 
 /// Machines of the pool get a disk, a start order and so on.
-fn equipped() -> Policy {
+fn equipped() -> BrokerPolicy {
     let mut policy = policy();
     let pool = policy.allow.pools.get_mut("small").expect("there");
     pool.disks

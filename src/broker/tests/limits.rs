@@ -5,20 +5,20 @@ use serde_json::json;
 
 use super::rig::{Rig, rig, rig_with};
 use super::world::{HOST, UPID, mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::config::settings::{PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
 use crate::model::time::Span;
 
 /// The policy with this change of its pool.
-fn limited(change: impl FnOnce(&mut PoolAllow)) -> Policy {
+fn limited(change: impl FnOnce(&mut PoolAllow)) -> BrokerPolicy {
     let mut policy = policy();
     change(policy.allow.pools.get_mut("small").expect("the pool"));
     policy
 }
 
 /// A world in which nothing of ours is.
-fn empty(policy: Policy) -> Rig {
+fn empty(policy: BrokerPolicy) -> Rig {
     let rig = rig_with(policy);
     for vmid in [9001, 9010] {
         rig.world.vms.lock().expect("held").remove(&vmid);
@@ -147,7 +147,7 @@ async fn a_machine_whose_host_is_away_counts_by_record_and_by_name() {
 }
 
 /// A change of the policy, and what the refusal says.
-type Limit = (fn(&mut Policy), &'static str);
+type Limit = (fn(&mut BrokerPolicy), &'static str);
 
 #[tokio::test]
 async fn cores_and_memory_count_by_instance_type() {
@@ -191,7 +191,7 @@ async fn cores_and_memory_count_by_instance_type() {
     assert!(said.iter().all(|said| said.starts_with("done")), "{said:?}");
 }
 
-fn small(policy: &mut Policy) -> &mut PoolAllow {
+fn small(policy: &mut BrokerPolicy) -> &mut PoolAllow {
     policy.allow.pools.get_mut("small").expect("the pool")
 }
 

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::rig::{rig, rig_with};
 use super::world::{mark, policy};
-use crate::broker::policy::Policy;
+use crate::broker::policy::BrokerPolicy;
 use crate::model::mark::Mark;
 
 /// Machines of `debian-13` are in `k8s`, those of `other` in `more`; `spare` is for clones alone.
-fn pooled() -> Policy {
+fn pooled() -> BrokerPolicy {
     let mut policy = policy();
     let pair = |template: &str, pool: &str| (template.to_owned(), pool.to_owned());
     policy.allow.template_pools = [pair("debian-13", "k8s"), pair("other", "more")].into();

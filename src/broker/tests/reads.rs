@@ -5,7 +5,7 @@ use serde_json::json;
 use super::rig::{PEER, rig, rig_with};
 use super::waits::Lines;
 use super::world::{HOST, policy};
-use crate::broker::allow::Raw;
+use crate::broker::allow::RawRequest;
 
 #[tokio::test]
 async fn configurations_and_states_are_told_of_the_range_and_of_templates_alone() {
@@ -319,7 +319,7 @@ async fn what_is_judged_is_what_pve_gets() {
         ),
     ] {
         let rig = rig();
-        let raw = Raw {
+        let raw = RawRequest {
             method: "PUT",
             path: "/api2/json/nodes/%70ve1/qemu/900%31/config",
             query: None,

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::world::{HOST, World, policy};
-use crate::broker::allow::Raw;
-use crate::broker::peer::Peer;
-use crate::broker::policy::Policy;
-use crate::broker::service::{Reply, Service};
+use crate::broker::allow::RawRequest;
+use crate::broker::peer::PeerProcess;
+use crate::broker::policy::BrokerPolicy;
+use crate::broker::service::{BrokerReply, BrokerService};
 use crate::clock::Clock;
 use crate::model::mark::Mark;
 use crate::model::time::Time;
 use crate::pve::form;
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: PeerProcess = PeerProcess {
     uid: 990,
     gid: 990,
     pid: 7,
@@ -23,7 +23,7 @@ pub(super) const PEER: Peer = Peer {
 /// A broker on a world of its own. The directory lives as long as the rest.
 pub(super) struct Rig {
     pub(super) world: Arc<World>,
-    pub(super) service: Service,
+    pub(super) service: BrokerService,
     pub(super) state: tempfile::TempDir,
 }
 
@@ -32,12 +32,12 @@ pub(super) fn rig() -> Rig {
 }
 
 /// The same world under another policy.
-pub(super) fn rig_with(policy: Policy) -> Rig {
+pub(super) fn rig_with(policy: BrokerPolicy) -> Rig {
     let world = Arc::new(World::new());
     let state = tempfile::tempdir().expect("a directory");
     let way = Arc::clone(&world);
     let clock = Clock::starting_at(Time(1_795_000_000_000));
-    let service = Service::new(policy, way, state.path(), clock).expect("a service");
+    let service = BrokerService::new(policy, way, state.path(), clock).expect("a service");
     Rig {
         world,
         service,
@@ -46,14 +46,19 @@ pub(super) fn rig_with(policy: Policy) -> Rig {
 }
 
 impl Rig {
-    pub(super) async fn send(&self, method: &str, path: &str, params: &[(&str, &str)]) -> Reply {
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        params: &[(&str, &str)],
+    ) -> BrokerReply {
         let params: Vec<(String, String)> = params
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
         let text = form(&params);
         let in_query = method == "GET" || method == "DELETE";
-        let raw = Raw {
+        let raw = RawRequest {
             method,
             path: &format!("/api2/json{path}"),
             query: (in_query && !text.is_empty()).then_some(text.as_str()),
@@ -63,7 +68,7 @@ impl Rig {
         self.service.answer(PEER, raw).await
     }
 
-    pub(super) async fn clone_of(&self, template: u32, newid: u32, mark: &Mark) -> Reply {
+    pub(super) async fn clone_of(&self, template: u32, newid: u32, mark: &Mark) -> BrokerReply {
         let (id, description) = (newid.to_string(), mark.line());
         let params = [
             ("newid", id.as_str()),
@@ -74,7 +79,7 @@ impl Rig {
         self.send("POST", &path, &params).await
     }
 
-    pub(super) fn refused(&self, reply: &Reply, what: &str) {
+    pub(super) fn refused(&self, reply: &BrokerReply, what: &str) {
         let text = String::from_utf8_lossy(&reply.body);
         assert_eq!(reply.outcome, "refused-by-broker", "{what}: {text}");
         assert_eq!(reply.status, 403, "{what}");
@@ -82,10 +87,10 @@ impl Rig {
     }
 
     /// A broker that was started anew, on the same world and the same directory.
-    pub(super) fn again(self, policy: Policy) -> Rig {
+    pub(super) fn again(self, policy: BrokerPolicy) -> Rig {
         let clock = Clock::starting_at(Time(1_795_000_000_000));
         let way = Arc::clone(&self.world);
-        let service = Service::new(policy, way, self.state.path(), clock).expect("a service");
+        let service = BrokerService::new(policy, way, self.state.path(), clock).expect("a service");
         Rig { service, ..self }
     }
 

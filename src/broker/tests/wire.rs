@@ -15,11 +15,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::world::{HOST, UPID, mark, policy};
 use crate::broker::forward::Forward;
-use crate::broker::service::Service;
+use crate::broker::service::BrokerService;
 use crate::broker::{Paths, http};
 use crate::clock::Clock;
 use crate::pve::transport::unix::UnixSocket;
-use crate::pve::{CallError, Client, CloneVm, Outcome};
+use crate::pve::{CallEffect, CallError, Client, CloneVm};
 
 /// What PVE does with one request.
 #[derive(Clone, Debug)]
@@ -232,7 +232,7 @@ impl Host {
     /// A broker in front of this host, and the daemon's client on its socket.
     pub(super) fn broker(&self) -> Broker {
         let way = Arc::new(Forward::new(self.paths.clone()));
-        let service = Service::new(policy(), way, &self.paths.state, Clock::System);
+        let service = BrokerService::new(policy(), way, &self.paths.state, Clock::System);
         let socket = self.dir.path().join("pve.sock");
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -260,7 +260,7 @@ pub(super) fn say(data: &Value) -> Act {
     Act::Say("200 OK", json!({ "data": data }))
 }
 
-fn outcome<T: std::fmt::Debug>(result: Result<T, CallError>) -> Outcome {
+fn outcome<T: std::fmt::Debug>(result: Result<T, CallError>) -> CallEffect {
     result.expect_err("an error").outcome
 }
 
@@ -314,7 +314,10 @@ async fn a_ticket_that_pve_refuses_is_made_anew_once() {
     assert_eq!((host.runs(), host.seen(start).len()), (2, 2));
     host.on(start, &[no]);
     let error = broker.client.start(HOST, 9001).await.expect_err("refused");
-    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(401)));
+    assert_eq!(
+        (error.outcome, error.status),
+        (CallEffect::Refused, Some(401))
+    );
     assert_eq!(error.message, "Authentication failed!");
     assert_eq!(host.seen(start).len(), 4, "twice, not for ever");
 }
@@ -327,8 +330,14 @@ async fn pves_answers_pass_through_and_outcomes_are_told_apart() {
     let body = json!({"data": null, "message": "VM is locked (backup)\n", "errors": {"a": "b"}});
     host.on(start, &[Act::Say("500 VM is locked (backup)", body)]);
     let error = broker.client.start(HOST, 9001).await.expect_err("locked");
-    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(500)));
-    assert_eq!(error.cause(), crate::pve::Cause::Locked("backup".into()));
+    assert_eq!(
+        (error.outcome, error.status),
+        (CallEffect::Refused, Some(500))
+    );
+    assert_eq!(
+        error.cause(),
+        crate::pve::FailureCause::Locked("backup".into())
+    );
     assert_eq!(error.errors["a"], "b");
     // Older PVE has the message in the status line alone.
     host.on(
@@ -336,14 +345,20 @@ async fn pves_answers_pass_through_and_outcomes_are_told_apart() {
         &[Act::Say("500 VM is locked (clone)", json!({"data": null}))],
     );
     let error = broker.client.start(HOST, 9001).await.expect_err("locked");
-    assert_eq!(error.cause(), crate::pve::Cause::Locked("clone".into()));
+    assert_eq!(
+        error.cause(),
+        crate::pve::FailureCause::Locked("clone".into())
+    );
     for (act, want) in [
         (
             Act::Say("595 No route to host", Value::Null),
-            Outcome::NotSent,
+            CallEffect::NotSent,
         ),
-        (Act::Say("596 Broken pipe", Value::Null), Outcome::Unknown),
-        (Act::Break, Outcome::Unknown),
+        (
+            Act::Say("596 Broken pipe", Value::Null),
+            CallEffect::Unknown,
+        ),
+        (Act::Break, CallEffect::Unknown),
     ] {
         host.on(start, std::slice::from_ref(&act));
         let before = host.seen(start).len();
@@ -360,12 +375,12 @@ async fn pves_answers_pass_through_and_outcomes_are_told_apart() {
     }
     assert_eq!(
         outcome(broker.client.start(HOST, 9002).await),
-        Outcome::Refused,
+        CallEffect::Refused,
         "a VM that PVE does not know"
     );
     assert_eq!(
         outcome(broker.client.start(HOST, 300).await),
-        Outcome::RefusedByBroker
+        CallEffect::RefusedByBroker
     );
 }
 
@@ -392,7 +407,7 @@ async fn an_intent_is_on_disk_before_the_clone_is_asked_for() {
     let before = host.seen("POST").len();
     let clone = clone_of(9051);
     let result = broker.client.clone_vm(HOST, 9000, &clone).await;
-    assert_eq!(outcome(result), Outcome::NotSent);
+    assert_eq!(outcome(result), CallEffect::NotSent);
     assert_eq!(host.seen("POST").len(), before);
 }
 
@@ -424,7 +439,7 @@ async fn a_new_certificate_is_read_and_a_strangers_is_not_trusted() {
         .start(HOST, 9001)
         .await
         .expect_err("not trusted");
-    assert_eq!(error.outcome, Outcome::NotSent);
+    assert_eq!(error.outcome, CallEffect::NotSent);
     assert!(error.message.contains("fingerprint"), "{}", error.message);
     assert_eq!(host.script.lock().expect("held").seen.len(), before);
     let info = broker.client.broker_info().await.expect("info");
@@ -448,7 +463,7 @@ async fn no_ticket_means_not_sent_and_no_storm_of_perl() {
     let broker = host.broker();
     for _ in 0..3 {
         let error = broker.client.version().await.expect_err("no ticket");
-        assert_eq!(error.outcome, Outcome::NotSent);
+        assert_eq!(error.outcome, CallEffect::NotSent);
         assert!(error.message.contains("no key"), "{}", error.message);
         assert!(!error.message.contains("assemble"), "{}", error.message);
     }
@@ -507,11 +522,14 @@ async fn reads_that_pveproxy_answers_do_not_hide_a_pvedaemon_that_is_down() {
     host.on(&format!("POST {at}/status/start "), &down);
     let broker = host.broker();
     let start = || broker.client.start(&here, 9001);
-    assert_eq!(outcome(start().await), Outcome::NotSent);
+    assert_eq!(outcome(start().await), CallEffect::NotSent);
     broker.client.version().await.expect("pveproxy answers");
     tokio::time::sleep(Duration::from_millis(5)).await;
     let error = start().await.expect_err("locked");
-    assert_eq!(error.cause(), crate::pve::Cause::Locked("backup".into()));
+    assert_eq!(
+        error.cause(),
+        crate::pve::FailureCause::Locked("backup".into())
+    );
     let info = broker.client.broker_info().await.expect("info");
     assert!(info.last_error.expect("said").contains("pvedaemon"));
 }
@@ -545,11 +563,14 @@ async fn without_the_http_api_calls_go_through_perl() {
         .vm_config(&here, 9003)
         .await
         .expect_err("an exception");
-    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(400)));
+    assert_eq!(
+        (error.outcome, error.status),
+        (CallEffect::Refused, Some(400))
+    );
     assert_eq!(error.errors["newid"], "taken");
     // Another host cannot be reached this way.
     let error = broker.client.vm_config("elsewhere", 9001).await;
-    assert_eq!(outcome(error), Outcome::NotSent);
+    assert_eq!(outcome(error), CallEffect::NotSent);
 }
 
 #[tokio::test]

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::broker::forward::{Answer, Sent, Way};
-use crate::broker::policy::{Guest, Policy};
+use crate::broker::forward::{ForwardResult, PveAnswer, PveChannel};
+use crate::broker::policy::{BrokerPolicy, GuestValues};
 use crate::config::file::{BootDevice, Create};
 use crate::config::new_vm::NewVm;
-use crate::config::settings::{AddressSource, BrokerAllow, Network, PoolAllow, TypeAllow};
+use crate::config::settings::{AddressSource, BrokerAllow, NetworkSettings, PoolAllow, TypeAllow};
 use crate::model::mark::Mark;
 use crate::model::network::AddressRange;
 use crate::model::time::{Span, Time};
-use crate::pve::{Method, Request};
+use crate::pve::{HttpMethod, PveRequest};
 
 /// The only host.
 pub(in crate::broker) const HOST: &str = "pve1";
@@ -70,9 +70,9 @@ pub(in crate::broker) fn new_vm() -> NewVm {
 }
 
 /// VMIDs 9001 to 9099, template 9000, one of everything else.
-pub(in crate::broker) fn policy() -> Policy {
+pub(in crate::broker) fn policy() -> BrokerPolicy {
     let text = |text: &str| text.to_owned();
-    Policy {
+    BrokerPolicy {
         allow: BrokerAllow {
             vmids: vec![(9001, 9099)],
             template_vmids: vec![9000],
@@ -126,7 +126,7 @@ pub(in crate::broker) fn policy() -> Policy {
         hash: text("hash"),
         group: text("root"),
         socket: "/nowhere".into(),
-        guest: Guest {
+        guest: GuestValues {
             cpu_types: [text("host")].into(),
             ipconfigs: [text("ip=dhcp")].into(),
             users: [text("debian")].into(),
@@ -137,16 +137,16 @@ pub(in crate::broker) fn policy() -> Policy {
             mtus: [1400].into(),
             multiqueues: [true].into(),
             cpu_units: [(text("small"), 300)].into(),
-            ..Guest::default()
+            ..GuestValues::default()
         },
     }
 }
 
 /// The same, with a network for the pool.
-pub(in crate::broker) fn networked() -> Policy {
+pub(in crate::broker) fn networked() -> BrokerPolicy {
     let mut policy = policy();
     let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
-    let network = Network {
+    let network = NetworkSettings {
         ipv4: AddressSource::Ranges {
             prefix: 24,
             gateway: Some(address(1)),
@@ -155,7 +155,7 @@ pub(in crate::broker) fn networked() -> Policy {
                 last: address(59),
             }],
         },
-        ..Network::default()
+        ..NetworkSettings::default()
     };
     policy.allow.networks.insert("lan".to_owned(), network);
     let pool = policy.allow.pools.get_mut("small").expect("there");
@@ -177,9 +177,9 @@ pub(in crate::broker) struct World {
     /// Configurations.
     pub(in crate::broker) vms: Mutex<BTreeMap<u32, Value>>,
     /// Answers by path, before anything else.
-    pub(in crate::broker) answers: Mutex<BTreeMap<String, Sent>>,
+    pub(in crate::broker) answers: Mutex<BTreeMap<String, ForwardResult>>,
     /// Everything sent, in order.
-    pub(in crate::broker) sent: Mutex<Vec<Request>>,
+    pub(in crate::broker) sent: Mutex<Vec<PveRequest>>,
     /// Every call waits for a permit of it, if it is set.
     pub(in crate::broker) hang: Mutex<Option<Arc<Semaphore>>>,
 }
@@ -254,7 +254,7 @@ impl World {
 
     /// From now on `path` is answered with `status` and this data.
     pub(in crate::broker) fn answer(&self, path: &str, status: u16, body: &Value) {
-        let sent = Sent::Answer(Answer {
+        let sent = ForwardResult::Answer(PveAnswer {
             status,
             reason: String::new(),
             body: body.to_string().into_bytes(),
@@ -264,10 +264,10 @@ impl World {
     }
 
     /// What was sent that changes something, or consumes a result.
-    pub(in crate::broker) fn changes(&self) -> Vec<Request> {
+    pub(in crate::broker) fn changes(&self) -> Vec<PveRequest> {
         let sent = self.sent.lock().expect("held");
-        let changing = |request: &&Request| {
-            request.method != Method::Get || request.path.ends_with("/exec-status")
+        let changing = |request: &&PveRequest| {
+            request.method != HttpMethod::Get || request.path.ends_with("/exec-status")
         };
         sent.iter().filter(changing).cloned().collect()
     }
@@ -304,8 +304,8 @@ impl World {
     }
 }
 
-impl Way for World {
-    fn send<'a>(&'a self, request: &'a Request, _: Instant) -> BoxFuture<'a, Sent> {
+impl PveChannel for World {
+    fn send<'a>(&'a self, request: &'a PveRequest, _: Instant) -> BoxFuture<'a, ForwardResult> {
         self.sent.lock().expect("held").push(request.clone());
         let prepared = self
             .answers
@@ -315,10 +315,12 @@ impl Way for World {
             .cloned();
         let sent = prepared.unwrap_or_else(|| {
             let (status, body) = match request.method {
-                Method::Get => self.read(&request.path),
-                Method::Post | Method::Put | Method::Delete => (200, json!({ "data": UPID })),
+                HttpMethod::Get => self.read(&request.path),
+                HttpMethod::Post | HttpMethod::Put | HttpMethod::Delete => {
+                    (200, json!({ "data": UPID }))
+                }
             };
-            Sent::Answer(Answer {
+            ForwardResult::Answer(PveAnswer {
                 status,
                 reason: String::new(),
                 body: body.to_string().into_bytes(),

@@ -3,8 +3,8 @@
 //! say that it is bound, nor that it judges our user.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
-use crate::kube::Error;
+use super::kubernetes::ReachedCluster;
+use crate::kube::KubeError;
 use crate::kube::bootstrap::USER;
 
 /// First minor of Kubernetes 1 with ValidatingAdmissionPolicy in its stable form.
@@ -13,7 +13,7 @@ const OLDEST: u32 = 30;
 const APPLY: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/admission-policy.yaml (`pve-autoscaler kubeconfig` does it, too)";
 
 /// Looks at both.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let client = &cluster.client;
     match client.try_token().await {
         Ok(()) => findings.fine("kubernetes: bootstrap tokens for machines may be made (dry run)"),
@@ -52,18 +52,18 @@ pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
 }
 
 /// Judges what came of making a Secret that is no bootstrap token.
-fn judge(tried: &Result<(), Error>, findings: &mut Findings) {
+fn judge(tried: &Result<(), KubeError>, findings: &mut Findings) {
     match tried {
         Ok(()) => findings
             .warning(format!(
                 "kubernetes: admission-policy.yaml is not in force: {USER} could make any Secret in kube-system (dry run)"
             ))
             .mend(APPLY),
-        Err(Error::Refused { message, .. }) if message.contains("pve-autoscaler-tokens") => {
+        Err(KubeError::Refused { message, .. }) if message.contains("pve-autoscaler-tokens") => {
             findings.fine("kubernetes: admission-policy.yaml is in force: another Secret than a bootstrap token is refused (dry run)");
         }
         // Another policy or a missing right: the lines above say what that means for us.
-        Err(Error::Refused { message, .. }) => findings.fine(format!(
+        Err(KubeError::Refused { message, .. }) => findings.fine(format!(
             "kubernetes: another Secret than a bootstrap token is refused (dry run): {message}"
         )),
         Err(error) => {

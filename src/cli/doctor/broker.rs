@@ -1,12 +1,12 @@
 //! The broker of this host: which one it is, what it lets pass, whom it serves.
 
 use super::finding::Findings;
-use super::region::Region;
+use super::region::ReachedRegion;
 use crate::cli::agreement;
 use crate::config::settings::Channel;
 
 /// Asks the broker what it is, where a region is reached through one.
-pub(super) async fn look(region: &Region, findings: &mut Findings) {
+pub(super) async fn look(region: &ReachedRegion, findings: &mut Findings) {
     let (name, settings) = (&region.name, &region.here.settings);
     let here = settings.regions.get(&**name);
     if here.is_none_or(|region| region.channel != Channel::Local) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::finding::Findings;
 use super::region::{Seen, SeenRegion};
-use crate::agent::templates::Templates;
+use crate::agent::templates::RegionTemplates;
 use crate::brain::inspect;
 use crate::config::Settings;
 use crate::model::policy::{InstanceType, PoolPolicy};
@@ -49,7 +49,7 @@ fn region(seen: &Seen, name: &RegionName, settings: &Settings) -> Region {
         let storages = storages.map(|(name, storage)| (name.clone(), storage.into()));
         (host.clone(), storages.collect())
     });
-    let templates = Templates {
+    let templates = RegionTemplates {
         region: name,
         all: &settings.templates,
     };

@@ -82,10 +82,10 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 fn judge_machine_config(template: &str, path: &std::path::Path, findings: &mut Findings) {
     let judged = nocloud::read_machine_config(path).and_then(|text| {
         let filled = texts::filled(
-            texts::Kind::Machine,
+            texts::CloudInitKind::Machine,
             text.expose_secret(),
             &SAMPLE,
-            &texts::Words::sample(),
+            &texts::GapValues::sample(),
         );
         filled.map_err(|why| format!("{}: {why}", path.display()))
     });

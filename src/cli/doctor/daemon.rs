@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::Here;
 use super::finding::Findings;
-use crate::agent::control::{self, Command};
+use crate::agent::control::{self, ControlCommand};
 use crate::agent::status::Status;
 
 const UNIT: &str = "pve-autoscaler.service";
@@ -23,7 +23,7 @@ pub(super) async fn look(here: &Here, findings: &mut Findings) {
     if let Some(state) = &unit {
         judge_unit(state, findings);
     }
-    let answer = control::ask(&here.control, &Command::Status).await;
+    let answer = control::ask(&here.control, &ControlCommand::Status).await;
     match answer.map(serde_json::from_value::<Status>) {
         Ok(Ok(status)) => judge_status(&status, here, findings),
         Ok(Err(error)) => {

@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::config::parse;
-    use crate::pve::{GuestResource, HostResource, Resources, VmConfig};
+    use crate::pve::{ClusterResources, GuestResource, HostResource, VmConfig};
 
     const FILE: &str = r#"
 version = 1
@@ -184,10 +184,10 @@ max = 3
         };
         let host = |name: &str| (Arc::from(name), HostResource::default());
         Seen {
-            resources: Resources {
+            resources: ClusterResources {
                 hosts: [host("pve1"), host("pve2")].into(),
                 guests: BTreeMap::from([(8000, template)]),
-                ..Resources::default()
+                ..ClusterResources::default()
             },
             configs: BTreeMap::from([(8000, VmConfig::read(config))]),
             ..Seen::default()

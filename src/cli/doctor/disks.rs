@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt as _};
 use super::finding::Findings;
 use super::region::{AT_A_TIME, SeenRegion};
 use crate::config::Settings;
-use crate::pve::{Client, Resources};
+use crate::pve::{Client, ClusterResources};
 
 /// Storages that are looked through; each costs a call, and a slow one its deadline.
 const MAX_STORAGES: usize = 64;
@@ -26,7 +26,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 async fn look_through(
     client: &Client,
     name: &str,
-    resources: &Resources,
+    resources: &ClusterResources,
     settings: &Settings,
     findings: &mut Findings,
 ) {
@@ -80,7 +80,7 @@ async fn look_through(
 }
 
 /// Where disks may lie, and a host to ask there: a shared storage is asked for once.
-fn places(resources: &Resources) -> Vec<(Arc<str>, Arc<str>)> {
+fn places(resources: &ClusterResources) -> Vec<(Arc<str>, Arc<str>)> {
     let mut shared: BTreeSet<&str> = BTreeSet::new();
     let mut places = Vec::new();
     for (host, storages) in &resources.storages {
@@ -103,7 +103,7 @@ fn places(resources: &Resources) -> Vec<(Arc<str>, Arc<str>)> {
 fn stray<'a>(
     disks: &'a BTreeMap<String, u32>,
     range: &RangeInclusive<u32>,
-    resources: &Resources,
+    resources: &ClusterResources,
 ) -> impl Iterator<Item = &'a str> {
     disks
         .iter()
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::config::parse;
-    use crate::pve::transport::memory::Memory;
+    use crate::pve::transport::memory::RouterTransport;
     use crate::pve::{GuestResource, HostResource, StorageResource};
 
     const FILE: &str = r#"
@@ -157,7 +157,7 @@ max = 3
 "#;
 
     /// Two hosts; `thin` is each one's own, `ceph` is shared, `iso` holds no disks, `off` is not active.
-    fn resources() -> Resources {
+    fn resources() -> ClusterResources {
         let storage = |shared, active, content: &str| StorageResource {
             shared,
             active,
@@ -176,7 +176,7 @@ max = 3
             online,
             ..HostResource::default()
         };
-        Resources {
+        ClusterResources {
             hosts: [("pve1", true), ("pve2", true), ("pve3", false)]
                 .map(|(name, online)| (name.into(), host(online)))
                 .into(),
@@ -210,7 +210,7 @@ max = 3
             seen.lock().expect("no panic").push(path);
             async move { axum::Json(json!({ "data": volumes })) }
         });
-        let client = Client::new(Arc::new(Memory::new(router)));
+        let client = Client::new(Arc::new(RouterTransport::new(router)));
         let settings = parse(FILE, "test").unwrap_or_else(|errors| panic!("{errors}"));
         let mut findings = Findings::default();
         look_through(&client, "default", &resources(), &settings, &mut findings).await;

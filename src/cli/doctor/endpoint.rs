@@ -2,14 +2,14 @@
 //! machines are told.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::agent::{join, secret_file};
-use crate::config::settings::{JoinMethod, Pool};
+use crate::config::settings::{JoinMethod, PoolSettings};
 use crate::kube::certificate;
 use crate::kube::{ClusterInfo, Unreached};
 
 /// Looks whether machines can learn where to join, and whether that is a place.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let settings = &cluster.here.settings;
     let mut pools = settings.pools.values();
     if settings.pools.is_empty() || pools.any(by_kubeadm) {
@@ -18,12 +18,12 @@ pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
     judge_others(cluster, findings);
 }
 
-fn by_kubeadm(pool: &Pool) -> bool {
+fn by_kubeadm(pool: &PoolSettings) -> bool {
     pool.join.method == JoinMethod::Kubeadm
 }
 
 /// What kubeadm's machines read.
-async fn look_at_cluster_info(cluster: &Cluster, findings: &mut Findings) {
+async fn look_at_cluster_info(cluster: &ReachedCluster, findings: &mut Findings) {
     let info = match cluster.client.cluster_info().await {
         Ok(info) => info,
         Err(error) => {
@@ -52,7 +52,7 @@ async fn look_at_cluster_info(cluster: &Cluster, findings: &mut Findings) {
 }
 
 /// What agents join with: a server; a secret for commands.
-fn judge_others(cluster: &Cluster, findings: &mut Findings) {
+fn judge_others(cluster: &ReachedCluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     for (name, pool) in settings.pools.iter().filter(|(_, pool)| !by_kubeadm(pool)) {
         if pool.join.method == JoinMethod::Itself {

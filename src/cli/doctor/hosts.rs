@@ -3,7 +3,7 @@
 use super::finding::Findings;
 use super::region::SeenRegion;
 use crate::model::policy::{Policy, PoolPolicy};
-use crate::pve::{HostResource, Resources};
+use crate::pve::{ClusterResources, HostResource};
 
 /// Says what is wrong with the hosts of a region's pools.
 pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
@@ -16,7 +16,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 
 /// Says what is wrong with the hosts of a pool.
 pub(super) fn judge_pool(
-    seen: &Resources,
+    seen: &ClusterResources,
     name: &str,
     pool: &PoolPolicy,
     policy: &Policy,
@@ -72,7 +72,7 @@ pub(super) fn judge_pool(
 
 /// Says which instance types of a pool no host is large enough for.
 fn judge_size(
-    seen: &Resources,
+    seen: &ClusterResources,
     name: &str,
     pool: &PoolPolicy,
     policy: &Policy,
@@ -107,7 +107,7 @@ fn judge_size(
     }
 }
 
-fn names(seen: &Resources) -> String {
+fn names(seen: &ClusterResources) -> String {
     let names: Vec<&str> = seen.hosts.keys().map(|name| &**name).collect();
     names.join(", ")
 }

@@ -1,12 +1,12 @@
 //! The daemon's journal: whether it was written for this cluster.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::agent::journal::Journal;
 use crate::model::words;
 
 /// Looks whether the journal was written for this cluster.
-pub(super) fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let Some(id) = &cluster.id else {
         return;
     };

@@ -10,10 +10,10 @@ use super::probe::give_up;
 use super::skew;
 use super::{ClusterId, Here, MAX_SKEW};
 use crate::clock::Clock;
-use crate::kube::access::Right;
+use crate::kube::access::AccessRight;
 use crate::kube::bootstrap;
-use crate::kube::error::Error;
-use crate::kube::{Client, Connector, Credentials, ServerVersion, Unobserved};
+use crate::kube::error::KubeError;
+use crate::kube::{Connector, CredentialState, KubeClient, ServerVersion, Unobserved};
 use crate::model::time::Time;
 
 /// Rights that are asked for at the same time.
@@ -21,9 +21,9 @@ const AT_A_TIME: usize = 8;
 
 /// A Kubernetes cluster that answered.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct ReachedCluster {
     pub(super) here: Here,
-    pub(super) client: Client,
+    pub(super) client: KubeClient,
     pub(super) id: Option<ClusterId>,
     /// The API server's version.
     pub(super) version: String,
@@ -32,7 +32,7 @@ pub(super) struct Cluster {
 }
 
 /// Reaches the cluster of the kubeconfig, as far as that is possible within a probe's time.
-pub(super) async fn reach(here: &Here) -> (Findings, Option<Cluster>) {
+pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
     let mut findings = Findings::default();
     let reached = timeout(here.patience, connect(here, Clock::System, &mut findings)).await;
     let cluster = reached.unwrap_or_else(|_| {
@@ -42,13 +42,13 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<Cluster>) {
     (findings, cluster)
 }
 
-async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<Cluster> {
+async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<ReachedCluster> {
     let settings = &here.settings;
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let client = Client::new(connector, clock, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, clock, Arc::new(Unobserved)).await;
     let credentials = client.credentials();
     if let Some(error) = &credentials.error {
         findings
@@ -71,7 +71,7 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<C
             None
         }
     };
-    Some(Cluster {
+    Some(ReachedCluster {
         here: here.clone(),
         client,
         id,
@@ -80,7 +80,12 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<C
     })
 }
 
-fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings: &mut Findings) {
+fn judge(
+    version: &ServerVersion,
+    credentials: &CredentialState,
+    now: Time,
+    findings: &mut Findings,
+) {
     findings.fine(format!(
         "kubernetes: {} at {}",
         version.version, credentials.server
@@ -109,7 +114,7 @@ fn judge(version: &ServerVersion, credentials: &Credentials, now: Time, findings
 }
 
 /// Asks for every right that the RBAC manifest grants.
-pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     let serving = settings.kubernetes.serving_certificates;
     let needed = bootstrap::rights(&settings.kubernetes.namespace).and_then(|mut needed| {
@@ -125,8 +130,9 @@ pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
             return;
         }
     };
-    let unused =
-        |right: &Right| right.resource == "pods/status" && !settings.policy.scale_up.nominate_pods;
+    let unused = |right: &AccessRight| {
+        right.resource == "pods/status" && !settings.policy.scale_up.nominate_pods
+    };
     let needed = needed.into_iter().filter(|right| !unused(right));
     let asked = needed.map(|right| async move {
         let granted = match client.may(&right).await {
@@ -134,9 +140,9 @@ pub(super) async fn look_at_rights(cluster: &Cluster, findings: &mut Findings) {
             // A question changes nothing, so it may be asked twice: a connection that broke says nothing of the rights.
             Err(_) => client.may(&right).await?,
         };
-        Ok::<_, Error>((!granted).then(|| right.to_string()))
+        Ok::<_, KubeError>((!granted).then(|| right.to_string()))
     });
-    let missing: Result<Vec<Option<String>>, Error> =
+    let missing: Result<Vec<Option<String>>, KubeError> =
         stream::iter(asked).buffered(AT_A_TIME).try_collect().await;
     let missing: Vec<String> = match missing {
         Ok(missing) => missing.into_iter().flatten().collect(),
@@ -173,10 +179,10 @@ mod tests {
             version: "v1.34.1".into(),
             time: Some(now - Span::minutes(2)),
         };
-        let credentials = Credentials {
+        let credentials = CredentialState {
             server: "https://10.0.0.1:6443".into(),
             warning: Some("the certificate ends in 3 days".into()),
-            ..Credentials::default()
+            ..CredentialState::default()
         };
         let mut findings = Findings::default();
         judge(&version, &credentials, now, &mut findings);

@@ -1,11 +1,11 @@
 //! The Lease: whether its namespace is there, and who leads.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::kube::{LEASE_NAME, LeaseName, lease};
 
 /// Looks at the Lease that the daemon stands for.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let kubernetes = &cluster.here.settings.kubernetes;
     let namespace = &kubernetes.namespace;
     match cluster.client.namespace_is_there(namespace).await {

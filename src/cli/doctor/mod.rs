@@ -42,11 +42,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use self::kubernetes::Cluster;
+use self::kubernetes::ReachedCluster;
 use self::probe::look_at;
-use self::region::{Region, Seen, SeenRegion};
+use self::region::{ReachedRegion, Seen, SeenRegion};
 use super::args::{DoctorOptions, LookOptions};
-use super::{Failure, in_force, load, runtime};
+use super::{CliFailure, in_force, load, runtime};
 use crate::config::Settings;
 use crate::model::time::Span;
 
@@ -108,7 +108,7 @@ impl Here {
 }
 
 /// Looks at everything and says what was found.
-pub(super) fn run(path: &Path, options: &DoctorOptions) -> Result<(), Failure> {
+pub(super) fn run(path: &Path, options: &DoctorOptions) -> Result<(), CliFailure> {
     let mut report = as_user(&options.look.user);
     if report.verdict() < Grade::Wrong {
         let settings = load(path)?;
@@ -122,11 +122,11 @@ pub(super) fn run(path: &Path, options: &DoctorOptions) -> Result<(), Failure> {
 }
 
 /// How the program ends after this verdict.
-pub(super) fn ended(verdict: Grade) -> Result<(), Failure> {
+pub(super) fn ended(verdict: Grade) -> Result<(), CliFailure> {
     match verdict {
         Grade::Fine | Grade::Warning => Ok(()),
-        Grade::Unseen => Err(Failure::Code(ExitCode::from(EXIT_UNSEEN))),
-        Grade::Wrong => Err(Failure::Said),
+        Grade::Unseen => Err(CliFailure::Code(ExitCode::from(EXIT_UNSEEN))),
+        Grade::Wrong => Err(CliFailure::Said),
     }
 }
 
@@ -195,7 +195,7 @@ pub(super) async fn look(here: &Here, report: &mut Report) {
     }
 }
 
-async fn of_cluster(here: &Here, cluster: Option<&Cluster>) -> Vec<probe::Looked> {
+async fn of_cluster(here: &Here, cluster: Option<&ReachedCluster>) -> Vec<probe::ProbeFindings> {
     match cluster {
         Some(cluster) => look_at("kubernetes", &probes::CLUSTER, cluster, here.patience).await,
         None => Vec::new(),
@@ -204,10 +204,10 @@ async fn of_cluster(here: &Here, cluster: Option<&Cluster>) -> Vec<probe::Looked
 
 async fn of_region(
     here: &Here,
-    mut region: Region,
+    mut region: ReachedRegion,
     seen: Option<Seen>,
     cluster: Option<ClusterId>,
-) -> Vec<probe::Looked> {
+) -> Vec<probe::ProbeFindings> {
     region.cluster = cluster;
     let about = format!("region {}", region.name);
     let mut looked = look_at(&about, &probes::REGION, &region, here.patience).await;

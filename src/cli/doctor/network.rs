@@ -10,7 +10,7 @@ use super::region::{AT_A_TIME, Seen, SeenRegion};
 use super::templates::{self, copies};
 use crate::agent::in_place::groups;
 use crate::config::Settings;
-use crate::config::settings::{Channel, Template};
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::pve::{Client, VmConfig};
 
 /// Hosts whose bridges are read: PVE clusters have rarely more.
@@ -123,7 +123,7 @@ async fn bridges(
 }
 
 /// The bridges that a template's machines have: those that the file names, and the template's own of its other cards.
-pub(super) fn wanted(seen: &Seen, template: &Template) -> BTreeSet<String> {
+pub(super) fn wanted(seen: &Seen, template: &TemplateSettings) -> BTreeSet<String> {
     let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
     let cards = || template.cards();
     let replaced = |number: u8| cards().any(|(card, of)| card == number && of.bridge.is_some());

@@ -8,18 +8,18 @@ use tokio::time::timeout;
 use super::finding::{Finding, Findings};
 
 /// How a probe looks at what it is about, and notes what it finds.
-type Look<S> = for<'a> fn(&'a S, &'a mut Findings) -> LocalBoxFuture<'a, ()>;
+type ProbeFn<S> = for<'a> fn(&'a S, &'a mut Findings) -> LocalBoxFuture<'a, ()>;
 
 /// One subject to look at.
 pub(super) struct Probe<S: 'static> {
     /// The subject in a word or two, as `-o json` names it.
     pub(super) name: &'static str,
-    pub(super) look: Look<S>,
+    pub(super) look: ProbeFn<S>,
 }
 
 /// What one probe found.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct ProbeFindings {
     pub(super) probe: &'static str,
     pub(super) found: Vec<Finding>,
 }
@@ -30,14 +30,14 @@ pub(super) async fn look_at<S>(
     probes: &[Probe<S>],
     subject: &S,
     patience: Duration,
-) -> Vec<Looked> {
+) -> Vec<ProbeFindings> {
     let looks = probes.iter().map(|probe| async move {
         let mut findings = Findings::default();
         let look = (probe.look)(subject, &mut findings);
         if timeout(patience, look).await.is_err() {
             give_up(about, probe.name, patience, &mut findings);
         }
-        Looked::new(probe.name, findings)
+        ProbeFindings::new(probe.name, findings)
     });
     join_all(looks).await
 }
@@ -51,9 +51,9 @@ pub(super) fn give_up(about: &str, name: &str, patience: Duration, findings: &mu
         .mend("a longer --timeout waits longer; what hangs is slow or does not answer");
 }
 
-impl Looked {
-    pub(super) fn new(probe: &'static str, findings: Findings) -> Looked {
-        Looked {
+impl ProbeFindings {
+    pub(super) fn new(probe: &'static str, findings: Findings) -> ProbeFindings {
+        ProbeFindings {
             probe,
             found: findings.0,
         }

@@ -1,9 +1,9 @@
 //! Every probe there is, in the order in which its findings are told. Another one is a file of its own, with a function
 //! `look`, and a line here; what it finds stands in docs/doctor.md.
 
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use super::probe::Probe;
-use super::region::{Region, SeenRegion};
+use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, admission, broker, clocks, clones, cloud_init, collector, daemon, devices, disks,
     endpoint, hosts, journal, kubernetes, lease, network, new_vms, provider, range, region, rights,
@@ -35,7 +35,7 @@ pub(super) const HERE: [Probe<Here>; 4] = [
 ];
 
 /// In Kubernetes, once the API server answered.
-pub(super) const CLUSTER: [Probe<Cluster>; 8] = [
+pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
     probe!("rights", kubernetes::look_at_rights),
     probe!("admission", admission::look),
     probe!("lease", lease::look),
@@ -47,7 +47,7 @@ pub(super) const CLUSTER: [Probe<Cluster>; 8] = [
 ];
 
 /// In a region whose channel is open, whether PVE could be read or not.
-pub(super) const REGION: [Probe<Region>; 1] = [probe!("broker", broker::look)];
+pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
 pub(super) const SEEN: [Probe<SeenRegion>; 13] = [

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::model::facts::{self, Facts};
 
 /// What a cloud controller manager for Proxmox calls its regions stands in the ids of the nodes that there are.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let (client, settings) = (&cluster.client, &cluster.here.settings);
     let written = |name: &Arc<str>| settings.pools.get(name)?.join.provider_id.as_deref();
     let mut ours = BTreeSet::new();

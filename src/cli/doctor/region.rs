@@ -12,10 +12,10 @@ use super::templates;
 use super::{ClusterId, Here};
 use crate::cli::channels;
 use crate::config::Settings;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::model::words;
-use crate::pve::{Client, ClusterStatus, GuestResource, Resources, Version, VmConfig};
+use crate::pve::{Client, ClusterResources, ClusterStatus, GuestResource, PveVersion, VmConfig};
 
 /// Oldest PVE that this program was written for.
 const OLDEST: u32 = 8;
@@ -26,7 +26,7 @@ pub(super) const AT_A_TIME: usize = 4;
 
 /// A region whose channel is open.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct ReachedRegion {
     pub(super) here: Here,
     pub(super) name: Arc<str>,
     pub(super) client: Client,
@@ -37,9 +37,9 @@ pub(super) struct Region {
 /// What was seen of a region.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Seen {
-    pub(in crate::cli) version: Version,
+    pub(in crate::cli) version: PveVersion,
     pub(in crate::cli) status: ClusterStatus,
-    pub(in crate::cli) resources: Resources,
+    pub(in crate::cli) resources: ClusterResources,
     /// Configurations of templates and of VMs in our range.
     pub(in crate::cli) configs: BTreeMap<u32, VmConfig>,
 }
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Seen {
 /// A region that could be read.
 #[derive(Debug)]
 pub(super) struct SeenRegion {
-    pub(super) region: Region,
+    pub(super) region: ReachedRegion,
     pub(super) seen: Seen,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct SeenRegion {
 pub(super) async fn reach(
     here: &Here,
     name: &Arc<str>,
-) -> (Findings, Option<(Region, Option<Seen>)>) {
+) -> (Findings, Option<(ReachedRegion, Option<Seen>)>) {
     let mut findings = Findings::default();
     let settings = &here.settings;
     let Some(region) = settings.regions.get(name) else {
@@ -81,7 +81,7 @@ pub(super) async fn reach(
             None
         }
     };
-    let region = Region {
+    let region = ReachedRegion {
         here: here.clone(),
         name: name.clone(),
         client,
@@ -140,10 +140,10 @@ async fn read(
 fn wanted<'a>(
     name: &str,
     settings: &Settings,
-    resources: &'a Resources,
+    resources: &'a ClusterResources,
 ) -> Vec<(u32, &'a GuestResource)> {
     let range = settings.policy.regions.get(name);
-    let templates: Vec<&Template> = templates::of(name, settings)
+    let templates: Vec<&TemplateSettings> = templates::of(name, settings)
         .map(|(_, template)| template)
         .collect();
     let guests = resources.guests.iter();
@@ -261,7 +261,7 @@ hosts = ["pve1", "pve2"]
             "ide2": "local:vm-8000-cloudinit,media=cdrom",
         }));
         Seen {
-            version: Version {
+            version: PveVersion {
                 version: "9.2.1".into(),
                 release: "9.2".into(),
             },
@@ -269,7 +269,7 @@ hosts = ["pve1", "pve2"]
                 quorate: true,
                 ..ClusterStatus::default()
             },
-            resources: Resources {
+            resources: ClusterResources {
                 hosts: BTreeMap::from([("pve1".into(), host.clone()), ("pve2".into(), host)]),
                 guests: BTreeMap::from([(8000, template)]),
                 storages: ["pve1", "pve2"]

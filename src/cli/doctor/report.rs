@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::finding::{Finding, Findings, Grade};
-use super::probe::Looked;
+use super::probe::ProbeFindings;
 
 /// The version of the document; it changes when a field goes or means something else.
 const VERSION: u32 = 1;
@@ -13,7 +13,7 @@ const VERSION: u32 = 1;
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Report {
-    pub(super) looked: Vec<Looked>,
+    pub(super) looked: Vec<ProbeFindings>,
 }
 
 /// The document of `-o json`.
@@ -27,11 +27,11 @@ struct Document<'a> {
     warnings: usize,
     wrong: usize,
     unseen: usize,
-    findings: Vec<Line<'a>>,
+    findings: Vec<FindingLine<'a>>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct FindingLine<'a> {
     probe: &'static str,
     #[serde(flatten)]
     finding: &'a Finding,
@@ -40,7 +40,7 @@ struct Line<'a> {
 impl Report {
     /// Adds what a look found that is no probe's.
     pub(super) fn add(&mut self, probe: &'static str, findings: Findings) {
-        self.looked.push(Looked::new(probe, findings));
+        self.looked.push(ProbeFindings::new(probe, findings));
     }
 
     fn findings(&self) -> impl Iterator<Item = &Finding> {
@@ -96,7 +96,7 @@ impl Report {
         let looked = self.looked.iter();
         let lines = looked.flat_map(|looked| {
             let found = looked.found.iter();
-            found.map(|finding| Line {
+            found.map(|finding| FindingLine {
                 probe: looked.probe,
                 finding,
             })

@@ -7,7 +7,7 @@ use super::network;
 use super::region::{Seen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
-use crate::config::settings::{Channel, Template};
+use crate::config::settings::{Channel, TemplateSettings};
 
 /// Where every guest is seen.
 const ALL_GUESTS: &str = "/vms";
@@ -155,7 +155,7 @@ pub(in crate::cli) fn needed(
 }
 
 /// The storages that a template's machines have disks on, or are made of.
-fn storages(seen: &Seen, template: &Template) -> BTreeSet<String> {
+fn storages(seen: &Seen, template: &TemplateSettings) -> BTreeSet<String> {
     let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
     let further = template.hardware.disks.values();
     storages.extend(further.map(|disk| disk.storage.to_string()));
@@ -175,7 +175,7 @@ fn storages(seen: &Seen, template: &Template) -> BTreeSet<String> {
 }
 
 /// Where a template's machines have their rights: their resource pool, or themselves.
-fn on_machines(name: &str, template: &Template, settings: &Settings) -> String {
+fn on_machines(name: &str, template: &TemplateSettings, settings: &Settings) -> String {
     match &template.resource_pool {
         Some(pool) => format!("/pool/{pool}"),
         None => {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 use crate::model::words;
 
 /// Since this minor a kubelet may be three older than its API server; before, two.
@@ -13,7 +13,7 @@ const THREE_SINCE: u32 = 28;
 const MAX_NAMED: usize = 5;
 
 /// Compares the kubelets of all nodes with the API server.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let Some(server) = cluster.minor else {
         findings.unseen(format!(
             "kubernetes: the version {:?} of the API server cannot be read, so kubelets are not compared with it",

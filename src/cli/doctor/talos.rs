@@ -1,13 +1,13 @@
 //! Nodes that run Talos: machines beside them join by a machine configuration, for Talos has no kubeadm and no shell.
 
 use super::finding::Findings;
-use super::kubernetes::Cluster;
+use super::kubernetes::ReachedCluster;
 
 /// What Talos calls itself.
 const TALOS: &str = "Talos";
 
 /// Recommends Talos' own way to join where the nodes there are run it.
-pub(super) async fn look(cluster: &Cluster, findings: &mut Findings) {
+pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     let settings = &cluster.here.settings;
     let mut told = settings
         .policy

@@ -6,7 +6,7 @@ use super::finding::Findings;
 use super::region::{Seen, SeenRegion};
 use crate::agent::inspection;
 use crate::config::Settings;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 
@@ -14,7 +14,7 @@ use crate::pve::{GuestResource, VmConfig};
 pub(super) fn of<'a>(
     region: &'a str,
     settings: &'a Settings,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Template)> {
+) -> impl Iterator<Item = (&'a Arc<str>, &'a TemplateSettings)> {
     let all = settings.templates.iter();
     all.filter(move |(_, template)| *template.region == *region)
 }
@@ -22,14 +22,14 @@ pub(super) fn of<'a>(
 /// The VMs that a template's table means.
 pub(super) fn copies<'a>(
     seen: &'a Seen,
-    template: &'a Template,
+    template: &'a TemplateSettings,
 ) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
     let guests = seen.resources.guests.iter();
     guests.filter(move |(vmid, guest)| means(template, **vmid, guest))
 }
 
 /// Whether a template's table means this VM.
-pub(super) fn means(template: &Template, vmid: u32, guest: &GuestResource) -> bool {
+pub(super) fn means(template: &TemplateSettings, vmid: u32, guest: &GuestResource) -> bool {
     guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
 }
 
@@ -45,7 +45,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 pub(super) fn judge(
     seen: &Seen,
     name: &str,
-    template: &Template,
+    template: &TemplateSettings,
     settings: &Settings,
     findings: &mut Findings,
 ) {
@@ -87,7 +87,7 @@ pub(super) fn judge(
 /// What is wrong with a copy of a template, and whether its disk fits the instance types.
 fn judge_config(
     name: &str,
-    template: &Template,
+    template: &TemplateSettings,
     vmid: u32,
     config: &VmConfig,
     settings: &Settings,
@@ -145,7 +145,7 @@ fn judge_config(
 /// What keeps PVE from cloning the template as it is configured, or to all hosts.
 fn judge_cloning(
     seen: &Seen,
-    (name, template): (&str, &Template),
+    (name, template): (&str, &TemplateSettings),
     (vmid, guest): (u32, &GuestResource),
     config: &VmConfig,
     findings: &mut Findings,

@@ -66,7 +66,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 
 /// Whether somebody places vCPUs on this host; that nobody does is as it should be where nobody asked for it.
 fn placed(roots: &pinning::Roots, findings: &mut Findings) {
-    match pinning::Report::read(roots, crate::clock::Clock::System.now()) {
+    match pinning::PinningReport::read(roots, crate::clock::Clock::System.now()) {
         Ok(Some(report)) => match report.problems().next() {
             None => findings.fine(report.summary()),
             Some(problem) => {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::anyhow;
 use toml_edit::Value;
 
-use crate::config::{self, Problem};
+use crate::config::{self, ConfigProblem};
 use crate::model::foreign;
 
 /// The column at which comments are wrapped.
@@ -15,7 +15,7 @@ pub(super) const DECIDE: &str = "DECIDE";
 
 /// Tables with what stands in them.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ConfigDraft {
     pub(super) head: Vec<String>,
     pub(super) tables: Vec<Table>,
 }
@@ -24,17 +24,17 @@ pub(super) struct Draft {
 #[derive(Debug)]
 pub(super) struct Table {
     name: String,
-    lines: Vec<Line>,
+    lines: Vec<DraftLine>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct DraftLine {
     comment: String,
-    entry: Option<Entry>,
+    entry: Option<DraftEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DraftEntry {
     key: String,
     value: Value,
     /// Else it is a comment, too.
@@ -53,7 +53,7 @@ impl Table {
 
     /// A comment alone.
     pub(super) fn note(&mut self, comment: impl Into<String>) {
-        self.lines.push(Line {
+        self.lines.push(DraftLine {
             comment: comment.into(),
             entry: None,
         });
@@ -93,9 +93,9 @@ impl Table {
         active: bool,
         fallback: Option<Value>,
     ) {
-        self.lines.push(Line {
+        self.lines.push(DraftLine {
             comment,
-            entry: Some(Entry {
+            entry: Some(DraftEntry {
                 key: key.to_owned(),
                 value,
                 active,
@@ -137,7 +137,7 @@ impl Table {
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.head {
@@ -168,7 +168,7 @@ impl Draft {
     }
 
     /// Takes an entry out that a problem is about.
-    fn left_out(&mut self, problem: &Problem) -> bool {
+    fn left_out(&mut self, problem: &ConfigProblem) -> bool {
         for table in &mut self.tables {
             let name = &table.name;
             let concerned = table.lines.iter().position(|line| {

@@ -2,13 +2,13 @@
 
 use super::draft::{DECIDE, Table};
 use super::kproximate::was;
-use super::settings::{Found, Setting};
+use super::settings::{FoundSettings, Setting};
 
 /// Where a command that is a secret goes.
 const SECRET_FILE: &str = "/etc/pve-autoscaler/join-command";
 
 /// `[pool.NAME.join]`.
-pub(super) fn table(found: &Found, pool: &str) -> Table {
+pub(super) fn table(found: &FoundSettings, pool: &str) -> Table {
     let mut table = Table::new(format!("pool.{pool}.join"));
     let by_agent = found.get("kpQemuExecJoin").filter(|agent| agent.is_true());
     let command = found.get("kpJoinCommand");

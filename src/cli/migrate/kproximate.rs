@@ -2,10 +2,10 @@
 
 use toml_edit::{Array, Value};
 
-use super::draft::{DECIDE, Draft, Table};
+use super::draft::{ConfigDraft, DECIDE, Table};
 use super::join;
-use super::labels::Labels;
-use super::settings::{Found, Setting, Stranger, WORKERS};
+use super::labels::KpNodeLabels;
+use super::settings::{FoundSettings, Setting, Stranger, WORKERS};
 use crate::cli::redact::without_secrets;
 use crate::config::syntax;
 
@@ -43,15 +43,15 @@ fn list<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
 }
 
 /// The names that the tables have.
-struct Names {
+struct TableNames {
     region: String,
     pool: String,
 }
 
 /// The whole file.
-pub(super) fn convert(found: &Found, sources: &str) -> Draft {
-    let labels = Labels::of(found);
-    let names = Names {
+pub(super) fn convert(found: &FoundSettings, sources: &str) -> ConfigDraft {
+    let labels = KpNodeLabels::of(found);
+    let names = TableNames {
         region: labels.region(),
         pool: pool_name(found),
     };
@@ -66,7 +66,7 @@ pub(super) fn convert(found: &Found, sources: &str) -> Draft {
         scale_down(found),
     ];
     tables.push(rest(found));
-    Draft {
+    ConfigDraft {
         head: head(sources),
         tables,
     }
@@ -83,7 +83,7 @@ fn head(sources: &str) -> Vec<String> {
 }
 
 /// `[proxmox]`, or a region with the name that nodes had as label.
-fn region(found: &Found, names: &Names, labels: &Labels) -> Table {
+fn region(found: &FoundSettings, names: &TableNames, labels: &KpNodeLabels) -> Table {
     let mut table = Table::new(&names.region);
     if let Some(note) = &labels.region_note {
         table.note(note);
@@ -135,7 +135,7 @@ fn region(found: &Found, names: &Names, labels: &Labels) -> Table {
     table
 }
 
-fn excluded(found: &Found, table: &mut Table) {
+fn excluded(found: &FoundSettings, table: &mut Table) {
     let Some(setting) = found.get("excludedNodes") else {
         return;
     };
@@ -162,7 +162,7 @@ fn excluded(found: &Found, table: &mut Table) {
 }
 
 /// How PVE is reached: through the broker; the settings of a token stand beside it.
-fn access(found: &Found, table: &mut Table) {
+fn access(found: &FoundSettings, table: &mut Table) {
     table.set(
         "channel",
         "local",
@@ -233,7 +233,7 @@ fn endpoint(url: &str) -> String {
     format!("https://{host}")
 }
 
-fn template(found: &Found) -> Table {
+fn template(found: &FoundSettings) -> Table {
     let mut table = Table::new(format!("template.{TEMPLATE}"));
     table.note(format!(
         "{DECIDE}: the template needs a guest agent, a cloud-init drive and kubeadm or an agent that does not start by itself \
@@ -270,7 +270,7 @@ fn template(found: &Found) -> Table {
     table
 }
 
-fn ssh_keys(found: &Found, table: &mut Table) {
+fn ssh_keys(found: &FoundSettings, table: &mut Table) {
     let disabled = found
         .get("kpNodeDisableSsh")
         .filter(|disabled| disabled.is_true());
@@ -309,7 +309,7 @@ fn ssh_keys(found: &Found, table: &mut Table) {
     }
 }
 
-fn instance_type(found: &Found, names: &Names) -> Table {
+fn instance_type(found: &FoundSettings, names: &TableNames) -> Table {
     let mut table = Table::new(format!("instance_type.{}", names.pool));
     let cores = found.get("kpNodeCores");
     let memory = found.get("kpNodeMemory");
@@ -340,7 +340,7 @@ fn mebibytes(number: i64) -> String {
     }
 }
 
-fn pool(found: &Found, names: &Names, labels: &Labels) -> Table {
+fn pool(found: &FoundSettings, names: &TableNames, labels: &KpNodeLabels) -> Table {
     let mut table = Table::new(format!("pool.{}", names.pool));
     match found.get("kpNodeNamePrefix") {
         Some(prefix) if prefix.shown() == Some(&names.pool) => {
@@ -375,7 +375,7 @@ fn pool(found: &Found, names: &Names, labels: &Labels) -> Table {
     table
 }
 
-fn labels(names: &Names, labels: &Labels) -> Table {
+fn labels(names: &TableNames, labels: &KpNodeLabels) -> Table {
     let mut table = Table::new(format!("pool.{}.labels", names.pool));
     for (position, (key, value)) in labels.kept.iter().enumerate() {
         let comment = if position == 0 {
@@ -389,7 +389,7 @@ fn labels(names: &Names, labels: &Labels) -> Table {
 }
 
 /// The name of the pool: the prefix, as far as a name may be so.
-fn pool_name(found: &Found) -> String {
+fn pool_name(found: &FoundSettings) -> String {
     let prefix = found
         .get("kpNodeNamePrefix")
         .and_then(Setting::shown)
@@ -412,7 +412,7 @@ fn pool_name(found: &Found) -> String {
     }
 }
 
-fn scale_up(found: &Found) -> Table {
+fn scale_up(found: &FoundSettings) -> Table {
     let mut table = Table::new("scale_up");
     if let Some(workers) = found.get(WORKERS).filter(|workers| workers.whole() > 0) {
         table.set(
@@ -451,7 +451,7 @@ fn scale_up(found: &Found) -> Table {
     table
 }
 
-fn scale_down(found: &Found) -> Table {
+fn scale_down(found: &FoundSettings) -> Table {
     let mut table = Table::new("scale_down");
     for (key, ours, default) in [
         ("scaleDownStabilizationMinutes", "delay_after_add", 5),
@@ -484,7 +484,7 @@ fn scale_down(found: &Found) -> Table {
 }
 
 /// What has no place in any table.
-fn rest(found: &Found) -> Table {
+fn rest(found: &FoundSettings) -> Table {
     let mut table = Table::new("");
     for key in ["debug", "pmDebug"] {
         if let Some(setting) = found.get(key).filter(|setting| setting.is_true()) {

@@ -2,7 +2,7 @@
 
 use super::draft::DECIDE;
 use super::kproximate::{quoted, was};
-use super::settings::Found;
+use super::settings::FoundSettings;
 use crate::config::syntax;
 
 /// Set by the program itself: the host.
@@ -12,7 +12,7 @@ const REGION: &str = "topology.kubernetes.io/region";
 
 /// `kpNodeLabels`, read.
 #[derive(Debug, Default)]
-pub(super) struct Labels {
+pub(super) struct KpNodeLabels {
     pub(super) was: String,
     pub(super) kept: Vec<(String, String)>,
     pub(super) notes: Vec<String>,
@@ -20,9 +20,9 @@ pub(super) struct Labels {
     pub(super) region_note: Option<String>,
 }
 
-impl Labels {
-    pub(super) fn of(found: &Found) -> Labels {
-        let mut labels = Labels::default();
+impl KpNodeLabels {
+    pub(super) fn of(found: &FoundSettings) -> KpNodeLabels {
+        let mut labels = KpNodeLabels::default();
         let Some(setting) = found.get("kpNodeLabels") else {
             return labels;
         };

@@ -13,10 +13,10 @@ use std::path::Path;
 use anyhow::anyhow;
 
 use super::args::{KproximateOptions, MigrateCommand};
-use super::{Failure, print};
+use super::{CliFailure, print};
 use crate::model::foreign;
 
-use settings::{Found, Reader};
+use settings::{FoundSettings, SettingsReader};
 
 /// Largest file that is read: values of the chart have some 5 kB, all ConfigMaps of a namespace some hundred.
 const MAX_BYTES: u64 = 4 << 20;
@@ -24,13 +24,13 @@ const MAX_BYTES: u64 = 4 << 20;
 const STDIN: &str = "-";
 
 /// Prints the configuration.
-pub(super) fn run(command: &MigrateCommand) -> Result<(), Failure> {
+pub(super) fn run(command: &MigrateCommand) -> Result<(), CliFailure> {
     let MigrateCommand::Kproximate(options) = command;
     print(&kproximate(options)?)
 }
 
 fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
-    let mut found = Found::default();
+    let mut found = FoundSettings::default();
     let mut names = Vec::new();
     for path in &options.files {
         let name = if path.as_os_str() == STDIN {
@@ -64,8 +64,8 @@ fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
 }
 
 /// Reads a file's text into what was found.
-fn look(name: &str, text: &str, found: &mut Found) {
-    let mut reader = Reader { file: name, found };
+fn look(name: &str, text: &str, found: &mut FoundSettings) {
+    let mut reader = SettingsReader { file: name, found };
     let lines = text
         .lines()
         .map(str::trim)

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::yaml::{Data, Entry, Node};
+use super::yaml::{YamlData, YamlEntry, YamlNode};
 use crate::cli::redact::without_secrets;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Bool,
     Whole,
     Number,
@@ -22,40 +22,40 @@ pub(super) enum Kind {
 }
 
 /// kproximate's settings, as its programs read them from the environment.
-const KNOWN: [(&str, Kind); 33] = [
-    ("debug", Kind::Bool),
-    ("excludedNodes", Kind::Text),
-    ("kpJoinCommand", Kind::Secret),
-    ("kpLocalTemplateStorage", Kind::Bool),
-    ("kpNodeCores", Kind::Whole),
-    ("kpNodeDisableSsh", Kind::Bool),
-    ("kpNodeLabels", Kind::Text),
-    ("kpNodeMemory", Kind::Whole),
-    ("kpNodeNamePrefix", Kind::Text),
-    ("kpNodeTemplateName", Kind::Text),
-    ("kpQemuExecJoin", Kind::Bool),
-    ("loadHeadroom", Kind::Number),
-    ("maxKpNodes", Kind::Whole),
-    ("minAvailableCpuCores", Kind::Whole),
-    ("minAvailableMemoryMB", Kind::Whole),
-    ("minNodeAgeMinutes", Kind::Whole),
-    ("nodeSelectionStrategy", Kind::Text),
-    ("pmAllowInsecure", Kind::Bool),
-    ("pmDebug", Kind::Bool),
-    ("pmPassword", Kind::Secret),
-    ("pmToken", Kind::Secret),
-    ("pmUrl", Kind::Text),
-    ("pmUserID", Kind::Text),
-    ("pollInterval", Kind::Whole),
-    ("rabbitMQHost", Kind::Text),
-    ("rabbitMQPassword", Kind::Secret),
-    ("rabbitMQPort", Kind::Whole),
-    ("rabbitMQUseTLS", Kind::Bool),
-    ("rabbitMQUser", Kind::Text),
-    ("scaleDownStabilizationMinutes", Kind::Whole),
-    ("sshKey", Kind::Secret),
-    ("waitSecondsForJoin", Kind::Whole),
-    ("waitSecondsForProvision", Kind::Whole),
+const KNOWN: [(&str, SettingKind); 33] = [
+    ("debug", SettingKind::Bool),
+    ("excludedNodes", SettingKind::Text),
+    ("kpJoinCommand", SettingKind::Secret),
+    ("kpLocalTemplateStorage", SettingKind::Bool),
+    ("kpNodeCores", SettingKind::Whole),
+    ("kpNodeDisableSsh", SettingKind::Bool),
+    ("kpNodeLabels", SettingKind::Text),
+    ("kpNodeMemory", SettingKind::Whole),
+    ("kpNodeNamePrefix", SettingKind::Text),
+    ("kpNodeTemplateName", SettingKind::Text),
+    ("kpQemuExecJoin", SettingKind::Bool),
+    ("loadHeadroom", SettingKind::Number),
+    ("maxKpNodes", SettingKind::Whole),
+    ("minAvailableCpuCores", SettingKind::Whole),
+    ("minAvailableMemoryMB", SettingKind::Whole),
+    ("minNodeAgeMinutes", SettingKind::Whole),
+    ("nodeSelectionStrategy", SettingKind::Text),
+    ("pmAllowInsecure", SettingKind::Bool),
+    ("pmDebug", SettingKind::Bool),
+    ("pmPassword", SettingKind::Secret),
+    ("pmToken", SettingKind::Secret),
+    ("pmUrl", SettingKind::Text),
+    ("pmUserID", SettingKind::Text),
+    ("pollInterval", SettingKind::Whole),
+    ("rabbitMQHost", SettingKind::Text),
+    ("rabbitMQPassword", SettingKind::Secret),
+    ("rabbitMQPort", SettingKind::Whole),
+    ("rabbitMQUseTLS", SettingKind::Bool),
+    ("rabbitMQUser", SettingKind::Text),
+    ("scaleDownStabilizationMinutes", SettingKind::Whole),
+    ("sshKey", SettingKind::Secret),
+    ("waitSecondsForJoin", SettingKind::Whole),
+    ("waitSecondsForProvision", SettingKind::Whole),
 ];
 
 /// A number of the chart that is no setting of the programs.
@@ -87,7 +87,7 @@ const CHART: [&str; 17] = [
 pub(super) struct Setting {
     /// Its text; what counts of a secret is read out of it in this program and never printed.
     text: String,
-    kind: Kind,
+    kind: SettingKind,
     /// `values.yaml:12`.
     pub(super) place: String,
     /// The place of an earlier value that this one takes the place of.
@@ -97,7 +97,7 @@ pub(super) struct Setting {
 impl Setting {
     /// Its text, in the forms that may be shown: none of a secret.
     pub(super) fn shown(&self) -> Option<&str> {
-        (self.kind != Kind::Secret).then_some(&self.text)
+        (self.kind != SettingKind::Secret).then_some(&self.text)
     }
 
     /// Its text, for what is found out and not shown.
@@ -127,7 +127,7 @@ pub(super) struct Stranger {
 
 /// All that was found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundSettings {
     settings: BTreeMap<&'static str, Setting>,
     pub(super) strangers: Vec<Stranger>,
     /// Keys of the chart alone.
@@ -140,7 +140,7 @@ pub(super) struct Found {
     pub(super) wrong: Vec<String>,
 }
 
-impl Found {
+impl FoundSettings {
     pub(super) fn get(&self, key: &str) -> Option<&Setting> {
         self.settings.get(key)
     }
@@ -151,12 +151,12 @@ impl Found {
 }
 
 /// A file that is being read into what was found.
-pub(super) struct Reader<'f> {
+pub(super) struct SettingsReader<'f> {
     pub(super) file: &'f str,
-    pub(super) found: &'f mut Found,
+    pub(super) found: &'f mut FoundSettings,
 }
 
-impl Reader<'_> {
+impl SettingsReader<'_> {
     fn place(&self, line: usize) -> String {
         format!("{}:{line}", self.file)
     }
@@ -167,17 +167,17 @@ impl Reader<'_> {
     }
 
     /// A document of any form that is known.
-    pub(super) fn document(&mut self, node: &Node) {
+    pub(super) fn document(&mut self, node: &YamlNode) {
         match &node.data {
-            Data::Null => {}
-            Data::Scalar(text) => self.lines(node.line, text),
-            Data::List(items) => {
+            YamlData::Null => {}
+            YamlData::Scalar(text) => self.lines(node.line, text),
+            YamlData::List(items) => {
                 for item in items {
                     self.variable(item);
                 }
             }
-            Data::Map(entries) => {
-                if let Some(kind) = node.get("kind").and_then(Node::text) {
+            YamlData::Map(entries) => {
+                if let Some(kind) = node.get("kind").and_then(YamlNode::text) {
                     self.manifest(kind, node);
                 } else if node.get("kproximate").is_some() || node.get(WORKERS).is_some() {
                     self.chart(entries);
@@ -190,19 +190,19 @@ impl Reader<'_> {
         }
     }
 
-    fn manifest(&mut self, kind: &str, node: &Node) {
+    fn manifest(&mut self, kind: &str, node: &YamlNode) {
         match kind {
             "List" | "ConfigMapList" | "SecretList" | "DeploymentList" => {
-                let items = node.get("items").map_or(&[][..], Node::items);
+                let items = node.get("items").map_or(&[][..], YamlNode::items);
                 for item in items {
                     self.document(item);
                 }
             }
             "ConfigMap" | "Secret" if !concerns(node) => {}
-            "ConfigMap" => self.settings(node.get("data").map_or(&[], Node::entries), false),
+            "ConfigMap" => self.settings(node.get("data").map_or(&[], YamlNode::entries), false),
             "Secret" => {
-                self.encoded(node.get("data").map_or(&[], Node::entries));
-                self.settings(node.get("stringData").map_or(&[], Node::entries), true);
+                self.encoded(node.get("data").map_or(&[], YamlNode::entries));
+                self.settings(node.get("stringData").map_or(&[], YamlNode::entries), true);
             }
             "HelmRelease" => {
                 if let Some(values) = node.at(&["spec", "values"]) {
@@ -210,11 +210,11 @@ impl Reader<'_> {
                 }
             }
             "Deployment" | "ReplicaSet" | "StatefulSet" => {
-                let name = node.at(&["metadata", "name"]).and_then(Node::text);
+                let name = node.at(&["metadata", "name"]).and_then(YamlNode::text);
                 if name.is_some_and(|name| name.contains("kproximate") && name.ends_with("-worker"))
                     && let Some(replicas) = node.at(&["spec", "replicas"])
                 {
-                    self.setting("spec.replicas", WORKERS, Kind::Whole, replicas);
+                    self.setting("spec.replicas", WORKERS, SettingKind::Whole, replicas);
                 }
                 self.containers(node.at(&["spec", "template", "spec"]));
             }
@@ -223,14 +223,14 @@ impl Reader<'_> {
         }
     }
 
-    fn containers(&mut self, spec: Option<&Node>) {
+    fn containers(&mut self, spec: Option<&YamlNode>) {
         let containers = spec.and_then(|spec| spec.get("containers"));
-        for container in containers.map_or(&[][..], Node::items) {
+        for container in containers.map_or(&[][..], YamlNode::items) {
             self.found.elsewhere |= container.get("envFrom").is_some();
-            let variables = container.get("env").map_or(&[][..], Node::items);
-            let ours = |node: &Node| {
+            let variables = container.get("env").map_or(&[][..], YamlNode::items);
+            let ours = |node: &YamlNode| {
                 node.get("name")
-                    .and_then(Node::text)
+                    .and_then(YamlNode::text)
                     .is_some_and(is_telling)
             };
             if variables.iter().any(ours) {
@@ -242,8 +242,8 @@ impl Reader<'_> {
     }
 
     /// `{name: …, value: …}`.
-    fn variable(&mut self, node: &Node) {
-        let Some(name) = node.get("name").and_then(Node::text) else {
+    fn variable(&mut self, node: &YamlNode) {
+        let Some(name) = node.get("name").and_then(YamlNode::text) else {
             let what = "expected an environment variable with name and value";
             self.wrong(node.line, &format!("{what}, found {}", node.kind()));
             return;
@@ -255,7 +255,7 @@ impl Reader<'_> {
     }
 
     /// Helm values of the chart.
-    fn chart(&mut self, entries: &[Entry]) {
+    fn chart(&mut self, entries: &[YamlEntry]) {
         for entry in entries {
             match entry.key.as_str() {
                 "kproximate" if entry.value.get("kproximate").is_some() => {
@@ -263,7 +263,7 @@ impl Reader<'_> {
                     self.chart(entry.value.entries());
                 }
                 "kproximate" => self.programs(entry.value.entries()),
-                WORKERS => self.setting(WORKERS, WORKERS, Kind::Whole, &entry.value),
+                WORKERS => self.setting(WORKERS, WORKERS, SettingKind::Whole, &entry.value),
                 key if CHART.contains(&key) => {
                     self.of_chart(entry);
                 }
@@ -272,8 +272,8 @@ impl Reader<'_> {
         }
     }
 
-    fn of_chart(&mut self, entry: &Entry) {
-        let registry = entry.value.get("registry").and_then(Node::text);
+    fn of_chart(&mut self, entry: &YamlEntry) {
+        let registry = entry.value.get("registry").and_then(YamlNode::text);
         self.found.linked |= registry.is_some_and(|registry| registry.contains("lupinelab"));
         for (key, name) in [
             ("username", "rabbitMQUser"),
@@ -291,7 +291,7 @@ impl Reader<'_> {
     }
 
     /// `kproximate:` of the chart's values.
-    fn programs(&mut self, entries: &[Entry]) {
+    fn programs(&mut self, entries: &[YamlEntry]) {
         for entry in entries {
             let secret = match entry.key.as_str() {
                 "config" => false,
@@ -303,13 +303,13 @@ impl Reader<'_> {
                 }
             };
             match &entry.value.data {
-                Data::Map(entries) => {
+                YamlData::Map(entries) => {
                     for inner in entries {
                         let path = format!("kproximate.{}.{}", entry.key, inner.key);
                         self.any(&path, &inner.key, &inner.value, secret);
                     }
                 }
-                Data::Null => {}
+                YamlData::Null => {}
                 _ => {
                     let found = entry.value.kind();
                     let text = format!("kproximate.{}: expected a map, found {found}", entry.key);
@@ -319,14 +319,14 @@ impl Reader<'_> {
         }
     }
 
-    fn settings(&mut self, entries: &[Entry], secret: bool) {
+    fn settings(&mut self, entries: &[YamlEntry], secret: bool) {
         for entry in entries {
             self.any(&entry.key, &entry.key, &entry.value, secret);
         }
     }
 
     /// A Secret's `data`.
-    fn encoded(&mut self, entries: &[Entry]) {
+    fn encoded(&mut self, entries: &[YamlEntry]) {
         for entry in entries {
             let text: String = entry
                 .value
@@ -346,9 +346,9 @@ impl Reader<'_> {
                 self.wrong(entry.line, &text);
                 continue;
             };
-            let node = Node {
+            let node = YamlNode {
                 line: entry.value.line,
-                data: Data::Scalar(plain),
+                data: YamlData::Scalar(plain),
             };
             self.any(&format!("data.{}", entry.key), &entry.key, &node, true);
         }
@@ -373,27 +373,27 @@ impl Reader<'_> {
                     .strip_prefix(*quote)
                     .and_then(|rest| rest.strip_suffix(*quote))
             });
-            let node = Node {
+            let node = YamlNode {
                 line: number,
-                data: Data::Scalar(quoted.unwrap_or(value).to_owned()),
+                data: YamlData::Scalar(quoted.unwrap_or(value).to_owned()),
             };
             self.any(key.trim(), key.trim(), &node, false);
         }
     }
 
     /// A key that may be kproximate's.
-    fn any(&mut self, path: &str, key: &str, value: &Node, secret: bool) {
+    fn any(&mut self, path: &str, key: &str, value: &YamlNode, secret: bool) {
         match known(key) {
             Some((key, kind)) => self.setting(path, key, kind, value),
             None => self.stranger(path, key, value, secret),
         }
     }
 
-    fn setting(&mut self, path: &str, key: &'static str, kind: Kind, value: &Node) {
+    fn setting(&mut self, path: &str, key: &'static str, kind: SettingKind, value: &YamlNode) {
         let text = match &value.data {
-            Data::Null => return,
-            Data::Scalar(text) if text.is_empty() => return,
-            Data::Scalar(text) => text,
+            YamlData::Null => return,
+            YamlData::Scalar(text) if text.is_empty() => return,
+            YamlData::Scalar(text) => text,
             _ => {
                 let found = value.kind();
                 self.wrong(
@@ -425,16 +425,19 @@ impl Reader<'_> {
         self.found.settings.insert(key, setting);
     }
 
-    fn stranger(&mut self, path: &str, key: &str, value: &Node, secret: bool) {
+    fn stranger(&mut self, path: &str, key: &str, value: &YamlNode, secret: bool) {
         let near = nearest(key);
-        let hidden =
-            secret || may_be_secret(key) || near.is_some_and(|(_, kind)| kind == Kind::Secret);
+        let hidden = secret
+            || may_be_secret(key)
+            || near.is_some_and(|(_, kind)| kind == SettingKind::Secret);
         // Any text may be a secret whose key or place is wrong.
         let text = match &value.data {
-            Data::Scalar(text) if fits(Kind::Number, text) || fits(Kind::Bool, text) => {
+            YamlData::Scalar(text)
+                if fits(SettingKind::Number, text) || fits(SettingKind::Bool, text) =>
+            {
                 Some(format!("{:?}", text.trim()))
             }
-            Data::Scalar(_) => None,
+            YamlData::Scalar(_) => None,
             _ => Some(value.kind().to_owned()),
         };
         let place = self.place(value.line);
@@ -448,12 +451,12 @@ impl Reader<'_> {
 }
 
 /// Whether a ConfigMap or Secret has anything of kproximate: a namespace has others.
-fn concerns(node: &Node) -> bool {
+fn concerns(node: &YamlNode) -> bool {
     let parts = ["data", "stringData"];
     let entries = parts
         .iter()
         .filter_map(|key| node.get(key))
-        .flat_map(Node::entries);
+        .flat_map(YamlNode::entries);
     entries.into_iter().any(|entry| is_telling(&entry.key))
 }
 
@@ -463,7 +466,7 @@ fn is_telling(key: &str) -> bool {
 }
 
 /// A key by its name, or as the fork's development environment spells it: `KP_NODE_CORES`.
-fn known(key: &str) -> Option<(&'static str, Kind)> {
+fn known(key: &str) -> Option<(&'static str, SettingKind)> {
     let wanted = plain(key);
     KNOWN
         .iter()
@@ -477,7 +480,7 @@ fn plain(key: &str) -> String {
 }
 
 /// A key that differs in two letters at most.
-fn nearest(key: &str) -> Option<(&'static str, Kind)> {
+fn nearest(key: &str) -> Option<(&'static str, SettingKind)> {
     let key = plain(key);
     // Longer ones are no misspelling, and cost more to compare.
     let near = |name: &str| key.len() <= 64 && distance(&plain(name), &key) <= 2;
@@ -506,23 +509,23 @@ fn may_be_secret(key: &str) -> bool {
     hints.iter().any(|hint| key.contains(hint))
 }
 
-fn expected(kind: Kind) -> &'static str {
+fn expected(kind: SettingKind) -> &'static str {
     match kind {
-        Kind::Bool => "true or false",
-        Kind::Whole => "a whole number",
-        Kind::Number => "a number",
-        Kind::Text => "text",
-        Kind::Secret => "text (it is not shown)",
+        SettingKind::Bool => "true or false",
+        SettingKind::Whole => "a whole number",
+        SettingKind::Number => "a number",
+        SettingKind::Text => "text",
+        SettingKind::Secret => "text (it is not shown)",
     }
 }
 
 /// Whether kproximate starts with it.
-fn fits(kind: Kind, text: &str) -> bool {
+fn fits(kind: SettingKind, text: &str) -> bool {
     match kind {
-        Kind::Bool => boolean(text).is_some(),
-        Kind::Whole => text.trim().parse::<i64>().is_ok(),
-        Kind::Number => text.trim().parse::<f64>().is_ok_and(f64::is_finite),
-        Kind::Text | Kind::Secret => true,
+        SettingKind::Bool => boolean(text).is_some(),
+        SettingKind::Whole => text.trim().parse::<i64>().is_ok(),
+        SettingKind::Number => text.trim().parse::<f64>().is_ok_and(f64::is_finite),
+        SettingKind::Text | SettingKind::Secret => true,
     }
 }
 
@@ -541,12 +544,18 @@ mod tests {
 
     #[test]
     fn misspelt_keys_are_recognised_and_misspelt_secrets_not_shown() {
-        assert_eq!(known("KP_NODE_CORES"), Some(("kpNodeCores", Kind::Whole)));
+        assert_eq!(
+            known("KP_NODE_CORES"),
+            Some(("kpNodeCores", SettingKind::Whole))
+        );
         assert_eq!(
             nearest("kpNodeCore").map(|near| near.0),
             Some("kpNodeCores")
         );
-        assert_eq!(nearest("pmTokn").map(|near| near.1), Some(Kind::Secret));
+        assert_eq!(
+            nearest("pmTokn").map(|near| near.1),
+            Some(SettingKind::Secret)
+        );
         assert_eq!(nearest("replicas"), None);
         assert!(may_be_secret("apiToken") && !may_be_secret("replicas"));
     }

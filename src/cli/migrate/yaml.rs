@@ -11,60 +11,60 @@ const MAX_DEPTH: usize = 64;
 
 /// A value and the line that it begins in, from 1.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: usize,
-    pub(super) data: Data,
+    pub(super) data: YamlData,
 }
 
 /// What a value is; scalars keep their text.
 #[derive(Clone, Debug)]
-pub(super) enum Data {
+pub(super) enum YamlData {
     /// Nothing, `~` or `null`.
     Null,
     Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// A key with its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct YamlEntry {
     pub(super) key: String,
     pub(super) line: usize,
-    pub(super) value: Node,
+    pub(super) value: YamlNode,
 }
 
 /// What is wrong, and in which line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct YamlError {
     pub(super) line: usize,
     pub(super) text: String,
 }
 
-impl Node {
+impl YamlNode {
     /// The value of a key, if this is a map that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         let entry = self.entries().iter().find(|entry| entry.key == key);
         entry.map(|entry| &entry.value)
     }
 
     /// The value at the end of several keys.
-    pub(super) fn at(&self, path: &[&str]) -> Option<&Node> {
+    pub(super) fn at(&self, path: &[&str]) -> Option<&YamlNode> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
     /// The keys; none where it is no map.
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[YamlEntry] {
         match &self.data {
-            Data::Map(entries) => entries,
+            YamlData::Map(entries) => entries,
             _ => &[],
         }
     }
 
     /// The items; none where it is no list.
-    pub(super) fn items(&self) -> &[Node] {
+    pub(super) fn items(&self) -> &[YamlNode] {
         match &self.data {
-            Data::List(items) => items,
+            YamlData::List(items) => items,
             _ => &[],
         }
     }
@@ -72,7 +72,7 @@ impl Node {
     /// The text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.data {
-            Data::Scalar(text) => Some(text),
+            YamlData::Scalar(text) => Some(text),
             _ => None,
         }
     }
@@ -80,17 +80,17 @@ impl Node {
     /// What it is, in words.
     pub(super) fn kind(&self) -> &'static str {
         match &self.data {
-            Data::Null => "nothing",
-            Data::Scalar(_) => "text",
-            Data::List(_) => "a list",
-            Data::Map(_) => "a map",
+            YamlData::Null => "nothing",
+            YamlData::Scalar(_) => "text",
+            YamlData::List(_) => "a list",
+            YamlData::Map(_) => "a map",
         }
     }
 }
 
 /// The documents of a text.
-pub(super) fn documents(text: &str) -> Result<Vec<Node>, Wrong> {
-    let mut reader = Reader {
+pub(super) fn documents(text: &str) -> Result<Vec<YamlNode>, YamlError> {
+    let mut reader = YamlReader {
         events: Parser::new_from_str(text),
         anchors: BTreeMap::new(),
         values: 0,
@@ -112,17 +112,17 @@ pub(super) fn documents(text: &str) -> Result<Vec<Node>, Wrong> {
     Ok(documents)
 }
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     events: Parser<'t, StrInput<'t>>,
-    anchors: BTreeMap<usize, Node>,
+    anchors: BTreeMap<usize, YamlNode>,
     values: usize,
     depth: usize,
     line: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> YamlReader<'t> {
     /// The next event that is no comment.
-    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, Wrong> {
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, YamlError> {
         loop {
             match self.events.next_event() {
                 None => return Ok(None),
@@ -132,7 +132,7 @@ impl<'t> Reader<'t> {
                     return Ok(Some((event, span)));
                 }
                 Some(Err(error)) => {
-                    return Err(Wrong {
+                    return Err(YamlError {
                         line: error.marker().line().max(1),
                         text: format!("is no YAML: {}", error.info()),
                     });
@@ -141,14 +141,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn wrong<T>(&self, text: impl Into<String>) -> Result<T, Wrong> {
-        Err(Wrong {
+    fn wrong<T>(&self, text: impl Into<String>) -> Result<T, YamlError> {
+        Err(YamlError {
             line: self.line,
             text: text.into(),
         })
     }
 
-    fn count(&mut self, values: usize) -> Result<(), Wrong> {
+    fn count(&mut self, values: usize) -> Result<(), YamlError> {
         self.values = self.values.saturating_add(values);
         if self.values > MAX_VALUES {
             return self.wrong(format!(
@@ -158,7 +158,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    fn value(&mut self, event: Option<(Event<'t>, Span)>) -> Result<Node, Wrong> {
+    fn value(&mut self, event: Option<(Event<'t>, Span)>) -> Result<YamlNode, YamlError> {
         let line = self.line;
         let Some((event, _)) = event else {
             return self.wrong("is no YAML: it ends where a value should be");
@@ -174,8 +174,8 @@ impl<'t> Reader<'t> {
             Event::Scalar(text, style, anchor, _) => {
                 let nothing = style == ScalarStyle::Plain
                     && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                let scalar = || Data::Scalar(text.to_string());
-                (anchor, if nothing { Data::Null } else { scalar() })
+                let scalar = || YamlData::Scalar(text.to_string());
+                (anchor, if nothing { YamlData::Null } else { scalar() })
             }
             Event::SequenceStart(_, anchor, _) => (anchor, self.sequence()?),
             Event::MappingStart(_, anchor, _) => (anchor, self.mapping()?),
@@ -189,26 +189,26 @@ impl<'t> Reader<'t> {
             _ => return self.wrong("is no YAML: expected a value"),
         };
         self.depth -= 1;
-        let node = Node { line, data };
+        let node = YamlNode { line, data };
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
     }
 
-    fn sequence(&mut self) -> Result<Data, Wrong> {
+    fn sequence(&mut self) -> Result<YamlData, YamlError> {
         let mut items = Vec::new();
         loop {
             let event = self.next()?;
             if matches!(&event, Some((Event::SequenceEnd, _))) {
-                return Ok(Data::List(items));
+                return Ok(YamlData::List(items));
             }
             items.push(self.value(event)?);
         }
     }
 
-    fn mapping(&mut self) -> Result<Data, Wrong> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn mapping(&mut self) -> Result<YamlData, YamlError> {
+        let mut entries: Vec<YamlEntry> = Vec::new();
         let mut merged = Vec::new();
         loop {
             let event = self.next()?;
@@ -216,7 +216,7 @@ impl<'t> Reader<'t> {
                 break;
             }
             let key = self.value(event)?;
-            let Data::Scalar(name) = key.data else {
+            let YamlData::Scalar(name) = key.data else {
                 self.line = key.line;
                 return self.wrong(format!("a key is {}; expected text", key.kind()));
             };
@@ -231,7 +231,7 @@ impl<'t> Reader<'t> {
                 self.line = key.line;
                 return self.wrong(format!("{name} is there twice, in line {first} first"));
             }
-            entries.push(Entry {
+            entries.push(YamlEntry {
                 key: name,
                 line: key.line,
                 value,
@@ -239,18 +239,18 @@ impl<'t> Reader<'t> {
         }
         for source in merged {
             let sources = std::iter::once(&source).chain(source.items());
-            for entry in sources.flat_map(Node::entries) {
+            for entry in sources.flat_map(YamlNode::entries) {
                 if !entries.iter().any(|known| known.key == entry.key) {
                     entries.push(entry.clone());
                 }
             }
         }
-        Ok(Data::Map(entries))
+        Ok(YamlData::Map(entries))
     }
 }
 
 /// Values in a value, itself included.
-fn size(node: &Node) -> usize {
+fn size(node: &YamlNode) -> usize {
     let items = node.items().iter().map(size).sum::<usize>();
     let values = node.entries().iter();
     1 + items + values.map(|entry| size(&entry.value)).sum::<usize>()
@@ -265,10 +265,10 @@ mod tests {
         let text = "a: &x\n  b: 1\nc:\n  <<: *x\n  d: [~, 'null']\n---\n# nothing\n";
         let documents = documents(text).expect("it is YAML");
         let c = documents[0].get("c").expect("c");
-        assert_eq!(c.at(&["b"]).and_then(Node::text), Some("1"));
+        assert_eq!(c.at(&["b"]).and_then(YamlNode::text), Some("1"));
         let d = c.get("d").expect("d");
         assert_eq!(d.line, 5);
-        assert!(matches!(d.items()[0].data, Data::Null));
+        assert!(matches!(d.items()[0].data, YamlData::Null));
         assert_eq!(d.items()[1].text(), Some("null"));
     }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use tokio::time::timeout;
 
-use super::{AGREE, MIND, Shared};
+use super::{AGREE, MIND, ServiceShared};
 use crate::cli::agreement::{self, Judgement};
 use crate::cli::channels;
 use crate::config::Settings;
@@ -12,7 +12,7 @@ use crate::config::settings::Channel;
 
 /// Asks the broker again from time to time: it is upgraded, reloaded and started apart from us; and as soon as it is
 /// known which cluster this is.
-pub(super) async fn agreeing(settings: &Settings, shared: &Shared) -> Infallible {
+pub(super) async fn agreeing(settings: &Settings, shared: &ServiceShared) -> Infallible {
     let mut locals = settings.regions.values();
     let Some(region) = locals.find(|region| region.channel == Channel::Local) else {
         return std::future::pending().await;
@@ -46,7 +46,7 @@ pub(super) async fn agreeing(settings: &Settings, shared: &Shared) -> Infallible
 pub(super) async fn agree(
     broker: &crate::pve::Client,
     settings: &Settings,
-    shared: &Shared,
+    shared: &ServiceShared,
 ) -> bool {
     let info = broker.broker_info().await;
     let ours = shared.cluster_id();

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Shared, notifying};
+use super::{ServiceShared, notifying};
 use crate::agent::answering::Answering;
-use crate::agent::control::{Answer, Command, Handler};
+use crate::agent::control::{ControlAnswer, ControlCommand, Handler};
 use crate::web::Actor;
 
 /// Who asks by the control socket, in the log.
 const HOST: &str = "a command on the host";
 
 /// Answers the control socket.
-pub(super) fn handler(shared: Arc<Shared>) -> Handler {
+pub(super) fn handler(shared: Arc<ServiceShared>) -> Handler {
     Arc::new(move |command| {
         let shared = shared.clone();
         Box::pin(async move { answer(&shared, command, HOST).await })
@@ -19,7 +19,7 @@ pub(super) fn handler(shared: Arc<Shared>) -> Handler {
 }
 
 /// Does what a person asks for on the page.
-pub(super) fn actor(shared: Arc<Shared>) -> Actor {
+pub(super) fn actor(shared: Arc<ServiceShared>) -> Actor {
     Actor::new(move |command, user| {
         let shared = shared.clone();
         Box::pin(async move { answer(&shared, command, &user).await })
@@ -27,8 +27,8 @@ pub(super) fn actor(shared: Arc<Shared>) -> Actor {
 }
 
 /// `by`: who asks, as the log has it.
-async fn answer(shared: &Arc<Shared>, command: Command, by: &str) -> Answer {
-    if let Command::NotifyTest { name } = command {
+async fn answer(shared: &Arc<ServiceShared>, command: ControlCommand, by: &str) -> ControlAnswer {
+    if let ControlCommand::NotifyTest { name } = command {
         return notifying::test(shared, name.as_deref(), by).await;
     }
     let asked = shared.clone();

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::{Shared, identity};
-use crate::agent::conditions::{self, Seen, View};
-use crate::agent::control::Answer;
+use super::{ServiceShared, identity};
+use crate::agent::conditions::{self, ConditionInput, FoundConditions};
+use crate::agent::control::ControlAnswer;
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::model::notice::Teller;
+use crate::model::notice::NoticeSource;
 use crate::model::time::{Span, Time};
-use crate::notify::{self, Parts, Service, Whom};
+use crate::notify::{self, NotifierParts, NotifierService, Whom};
 
 /// So long after a gap in the record it is told that there was one.
 const GAP: Span = Span::minutes(60);
@@ -29,7 +29,7 @@ pub(super) struct Telling {
 
 impl Default for Telling {
     fn default() -> Telling {
-        let teller = Teller {
+        let teller = NoticeSource {
             host: identity(),
             cluster: String::new(),
         };
@@ -67,8 +67,8 @@ impl Telling {
     }
 }
 
-impl Service for Shared {
-    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<Seen> {
+impl NotifierService for ServiceShared {
+    fn look(&self, failing: &BTreeMap<Arc<str>, String>) -> Option<FoundConditions> {
         let standing = self.standing().clone();
         if !standing.configured {
             return None;
@@ -76,7 +76,7 @@ impl Service for Shared {
         let now = Clock::System.now();
         let turn = self.turns.borrow().clone();
         let lost = self.metrics.not_recorded_so_far();
-        Some(conditions::find(View {
+        Some(conditions::find(ConditionInput {
             turn: turn.as_deref(),
             problems: &standing.problems,
             not_recording: self.telling.not_recording(lost, now),
@@ -86,7 +86,7 @@ impl Service for Shared {
     }
 
     fn problem(&self, problem: Option<String>) {
-        Shared::problem(self, "notifications", problem);
+        ServiceShared::problem(self, "notifications", problem);
     }
 
     fn sent(&self, name: &str, ok: bool) {
@@ -95,8 +95,8 @@ impl Service for Shared {
 }
 
 /// Begins to tell people.
-pub(super) fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
-    tokio::spawn(notify::run(Parts {
+pub(super) fn begin(shared: &Arc<ServiceShared>) -> JoinHandle<()> {
+    tokio::spawn(notify::run(NotifierParts {
         whom: shared.telling.whom.subscribe(),
         service: shared.clone(),
         state: shared.state.clone(),
@@ -106,7 +106,7 @@ pub(super) fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
 }
 
 /// Sends a test to one, or to all; what could not be sent before is tried again, too.
-pub(super) async fn test(shared: &Shared, name: Option<&str>, by: &str) -> Answer {
+pub(super) async fn test(shared: &ServiceShared, name: Option<&str>, by: &str) -> ControlAnswer {
     let whom = shared.telling.whom.borrow().clone();
     tracing::info!(name, by, "a test of the notifications");
     match notify::test(&whom, name, Clock::System.now()).await {
@@ -114,6 +114,6 @@ pub(super) async fn test(shared: &Shared, name: Option<&str>, by: &str) -> Answe
             shared.telling.poke.notify_one();
             crate::agent::answers::json(&tried)
         }
-        Err(why) => Answer::Error(why),
+        Err(why) => ControlAnswer::Error(why),
     }
 }

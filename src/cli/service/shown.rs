@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::ServiceShared;
 use super::answering::actor;
 use crate::clock::Clock;
-use crate::web::{State, Teller};
+use crate::web::{StatusSource, WebState};
 
 /// The metrics, how the loop is, its turns, and the status that `status` is told.
-pub(super) fn shown(shared: &Arc<Shared>) -> State {
+pub(super) fn shown(shared: &Arc<ServiceShared>) -> WebState {
     let asked = shared.clone();
-    State::new(
+    WebState::new(
         shared.metrics.clone(),
         shared.health.subscribe(),
         shared.turns.subscribe(),
-        Teller::new(move || asked.status()),
+        StatusSource::new(move || asked.status()),
         Clock::System,
     )
     .recorded(shared.state.record())

@@ -10,7 +10,7 @@ use crate::config::file::ChannelKind;
 /// All answers. What is absent is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Answers {
+pub(super) struct SetupAnswers {
     pub(super) kubernetes: KubernetesAnswers,
     pub(super) proxmox: ProxmoxAnswers,
     pub(super) template: TemplateAnswers,
@@ -126,9 +126,9 @@ pub(super) struct PoolAnswers {
     pub(super) hosts: Option<Vec<String>>,
 }
 
-impl Answers {
+impl SetupAnswers {
     /// The answers in a file. A wrong key or value is named with the line.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Answers> {
+    pub(super) fn read(path: &Path) -> anyhow::Result<SetupAnswers> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the answers in {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("the answers in {}", path.display()))
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn answers_of_a_terminal_make_a_file_that_reads_the_same() {
-        let mut answers = Answers::default();
+        let mut answers = SetupAnswers::default();
         for (key, typed) in [
             ("kubernetes.kubeconfig", "/dev/null"),
             ("kubernetes.server", "192.0.2.5:6443"),
@@ -223,7 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("answers.toml");
         std::fs::write(&path, answers.text().expect("TOML")).expect("written");
-        assert_eq!(Answers::read(&path).expect("answers"), answers);
+        assert_eq!(SetupAnswers::read(&path).expect("answers"), answers);
     }
 
     #[test]
@@ -235,15 +235,15 @@ mod tests {
             ("[pool]\nmin = 0\nmax = \"many\"\n", "line 3"),
         ] {
             std::fs::write(&path, text).expect("written");
-            let error = Answers::read(&path).expect_err("wrong");
+            let error = SetupAnswers::read(&path).expect_err("wrong");
             let said = format!("{error:#}");
             assert!(said.contains(words), "{said}");
             assert!(said.contains("answers.toml"), "{said}");
         }
-        let mut answers = Answers::default();
+        let mut answers = SetupAnswers::default();
         for (key, typed) in [("pool.max", "many"), ("template", "debian"), ("x", "y")] {
             assert!(answers.set(key, typed).is_err(), "{key}");
         }
-        assert_eq!(answers, Answers::default());
+        assert_eq!(answers, SetupAnswers::default());
     }
 }

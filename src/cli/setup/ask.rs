@@ -4,8 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::anyhow;
 
-use super::choose::Choice;
-use crate::cli::{Failure, print};
+use super::choose::SetupChoice;
+use crate::cli::{CliFailure, print};
 
 /// Whether somebody is there to be asked.
 pub(super) fn somebody() -> bool {
@@ -13,7 +13,7 @@ pub(super) fn somebody() -> bool {
 }
 
 /// Asks for one thing. Empty: what is proposed.
-pub(super) fn about(choice: &Choice) -> Result<String, Failure> {
+pub(super) fn about(choice: &SetupChoice) -> Result<String, CliFailure> {
     print(&format!("\n{}: {}\n", choice.key, choice.why))?;
     if choice.value.is_empty() {
         print("  > ")?;
@@ -24,12 +24,12 @@ pub(super) fn about(choice: &Choice) -> Result<String, Failure> {
 }
 
 /// Asks whether to go on. Only `y` and `yes` do.
-pub(super) fn whether(question: &str) -> Result<bool, Failure> {
+pub(super) fn whether(question: &str) -> Result<bool, CliFailure> {
     print(&format!("{question} [y/N] "))?;
     Ok(matches!(&*line()?.to_ascii_lowercase(), "y" | "yes"))
 }
 
-fn line() -> Result<String, Failure> {
+fn line() -> Result<String, CliFailure> {
     std::io::stdout().flush()?;
     let mut answer = String::new();
     if std::io::stdin().read_line(&mut answer)? == 0 {

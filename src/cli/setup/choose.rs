@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::answers::Answers;
+use super::answers::SetupAnswers;
 use super::free::{self, Vmids};
 use super::hardware;
 use super::images::Image;
 use super::network;
 use super::survey::{self, Existing, Survey};
-use super::templates::{self, Source};
+use super::templates::{self, TemplateSource};
 use crate::config::file::ChannelKind;
 use crate::config::scalar::VmidRange;
 use crate::config::syntax::dns_label;
@@ -25,7 +25,7 @@ pub(super) const SECRET: &str = "/etc/pve-autoscaler/pve-token";
 
 /// One thing that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct SetupChoice {
     /// The answer that says otherwise.
     pub(super) key: &'static str,
     pub(super) value: String,
@@ -39,8 +39,8 @@ pub(super) struct Choice {
 /// What is proposed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposal {
-    pub(super) choices: Vec<Choice>,
-    pub(super) wanted: Wanted,
+    pub(super) choices: Vec<SetupChoice>,
+    pub(super) wanted: SetupSpec,
     /// What is not there and cannot be chosen; nothing is done while there is any.
     pub(super) missing: Vec<String>,
     /// What a person should know.
@@ -55,7 +55,7 @@ impl Proposal {
         why: impl Into<String>,
         answered: bool,
     ) {
-        self.choices.push(Choice {
+        self.choices.push(SetupChoice {
             key,
             value: value.into(),
             why: if answered {
@@ -78,7 +78,7 @@ impl Proposal {
 
 /// What the configuration is to say.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct SetupSpec {
     pub(super) vmids: String,
     pub(super) token: Option<TokenWanted>,
     pub(super) template: TemplateWanted,
@@ -102,7 +102,7 @@ pub(super) struct TokenWanted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TemplateWanted {
     pub(super) name: String,
-    pub(super) source: Source,
+    pub(super) source: TemplateSource,
     /// The template's own configuration names no address: the clone's does.
     pub(super) dhcp: bool,
     /// Its storage has no linked clones.
@@ -141,7 +141,7 @@ pub(super) struct PoolWanted {
 /// looked up, if one was.
 pub(super) fn choose(
     survey: &Survey,
-    answers: &Answers,
+    answers: &SetupAnswers,
     (existing, here): (&Existing, bool),
     image: Option<&Image>,
 ) -> Proposal {
@@ -175,7 +175,7 @@ pub(super) fn choose(
 }
 
 /// An administrator's kubeconfig, where the daemon has none that is good.
-pub(super) fn kubernetes(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let given = answers.kubernetes.kubeconfig.as_ref();
     let needed = survey.kubeconfig_lacks.is_some();
     if let Some(path) = given.filter(|_| needed) {
@@ -213,7 +213,7 @@ pub(super) fn kubernetes(survey: &Survey, answers: &Answers, proposal: &mut Prop
     }
 }
 
-fn way(answers: &Answers, channel: ChannelKind, proposal: &mut Proposal) {
+fn way(answers: &SetupAnswers, channel: ChannelKind, proposal: &mut Proposal) {
     let proxmox = &answers.proxmox;
     let answered = proxmox.channel.is_some();
     if channel == ChannelKind::Local {
@@ -263,7 +263,7 @@ fn way(answers: &Answers, channel: ChannelKind, proposal: &mut Proposal) {
 }
 
 /// The machines' VMIDs.
-fn machines(survey: &Survey, answers: &Answers, proposal: &mut Proposal) -> Vmids {
+fn machines(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) -> Vmids {
     let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
     let answered = answers.proxmox.vmids.as_deref();
     let range = match answered.map(read_range) {
@@ -312,7 +312,7 @@ pub(super) fn label(proposal: &mut Proposal, key: &str, name: &str) {
     }
 }
 
-fn pool(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let pool = &answers.pool;
     let name = pool.name.clone().unwrap_or_else(|| POOL.to_owned());
     proposal.choose(
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    fn proposed(survey: &Survey, answers: &Answers) -> (Proposal, String) {
+    fn proposed(survey: &Survey, answers: &SetupAnswers) -> (Proposal, String) {
         let existing = nothing();
         let proposal = choose(survey, answers, (&existing, true), Some(&image()));
         let text = text::new(&existing, &proposal.wanted);
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_new_host_gets_a_whole_configuration_that_is_valid() {
-        let (proposal, text) = proposed(&survey(), &Answers::default());
+        let (proposal, text) = proposed(&survey(), &SetupAnswers::default());
         assert_eq!(proposal.missing, Vec::<String>::new());
         let settings = crate::config::parse(&text, "test");
         let settings = settings.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
@@ -464,7 +464,7 @@ mod tests {
             host.memory = 17 << 30;
             host.cpus = 6;
         }
-        let (proposal, _) = proposed(&survey, &Answers::default());
+        let (proposal, _) = proposed(&survey, &SetupAnswers::default());
         let names: Vec<&str> = proposal.wanted.types.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["small", "medium"]);
         // What guests are promised leaves room for three.
@@ -477,13 +477,13 @@ mod tests {
             };
             survey.pve.resources.guests.insert(vmid, guest);
         }
-        let (proposal, _) = proposed(&survey, &Answers::default());
+        let (proposal, _) = proposed(&survey, &SetupAnswers::default());
         assert_eq!(proposal.wanted.pool.max, 3);
     }
 
     #[test]
     fn ranges_are_proposed_where_no_dhcp_is() {
-        let mut answers = Answers::default();
+        let mut answers = SetupAnswers::default();
         answers.network.addresses = Some(Addresses::Ranges);
         let mut survey = survey();
         survey
@@ -545,17 +545,20 @@ mod tests {
         add(&mut survey, 200, "debian-13", "1");
         add(&mut survey, 201, "kube-node", "0");
         let source = |survey: &Survey| {
-            proposed(survey, &Answers::default())
+            proposed(survey, &SetupAnswers::default())
                 .0
                 .wanted
                 .template
                 .source
         };
-        assert!(matches!(source(&survey), Source::Build(_)));
+        assert!(matches!(source(&survey), TemplateSource::Build(_)));
         add(&mut survey, 202, "kube-node", "1");
-        assert_eq!(source(&survey), Source::Vmid(202));
+        assert_eq!(source(&survey), TemplateSource::Vmid(202));
         // The other one of the name has no agent and is none.
         add(&mut survey, 201, "kube-node", "1");
-        assert_eq!(source(&survey), Source::Named("kube-node".to_owned()));
+        assert_eq!(
+            source(&survey),
+            TemplateSource::Named("kube-node".to_owned())
+        );
     }
 }

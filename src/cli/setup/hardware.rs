@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::answers::Answers;
+use super::answers::SetupAnswers;
 use super::choose::{Proposal, TypeWanted};
 use super::survey::Survey;
 use crate::config::scalar::Size;
@@ -17,7 +17,7 @@ const PART: i64 = 2;
 const GIB: i64 = 1 << 30;
 
 /// Sizes that the hosts carry.
-pub(super) fn choose(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+pub(super) fn choose(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let types = match &answers.pool.instance_types {
         Some(answered) => answered.iter().map(|text| read(text)).collect(),
         None => Ok(fitting(survey)),

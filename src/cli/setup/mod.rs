@@ -26,35 +26,35 @@ use anyhow::anyhow;
 
 use super::args::SetupOptions;
 use super::table::table;
-use super::{Failure, print, runtime};
+use super::{CliFailure, print, runtime};
 use crate::config;
 use crate::model::words;
 
-use answers::Answers;
+use answers::SetupAnswers;
 use choose::Proposal;
 use images::Image;
-use steps::Step;
+use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
 
 /// Runs it.
-pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), Failure> {
+pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), CliFailure> {
     let mut answers = match &options.answers {
-        Some(file) => Answers::read(file)?,
-        None => Answers::default(),
+        Some(file) => SetupAnswers::read(file)?,
+        None => SetupAnswers::default(),
     };
     if let Some(kubeconfig) = &options.kubeconfig {
         answers.kubernetes.kubeconfig = Some(kubeconfig.clone());
     }
-    let existing = Existing::read(path).map_err(Failure::Config)?;
+    let existing = Existing::read(path).map_err(CliFailure::Config)?;
     runtime()?.block_on(set_up(path, options, answers, &existing))
 }
 
 async fn set_up(
     path: &Path,
     options: &SetupOptions,
-    mut answers: Answers,
+    mut answers: SetupAnswers,
     existing: &Existing,
-) -> Result<(), Failure> {
+) -> Result<(), CliFailure> {
     let mut admin = Admin::open(&answers, existing)?;
     admin.file = path.to_owned();
     // With a file of answers nobody is asked: what is not in it is chosen.
@@ -77,7 +77,7 @@ async fn set_up(
         text::new(existing, &proposal.wanted)
     };
     if let Err(errors) = config::parse(&new, "what setup would write") {
-        return Err(Failure::Config(errors));
+        return Err(CliFailure::Config(errors));
     }
     if let Some(file) = &options.save_answers {
         std::fs::write(file, answers.text()?)
@@ -96,10 +96,10 @@ async fn set_up(
 async fn ask_all(
     asks: bool,
     survey: &mut Survey,
-    answers: &mut Answers,
+    answers: &mut SetupAnswers,
     (existing, admin): (&Existing, &Admin),
     mut image: Option<Image>,
-) -> Result<Proposal, Failure> {
+) -> Result<Proposal, CliFailure> {
     let mut asked = BTreeSet::new();
     loop {
         let proposal = propose(survey, answers, existing, admin, image.as_ref());
@@ -122,7 +122,11 @@ async fn ask_all(
 }
 
 /// Shows the steps, and does them after a yes.
-async fn carry_out(steps: &[Step], admin: &Admin, options: &SetupOptions) -> Result<(), Failure> {
+async fn carry_out(
+    steps: &[SetupStep],
+    admin: &Admin,
+    options: &SetupOptions,
+) -> Result<(), CliFailure> {
     let mut shown = String::from("\nTo do\n");
     for (number, step) in steps.iter().enumerate() {
         let _ = write!(shown, "  {}. {}", number + 1, step.show());
@@ -163,9 +167,9 @@ async fn carry_out(steps: &[Step], admin: &Admin, options: &SetupOptions) -> Res
 /// The newest image of Debian, where a template may have to be built and no image is answered. `None` where it cannot be looked up.
 async fn image(
     survey: &Survey,
-    answers: &Answers,
+    answers: &SetupAnswers,
     existing: &Existing,
-) -> Result<Option<Image>, Failure> {
+) -> Result<Option<Image>, CliFailure> {
     let template = &answers.template;
     if existing.settings.configured || template.image.is_some() || template.build == Some(false) {
         return Ok(None);
@@ -186,7 +190,7 @@ async fn image(
 /// What is proposed: all, or, where the file is configured, only how the cluster is reached.
 fn propose(
     survey: &Survey,
-    answers: &Answers,
+    answers: &SetupAnswers,
     existing: &Existing,
     admin: &Admin,
     image: Option<&Image>,

@@ -1,15 +1,15 @@
 //! Where machines are in the network: bridge, and addresses by DHCP or out of ranges.
 
-use super::answers::{Addresses, Answers};
+use super::answers::{Addresses, SetupAnswers};
 use super::choose::{NetworkWanted, Proposal};
 use super::free;
 use super::hardware;
 use super::survey::Survey;
-use super::templates::Source;
+use super::templates::TemplateSource;
 use crate::model::words;
 
 /// The network card, and who gives machines their addresses.
-pub(super) fn choose(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+pub(super) fn choose(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     bridge(survey, answers, proposal);
     let network = &answers.network;
     let answered = network.addresses.is_some() || network.ranges.is_some();
@@ -28,7 +28,7 @@ pub(super) fn choose(survey: &Survey, answers: &Answers, proposal: &mut Proposal
 }
 
 /// The network, its free addresses, its gateway and name servers.
-fn ranges_of(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+fn ranges_of(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let network = &answers.network;
     let found = hardware::bridge_net(survey, proposal.wanted.template.bridge.as_deref());
     let subnet = network.subnet.clone();
@@ -128,10 +128,10 @@ fn need(
     proposal.ask();
 }
 
-fn bridge(survey: &Survey, answers: &Answers, proposal: &mut Proposal) {
+fn bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let answered = answers.network.bridge.clone();
     proposal.wanted.template.vlan = answers.network.vlan;
-    let builds = matches!(proposal.wanted.template.source, Source::Build(_));
+    let builds = matches!(proposal.wanted.template.source, TemplateSource::Build(_));
     if answered.is_none() && !builds {
         // A template that is there has a card, and its bridge is the one that fits it.
         return;

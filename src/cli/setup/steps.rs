@@ -9,14 +9,14 @@ use anyhow::{Context as _, anyhow, bail};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::answers::Answers;
+use super::answers::SetupAnswers;
 use super::survey::{Admin, Existing, Survey, kubeconfig_request};
 use super::templates::{FILES, content_lacking};
 use super::text;
 use super::token::{self, Grants};
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::template::options::BuildOptions;
-use crate::cli::{Failure, print, template};
+use crate::cli::{CliFailure, print, template};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{self, Settings};
@@ -31,7 +31,7 @@ const UNIT: &str = "pve-autoscaler.service";
 
 /// One step.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum SetupStep {
     /// RBAC, admission policy, and the daemon's own kubeconfig.
     Kubeconfig(Box<KubeconfigRequest>),
     /// A resource pool, roles, a user and a token in PVE.
@@ -53,15 +53,15 @@ pub(super) enum Step {
 /// What is to be done so that all is as the file's new text says.
 pub(super) fn plan(
     (survey, admin, existing): (&Survey, &Admin, &Existing),
-    answers: &Answers,
+    answers: &SetupAnswers,
     (path, new): (&Path, &str),
-) -> anyhow::Result<Vec<Step>> {
+) -> anyhow::Result<Vec<SetupStep>> {
     let settings = config::parse(new, "what setup would write")?;
     let mut steps = Vec::new();
     if survey.kubeconfig_lacks.is_some()
         && let Some(request) = kubeconfig_request(answers, existing)
     {
-        steps.push(Step::Kubeconfig(Box::new(request)));
+        steps.push(SetupStep::Kubeconfig(Box::new(request)));
     }
     // Of several regions only one was looked at, and nobody said which is meant.
     let one = (settings.regions.len() == 1).then(|| settings.regions.values().next());
@@ -74,7 +74,7 @@ pub(super) fn plan(
         && !survey.token_works
         && let Some(grants) = token::grants(token_id, &settings, &survey.pve)
     {
-        steps.push(Step::Token(Box::new(grants), secret_file.clone()));
+        steps.push(SetupStep::Token(Box::new(grants), secret_file.clone()));
     }
     let builds = if channel.is_some() && (admin.here || answers.proxmox.admin_token_id.is_some()) {
         to_build(&settings, survey)
@@ -92,24 +92,24 @@ pub(super) fn plan(
     if builds.iter().any(downloads)
         && let Some(content) = content_lacking(&survey.pve.resources)
     {
-        steps.push(Step::Content(content));
+        steps.push(SetupStep::Content(content));
     }
     if existing.text.as_deref() != Some(new) {
-        steps.push(Step::File {
+        steps.push(SetupStep::File {
             path: path.to_owned(),
             old: existing.text.clone(),
             new: new.to_owned(),
         });
     }
-    steps.extend(builds.into_iter().map(Step::Build));
+    steps.extend(builds.into_iter().map(SetupStep::Build));
     if steps.iter().any(|step| {
         matches!(
             step,
-            Step::File { .. } | Step::Kubeconfig(_) | Step::Token(..)
+            SetupStep::File { .. } | SetupStep::Kubeconfig(_) | SetupStep::Token(..)
         )
     }) && has_service()
     {
-        steps.push(Step::Service);
+        steps.push(SetupStep::Service);
     }
     Ok(steps)
 }
@@ -140,12 +140,12 @@ fn has_service() -> bool {
     Path::new(SYSTEMD).exists() && units.iter().any(|unit| Path::new(unit).join(UNIT).exists())
 }
 
-impl Step {
+impl SetupStep {
     /// What it does, and below it what it would be by hand, or the text.
     pub(super) fn show(&self) -> String {
         let mut text = String::new();
         let _ = match self {
-            Step::Kubeconfig(request) => {
+            SetupStep::Kubeconfig(request) => {
                 let server = request
                     .server
                     .as_ref()
@@ -164,13 +164,13 @@ impl Step {
                     server.unwrap_or_default(),
                 )
             }
-            Step::Token(grants, file) => writeln!(
+            SetupStep::Token(grants, file) => writeln!(
                 text,
                 "make a user in PVE for the daemon, with these privileges and no others, and its token, whose secret goes to {}\n{}",
                 file.display(),
                 indented(&grants.typed())
             ),
-            Step::Content(content) => writeln!(
+            SetupStep::Content(content) => writeln!(
                 text,
                 "let the storage {FILES} hold images to import and cloud-init snippets\n     pvesm set {FILES} --content {}",
                 content
@@ -179,7 +179,7 @@ impl Step {
                     .collect::<Vec<_>>()
                     .join(",")
             ),
-            Step::File { path, old, new } => match old {
+            SetupStep::File { path, old, new } => match old {
                 Some(old) => writeln!(
                     text,
                     "change {}\n{}",
@@ -188,11 +188,11 @@ impl Step {
                 ),
                 None => writeln!(text, "write {}\n{}", path.display(), indented(new)),
             },
-            Step::Build(name) => writeln!(
+            SetupStep::Build(name) => writeln!(
                 text,
                 "build the template {name}, on each host that needs one: some minutes each\n     pve-autoscaler template build {name}"
             ),
-            Step::Service => writeln!(
+            SetupStep::Service => writeln!(
                 text,
                 "start the service now and at boot, and have it take the file\n     systemctl enable --now {UNIT} && systemctl reload {UNIT}"
             ),
@@ -201,11 +201,11 @@ impl Step {
     }
 
     /// Does it; says what was done.
-    pub(super) async fn run(&self, admin: &Admin) -> Result<(), Failure> {
+    pub(super) async fn run(&self, admin: &Admin) -> Result<(), CliFailure> {
         let done = match self {
-            Step::Kubeconfig(request) => kubeconfig(request).await?,
-            Step::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
-            Step::Content(_) => {
+            SetupStep::Kubeconfig(request) => kubeconfig(request).await?,
+            SetupStep::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
+            SetupStep::Content(_) => {
                 // The call replaces the whole list, so that it is read again.
                 let resources = admin.client.resources().await?;
                 if let Some(content) = content_lacking(&resources) {
@@ -217,10 +217,10 @@ impl Step {
                     "the storage {FILES} holds import and snippets, too"
                 )]
             }
-            Step::File { path, old, new } => write(path, old.as_deref(), new)?,
-            Step::Build(name) => {
+            SetupStep::File { path, old, new } => write(path, old.as_deref(), new)?,
+            SetupStep::Build(name) => {
                 let settings =
-                    Settings::clone(&config::load(&admin.file).map_err(Failure::Config)?);
+                    Settings::clone(&config::load(&admin.file).map_err(CliFailure::Config)?);
                 let options = BuildOptions {
                     names: vec![name.clone()],
                     hosts: Vec::new(),
@@ -230,7 +230,7 @@ impl Step {
                 template::build(&settings, &options).await?;
                 Vec::new()
             }
-            Step::Service => service().await?,
+            SetupStep::Service => service().await?,
         };
         print(
             &done

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
-use super::answers::{Answers, ProxmoxAnswers};
+use super::answers::{ProxmoxAnswers, SetupAnswers};
 use crate::broker::direct::Direct;
 use crate::cli::channels;
 use crate::cli::doctor::user::DAEMON;
 use crate::clock::Clock;
 use crate::config::file::ChannelKind;
-use crate::config::settings::{Channel, Region};
+use crate::config::settings::{Channel, RegionSettings};
 use crate::config::{self, Settings};
 use crate::kube::bootstrap::KubeconfigRequest;
 use crate::kube::survey::NodeFound;
 use crate::kube::{self, Connector, Unobserved, bootstrap};
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{Https, Options};
-use crate::pve::{BridgeAddress, Client, ClusterStatus, Resources, Version, VmConfig};
+use crate::pve::transport::https::{Https, TokenOptions};
+use crate::pve::{BridgeAddress, Client, ClusterResources, ClusterStatus, PveVersion, VmConfig};
 
 /// Calls to PVE at the same time.
 const AT_A_TIME: usize = 4;
@@ -48,9 +48,9 @@ pub(super) struct Survey {
 /// What was found of PVE.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PveFound {
-    pub(super) version: Version,
+    pub(super) version: PveVersion,
     pub(super) status: ClusterStatus,
-    pub(super) resources: Resources,
+    pub(super) resources: ClusterResources,
     /// The configurations of the VMs that are templates.
     pub(super) templates: BTreeMap<u32, VmConfig>,
     /// Each host's bridges.
@@ -111,7 +111,7 @@ impl Existing {
     }
 
     /// The region that the file has, if it is one alone.
-    pub(super) fn region(&self) -> Option<(&Arc<str>, &Region)> {
+    pub(super) fn region(&self) -> Option<(&Arc<str>, &RegionSettings)> {
         let mut regions = self.settings.regions.iter();
         let one = regions.next();
         if regions.next().is_some() { None } else { one }
@@ -130,7 +130,7 @@ pub(super) struct Admin {
 
 impl Admin {
     /// Opens it: this host's own way, or an administrator's token. Nothing is sent yet.
-    pub(super) fn open(answers: &Answers, existing: &Existing) -> anyhow::Result<Admin> {
+    pub(super) fn open(answers: &SetupAnswers, existing: &Existing) -> anyhow::Result<Admin> {
         let proxmox = &answers.proxmox;
         let of_admin = proxmox.admin_token_id.as_deref();
         let of_admin = of_admin.zip(proxmox.admin_token_secret_file.as_deref());
@@ -187,7 +187,7 @@ pub(super) fn https(
     }
     let text = std::fs::read_to_string(secret)
         .with_context(|| format!("cannot read the secret of {id} in {}", secret.display()))?;
-    let options = Options {
+    let options = TokenOptions {
         endpoints,
         token_id: id.to_owned(),
         secret: text.trim().to_owned().into(),
@@ -200,7 +200,7 @@ pub(super) fn https(
 /// Looks at everything. PVE must answer; a cluster that does not is told by what is missing.
 pub(super) async fn look(
     admin: &Admin,
-    answers: &Answers,
+    answers: &SetupAnswers,
     existing: &Existing,
 ) -> anyhow::Result<Survey> {
     let pve = pve(&admin.client).await.context("PVE")?;
@@ -274,7 +274,7 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
 
 /// The cluster by the administrator's kubeconfig or the daemon's own, and what the daemon's own lacks.
 async fn kubernetes(
-    answers: &Answers,
+    answers: &SetupAnswers,
     existing: &Existing,
 ) -> anyhow::Result<(Option<KubeFound>, Option<String>)> {
     let settings = &existing.settings.kubernetes;
@@ -304,7 +304,7 @@ async fn kubernetes(
 
 /// How the daemon's kubeconfig is asked for.
 pub(super) fn kubeconfig_request(
-    answers: &Answers,
+    answers: &SetupAnswers,
     existing: &Existing,
 ) -> Option<KubeconfigRequest> {
     let settings = &existing.settings.kubernetes;
@@ -320,22 +320,22 @@ pub(super) fn kubeconfig_request(
     })
 }
 
-fn server_unfit(answers: &Answers, existing: &Existing) -> Option<String> {
+fn server_unfit(answers: &SetupAnswers, existing: &Existing) -> Option<String> {
     let request = kubeconfig_request(answers, existing)?;
     bootstrap::server(&request)
         .err()
         .map(|error| error.to_string())
 }
 
-async fn connect(connector: Connector) -> anyhow::Result<kube::Client> {
-    let client = kube::Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+async fn connect(connector: Connector) -> anyhow::Result<kube::KubeClient> {
+    let client = kube::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     match client.credentials().error {
         Some(error) => bail!("{error}"),
         None => Ok(client),
     }
 }
 
-async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
+async fn find(client: &kube::KubeClient) -> anyhow::Result<KubeFound> {
     let version = client.server_version().await?;
     let nodes = client.find_nodes().await?;
     let kubeadm = match client.cluster_info().await {
@@ -352,7 +352,7 @@ async fn find(client: &kube::Client) -> anyhow::Result<KubeFound> {
 }
 
 /// What the daemon's own credentials lack.
-async fn lacks(client: &kube::Client, namespace: &str) -> Option<String> {
+async fn lacks(client: &kube::KubeClient, namespace: &str) -> Option<String> {
     if let Some(warning) = client.credentials().warning {
         return Some(warning);
     }
@@ -371,7 +371,7 @@ async fn lacks(client: &kube::Client, namespace: &str) -> Option<String> {
 }
 
 /// Whether the daemon's token, answered or in the file, is good for a call.
-async fn token_works(answers: &Answers, existing: &Existing) -> bool {
+async fn token_works(answers: &SetupAnswers, existing: &Existing) -> bool {
     let proxmox = &answers.proxmox;
     let transport = match (&proxmox.token_id, &proxmox.token_secret_file) {
         (Some(id), Some(secret)) if proxmox.endpoints.is_some() => https(proxmox, id, secret).ok(),
@@ -389,7 +389,7 @@ async fn token_works(answers: &Answers, existing: &Existing) -> bool {
 }
 
 /// The channel that the daemon gets.
-pub(super) fn channel(answers: &Answers, existing: &Existing, here: bool) -> ChannelKind {
+pub(super) fn channel(answers: &SetupAnswers, existing: &Existing, here: bool) -> ChannelKind {
     let of_file = existing.region().map(|(_, region)| match region.channel {
         Channel::Local => ChannelKind::Local,
         Channel::Token { .. } => ChannelKind::Token,

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::answers::Answers;
+use super::answers::SetupAnswers;
 use super::choose::{Proposal, TEMPLATE, label, read_range};
 use super::free::{self, Vmids};
 use super::images::Image;
 use super::survey::Survey;
 use crate::agent::inspection::{self, WHOLE};
 use crate::config::file::ChannelKind;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::model::words;
-use crate::pve::{Resources, VmConfig};
+use crate::pve::{ClusterResources, VmConfig};
 
 /// What a name or tag of a template has in it that is made for Kubernetes.
 const HINTS: [&str; 4] = ["k8s", "kube", "node", "worker"];
@@ -21,7 +21,7 @@ pub(super) const FILES: &str = "local";
 
 /// What machines are cloned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum TemplateSource {
     /// The VM of this VMID.
     Vmid(u32),
     /// The templates of this name, one a host.
@@ -30,9 +30,9 @@ pub(super) enum Source {
     Build(BuildWanted),
 }
 
-impl Default for Source {
-    fn default() -> Source {
-        Source::Vmid(0)
+impl Default for TemplateSource {
+    fn default() -> TemplateSource {
+        TemplateSource::Vmid(0)
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) struct BuildWanted {
 /// Chooses it.
 pub(super) fn choose(
     survey: &Survey,
-    answers: &Answers,
+    answers: &SetupAnswers,
     (channel, machines, image): (ChannelKind, Vmids, Option<&Image>),
     proposal: &mut Proposal,
 ) {
@@ -103,14 +103,14 @@ pub(super) fn choose(
 
 /// A template that could be one for machines.
 #[derive(Clone, Debug)]
-struct Candidate {
+struct TemplateCandidate {
     name: String,
     /// It looks made for Kubernetes.
     likely: bool,
 }
 
-fn candidates(survey: &Survey) -> BTreeMap<u32, Candidate> {
-    let any = Template::default();
+fn candidates(survey: &Survey) -> BTreeMap<u32, TemplateCandidate> {
+    let any = TemplateSettings::default();
     let guests = survey.pve.resources.guests.iter();
     let templates = guests.filter(|(_, guest)| guest.kind == GuestKind::Qemu && guest.template);
     let fit = templates.filter_map(|(vmid, guest)| {
@@ -123,7 +123,7 @@ fn candidates(survey: &Survey) -> BTreeMap<u32, Candidate> {
         let mut words = words.map(str::to_ascii_lowercase);
         Some((
             *vmid,
-            Candidate {
+            TemplateCandidate {
                 name: guest.name.to_string(),
                 likely: words.any(|word| HINTS.iter().any(|hint| word.contains(hint))),
             },
@@ -137,7 +137,7 @@ pub(super) fn has_likely(survey: &Survey) -> bool {
     candidates(survey).values().any(|one| one.likely)
 }
 
-fn named(candidates: &BTreeMap<u32, Candidate>) -> String {
+fn named(candidates: &BTreeMap<u32, TemplateCandidate>) -> String {
     let all = candidates.iter();
     let all: Vec<String> = all
         .map(|(vmid, one)| format!("{vmid} ({})", one.name))
@@ -149,7 +149,7 @@ fn named(candidates: &BTreeMap<u32, Candidate>) -> String {
 fn take(
     survey: &Survey,
     (vmid, said): (u32, bool),
-    candidates: &BTreeMap<u32, Candidate>,
+    candidates: &BTreeMap<u32, TemplateCandidate>,
     proposal: &mut Proposal,
 ) {
     let Some(config) = survey.pve.templates.get(&vmid) else {
@@ -158,19 +158,19 @@ fn take(
         ));
         return;
     };
-    if let Some(why) = inspection::obstacle(vmid, config, &Template::default()) {
+    if let Some(why) = inspection::obstacle(vmid, config, &TemplateSettings::default()) {
         proposal.missing.push(format!("template.vmid: {why}"));
     }
     let name = candidates.get(&vmid).map_or("", |one| &*one.name);
-    let others: Vec<&Candidate> = candidates
+    let others: Vec<&TemplateCandidate> = candidates
         .iter()
         .filter(|(other, one)| **other != vmid && one.name == name)
         .map(|(_, one)| one)
         .collect();
     let source = if said || others.is_empty() || name.is_empty() {
-        Source::Vmid(vmid)
+        TemplateSource::Vmid(vmid)
     } else {
-        Source::Named(name.to_owned())
+        TemplateSource::Named(name.to_owned())
     };
     let mut why =
         format!("{name} has a guest agent and a cloud-init drive and looks made for Kubernetes");
@@ -220,7 +220,7 @@ fn seen_later(proposal: &mut Proposal, config: &VmConfig) {
 /// Describes a template to build.
 fn build(
     survey: &Survey,
-    answers: &Answers,
+    answers: &SetupAnswers,
     (machines, image): (Vmids, Option<&Image>),
     proposal: &mut Proposal,
 ) {
@@ -280,11 +280,16 @@ fn build(
         }
         Err(why) => proposal.missing.push(format!("template.vmids: {why}")),
     }
-    proposal.wanted.template.source = Source::Build(build);
+    proposal.wanted.template.source = TemplateSource::Build(build);
 }
 
 /// The storage of a build: where disks may lie, that all hosts have, with linked clones and the most room.
-fn storage(survey: &Survey, answers: &Answers, proposal: &mut Proposal, build: &mut BuildWanted) {
+fn storage(
+    survey: &Survey,
+    answers: &SetupAnswers,
+    proposal: &mut Proposal,
+    build: &mut BuildWanted,
+) {
     let resources = &survey.pve.resources;
     let fit = fitting(resources);
     let answered = answers.template.storage.clone();
@@ -337,15 +342,15 @@ fn storage(survey: &Survey, answers: &Answers, proposal: &mut Proposal, build: &
 
 /// A storage for disks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fit {
+struct DiskStorage {
     hosts: usize,
     shared: bool,
     /// The least free bytes on a host.
     free: i64,
 }
 
-fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
-    let mut all: BTreeMap<&str, Fit> = BTreeMap::new();
+fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage> {
+    let mut all: BTreeMap<&str, DiskStorage> = BTreeMap::new();
     let of_hosts = resources.storages.values().flatten();
     for (name, storage) in of_hosts {
         let images = storage.content.iter().any(|content| content == "images");
@@ -353,9 +358,9 @@ fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
             continue;
         }
         let free = storage.total - storage.used;
-        let fit = all.entry(&**name).or_insert(Fit {
+        let fit = all.entry(&**name).or_insert(DiskStorage {
             free,
-            ..Fit::default()
+            ..DiskStorage::default()
         });
         fit.hosts += 1;
         fit.shared |= storage.shared;
@@ -365,7 +370,7 @@ fn fitting(resources: &Resources) -> BTreeMap<&str, Fit> {
 }
 
 /// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then.
-pub(super) fn content_lacking(resources: &Resources) -> Option<BTreeSet<String>> {
+pub(super) fn content_lacking(resources: &ClusterResources) -> Option<BTreeSet<String>> {
     let mut of = resources
         .storages
         .values()

@@ -6,11 +6,11 @@ use anyhow::{Context as _, bail};
 use similar::{ChangeTag, TextDiff};
 use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
 
-use super::answers::{Answers, NetworkAnswers, PoolAnswers, TemplateAnswers};
-use super::choose::{NETWORK, Wanted};
+use super::answers::{NetworkAnswers, PoolAnswers, SetupAnswers, TemplateAnswers};
+use super::choose::{NETWORK, SetupSpec};
 use super::hardware;
 use super::survey::Existing;
-use super::templates::Source;
+use super::templates::TemplateSource;
 
 /// What stands above a new file.
 const HEAD: &str = "\
@@ -25,10 +25,10 @@ const DISK: &str = "32GiB";
 const COLUMN: usize = 34;
 
 /// A line of a table: key, value, and why.
-type Line = (&'static str, Value, String);
+type TableLine = (&'static str, Value, String);
 
 /// The text for a file that configures nothing yet: what stands there stays in front.
-pub(super) fn new(existing: &Existing, wanted: &Wanted) -> String {
+pub(super) fn new(existing: &Existing, wanted: &SetupSpec) -> String {
     let mut text = match &existing.text {
         Some(text) => text.trim_end().to_owned() + "\n",
         None => HEAD.to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn new(existing: &Existing, wanted: &Wanted) -> String {
     text
 }
 
-fn line(key: &'static str, value: impl Into<Value>, why: &str) -> Line {
+fn line(key: &'static str, value: impl Into<Value>, why: &str) -> TableLine {
     (key, value.into(), why.to_owned())
 }
 
@@ -72,14 +72,14 @@ fn list<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
 }
 
 /// All tables, in the order in which a person reads them.
-fn tables(wanted: &Wanted) -> Vec<(String, Vec<Line>)> {
+fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
     let mut all = vec![("proxmox".to_owned(), region(wanted))];
     let template = &wanted.template;
     all.push((
         format!("template.{}", template.name),
         self::template(wanted),
     ));
-    if let Source::Build(build) = &template.source {
+    if let TemplateSource::Build(build) = &template.source {
         let mut lines = vec![
             line("vmids", &build.vmids, "for built templates alone"),
             line("image", &build.image, ""),
@@ -120,7 +120,7 @@ fn tables(wanted: &Wanted) -> Vec<(String, Vec<Line>)> {
     all
 }
 
-fn region(wanted: &Wanted) -> Vec<Line> {
+fn region(wanted: &SetupSpec) -> Vec<TableLine> {
     let mut lines = Vec::new();
     if let Some(token) = &wanted.token {
         lines.push(line("channel", "token", ""));
@@ -138,22 +138,24 @@ fn region(wanted: &Wanted) -> Vec<Line> {
     lines
 }
 
-fn template(wanted: &Wanted) -> Vec<Line> {
+fn template(wanted: &SetupSpec) -> Vec<TableLine> {
     let template = &wanted.template;
     let mut lines = match &template.source {
-        Source::Vmid(vmid) => vec![line("vmid", i64::from(*vmid), "machines are clones of it")],
-        Source::Named(name) => vec![line(
+        TemplateSource::Vmid(vmid) => {
+            vec![line("vmid", i64::from(*vmid), "machines are clones of it")]
+        }
+        TemplateSource::Named(name) => vec![line(
             "vm_name",
             name,
             "the template of this name on each host",
         )],
-        Source::Build(_) => Vec::new(),
+        TemplateSource::Build(_) => Vec::new(),
     };
     if template.full {
         lines.push(line("clone", "full", "its storage has no linked clones"));
     }
     // A card of a built template is as the build says.
-    if !matches!(template.source, Source::Build(_)) {
+    if !matches!(template.source, TemplateSource::Build(_)) {
         if let Some(bridge) = &template.bridge {
             lines.push(line("bridge", bridge, ""));
         }
@@ -171,7 +173,7 @@ fn template(wanted: &Wanted) -> Vec<Line> {
     lines
 }
 
-fn pool(wanted: &Wanted) -> Vec<Line> {
+fn pool(wanted: &SetupSpec) -> Vec<TableLine> {
     let pool = &wanted.pool;
     let types = wanted.types.iter().map(|one| &one.name);
     let mut lines = vec![
@@ -190,7 +192,7 @@ fn pool(wanted: &Wanted) -> Vec<Line> {
 }
 
 /// The text of a file that is configured, with what was answered changed in it, and nothing else.
-pub(super) fn changed(existing: &Existing, answers: &Answers) -> anyhow::Result<String> {
+pub(super) fn changed(existing: &Existing, answers: &SetupAnswers) -> anyhow::Result<String> {
     let text = existing.text.clone().unwrap_or_default();
     let mut document: DocumentMut = text.parse().context("the configuration file")?;
     region_answers(&mut document, existing, answers)?;
@@ -215,7 +217,7 @@ pub(super) fn changed(existing: &Existing, answers: &Answers) -> anyhow::Result<
 }
 
 /// Whether something is answered that stands in the tables of a pool, its template or its network.
-fn answers_of_a_pool(answers: &Answers) -> bool {
+fn answers_of_a_pool(answers: &SetupAnswers) -> bool {
     let (mut template, mut network, mut pool) = (
         answers.template.clone(),
         answers.network.clone(),
@@ -297,7 +299,7 @@ fn table_at<'a>(
 fn region_answers(
     document: &mut DocumentMut,
     existing: &Existing,
-    answers: &Answers,
+    answers: &SetupAnswers,
 ) -> anyhow::Result<()> {
     let proxmox = &answers.proxmox;
     let answered = [
@@ -332,7 +334,7 @@ fn region_answers(
 fn template_answers(
     document: &mut DocumentMut,
     name: &str,
-    answers: &Answers,
+    answers: &SetupAnswers,
 ) -> anyhow::Result<()> {
     let template = &answers.template;
     let table = table_at(document, &["template", name])?;
@@ -382,7 +384,7 @@ fn template_answers(
 fn network_answers(
     document: &mut DocumentMut,
     pool: &str,
-    answers: &Answers,
+    answers: &SetupAnswers,
 ) -> anyhow::Result<()> {
     let network = &answers.network;
     if network.subnet.is_none()
@@ -415,7 +417,11 @@ fn network_answers(
     Ok(())
 }
 
-fn pool_answers(document: &mut DocumentMut, name: &str, answers: &Answers) -> anyhow::Result<()> {
+fn pool_answers(
+    document: &mut DocumentMut,
+    name: &str,
+    answers: &SetupAnswers,
+) -> anyhow::Result<()> {
     let pool = &answers.pool;
     let table = table_at(document, &["pool", name])?;
     for (key, number) in [("min", pool.min), ("max", pool.max)] {

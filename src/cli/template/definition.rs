@@ -35,7 +35,7 @@ pub(super) fn image_file(url: &str, checksum: &str) -> String {
 
 /// What a VM is to be created as.
 #[derive(Debug)]
-pub(super) struct NewVm<'a> {
+pub(super) struct TemplateVm<'a> {
     pub(super) vmid: u32,
     pub(super) name: &'a str,
     pub(super) description: &'a str,
@@ -46,7 +46,7 @@ pub(super) struct NewVm<'a> {
 }
 
 /// The parameters of `POST /nodes/{host}/qemu`.
-pub(super) fn parameters(build: &Build, new: &NewVm<'_>) -> Vec<(String, String)> {
+pub(super) fn parameters(build: &Build, new: &TemplateVm<'_>) -> Vec<(String, String)> {
     let storage = &build.storage;
     let machine = match build.machine {
         Chipset::Q35 => "q35",
@@ -103,7 +103,7 @@ pub(super) fn parameters(build: &Build, new: &NewVm<'_>) -> Vec<(String, String)
 
 /// One thing that is run in the guest.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct BuildStep {
     /// A word that names its files.
     pub(super) name: String,
     /// What it does, for people.
@@ -113,8 +113,8 @@ pub(super) struct Step {
 }
 
 /// What is run in the guest, in order.
-pub(super) fn steps(build: &Build) -> Vec<Step> {
-    let step = |name: String, what: String, script: String| Step { name, what, script };
+pub(super) fn steps(build: &Build) -> Vec<BuildStep> {
+    let step = |name: String, what: String, script: String| BuildStep { name, what, script };
     let parts: Vec<&str> = build.kubernetes.split('.').collect();
     let minor = parts.iter().take(2).copied().collect::<Vec<_>>().join(".");
     let patch = if parts.len() > 2 {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn firmware_and_tpm_bring_their_disks() {
-        let new = NewVm {
+        let new = TemplateVm {
             vmid: 8000,
             name: "t",
             description: "d",

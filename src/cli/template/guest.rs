@@ -20,7 +20,7 @@ const READY: &str = include_str!("scripts/ready.sh");
 
 /// The guest of a VM.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guest<'a> {
+pub(super) struct TemplateGuest<'a> {
     pub(super) client: &'a Client,
     pub(super) host: &'a str,
     pub(super) vmid: u32,
@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-impl Guest<'_> {
+impl TemplateGuest<'_> {
     /// Waits until the agent answers.
     pub(super) async fn answers(self, within: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + within;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::Instant;
 
-use super::definition::{self, DISK, NewVm, Step};
-use super::guest::{Guest, span};
-use super::mark::{Stage, TemplateMark};
-use super::{Built, Place, files};
+use super::definition::{self, BuildStep, DISK, TemplateVm};
+use super::guest::{TemplateGuest, span};
+use super::mark::{BuildStage, TemplateMark};
+use super::{BuiltVm, TemplateRegion, files};
 use crate::cli::print;
 use crate::config::file::Build;
 use crate::pve::building::Download;
-use crate::pve::{ConfigUpdate, Poll, Resources, TaskEnd, Upid, VmConfig, WaitError};
+use crate::pve::{ClusterResources, ConfigUpdate, Poll, TaskEnd, Upid, VmConfig, WaitError};
 
 /// The first boot until the agent answers: it is installed then.
 const FIRST_BOOT: Duration = Duration::from_mins(10);
@@ -32,7 +32,7 @@ const TOLD: usize = 15;
 /// A build under way.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a TemplateRegion,
     pub(super) name: &'a str,
     pub(super) vm_name: &'a str,
     pub(super) build: &'a Build,
@@ -43,7 +43,7 @@ pub(super) struct Builder<'a> {
 
 impl Builder<'_> {
     /// Builds it; what has begun is removed when it fails, unless it is to be kept.
-    pub(super) async fn run(&self, found: &[Built]) -> anyhow::Result<u32> {
+    pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
         let snippets = self.checked(&resources).await?;
         self.clear(found).await?;
@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 
     /// What is wrong with the host's storages before anything is made; gives the directory of the snippets' storage.
-    async fn checked(&self, resources: &Resources) -> anyhow::Result<String> {
+    async fn checked(&self, resources: &ClusterResources) -> anyhow::Result<String> {
         let host = self.host;
         if !resources.hosts.get(host).is_some_and(|found| found.online) {
             bail!("the host {host} is not online");
@@ -121,7 +121,7 @@ impl Builder<'_> {
     }
 
     /// Removes what an earlier build left.
-    async fn clear(&self, found: &[Built]) -> anyhow::Result<()> {
+    async fn clear(&self, found: &[BuiltVm]) -> anyhow::Result<()> {
         let left = found
             .iter()
             .filter(|built| *built.host == *self.host && !built.finished());
@@ -173,7 +173,7 @@ impl Builder<'_> {
     }
 
     /// The mark of the VM to be, with the lowest free VMID.
-    fn mark(&self, resources: &Resources) -> anyhow::Result<TemplateMark> {
+    fn mark(&self, resources: &ClusterResources) -> anyhow::Result<TemplateMark> {
         let Some(range) = self.build.vmids else {
             bail!("the build has no vmids");
         };
@@ -189,7 +189,7 @@ impl Builder<'_> {
             cluster: self.place.cluster.clone(),
             vmid,
             definition: definition::hash(self.build),
-            stage: Stage::Building,
+            stage: BuildStage::Building,
             by: format!("{}/{}", files::this_host(), std::process::id()),
             begun: crate::clock::Clock::System.now().0 / 1_000,
         })
@@ -201,7 +201,7 @@ impl Builder<'_> {
         let snippet = format!("{}:snippets/{snippet}", self.build.snippet_storage);
         let parameters = definition::parameters(
             self.build,
-            &NewVm {
+            &TemplateVm {
                 vmid,
                 name: self.vm_name,
                 description: &mark.describe(),
@@ -221,7 +221,7 @@ impl Builder<'_> {
             return Ok(());
         };
         if self.keep_failed {
-            self.set_stage(mark, Stage::Failed, vec![]).await?;
+            self.set_stage(mark, BuildStage::Failed, vec![]).await?;
             self.say(&format!(
                 "VM {vmid} is kept: `qm terminal {vmid}` or `qm guest exec {vmid} -- sh` on {}; the next build or `template prune` removes it",
                 self.host
@@ -257,7 +257,7 @@ impl Builder<'_> {
         let begun = Instant::now();
         self.follow("starting the VM", client.start(host, vmid).await?, SHORT)
             .await?;
-        let guest = Guest { client, host, vmid };
+        let guest = TemplateGuest { client, host, vmid };
         guest.answers(FIRST_BOOT).await?;
         self.say(&format!(
             "the agent answers, {} after the start",
@@ -273,7 +273,7 @@ impl Builder<'_> {
         self.follow("the shutdown", task, SHUTDOWN + SHORT).await
     }
 
-    async fn step(&self, guest: Guest<'_>, step: &Step) -> anyhow::Result<()> {
+    async fn step(&self, guest: TemplateGuest<'_>, step: &BuildStep) -> anyhow::Result<()> {
         self.place.proven(guest.vmid, self.host, self.name).await?;
         self.say(&step.what)?;
         let begun = Instant::now();
@@ -312,7 +312,7 @@ impl Builder<'_> {
                 .as_ref()
                 .map(|_| "nameserver".to_owned()),
         );
-        self.set_stage(mark, Stage::Ready, delete).await?;
+        self.set_stage(mark, BuildStage::Ready, delete).await?;
         let task = self
             .place
             .client
@@ -328,7 +328,7 @@ impl Builder<'_> {
     async fn set_stage(
         &self,
         mark: &TemplateMark,
-        stage: Stage,
+        stage: BuildStage,
         delete: Vec<String>,
     ) -> anyhow::Result<()> {
         let config = self.place.proven(mark.vmid, self.host, self.name).await?;
@@ -358,7 +358,7 @@ impl Builder<'_> {
     }
 
     /// Gives older templates of the name another one, so that machines are made of the new one alone.
-    async fn retire(&self, found: &[Built], new: u32) -> anyhow::Result<()> {
+    async fn retire(&self, found: &[BuiltVm], new: u32) -> anyhow::Result<()> {
         let shared = self.place.shared(&self.build.storage, self.host).await?;
         let older = found
             .iter()
@@ -396,7 +396,7 @@ impl Builder<'_> {
 
 /// Waits until a task ended well; `say` gets what it logs while it runs.
 pub(super) async fn follow(
-    place: &Place,
+    place: &TemplateRegion,
     what: &str,
     task: &Upid,
     within: Duration,

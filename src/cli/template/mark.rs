@@ -16,7 +16,7 @@ const PREFIX: &str = "pve-autoscaler-template:v1 ";
 /// How far a build is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Stage {
+pub(super) enum BuildStage {
     /// Under way, or cut short.
     Building,
     /// It failed, and was kept to be looked at.
@@ -40,7 +40,7 @@ pub(super) struct TemplateMark {
     /// The definition it was built from.
     pub(super) definition: String,
     /// How far it is.
-    pub(super) stage: Stage,
+    pub(super) stage: BuildStage,
     /// The process that builds it: `HOST/PID`.
     pub(super) by: String,
     /// When that began, in seconds since 1970.
@@ -51,7 +51,7 @@ impl TemplateMark {
     /// The description that carries it.
     pub(super) fn describe(&self) -> String {
         let what = match self.stage {
-            Stage::Trial => {
+            BuildStage::Trial => {
                 "A trial by `pve-autoscaler template try`, which removes it at its end."
             }
             _ => {
@@ -110,7 +110,7 @@ mod tests {
             cluster: "home".to_owned(),
             vmid: 8000,
             definition: "0123456789ab".to_owned(),
-            stage: Stage::Ready,
+            stage: BuildStage::Ready,
             by: "pve1/77".to_owned(),
             begun: 1_764_000_000,
         }

@@ -22,18 +22,18 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::Instant;
 
-use super::{Failure, channels, load, print, runtime};
+use super::{CliFailure, channels, load, print, runtime};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
-use crate::config::settings::{Channel, Template};
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::Transport;
-use crate::pve::{Client, ConfigUpdate, Resources, VmConfig};
+use crate::pve::{Client, ClusterResources, ConfigUpdate, VmConfig};
 
 use host::Builder;
-use mark::{Stage, TemplateMark};
+use mark::{BuildStage, TemplateMark};
 use options::{BuildOptions, TemplateCommand};
 
 /// A removal, and the stop before it.
@@ -41,7 +41,7 @@ const REMOVAL: Duration = Duration::from_mins(5);
 
 /// A region, and whose templates are ours in it.
 #[derive(Debug)]
-struct Place {
+struct TemplateRegion {
     client: Client,
     /// `kubernetes.name`: another cluster's configuration may name a template alike.
     cluster: String,
@@ -49,7 +49,7 @@ struct Place {
 
 /// A VM that carries the mark of a template.
 #[derive(Clone, Debug)]
-struct Built {
+struct BuiltVm {
     vmid: u32,
     host: Arc<str>,
     name: Arc<str>,
@@ -60,22 +60,22 @@ struct Built {
     mark: TemplateMark,
 }
 
-impl Built {
+impl BuiltVm {
     /// It is a template that machines can be made of.
     fn finished(&self) -> bool {
-        self.template && self.mark.stage == Stage::Ready
+        self.template && self.mark.stage == BuildStage::Ready
     }
 }
 
-impl Place {
-    fn open(settings: &Settings, region: &str) -> anyhow::Result<Place> {
+impl TemplateRegion {
+    fn open(settings: &Settings, region: &str) -> anyhow::Result<TemplateRegion> {
         let found = settings.regions.get(region);
         let region = found.with_context(|| format!("there is no region {region}"))?;
         let transport: Arc<dyn Transport> = match region.channel {
             Channel::Local => Arc::new(Direct::open().map_err(|why| anyhow!("{why}"))?),
             Channel::Token { .. } => channels::open(region, &settings.broker.socket)?,
         };
-        Ok(Place {
+        Ok(TemplateRegion {
             client: Client::new(transport),
             cluster: settings.broker.allow.cluster_name.clone(),
         })
@@ -100,7 +100,7 @@ impl Place {
         let quiet = |_: &str| Ok(());
         let config = self.proven(vmid, host, name).await?;
         let trial =
-            TemplateMark::read(vmid, &config).is_some_and(|mark| mark.stage == Stage::Trial);
+            TemplateMark::read(vmid, &config).is_some_and(|mark| mark.stage == BuildStage::Trial);
         if trial && config.raw.get("protection").is_some_and(|set| set == "1") {
             let update = ConfigUpdate {
                 set: BTreeMap::from([("protection".to_owned(), "0".to_owned())]),
@@ -122,10 +122,10 @@ impl Place {
     /// The VMs in the build's range that carry the template's mark.
     async fn find(
         &self,
-        resources: &Resources,
+        resources: &ClusterResources,
         name: &str,
         build: &Build,
-    ) -> anyhow::Result<Vec<Built>> {
+    ) -> anyhow::Result<Vec<BuiltVm>> {
         let mut found = Vec::new();
         let range = build.vmids.map_or(0..=0, |range| range.first..=range.last);
         for (vmid, guest) in resources.guests.range(range) {
@@ -147,7 +147,7 @@ impl Place {
                 .disks
                 .values()
                 .filter(|disk| !disk.storage.is_empty());
-            found.push(Built {
+            found.push(BuiltVm {
                 vmid: *vmid,
                 host: guest.host.clone(),
                 name: config.name.clone(),
@@ -164,7 +164,7 @@ impl Place {
     }
 }
 
-fn is_shared(resources: &Resources, storage: &str, host: &str) -> bool {
+fn is_shared(resources: &ClusterResources, storage: &str, host: &str) -> bool {
     let of_host = resources.storages.get(host);
     of_host
         .and_then(|of| of.get(storage))
@@ -172,7 +172,7 @@ fn is_shared(resources: &Resources, storage: &str, host: &str) -> bool {
 }
 
 /// Runs one of the commands.
-pub(super) fn run(config: &Path, command: &TemplateCommand) -> Result<(), Failure> {
+pub(super) fn run(config: &Path, command: &TemplateCommand) -> Result<(), CliFailure> {
     let settings = load(config)?;
     let work = async {
         match command {
@@ -189,7 +189,7 @@ pub(super) fn run(config: &Path, command: &TemplateCommand) -> Result<(), Failur
 fn chosen<'a>(
     settings: &'a Settings,
     names: &[String],
-) -> anyhow::Result<BTreeMap<&'a str, (&'a Template, &'a Build)>> {
+) -> anyhow::Result<BTreeMap<&'a str, (&'a TemplateSettings, &'a Build)>> {
     let mut chosen = BTreeMap::new();
     for (name, template) in &settings.templates {
         if let Some(build) = &template.build {
@@ -212,11 +212,11 @@ fn chosen<'a>(
     Ok(chosen)
 }
 
-pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result<(), Failure> {
+pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result<(), CliFailure> {
     let mut failed = Vec::new();
     let (mut made, mut kept) = (0, 0);
     for (name, (template, build)) in chosen(settings, &options.names)? {
-        let place = Place::open(settings, &template.region)?;
+        let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
         let hosts = hosts(settings, template, build, &resources, &options.hosts)?;
         for host in hosts {
@@ -258,7 +258,12 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
 }
 
 /// The finished template that was built from the definition as it is, on the host, or anywhere on shared storage.
-fn current<'a>(found: &'a [Built], build: &Build, host: &str, shared: bool) -> Option<&'a Built> {
+fn current<'a>(
+    found: &'a [BuiltVm],
+    build: &Build,
+    host: &str,
+    shared: bool,
+) -> Option<&'a BuiltVm> {
     let wanted = definition::hash(build);
     found.iter().find(|built| {
         built.finished() && built.mark.definition == wanted && (shared || *built.host == *host)
@@ -268,9 +273,9 @@ fn current<'a>(found: &'a [Built], build: &Build, host: &str, shared: bool) -> O
 /// The hosts that get the template.
 fn hosts(
     settings: &Settings,
-    template: &Template,
+    template: &TemplateSettings,
     build: &Build,
-    resources: &Resources,
+    resources: &ClusterResources,
     named: &[String],
 ) -> anyhow::Result<Vec<String>> {
     if !named.is_empty() {

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::complete;
 use crate::cli::examples;
-use crate::cli::output::Output;
+use crate::cli::output::OutputFormat;
 
 /// What to do with templates. Run it as root on a PVE host with channel = "local"; with a token it reaches the hosts by ssh too.
 #[derive(Debug, Subcommand)]
@@ -42,8 +42,8 @@ pub(in crate::cli) struct BuildOptions {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ListOptions {
     /// How to print.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(in crate::cli) output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(in crate::cli) output: OutputFormat,
 }
 
 #[derive(Debug, Args)]

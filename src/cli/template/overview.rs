@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::mark::Stage;
-use super::{Built, Place, chosen, definition, files, is_shared};
-use crate::cli::output::Output;
+use super::mark::BuildStage;
+use super::{BuiltVm, TemplateRegion, chosen, definition, files, is_shared};
+use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
-use crate::cli::{Failure, print};
+use crate::cli::{CliFailure, print};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
 use crate::model::time::Span;
 use crate::model::words;
-use crate::pve::Resources;
+use crate::pve::ClusterResources;
 
 /// What is to become of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Fate {
+enum TemplateUse {
     /// Machines are made of it.
     InUse,
     /// Linked clones need it.
@@ -32,7 +32,7 @@ enum Fate {
 
 /// A template, as it is told.
 #[derive(Debug, Serialize)]
-struct Row {
+struct TemplateRow {
     template: String,
     host: String,
     vmid: u32,
@@ -41,16 +41,16 @@ struct Row {
     definition: &'static str,
     clones: Vec<u32>,
     age_seconds: i64,
-    fate: Fate,
+    fate: TemplateUse,
 }
 
 /// Every template of a build with what is to become of it.
 async fn rows(
-    place: &Place,
+    place: &TemplateRegion,
     name: &str,
     build: &Build,
-    resources: &Resources,
-) -> anyhow::Result<Vec<(Built, Row)>> {
+    resources: &ClusterResources,
+) -> anyhow::Result<Vec<(BuiltVm, TemplateRow)>> {
     let found = place.find(resources, name, build).await?;
     let wanted = definition::hash(build);
     let now = Clock::System.now().0 / 1_000;
@@ -59,14 +59,14 @@ async fn rows(
         let clones = clones(place, built).await?;
         let shared = is_shared(resources, &build.storage, &built.host);
         let fate = fate(built, &found, &wanted, shared, !clones.is_empty());
-        let row = Row {
+        let row = TemplateRow {
             template: name.to_owned(),
             host: built.host.to_string(),
             vmid: built.vmid,
             name: built.name.to_string(),
             state: match built.mark.stage {
-                Stage::Ready if built.template => "ready",
-                Stage::Failed => "failed",
+                BuildStage::Ready if built.template => "ready",
+                BuildStage::Failed => "failed",
                 _ => "building",
             },
             definition: if built.mark.definition == wanted {
@@ -85,7 +85,7 @@ async fn rows(
 
 /// VMs whose disks are linked to a template's, by the names of the volumes. Where names do not tell (thin LVM) a clone needs its
 /// template no more.
-async fn clones(place: &Place, built: &Built) -> anyhow::Result<BTreeSet<u32>> {
+async fn clones(place: &TemplateRegion, built: &BuiltVm) -> anyhow::Result<BTreeSet<u32>> {
     let base = format!("base-{}-disk-", built.vmid);
     let storages: BTreeSet<_> = built.storages.iter().collect();
     let mut clones = BTreeSet::new();
@@ -100,13 +100,13 @@ async fn clones(place: &Place, built: &Built) -> anyhow::Result<BTreeSet<u32>> {
 }
 
 /// The newest template of the current definition is in use; without one the newest of any.
-fn fate(built: &Built, all: &[Built], wanted: &str, shared: bool, cloned: bool) -> Fate {
+fn fate(built: &BuiltVm, all: &[BuiltVm], wanted: &str, shared: bool, cloned: bool) -> TemplateUse {
     if !built.finished() {
         let busy = built.mark.builder(&files::this_host()).is_some();
         return if busy {
-            Fate::UnderWay
+            TemplateUse::UnderWay
         } else {
-            Fate::Removable
+            TemplateUse::Removable
         };
     }
     let beside = all
@@ -120,19 +120,19 @@ fn fate(built: &Built, all: &[Built], wanted: &str, shared: bool, cloned: bool) 
         )
     });
     if best.is_some_and(|best| best.vmid == built.vmid) {
-        Fate::InUse
+        TemplateUse::InUse
     } else if cloned {
-        Fate::Cloned
+        TemplateUse::Cloned
     } else {
-        Fate::Removable
+        TemplateUse::Removable
     }
 }
 
 /// Shows every template that was built.
-pub(super) async fn list(settings: &Settings, output: Output) -> Result<(), Failure> {
+pub(super) async fn list(settings: &Settings, output: OutputFormat) -> Result<(), CliFailure> {
     let mut all = Vec::new();
     for (name, (template, build)) in chosen(settings, &[])? {
-        let place = Place::open(settings, &template.region)?;
+        let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
         let rows = rows(&place, name, build, &resources).await?;
         all.extend(rows.into_iter().map(|(_, row)| row));
@@ -140,7 +140,7 @@ pub(super) async fn list(settings: &Settings, output: Output) -> Result<(), Fail
     output.show(&all, || overview(&all))
 }
 
-fn overview(all: &[Row]) -> String {
+fn overview(all: &[TemplateRow]) -> String {
     if all.is_empty() {
         return "no template is built; `pve-autoscaler template build` makes them\n".to_owned();
     }
@@ -173,10 +173,10 @@ fn overview(all: &[Row]) -> String {
 }
 
 /// Removes what nothing needs.
-pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), Failure> {
+pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliFailure> {
     let (mut removed, mut failed) = (0, 0);
     for (name, (template, build)) in chosen(settings, &[])? {
-        let place = Place::open(settings, &template.region)?;
+        let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
         for (built, row) in rows(&place, name, build, &resources).await? {
             let about = format!(
@@ -184,20 +184,20 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), Fail
                 built.host, built.vmid, built.name
             );
             match row.fate {
-                Fate::InUse => print(&format!("{about} is in use\n"))?,
-                Fate::UnderWay => print(&format!("{about} is being built\n"))?,
-                Fate::Cloned => {
+                TemplateUse::InUse => print(&format!("{about} is in use\n"))?,
+                TemplateUse::UnderWay => print(&format!("{about} is being built\n"))?,
+                TemplateUse::Cloned => {
                     let clones: Vec<String> = row.clones.iter().map(u32::to_string).collect();
                     print(&format!(
                         "{about} is kept: linked clones need it: {}\n",
                         clones.join(", ")
                     ))?;
                 }
-                Fate::Removable if dry_run => {
+                TemplateUse::Removable if dry_run => {
                     removed += 1;
                     print(&format!("{about} would be removed\n"))?;
                 }
-                Fate::Removable => match place.remove(built.vmid, &built.host, name).await {
+                TemplateUse::Removable => match place.remove(built.vmid, &built.host, name).await {
                     Ok(()) => {
                         removed += 1;
                         print(&format!("{about} is removed\n"))?;
@@ -218,7 +218,7 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), Fail
     };
     print(&format!("{count} {verb}\n"))?;
     if failed > 0 {
-        Err(Failure::Said)
+        Err(CliFailure::Said)
     } else {
         Ok(())
     }
@@ -227,11 +227,11 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), Fail
 #[cfg(test)]
 mod tests {
     use super::super::mark::TemplateMark;
-    use super::Fate::{Cloned, InUse, Removable};
+    use super::TemplateUse::{Cloned, InUse, Removable};
     use super::*;
 
-    fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> Built {
-        Built {
+    fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> BuiltVm {
+        BuiltVm {
             vmid,
             host: host.into(),
             name: "t".into(),
@@ -242,7 +242,7 @@ mod tests {
                 cluster: "home".to_owned(),
                 vmid,
                 definition: definition.to_owned(),
-                stage: Stage::Ready,
+                stage: BuildStage::Ready,
                 by: "gone/1".to_owned(),
                 begun,
             },

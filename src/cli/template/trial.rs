@@ -12,25 +12,25 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
-use super::guest::{Guest, span};
+use super::guest::{TemplateGuest, span};
 use super::host::follow;
-use super::mark::{Stage, TemplateMark};
+use super::mark::{BuildStage, TemplateMark};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
-use super::{Place, files};
+use super::{TemplateRegion, files};
 use crate::agent::join;
-use crate::agent::templates::Templates;
+use crate::agent::templates::RegionTemplates;
 use crate::agent::vm_config::{self, OwnKeys};
 use crate::cli::doctor::finding::{Findings, Grade};
-use crate::cli::{Failure, print};
+use crate::cli::{CliFailure, print};
 use crate::clock::Clock;
-use crate::config::settings::{JoinMethod, Pool, Template};
+use crate::config::settings::{JoinMethod, PoolSettings, TemplateSettings};
 use crate::config::{self, Settings};
 use crate::kube::connect;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{GuestKind, TemplateCopy};
 use crate::model::words;
-use crate::pve::{CloneVm, ConfigUpdate, Resources, Upid, VmConfig};
+use crate::pve::{CloneVm, ClusterResources, ConfigUpdate, Upid, VmConfig};
 
 /// Between two looks whether the agent answers.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,12 +40,12 @@ const LISTED: Duration = Duration::from_secs(30);
 const ASKED: &str = include_str!("scripts/trial.sh");
 
 /// A trial under way.
-struct Trial<'a> {
+struct TemplateTrial<'a> {
     settings: &'a Settings,
     options: &'a TryOptions,
-    place: &'a Place,
+    place: &'a TemplateRegion,
     name: &'a str,
-    template: &'a Template,
+    template: &'a TemplateSettings,
     copy: &'a TemplateCopy,
     pool: Option<(&'a str, &'a PoolPolicy)>,
     vmid: u32,
@@ -53,10 +53,10 @@ struct Trial<'a> {
 }
 
 /// Tries templates, and says what was found.
-pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(), Failure> {
+pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(), CliFailure> {
     let fault = options.ipconfig.as_deref().and_then(config::ipconfig_fault);
     if let Some(why) = fault {
-        return Err(Failure::Usage(anyhow!("--ipconfig: {why}")));
+        return Err(CliFailure::Usage(anyhow!("--ipconfig: {why}")));
     }
     let mut worst = Grade::Fine;
     let chosen = chosen(settings, &options.names)?;
@@ -65,11 +65,11 @@ pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(),
     }
     for name in chosen {
         let template = &settings.templates[&name];
-        let place = Place::open(settings, &template.region)?;
+        let place = TemplateRegion::open(settings, &template.region)?;
         sweep(settings, &place, &name, template).await?;
         for copy in copies(&place, settings, &name, template, &options.hosts).await? {
             let resources = place.client.resources().await?;
-            let trial = Trial {
+            let trial = TemplateTrial {
                 settings,
                 options,
                 place: &place,
@@ -84,7 +84,7 @@ pub(super) async fn run(settings: &Settings, options: &TryOptions) -> Result<(),
         }
     }
     match worst {
-        Grade::Wrong => Err(Failure::Said),
+        Grade::Wrong => Err(CliFailure::Said),
         _ => Ok(()),
     }
 }
@@ -142,7 +142,7 @@ fn vmids(settings: &Settings, region: &str) -> anyhow::Result<RangeInclusive<u32
 }
 
 /// The last free VMID of a region: the daemon begins at the other end.
-fn free(settings: &Settings, region: &str, resources: &Resources) -> anyhow::Result<u32> {
+fn free(settings: &Settings, region: &str, resources: &ClusterResources) -> anyhow::Result<u32> {
     let vmids = vmids(settings, region)?.rev();
     let mut free = vmids.filter(|vmid| !resources.guests.contains_key(vmid));
     free.next()
@@ -152,9 +152,9 @@ fn free(settings: &Settings, region: &str, resources: &Resources) -> anyhow::Res
 /// Removes what an interrupted trial of the template left.
 async fn sweep(
     settings: &Settings,
-    place: &Place,
+    place: &TemplateRegion,
     name: &str,
-    template: &Template,
+    template: &TemplateSettings,
 ) -> anyhow::Result<()> {
     let resources = place.client.resources().await?;
     let range = vmids(settings, &template.region)?;
@@ -166,7 +166,7 @@ async fn sweep(
             continue;
         }
         let config = place.client.vm_config(&guest.host, vmid).await?;
-        let mark = TemplateMark::read(vmid, &config).filter(|mark| mark.stage == Stage::Trial);
+        let mark = TemplateMark::read(vmid, &config).filter(|mark| mark.stage == BuildStage::Trial);
         let Some(mark) = mark.filter(|mark| mark.template == name && mark.cluster == place.cluster)
         else {
             continue;
@@ -188,10 +188,10 @@ const VM_NAME: &str = "pve-autoscaler-trial-";
 
 /// The copies of the template to try: the first that lies on a host that is online, or those on the hosts that are named.
 async fn copies(
-    place: &Place,
+    place: &TemplateRegion,
     settings: &Settings,
     name: &str,
-    template: &Template,
+    template: &TemplateSettings,
     hosts: &[String],
 ) -> anyhow::Result<Vec<TemplateCopy>> {
     let end = Instant::now() + LISTED;
@@ -224,10 +224,10 @@ async fn copies(
 
 /// Where PVE lists the template.
 async fn listed(
-    place: &Place,
+    place: &TemplateRegion,
     settings: &Settings,
     name: &str,
-    template: &Template,
+    template: &TemplateSettings,
 ) -> anyhow::Result<Vec<TemplateCopy>> {
     let resources = place.client.resources().await?;
     let mut configs = BTreeMap::new();
@@ -238,7 +238,7 @@ async fn listed(
             configs.insert(*vmid, place.client.vm_config(&guest.host, *vmid).await?);
         }
     }
-    let templates = Templates {
+    let templates = RegionTemplates {
         region: &template.region.clone(),
         all: &settings.templates,
     };
@@ -247,16 +247,20 @@ async fn listed(
 }
 
 /// Whether we built it: PVE lists it as a template some seconds later than it is one.
-async fn is_built(place: &Place, name: &str, template: &Template) -> anyhow::Result<bool> {
+async fn is_built(
+    place: &TemplateRegion,
+    name: &str,
+    template: &TemplateSettings,
+) -> anyhow::Result<bool> {
     let Some(build) = &template.build else {
         return Ok(false);
     };
     let resources = place.client.resources().await?;
     let found = place.find(&resources, name, build).await?;
-    Ok(found.iter().any(super::Built::finished))
+    Ok(found.iter().any(super::BuiltVm::finished))
 }
 
-impl Trial<'_> {
+impl TemplateTrial<'_> {
     /// Carries it out; the VM is removed whatever came of it, unless it is to be kept.
     async fn run(&self) -> anyhow::Result<Grade> {
         if let Some(fault) = &self.copy.fault {
@@ -269,7 +273,7 @@ impl Trial<'_> {
             cluster: self.place.cluster.clone(),
             vmid: self.vmid,
             definition: String::new(),
-            stage: Stage::Trial,
+            stage: BuildStage::Trial,
             by: format!("{}/{}", files::this_host(), std::process::id()),
             begun: Clock::System.now().0 / 1_000,
         };
@@ -341,7 +345,7 @@ impl Trial<'_> {
     }
 
     /// The pool's settings and its first instance type; without devices, which may all be in use.
-    fn machine(&self) -> (Pool, InstanceType) {
+    fn machine(&self) -> (PoolSettings, InstanceType) {
         let pool = self
             .pool
             .and_then(|(name, _)| self.settings.pools.get(name));
@@ -385,7 +389,7 @@ impl Trial<'_> {
     async fn tried(
         &self,
         network: &OwnKeys,
-        pool: &Pool,
+        pool: &PoolSettings,
         instance_type: &InstanceType,
     ) -> anyhow::Result<Findings> {
         let (client, host) = (&self.place.client, &*self.copy.host);
@@ -415,7 +419,7 @@ impl Trial<'_> {
             .await?;
         let started = Instant::now();
         self.say("started")?;
-        let guest = Guest {
+        let guest = TemplateGuest {
             client,
             host,
             vmid: self.vmid,
@@ -436,7 +440,12 @@ impl Trial<'_> {
     }
 
     /// Asks the booted guest what a join would find, and judges it. `disk`: the boot disk's size in bytes.
-    async fn ask(&self, guest: Guest<'_>, pool: &Pool, disk: i64) -> anyhow::Result<Findings> {
+    async fn ask(
+        &self,
+        guest: TemplateGuest<'_>,
+        pool: &PoolSettings,
+        disk: i64,
+    ) -> anyhow::Result<Findings> {
         let endpoint = self.endpoint().await;
         let words: Vec<&str> = endpoint.iter().map(String::as_str).collect();
         let said = guest.exec(ASKED, &words, "").await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pool::InstanceType;
+use super::pool::InstanceTypeTable;
 use crate::config::scalar::{Amount, PciText, Price, Size};
 
 /// Instance types by cores and memory: one for each number of cores with each memory per core. The type of four cores and 16 GiB
@@ -47,13 +47,13 @@ const GIB: i64 = 1 << 30;
 
 impl InstanceMatrix {
     /// The types that it means, by name, in the order of the lists. What is wrong with their sizes is not looked at.
-    pub(crate) fn types(&self, name: &str) -> Vec<(String, InstanceType)> {
+    pub(crate) fn types(&self, name: &str) -> Vec<(String, InstanceTypeTable)> {
         let sizes = self.memory_per_core.iter().flatten();
         let cores = self.cores.iter().flatten();
         let pairs = cores.flat_map(|cores| sizes.clone().map(|size| (*cores, *size)));
         let types = pairs.map(|(cores, per_core)| {
             let memory = Size(per_core.0.saturating_mul(i64::from(cores)));
-            let kind = InstanceType {
+            let kind = InstanceTypeTable {
                 cores: Some(cores),
                 memory: Some(memory),
                 disk: self.disk,

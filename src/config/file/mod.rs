@@ -33,11 +33,12 @@ pub use network::{Ipv4Source, Ipv6Source, NetCard, Network};
 pub use notification::{Notification, NotificationFormat, NotificationKind, QuietHours};
 pub(crate) use pool::MAX_TOKEN_TTL;
 pub use pool::{
-    BudgetReason, ConsolidationKind, Delivery, Drain, InstanceType, Join, Method, NodeBudget, Pool,
-    PoolScaleDown, Reserved,
+    BudgetReason, ConsolidationKind, Delivery, Drain, InstanceTypeTable, Join, Method,
+    NodeBudgetTable, Pool, PoolScaleDown, ReservedTable,
 };
 pub use region::{
-    Ballooning, Broker, ChannelKind, CloneKind, HostStrategy, Region, Template, ZoneNames,
+    Ballooning, BrokerTable, ChannelKind, CloneKind, HostStrategyValue, RegionTable, Template,
+    ZoneNamesValue,
 };
 pub use telemetry::Telemetry;
 pub use topology::{HugePageSize, Topology};
@@ -49,9 +50,9 @@ use crate::model::scheduling::SpreadConstraint;
 
 /// The configuration of pve-autoscaler, `/etc/pve-autoscaler.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(rename = "File", default, deny_unknown_fields)]
 #[schemars(title = "pve-autoscaler.toml")]
-pub struct File {
+pub struct ConfigFile {
     /// Version of the format. Always 1.
     #[schemars(range(min = 1, max = 1))]
     pub version: Option<i64>,
@@ -60,13 +61,13 @@ pub struct File {
     pub kubernetes: Kubernetes,
     /// The broker: the small root process through which the daemon reaches PVE on this host.
     #[schemars(default)]
-    pub broker: Broker,
+    pub broker: BrokerTable,
     /// The PVE cluster, when there is one: the same as `[region.default]`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub proxmox: Option<Region>,
+    pub proxmox: Option<RegionTable>,
     /// PVE clusters by name. The name becomes the label `topology.kubernetes.io/region`.
     #[schemars(default)]
-    pub region: BTreeMap<String, Region>,
+    pub region: BTreeMap<String, RegionTable>,
     /// VM templates by name.
     #[schemars(default)]
     pub template: BTreeMap<String, Template>,
@@ -75,7 +76,7 @@ pub struct File {
     pub network: BTreeMap<String, Network>,
     /// VM sizes by name. The name becomes the label `node.kubernetes.io/instance-type`.
     #[schemars(default)]
-    pub instance_type: BTreeMap<String, InstanceType>,
+    pub instance_type: BTreeMap<String, InstanceTypeTable>,
     /// VM sizes by cores and memory, many in one table, by the beginning of their names.
     #[schemars(default)]
     pub instance_matrix: BTreeMap<String, InstanceMatrix>,
@@ -84,10 +85,10 @@ pub struct File {
     pub pool: BTreeMap<String, Pool>,
     /// How to grow.
     #[schemars(default)]
-    pub scale_up: ScaleUp,
+    pub scale_up: ScaleUpTable,
     /// How to shrink. Keys and defaults are cluster-autoscaler's flags.
     #[schemars(default)]
-    pub scale_down: ScaleDown,
+    pub scale_down: ScaleDownTable,
     /// What the VMs of all pools together must keep and may have.
     #[schemars(default)]
     pub limits: Limits,
@@ -130,8 +131,8 @@ pub struct Kubernetes {
 
 /// How to grow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScaleUp {
+#[serde(rename = "ScaleUp", default, deny_unknown_fields)]
+pub struct ScaleUpTable {
     /// Pending pods are gathered into a batch; it is planned for when none came for this long.
     pub batch_idle: Duration,
     /// A batch is planned for at the latest this long after its first pod.
@@ -202,8 +203,8 @@ impl DefaultSpread {
 
 /// How to shrink.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScaleDown {
+#[serde(rename = "ScaleDown", default, deny_unknown_fields)]
+pub struct ScaleDownTable {
     /// Whether nodes are removed for being underused.
     pub enabled: bool,
     /// A node is a candidate while pods request less than this share of its CPU and memory.
@@ -352,7 +353,7 @@ pub struct Recorder {
 
 impl Default for Recorder {
     fn default() -> Recorder {
-        let recorder = settings::Recorder::default();
+        let recorder = settings::RecorderSettings::default();
         Recorder {
             enabled: recorder.enabled,
             max_size: Size(recorder.max_size),
@@ -363,8 +364,8 @@ impl Default for Recorder {
 
 impl Recorder {
     /// As the daemon reads it.
-    pub fn settings(&self) -> settings::Recorder {
-        settings::Recorder {
+    pub fn settings(&self) -> settings::RecorderSettings {
+        settings::RecorderSettings {
             enabled: self.enabled,
             max_size: self.max_size.0,
             max_age: self.max_age.0,
@@ -384,10 +385,10 @@ impl Default for Kubernetes {
     }
 }
 
-impl Default for ScaleUp {
-    fn default() -> ScaleUp {
+impl Default for ScaleUpTable {
+    fn default() -> ScaleUpTable {
         let policy = policy::ScaleUp::default();
-        ScaleUp {
+        ScaleUpTable {
             batch_idle: Duration(policy.batch_idle),
             batch_max: Duration(policy.batch_max),
             expendable_pods_priority_cutoff: policy.expendable_priority,
@@ -405,7 +406,7 @@ impl Default for ScaleUp {
     }
 }
 
-impl ScaleUp {
+impl ScaleUpTable {
     /// As the brain reads it.
     pub fn policy(&self) -> policy::ScaleUp {
         policy::ScaleUp {
@@ -430,11 +431,11 @@ impl ScaleUp {
     }
 }
 
-impl Default for ScaleDown {
-    fn default() -> ScaleDown {
+impl Default for ScaleDownTable {
+    fn default() -> ScaleDownTable {
         let policy = policy::ScaleDown::default();
         let leaving = settings::Leaving::default();
-        ScaleDown {
+        ScaleDownTable {
             enabled: policy.enabled,
             utilization_threshold: Ratio(policy.utilization_threshold_permille),
             unneeded_time: Duration(policy.unneeded_time),
@@ -464,7 +465,7 @@ impl Default for ScaleDown {
     }
 }
 
-impl ScaleDown {
+impl ScaleDownTable {
     /// As the executor reads it.
     pub fn leaving(&self) -> settings::Leaving {
         settings::Leaving {
@@ -542,7 +543,7 @@ impl Lifecycle {
 impl Default for Web {
     fn default() -> Web {
         Web {
-            listen: settings::Web::default().listen,
+            listen: settings::WebSettings::default().listen,
             tls_certificate: None,
             tls_key: None,
             users_file: None,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::kubelet::Kubelet;
-use super::region::HostStrategy;
+use super::region::HostStrategyValue;
 use super::topology::HugePageSize;
 
 use crate::config::scalar::{
@@ -17,8 +17,8 @@ use crate::model::time::Span;
 
 /// A VM size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct InstanceType {
+#[serde(rename = "InstanceType", default, deny_unknown_fields)]
+pub struct InstanceTypeTable {
     /// Cores of the VM.
     #[schemars(range(min = 1))]
     pub cores: Option<u32>,
@@ -70,7 +70,7 @@ pub struct Pool {
     pub exclude_hosts: Vec<String>,
     /// Which of its hosts gets the next machine. Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_strategy: Option<HostStrategy>,
+    pub host_strategy: Option<HostStrategyValue>,
     /// Machines of the pool on one host, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -117,7 +117,7 @@ pub struct Pool {
     pub startup_taints: Vec<TaintText>,
     /// What pods cannot have of a node's size.
     #[schemars(default)]
-    pub reserved: Reserved,
+    pub reserved: ReservedTable,
     /// The kubelet's `maxPods`; its nodes get it. Default: 110, and they are told nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
@@ -182,7 +182,7 @@ pub struct Pool {
     /// How many of its nodes may be removed or replaced at once; nodes that are leaving or not Ready
     /// count. The tightest budget wins. Without one, `max_parallelism` alone limits.
     #[schemars(default)]
-    pub budget: Vec<NodeBudget>,
+    pub budget: Vec<NodeBudgetTable>,
 }
 
 /// Which nodes of a pool are consolidated.
@@ -199,8 +199,8 @@ pub enum ConsolidationKind {
 
 /// How many nodes of a pool may be removed or replaced at once, always or at certain times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct NodeBudget {
+#[serde(rename = "NodeBudget", default, deny_unknown_fields)]
+pub struct NodeBudgetTable {
     /// So many nodes, or this part of the pool's nodes, rounded up.
     pub nodes: Option<NodeCount>,
     /// When the budget begins to hold, in UTC. Default: it holds always.
@@ -228,8 +228,8 @@ pub enum BudgetReason {
 /// The way from a VM's size to a node's allocatable. Only a pool without a node needs it: what the
 /// first node really offers is learned from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Reserved {
+#[serde(rename = "Reserved", default, deny_unknown_fields)]
+pub struct ReservedTable {
     /// The guest's kernel and firmware keep this much of the memory, and `kernel_memory_share` of it.
     pub kernel_memory: Size,
     /// Share of the memory that the guest's kernel keeps, on top of `kernel_memory`.
@@ -391,7 +391,7 @@ impl Default for Pool {
             annotations: BTreeMap::new(),
             taints: Vec::new(),
             startup_taints: Vec::new(),
-            reserved: Reserved::default(),
+            reserved: ReservedTable::default(),
             max_pods: None,
             kubelet: Kubelet::default(),
             arch: "amd64".to_owned(),
@@ -416,11 +416,11 @@ impl Default for Pool {
     }
 }
 
-impl Default for Reserved {
+impl Default for ReservedTable {
     /// On the safe side for Debian and Ubuntu guests between 2 and 64 GiB, with a kubelet as kubeadm
     /// sets it up (nothing reserved, eviction below 100Mi).
-    fn default() -> Reserved {
-        Reserved {
+    fn default() -> ReservedTable {
+        ReservedTable {
             kernel_memory: Size(96 << 20),
             kernel_memory_share: Ratio(20),
             cpu: Cpu(0),

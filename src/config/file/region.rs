@@ -18,8 +18,8 @@ use crate::model::time::Span;
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
 /// pools of this file; the lists here add to that.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Broker {
+#[serde(rename = "Broker", default, deny_unknown_fields)]
+pub struct BrokerTable {
     /// The broker's socket.
     pub socket: PathBuf,
     /// The group whose members may use it.
@@ -57,8 +57,8 @@ pub enum Ballooning {
 /// Which of the hosts that will do gets the next machine. Hosts that are offline, in maintenance, excluded or full are passed
 /// over in any case, and where none is left no machine is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum HostStrategy {
+#[serde(rename = "HostStrategy", rename_all = "kebab-case")]
+pub enum HostStrategyValue {
     /// The one with the fewest machines of the pool, then the one with the most memory that is not promised to guests.
     #[default]
     Spread,
@@ -76,7 +76,8 @@ pub enum HostStrategy {
 
 /// What the zones of a region's nodes are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ZoneNames {
+#[serde(rename = "ZoneNames")]
+pub enum ZoneNamesValue {
     /// The host's name.
     #[serde(rename = "host")]
     Host,
@@ -87,8 +88,8 @@ pub enum ZoneNames {
 
 /// A PVE cluster (or a single host).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Region {
+#[serde(rename = "Region", default, deny_unknown_fields)]
+pub struct RegionTable {
     /// `local`: through the broker on this host, no credentials needed. `token`: over HTTPS with an
     /// API token.
     pub channel: ChannelKind,
@@ -120,7 +121,7 @@ pub struct Region {
     /// promised; `balanced`: with the largest part of both; `round-robin`: each in its turn, by name; `pack`: one on which
     /// guests run before an empty one, then the one with the least memory left, so that other hosts can sleep. Hosts that are
     /// offline, in maintenance, excluded or full are passed over, and where none is left no machine is made.
-    pub host_strategy: HostStrategy,
+    pub host_strategy: HostStrategyValue,
     /// Machines of all pools on one host, at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -179,7 +180,7 @@ pub struct Region {
     /// name for one zone whatever their region. Default: `host`, and `region.host` where the file has several regions. Nodes
     /// that are there keep the zone they have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub zone: Option<ZoneNames>,
+    pub zone: Option<ZoneNamesValue>,
     /// What the CPUs of its hosts are to each other, by the host's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(default)]
@@ -311,9 +312,9 @@ pub struct Template {
     pub build: Option<Build>,
 }
 
-impl Default for Broker {
-    fn default() -> Broker {
-        Broker {
+impl Default for BrokerTable {
+    fn default() -> BrokerTable {
+        BrokerTable {
             socket: "/run/pve-autoscaler/pve.sock".into(),
             group: "pve-autoscaler".to_owned(),
             storages: Vec::new(),
@@ -323,9 +324,9 @@ impl Default for Broker {
     }
 }
 
-impl Default for Region {
-    fn default() -> Region {
-        Region {
+impl Default for RegionTable {
+    fn default() -> RegionTable {
+        RegionTable {
             channel: ChannelKind::Local,
             endpoints: Vec::new(),
             token_id: None,
@@ -335,7 +336,7 @@ impl Default for Region {
             vmids: None,
             hosts: Vec::new(),
             exclude_hosts: Vec::new(),
-            host_strategy: HostStrategy::Spread,
+            host_strategy: HostStrategyValue::Spread,
             max_per_host: None,
             host_memory_reserve: Size(2 << 30),
             host_cores_reserve: Cpu(0),

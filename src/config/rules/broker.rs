@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::networks::Networks;
-use super::regions::Regions;
+use super::regions::ResolvedRegions;
 use super::templates::one_line;
 use super::{Problems, each};
-use crate::config::file::{self, File};
+use crate::config::file::{self, ConfigFile};
 use crate::config::new_vm::NewVm;
 use crate::config::place::KeyPath;
 use crate::config::settings::{
-    Broker, BrokerAllow, Channel, Network, PoolAllow, Template, TypeAllow,
+    BrokerAllow, BrokerSettings, Channel, NetworkSettings, PoolAllow, TemplateSettings, TypeAllow,
 };
 use crate::config::syntax;
 use crate::model::policy::{InstanceType, Policy, PoolPolicy};
@@ -19,23 +19,23 @@ use crate::model::topology::Topologies;
 
 /// `[broker]`, and what it may do: everything that the regions with the local channel need.
 pub(super) fn broker(
-    file: &File,
-    regions: &Regions,
-    (all, networks): (&BTreeMap<Arc<str>, Template>, &Networks),
+    file: &ConfigFile,
+    regions: &ResolvedRegions,
+    (all, networks): (&BTreeMap<Arc<str>, TemplateSettings>, &Networks),
     policy: &Policy,
     problems: &mut Problems,
-) -> Broker {
+) -> BrokerSettings {
     let extra = &file.broker;
     check(extra, problems);
     let is_local = |region: &Arc<str>| {
         let region = regions.get(region);
         region.is_some_and(|region| region.settings.channel == Channel::Local)
     };
-    let templates: Vec<&Template> = all
+    let templates: Vec<&TemplateSettings> = all
         .values()
         .filter(|template| is_local(&template.region))
         .collect();
-    let of = |more: &[String], pick: fn(&Template) -> Option<&String>| {
+    let of = |more: &[String], pick: fn(&TemplateSettings) -> Option<&String>| {
         let named = templates.iter().filter_map(|template| pick(template));
         sorted(named.chain(more).cloned())
     };
@@ -49,7 +49,7 @@ pub(super) fn broker(
     let networks = used_networks(&pools, networks);
     let types = types(&pools, policy);
     let most = |of: fn(&TypeAllow) -> i64| types.values().map(of).max().unwrap_or(0);
-    Broker {
+    BrokerSettings {
         socket: extra.socket.clone(),
         group: extra.group.clone(),
         allow: BrokerAllow {
@@ -88,7 +88,7 @@ pub(super) fn broker(
 
 /// The resource pools of the templates in regions with the local channel.
 fn template_pools(
-    all: &BTreeMap<Arc<str>, Template>,
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
     is_local: impl Fn(&Arc<str>) -> bool,
 ) -> BTreeMap<String, String> {
     let local = all
@@ -100,7 +100,7 @@ fn template_pools(
 
 /// The security groups of these templates' cards.
 fn template_groups(
-    all: &BTreeMap<Arc<str>, Template>,
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
     is_local: impl Fn(&Arc<str>) -> bool,
 ) -> BTreeMap<String, Vec<(String, u8)>> {
     let local = all
@@ -119,7 +119,7 @@ fn template_groups(
 
 /// What VMs of these templates are made of, where none is cloned.
 fn new_vms(
-    all: &BTreeMap<Arc<str>, Template>,
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
     is_local: impl Fn(&Arc<str>) -> bool,
 ) -> BTreeMap<String, Arc<NewVm>> {
     let local = all
@@ -130,7 +130,7 @@ fn new_vms(
 }
 
 /// What is said of the hosts of the region with the local channel.
-fn topologies(regions: &Regions) -> Topologies {
+fn topologies(regions: &ResolvedRegions) -> Topologies {
     let local = regions
         .values()
         .filter(|region| region.settings.channel == Channel::Local);
@@ -139,7 +139,7 @@ fn topologies(regions: &Regions) -> Topologies {
 }
 
 /// Where ISOs for cloud-init come to.
-fn iso_storages(templates: &[&Template]) -> Vec<String> {
+fn iso_storages(templates: &[&TemplateSettings]) -> Vec<String> {
     let named = templates
         .iter()
         .filter_map(|template| template.cloud_init.as_ref());
@@ -157,7 +157,7 @@ fn types(pools: &BTreeMap<String, PoolAllow>, policy: &Policy) -> BTreeMap<Strin
 }
 
 /// The storages of full clones and of further disks, and more.
-fn storages(templates: &[&Template], more: &[String]) -> Vec<String> {
+fn storages(templates: &[&TemplateSettings], more: &[String]) -> Vec<String> {
     let clones = templates
         .iter()
         .filter_map(|template| template.storage.clone());
@@ -169,7 +169,7 @@ fn storages(templates: &[&Template], more: &[String]) -> Vec<String> {
 }
 
 /// The bridges of all cards of these templates, and more.
-fn bridges(templates: &[&Template], more: &[String]) -> Vec<String> {
+fn bridges(templates: &[&TemplateSettings], more: &[String]) -> Vec<String> {
     let cards = templates.iter().flat_map(|template| template.cards());
     let named = cards.filter_map(|(_, card)| card.bridge);
     sorted(named.chain(more.iter().cloned()))
@@ -179,7 +179,7 @@ fn bridges(templates: &[&Template], more: &[String]) -> Vec<String> {
 fn used_networks(
     pools: &BTreeMap<String, PoolAllow>,
     networks: &Networks,
-) -> BTreeMap<String, Network> {
+) -> BTreeMap<String, NetworkSettings> {
     let used = pools.values().flat_map(|pool| pool.networks.values());
     let used = used.filter_map(|name| {
         let network = networks.get(&**name)?;
@@ -189,12 +189,12 @@ fn used_networks(
 }
 
 /// The tags of the templates that are found by them.
-fn tags(templates: &[&Template]) -> Vec<Vec<String>> {
+fn tags(templates: &[&TemplateSettings]) -> Vec<Vec<String>> {
     let tags = templates.iter().map(|template| template.tags.clone());
     sorted(tags.filter(|tags| !tags.is_empty()))
 }
 
-fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, Template>) -> PoolAllow {
+fn pool_allow(pool: &PoolPolicy, templates: &BTreeMap<Arc<str>, TemplateSettings>) -> PoolAllow {
     let texts = |list: &[Arc<str>]| sorted(list.iter().map(ToString::to_string));
     let template = templates.get(&pool.template);
     PoolAllow {
@@ -237,7 +237,7 @@ fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     items.collect::<BTreeSet<T>>().into_iter().collect()
 }
 
-fn check(broker: &file::Broker, problems: &mut Problems) {
+fn check(broker: &file::BrokerTable, problems: &mut Problems) {
     let path = KeyPath::default().at("broker");
     problems.unless(broker.socket.is_absolute(), &path.at("socket"), || {
         "expected an absolute path".to_owned()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::regions::ResolvedRegion;
 use super::templates::{BRIDGE, one_line};
 use super::{Problems, each, ipconfig};
-use crate::config::file::{Build, File};
+use crate::config::file::{Build, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
 use crate::config::syntax;
@@ -173,7 +173,7 @@ fn check_vmids(
 }
 
 /// Two builds of one region do not share VMIDs: each would take the other's.
-pub(super) fn check_apart(file: &File, problems: &mut Problems) {
+pub(super) fn check_apart(file: &ConfigFile, problems: &mut Problems) {
     let mut seen: BTreeMap<&str, VmidRange> = BTreeMap::new();
     for (name, template) in &file.template {
         let Some(range) = template.build.as_ref().and_then(|build| build.vmids) else {

@@ -10,11 +10,11 @@ use super::labels::SAMPLE;
 use super::networks::Networks;
 use super::pools::ResolvedPool;
 use super::{Problems, syntax};
-use crate::config::cloud_init::{self, Kind, LONGEST, Nic, Words};
-use crate::config::file::{self, File};
+use crate::config::cloud_init::{self, CloudInitKind, GapValues, LONGEST, Nic};
+use crate::config::file::{self, ConfigFile};
 use crate::config::hardware::mac;
 use crate::config::place::KeyPath;
-use crate::config::settings::{CloudInit, Network, Template};
+use crate::config::settings::{CloudInitSettings, NetworkSettings, TemplateSettings};
 use crate::model::facts::Facts;
 use crate::model::policy::PoolPolicy;
 use crate::model::words;
@@ -24,7 +24,7 @@ pub(super) fn texts(
     written: &file::CloudInit,
     path: &KeyPath,
     problems: &mut Problems,
-) -> Arc<CloudInit> {
+) -> Arc<CloudInitSettings> {
     let at = path.at("storage");
     let storage = problems.require(
         written.storage.clone(),
@@ -55,23 +55,28 @@ pub(super) fn texts(
             }
             (None, None) => return None,
         };
-        if let Err(why) = cloud_init::filled(kind, &text, &SAMPLE, &Words::sample()) {
+        if let Err(why) = cloud_init::filled(kind, &text, &SAMPLE, &GapValues::sample()) {
             problems.add(&at, why);
         }
         Some(text)
     };
     let (user, vendor) = (&written.user_data, &written.vendor_data);
     let network = &written.network_config;
-    CloudInit {
-        user_data: text(Kind::User, "user_data", user, &written.user_data_file),
+    CloudInitSettings {
+        user_data: text(
+            CloudInitKind::User,
+            "user_data",
+            user,
+            &written.user_data_file,
+        ),
         vendor_data: text(
-            Kind::Vendor,
+            CloudInitKind::Vendor,
             "vendor_data",
             vendor,
             &written.vendor_data_file,
         ),
         network_config: text(
-            Kind::Network,
+            CloudInitKind::Network,
             "network_config",
             network,
             &written.network_config_file,
@@ -124,7 +129,7 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Machines that join at their first boot are told so on an ISO, and need no guest agent.
 pub(super) fn deliveries(
-    templates: &mut BTreeMap<Arc<str>, Template>,
+    templates: &mut BTreeMap<Arc<str>, TemplateSettings>,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {
@@ -170,8 +175,8 @@ pub(super) fn deliveries(
 
 /// Fills each text in for machines as each pool makes them: with their network cards and addresses, and no more.
 pub(super) fn check_machines(
-    file: &File,
-    templates: &BTreeMap<Arc<str>, Template>,
+    file: &ConfigFile,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
     (pools, networks): (&BTreeMap<Arc<str>, ResolvedPool>, &Networks),
     problems: &mut Problems,
 ) {
@@ -186,15 +191,20 @@ pub(super) fn check_machines(
             .at(&**name)
             .at("cloud_init");
         for (kind, key, text, own) in [
-            (Kind::User, "user_data", &texts.user_data, written.user_data),
             (
-                Kind::Vendor,
+                CloudInitKind::User,
+                "user_data",
+                &texts.user_data,
+                written.user_data,
+            ),
+            (
+                CloudInitKind::Vendor,
                 "vendor_data",
                 &texts.vendor_data,
                 written.vendor_data,
             ),
             (
-                Kind::Network,
+                CloudInitKind::Network,
                 "network_config",
                 &texts.network_config,
                 written.network_config,
@@ -202,7 +212,7 @@ pub(super) fn check_machines(
         ] {
             let Some(text) = text else { continue };
             // What is wrong for every machine was told.
-            if cloud_init::filled(kind, text, &SAMPLE, &Words::sample()).is_err() {
+            if cloud_init::filled(kind, text, &SAMPLE, &GapValues::sample()).is_err() {
                 continue;
             }
             let all = pools.iter();
@@ -229,8 +239,8 @@ pub(super) fn check_machines(
 
 /// What is wrong with a text for a pool's machines.
 fn fault(
-    (kind, text): (Kind, &str),
-    (name, template): (&str, &Template),
+    (kind, text): (CloudInitKind, &str),
+    (name, template): (&str, &TemplateSettings),
     (pool, there): (&str, &PoolPolicy),
     networks: &Networks,
 ) -> Option<String> {
@@ -256,7 +266,11 @@ fn fault(
 }
 
 /// What texts can name of a machine that a pool makes of a template. What the file leaves to the VM that is cloned is as it may be.
-fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -> Words {
+fn machine_words(
+    template: &TemplateSettings,
+    there: &PoolPolicy,
+    networks: &Networks,
+) -> GapValues {
     let of_card = |card: u8| {
         let name = there.networks.get(&card)?;
         networks.get(name).map(|network| &network.settings)
@@ -267,16 +281,16 @@ fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -
         let ipconfig = of_card(number).map_or(card.ipconfig, ipconfig);
         Nic::read(mac, ipconfig.as_deref())
     });
-    let sample = Words::sample();
+    let sample = GapValues::sample();
     let given = (0..=u8::MAX).filter_map(of_card);
-    let given: Vec<&Network> = given.collect();
-    let first = |pick: fn(&Network) -> &Option<String>, own: &Option<String>| {
+    let given: Vec<&NetworkSettings> = given.collect();
+    let first = |pick: fn(&NetworkSettings) -> &Option<String>, own: &Option<String>| {
         let mut given = given.iter().filter_map(|network| pick(network).clone());
         given.next().or_else(|| own.clone())
     };
     let nameservers = first(|network| &network.nameserver, &template.nameserver);
     let keys = template.ssh_keys.as_deref();
-    Words {
+    GapValues {
         nics: nics.collect(),
         nameservers: nameservers.map_or(sample.nameservers, |text| {
             text.split_whitespace().map(str::to_owned).collect()
@@ -295,7 +309,7 @@ fn machine_words(template: &Template, there: &PoolPolicy, networks: &Networks) -
 }
 
 /// What a network gives the first machine that has it.
-fn ipconfig(network: &Network) -> Option<String> {
+fn ipconfig(network: &NetworkSettings) -> Option<String> {
     let sources = [&network.ipv4, &network.ipv6].into_iter();
     let first: Vec<IpAddr> = sources
         .filter_map(|source| Some(source.ranges().first()?.first))

@@ -5,20 +5,25 @@ use std::sync::Arc;
 
 use super::Problems;
 use super::pools::ResolvedPool;
-use crate::config::file::{self, File};
+use crate::config::file::{self, ConfigFile};
 use crate::config::scalar::Size;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::words;
 
-type Types = BTreeMap<Arc<str>, InstanceType>;
-type Templates = BTreeMap<Arc<str>, Template>;
+type TypesByName = BTreeMap<Arc<str>, InstanceType>;
+type TemplatesByName = BTreeMap<Arc<str>, TemplateSettings>;
 type Pools = BTreeMap<Arc<str>, ResolvedPool>;
 /// A limit's key, how much it is, the least that a machine has, and how that is shown.
-type Limit<'l> = (&'l str, Option<i64>, Option<i64>, &'l dyn Fn(i64) -> String);
+type LimitCheck<'l> = (&'l str, Option<i64>, Option<i64>, &'l dyn Fn(i64) -> String);
 
 /// What no pool can mean.
-pub(super) fn check(file: &File, types: &Types, pools: &Pools, problems: &mut Problems) {
+pub(super) fn check(
+    file: &ConfigFile,
+    types: &TypesByName,
+    pools: &Pools,
+    problems: &mut Problems,
+) {
     for (name, pool) in pools {
         let Some(written) = file.pool.get(&**name) else {
             continue;
@@ -53,7 +58,7 @@ fn check_taints(written: &file::Pool, pool: &ResolvedPool, problems: &mut Proble
 /// The pool's own limits leave room for its smallest machine, and for `min` of them.
 fn check_room(
     written: &file::Pool,
-    (pool, types): (&ResolvedPool, &Types),
+    (pool, types): (&ResolvedPool, &TypesByName),
     problems: &mut Problems,
 ) {
     let kinds = pool.policy.instance_types.iter();
@@ -62,7 +67,7 @@ fn check_room(
     let cores = kinds.iter().map(|kind| i64::from(kind.cores) * 1000).min();
     let size = |bytes: i64| Size(bytes).to_string();
     let cpus = |milli: i64| words::count(milli / 1000, "core");
-    let limits: [Limit<'_>; 2] = [
+    let limits: [LimitCheck<'_>; 2] = [
         (
             "max_memory",
             written.max_memory.map(|size| size.0),
@@ -98,9 +103,9 @@ fn check_room(
 
 /// What is allowed but can hardly be meant.
 pub(super) fn warn(
-    file: &File,
-    types: &Types,
-    (templates, pools): (&Templates, &Pools),
+    file: &ConfigFile,
+    types: &TypesByName,
+    (templates, pools): (&TemplatesByName, &Pools),
     warnings: &mut Vec<String>,
 ) {
     for (name, pool) in pools {
@@ -122,7 +127,7 @@ pub(super) fn warn(
 }
 
 /// Of two types of which one has a price nobody can say which is cheaper.
-fn prices(name: &str, pool: &PoolPolicy, types: &Types) -> Option<String> {
+fn prices(name: &str, pool: &PoolPolicy, types: &TypesByName) -> Option<String> {
     let kinds = pool.instance_types.iter();
     // A type with devices needs no price: without one it is dearer than any other.
     let kinds = kinds.filter(|kind| types.get(*kind).is_some_and(|kind| kind.pci.is_empty()));
@@ -138,7 +143,7 @@ fn prices(name: &str, pool: &PoolPolicy, types: &Types) -> Option<String> {
 }
 
 /// A network configuration of one's own takes the place of PVE's, and the addresses with it.
-fn unused_network(name: &str, there: &PoolPolicy, templates: &Templates) -> Option<String> {
+fn unused_network(name: &str, there: &PoolPolicy, templates: &TemplatesByName) -> Option<String> {
     let network = there.networks.values().next()?;
     let texts = templates.get(&there.template)?.cloud_init.as_ref()?;
     let text = texts.network_config.as_deref()?;

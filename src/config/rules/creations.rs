@@ -8,7 +8,7 @@ use super::{Problems, syntax};
 use crate::config::file::{self, BootDevice, Firmware};
 use crate::config::new_vm::{NewVm, usual_order};
 use crate::config::place::KeyPath;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::model::policy::InstanceType;
 
 /// What files can be imported from (`UPLOAD_IMPORT_EXT_RE_1` of PVE::Storage), those apart that hold a whole VM.
@@ -116,7 +116,7 @@ fn check_beside(template: &file::Template, path: &KeyPath, problems: &mut Proble
 
 /// A disk that is made empty needs a size.
 pub(super) fn check_disks(
-    templates: &BTreeMap<Arc<str>, Template>,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     kinds: &BTreeMap<Arc<str>, InstanceType>,
     problems: &mut Problems,
@@ -147,7 +147,7 @@ pub(super) fn check_disks(
 
 /// What pools want of machines that VMs made so never have: a guest agent that tells them to join, a drive that brings them addresses.
 pub(super) fn check_pools(
-    templates: &BTreeMap<Arc<str>, Template>,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {

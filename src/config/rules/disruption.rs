@@ -87,7 +87,11 @@ fn cause(reason: BudgetReason) -> Cause {
     }
 }
 
-fn window(budget: &file::NodeBudget, path: &KeyPath, problems: &mut Problems) -> Option<Window> {
+fn window(
+    budget: &file::NodeBudgetTable,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<Window> {
     match (&budget.schedule, budget.duration) {
         (None, None) => None,
         (Some(schedule), Some(duration)) => {

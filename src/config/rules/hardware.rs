@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pools::ResolvedPool;
-use super::regions::{Regions, ResolvedRegion};
+use super::regions::{ResolvedRegion, ResolvedRegions};
 use super::{Problems, shared};
-use crate::config::file::{self, File, NicModel};
-use crate::config::hardware::{FurtherDisk, Hardware, MACS};
+use crate::config::file::{self, ConfigFile, NicModel};
+use crate::config::hardware::{FurtherDiskSettings, Hardware, MACS};
 use crate::config::place::KeyPath;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 use crate::config::syntax;
 use crate::model::policy::InstanceType;
 use crate::model::time::Span;
@@ -182,7 +182,7 @@ fn disks(
     template: &file::Template,
     path: &KeyPath,
     problems: &mut Problems,
-) -> BTreeMap<String, FurtherDisk> {
+) -> BTreeMap<String, FurtherDiskSettings> {
     let mut disks = BTreeMap::new();
     problems.unless(template.disk.len() <= MAX_DISKS, path, || {
         format!("expected at most {MAX_DISKS} further disks")
@@ -216,7 +216,7 @@ fn disks(
         problems.unless(!disks.contains_key(&slot), &at, || {
             format!("another disk is at {slot} already")
         });
-        let made = FurtherDisk {
+        let made = FurtherDiskSettings {
             storage: shared(storage.unwrap_or_default()),
             size: size.unwrap_or_default().0,
             options: options(disk, &slot, &path, problems),
@@ -273,11 +273,11 @@ fn options(
 
 /// MAC addresses behind one prefix come from VMIDs: those of one region are enough for it, and no two regions share one.
 pub(super) fn check_macs(
-    templates: &BTreeMap<Arc<str>, Template>,
-    regions: &Regions,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
+    regions: &ResolvedRegions,
     problems: &mut Problems,
 ) {
-    let prefixed: Vec<(&Arc<str>, &Template, &str, &ResolvedRegion)> = templates
+    let prefixed: Vec<(&Arc<str>, &TemplateSettings, &str, &ResolvedRegion)> = templates
         .iter()
         .filter_map(|(name, template)| {
             let prefix = template.hardware.mac_prefix.as_deref()?;
@@ -315,7 +315,7 @@ fn overlap(one: &ResolvedRegion, other: &ResolvedRegion) -> bool {
 
 /// What a pool's types must be for the sockets of its template.
 pub(super) fn check_sockets(
-    templates: &BTreeMap<Arc<str>, Template>,
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
     types: &BTreeMap<Arc<str>, InstanceType>,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
@@ -380,7 +380,7 @@ pub(super) fn balloon(
 
 /// Limits below what pods are promised: allowed, for a CPU that is short only slows them.
 pub(super) fn warn(
-    file: &File,
+    file: &ConfigFile,
     types: &BTreeMap<Arc<str>, InstanceType>,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     warnings: &mut Vec<String>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Problems, each, shared};
-use crate::config::file::{self, File};
+use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::Ratio;
 use crate::config::syntax;
@@ -19,7 +19,7 @@ pub(super) struct RegionHosts {
 
 /// What a region says of its hosts.
 pub(super) fn of_region(
-    region: &file::Region,
+    region: &file::RegionTable,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> RegionHosts {
@@ -47,7 +47,7 @@ pub(super) fn of_region(
 }
 
 /// How the capacity of a region's hosts is counted.
-pub(super) fn counting(region: &file::Region) -> HostCounting {
+pub(super) fn counting(region: &file::RegionTable) -> HostCounting {
     HostCounting {
         memory_overcommit_permille: region.memory_overcommit.0,
         cpu_overcommit_permille: region.cpu_overcommit.map(|factor| factor.0),
@@ -132,7 +132,7 @@ fn bound(most: Option<Ratio>) -> Option<i64> {
 const ODD_OVERCOMMIT: i64 = 3000;
 
 /// What is allowed and does nothing, or cannot be kept.
-pub(super) fn warn(file: &File, policy: &Policy, warnings: &mut Vec<String>) {
+pub(super) fn warn(file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String>) {
     let own = file
         .proxmox
         .iter()
@@ -187,13 +187,13 @@ fn at_least_one(most: Option<u32>, path: &KeyPath, problems: &mut Problems) {
     });
 }
 
-fn strategy(of: file::HostStrategy) -> HostStrategy {
+fn strategy(of: file::HostStrategyValue) -> HostStrategy {
     match of {
-        file::HostStrategy::Spread => HostStrategy::Spread,
-        file::HostStrategy::MaxMemory => HostStrategy::MaxMemory,
-        file::HostStrategy::MaxCpu => HostStrategy::MaxCpu,
-        file::HostStrategy::Balanced => HostStrategy::Balanced,
-        file::HostStrategy::RoundRobin => HostStrategy::RoundRobin,
-        file::HostStrategy::Pack => HostStrategy::Pack,
+        file::HostStrategyValue::Spread => HostStrategy::Spread,
+        file::HostStrategyValue::MaxMemory => HostStrategy::MaxMemory,
+        file::HostStrategyValue::MaxCpu => HostStrategy::MaxCpu,
+        file::HostStrategyValue::Balanced => HostStrategy::Balanced,
+        file::HostStrategyValue::RoundRobin => HostStrategy::RoundRobin,
+        file::HostStrategyValue::Pack => HostStrategy::Pack,
     }
 }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::Problems;
 use super::pools::ResolvedPool;
-use crate::config::file::File;
+use crate::config::file::ConfigFile;
 use crate::config::place::KeyPath;
 use crate::model::network::Family;
 use crate::model::words::names;
@@ -168,7 +168,7 @@ fn is_fixed(text: &str) -> bool {
 
 /// A fixed address is one machine's: templates whose pools may have more.
 pub(super) fn check_shared(
-    file: &File,
+    file: &ConfigFile,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {

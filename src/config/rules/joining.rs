@@ -4,7 +4,7 @@ use super::Problems;
 use super::labels::{SAMPLE, filled};
 use crate::config::file::{self, Delivery, Method};
 use crate::config::place::KeyPath;
-use crate::config::settings::{Join, JoinMethod};
+use crate::config::settings::{JoinMethod, JoinSettings};
 use crate::config::syntax;
 use crate::model::facts::{self, Facts};
 use crate::model::time::Span;
@@ -25,7 +25,7 @@ const OWN_KUBELET_ARGS: [(&str, &str); 8] = [
 ];
 
 /// `[pool.NAME.join]`.
-pub(super) fn join(join: &file::Join, pool: &KeyPath, problems: &mut Problems) -> Join {
+pub(super) fn join(join: &file::Join, pool: &KeyPath, problems: &mut Problems) -> JoinSettings {
     let at = pool.at("join");
     let endpoint = join.endpoint.as_deref().is_none_or(syntax::host_port);
     problems.unless(endpoint, &at.at("endpoint"), || {
@@ -46,7 +46,7 @@ pub(super) fn join(join: &file::Join, pool: &KeyPath, problems: &mut Problems) -
     if let Some(text) = &join.provider_id {
         provider_id(text, &at.at("provider_id"), problems);
     }
-    Join {
+    JoinSettings {
         method,
         at_first_boot: join.delivery == Delivery::CloudInit,
         endpoint: join.endpoint.clone(),

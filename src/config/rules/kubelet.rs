@@ -88,9 +88,9 @@ pub(super) fn kubelet(
 }
 
 /// A key of the KubeletConfiguration with its value: null, or empty, where the file says nothing.
-type Entry = (&'static str, Value);
+type KubeletEntry = (&'static str, Value);
 
-fn written(pool: &file::Pool) -> [Entry; 13] {
+fn written(pool: &file::Pool) -> [KubeletEntry; 13] {
     let of = &pool.kubelet;
     let time = |time: Option<Duration>| time.map_or(Value::Null, seconds);
     let critical = of.shutdown_grace_period_critical_pods;
@@ -120,7 +120,7 @@ fn written(pool: &file::Pool) -> [Entry; 13] {
     ]
 }
 
-fn evictions(of: &Kubelet) -> [Entry; 4] {
+fn evictions(of: &Kubelet) -> [KubeletEntry; 4] {
     let mut hard = Map::new();
     if !of.eviction_hard.is_empty() {
         let defaults = EVICTION_HARD.map(|(signal, least)| (signal.to_owned(), json!(least)));
@@ -139,7 +139,7 @@ fn evictions(of: &Kubelet) -> [Entry; 4] {
     ]
 }
 
-fn swap(of: &Kubelet) -> [Entry; 2] {
+fn swap(of: &Kubelet) -> [KubeletEntry; 2] {
     let behaviour = |word: &str| json!({ "swapBehavior": word });
     let (fail, memory) = match of.swap {
         None => (Value::Null, Value::Null),
@@ -327,7 +327,7 @@ pub(super) fn reserved(
     problems: &mut Problems,
 ) -> Reserved {
     let (written, kubelet) = (&pool.reserved, &pool.kubelet);
-    let defaults = file::Reserved::default();
+    let defaults = file::ReservedTable::default();
     let at = path.at("reserved");
     let kept = [&kubelet.kube_reserved, &kubelet.system_reserved];
     let sum = |pick: &dyn Fn(&KubeletReserved) -> Option<i64>| {
@@ -399,7 +399,7 @@ fn disk_permille(kubelet: &Kubelet, reserved: i64, disks: &[i64]) -> i64 {
 }
 
 /// What is allowed but looks like a mistake.
-pub(super) fn warn(file: &file::File, warnings: &mut Vec<String>) {
+pub(super) fn warn(file: &file::ConfigFile, warnings: &mut Vec<String>) {
     for (name, pool) in &file.pool {
         let grace = pool.kubelet.shutdown_grace_period.unwrap_or_default();
         if grace > pool.drain.shutdown_timeout {

@@ -27,10 +27,10 @@ mod web;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::file::{self, File};
+use super::file::{self, ConfigFile};
 use super::place::KeyPath;
 use super::scalar::Size;
-use super::settings::{Kubernetes, Settings};
+use super::settings::{KubernetesSettings, Settings};
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
@@ -88,7 +88,7 @@ const MIN_STEP: Span = Span::seconds(1);
 
 /// The settings a file means. What is wrong goes to `problems`; the settings are only of use when
 /// there is none.
-pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
+pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     let root = KeyPath::default();
     if let Some(version) = problems.require(file.version, &root.at("version"), "version = 1") {
         problems.unless(version == VERSION, &root.at("version"), || {
@@ -103,7 +103,7 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
     let web = web::web(&file.web, problems);
     let regions = regions::regions(file, problems);
     let mut templates = templates::templates(file, &regions, problems);
-    let types = types::Types::of(file, problems);
+    let types = types::InstanceTypes::of(file, problems);
     let instance_types = types.policy(file, problems);
     let networks = networks::networks(file, problems);
     let pools = pools::pools(file, &regions, (&templates, &networks, &types), problems);
@@ -158,8 +158,8 @@ pub(super) fn resolve(file: &File, problems: &mut Problems) -> Settings {
 
 /// What the brain is told of the file.
 fn policy(
-    file: &File,
-    regions: &regions::Regions,
+    file: &ConfigFile,
+    regions: &regions::ResolvedRegions,
     instance_types: BTreeMap<Arc<str>, InstanceType>,
     pools: &BTreeMap<Arc<str>, pools::ResolvedPool>,
     networks: &networks::Networks,
@@ -185,8 +185,8 @@ fn policy(
 }
 
 /// `[kubernetes]`.
-fn kubernetes(file: &file::Kubernetes) -> Kubernetes {
-    Kubernetes {
+fn kubernetes(file: &file::Kubernetes) -> KubernetesSettings {
+    KubernetesSettings {
         kubeconfig: file.kubeconfig.clone(),
         context: file.context.clone(),
         name: file.name.clone(),
@@ -240,7 +240,7 @@ fn check_lifecycle(lifecycle: &file::Lifecycle, problems: &mut Problems) {
     }
 }
 
-fn check_scaling(file: &File, problems: &mut Problems) {
+fn check_scaling(file: &ConfigFile, problems: &mut Problems) {
     let up = &file.scale_up;
     let path = KeyPath::default().at("scale_up");
     problems.unless(
@@ -308,7 +308,7 @@ fn check_scaling(file: &File, problems: &mut Problems) {
 }
 
 /// The region tables by name, `[proxmox]` as `default`.
-fn region_tables(file: &File) -> BTreeMap<&str, &file::Region> {
+fn region_tables(file: &ConfigFile) -> BTreeMap<&str, &file::RegionTable> {
     let sugar = file.proxmox.iter().map(|region| ("default", region));
     let named = file
         .region
@@ -345,7 +345,7 @@ fn each(
 }
 
 /// What is allowed but looks like a mistake.
-fn warnings(file: &File, types: &types::Types, policy: &Policy) -> Vec<String> {
+fn warnings(file: &ConfigFile, types: &types::InstanceTypes, policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     let used =
         |pick: &dyn Fn(&crate::model::policy::PoolPolicy) -> bool| policy.pools.values().any(pick);

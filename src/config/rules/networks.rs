@@ -9,10 +9,10 @@ use ipnet::IpNet;
 use super::pools::ResolvedPool;
 use super::templates::one_line;
 use super::{Problems, ipconfig, name, shared};
-use crate::config::file::{self, File, Ipv6Source};
+use crate::config::file::{self, ConfigFile, Ipv6Source};
 use crate::config::place::KeyPath;
 use crate::config::scalar::AddressList;
-use crate::config::settings::{AddressSource, Network, Template};
+use crate::config::settings::{AddressSource, NetworkSettings, TemplateSettings};
 use crate::model::network::{AddressRange, Family, NetworkPolicy};
 use crate::model::words;
 
@@ -20,7 +20,7 @@ use crate::model::words;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResolvedNetwork {
     pub(super) policy: NetworkPolicy,
-    pub(super) settings: Network,
+    pub(super) settings: NetworkSettings,
 }
 
 /// The networks by name.
@@ -60,7 +60,7 @@ fn keys(network: &file::Network) -> [Keys<'_>; 2] {
 }
 
 /// Reads the networks of a file.
-pub(super) fn networks(file: &File, problems: &mut Problems) -> Networks {
+pub(super) fn networks(file: &ConfigFile, problems: &mut Problems) -> Networks {
     let mut networks = Networks::new();
     for (key, network) in &file.network {
         let path = KeyPath::default().at("network").at(key);
@@ -84,7 +84,7 @@ pub(super) fn networks(file: &File, problems: &mut Problems) -> Networks {
                 "is missing; expected the addresses that machines get, such as [\"192.0.2.50-192.0.2.99\"]",
             );
         }
-        let settings = Network {
+        let settings = NetworkSettings {
             ipv4: four,
             ipv6: six,
             nameserver: (!nameservers.is_empty()).then(|| {
@@ -258,7 +258,7 @@ fn free_ranges(
 /// The networks of a pool's cards, by the number of the card: the pool names that of the first, its template those of others.
 pub(super) fn of_pool(
     pool: &file::Pool,
-    template: Option<(&Arc<str>, &Template)>,
+    template: Option<(&Arc<str>, &TemplateSettings)>,
     networks: &Networks,
     path: &KeyPath,
     problems: &mut Problems,

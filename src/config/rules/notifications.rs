@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use super::{Problems, name};
 use crate::config::file::{self, NotificationFormat, NotificationKind};
 use crate::config::notification::{
-    Body, MAIL_SOCKET, Mail, Notification, Quiet, Url, Way, Webhook,
+    Body, MAIL_SOCKET, Mail, NotificationChannel, NotificationSettings, Quiet, Url, Webhook,
 };
 use crate::config::place::KeyPath;
 use crate::config::syntax;
@@ -33,7 +33,7 @@ const SECRET_URLS: [&str; 3] = [
 pub(super) fn notifications(
     file: &BTreeMap<String, file::Notification>,
     problems: &mut Problems,
-) -> BTreeMap<Arc<str>, Notification> {
+) -> BTreeMap<Arc<str>, NotificationSettings> {
     let root = KeyPath::default().at("notification");
     let mut resolved = BTreeMap::new();
     for (key, notification) in file {
@@ -47,9 +47,12 @@ pub(super) fn notifications(
 }
 
 /// What is allowed but looks like a mistake.
-pub(super) fn warn(notifications: &BTreeMap<Arc<str>, Notification>, warnings: &mut Vec<String>) {
+pub(super) fn warn(
+    notifications: &BTreeMap<Arc<str>, NotificationSettings>,
+    warnings: &mut Vec<String>,
+) {
     for (name, notification) in notifications {
-        let Way::Webhook(webhook) = &notification.way else {
+        let NotificationChannel::Webhook(webhook) = &notification.way else {
             continue;
         };
         let Url::Plain(url) = &webhook.url else {
@@ -72,7 +75,7 @@ fn resolve(
     notification: &file::Notification,
     path: &KeyPath,
     problems: &mut Problems,
-) -> Option<Notification> {
+) -> Option<NotificationSettings> {
     let kind = problems.require(
         notification.kind,
         &path.at("kind"),
@@ -80,8 +83,14 @@ fn resolve(
     )?;
     foreign_keys(notification, kind, path, problems);
     let way = match kind {
-        NotificationKind::Webhook => webhook(notification, path, problems).map(Way::Webhook),
-        NotificationKind::Mail => Some(Way::Mail(mail(notification, path, problems))),
+        NotificationKind::Webhook => {
+            webhook(notification, path, problems).map(NotificationChannel::Webhook)
+        }
+        NotificationKind::Mail => Some(NotificationChannel::Mail(mail(
+            notification,
+            path,
+            problems,
+        ))),
     };
     let repeat = notification.repeat.0;
     problems.unless(
@@ -96,7 +105,7 @@ fn resolve(
     );
     let quiet = notification.quiet.as_ref();
     let quiet = quiet.and_then(|quiet| quiet_hours(quiet, &path.at("quiet"), problems));
-    Some(Notification {
+    Some(NotificationSettings {
         way: way?,
         severities: notification.severities.iter().copied().collect(),
         pending_after: notification.pending_after.0,

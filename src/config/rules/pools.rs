@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::networks::{self, Networks};
-use super::regions::Regions;
-use super::types::{Types, attach_limits};
+use super::regions::ResolvedRegions;
+use super::types::{InstanceTypes, attach_limits};
 use super::{
     Problems, disruption, each, hardware, hosts, joining, kubelet, labels, name, shared, sources,
     topology,
 };
-use crate::config::file::{self, File};
+use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::TaintText;
-use crate::config::settings::{Drain, Pool, Template};
+use crate::config::settings::{DrainSettings, PoolSettings, TemplateSettings};
 use crate::config::syntax;
 use crate::model::mark;
 use crate::model::policy::{KeepFailed, PoolPolicy, ScaleDown, VOLUMES_VMID};
@@ -24,7 +24,7 @@ use crate::model::time::Span;
 pub(super) struct ResolvedPool {
     pub(super) path: KeyPath,
     pub(super) policy: PoolPolicy,
-    pub(super) settings: Pool,
+    pub(super) settings: PoolSettings,
 }
 
 /// A node is called `POOL-xxxxx`, and is a DNS label.
@@ -38,9 +38,13 @@ const MAX_KEEP: Span = Span::minutes(7 * 24 * 60);
 
 /// The pools.
 pub(super) fn pools(
-    file: &File,
-    regions: &Regions,
-    (templates, networks, types): (&BTreeMap<Arc<str>, Template>, &Networks, &Types),
+    file: &ConfigFile,
+    regions: &ResolvedRegions,
+    (templates, networks, types): (
+        &BTreeMap<Arc<str>, TemplateSettings>,
+        &Networks,
+        &InstanceTypes,
+    ),
     problems: &mut Problems,
 ) -> BTreeMap<Arc<str>, ResolvedPool> {
     let mut pools = BTreeMap::new();
@@ -84,7 +88,7 @@ pub(super) fn pools(
 
 fn policy(
     pool: &file::Pool,
-    (file, all): (&File, &Types),
+    (file, all): (&ConfigFile, &InstanceTypes),
     path: &KeyPath,
     problems: &mut Problems,
 ) -> PoolPolicy {
@@ -183,7 +187,7 @@ fn scale_down(general: &ScaleDown, own: &file::PoolScaleDown) -> Option<ScaleDow
     (*own != file::PoolScaleDown::default()).then_some(merged)
 }
 
-fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problems) -> Pool {
+fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problems) -> PoolSettings {
     each(
         &pool.tags,
         &path.at("tags"),
@@ -218,7 +222,7 @@ fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problem
         &path.at("description"),
         || "expected at most 4096 bytes".to_owned(),
     );
-    Pool {
+    PoolSettings {
         annotations: labels::annotations(pool, path, problems),
         tags: pool.tags.clone(),
         description: pool.description.clone(),
@@ -227,7 +231,7 @@ fn settings(pool: &file::Pool, kept: i64, path: &KeyPath, problems: &mut Problem
         balloon: hardware::balloon(pool, kept, path, problems),
         join: joining::join(&pool.join, path, problems),
         kubelet: kubelet::kubelet(pool, path, problems),
-        drain: Drain {
+        drain: DrainSettings {
             max_grace: pool.drain.max_graceful_termination.0,
             timeout: pool.drain.timeout.0,
             detach_timeout: pool.drain.detach_timeout.0,
@@ -256,7 +260,7 @@ fn taints(taints: &[TaintText], path: &KeyPath, problems: &mut Problems) -> Vec<
 
 /// Every region has a VMID for every machine that its pools may have.
 pub(super) fn check_vmids(
-    regions: &Regions,
+    regions: &ResolvedRegions,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
 ) {

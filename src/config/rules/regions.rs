@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::hosts::{self, RegionHosts};
 use super::{Problems, each, name, shared, topology};
-use crate::config::file::{self, ChannelKind, File};
+use crate::config::file::{self, ChannelKind, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
-use crate::config::settings::{Channel, Region};
+use crate::config::settings::{Channel, RegionSettings};
 use crate::config::syntax;
 use crate::model::policy::{RegionPolicy, ZoneNames};
 use crate::model::time::Span;
@@ -24,18 +24,18 @@ pub(super) struct ResolvedRegion {
     pub(super) weight: i32,
     /// What it says of hosts, for its pools.
     pub(super) hosts: RegionHosts,
-    pub(super) settings: Region,
+    pub(super) settings: RegionSettings,
 }
 
-pub(super) type Regions = BTreeMap<Arc<str>, ResolvedRegion>;
+pub(super) type ResolvedRegions = BTreeMap<Arc<str>, ResolvedRegion>;
 
 /// PVE is asked at most this often.
 const MIN_POLL: Span = Span::seconds(5);
 
 /// The regions; `[proxmox]` is the region `default`.
-pub(super) fn regions(file: &File, problems: &mut Problems) -> Regions {
+pub(super) fn regions(file: &ConfigFile, problems: &mut Problems) -> ResolvedRegions {
     let root = KeyPath::default();
-    let mut regions = Regions::new();
+    let mut regions = ResolvedRegions::new();
     if let Some(region) = &file.proxmox {
         problems.unless(
             !file.region.contains_key("default"),
@@ -73,7 +73,7 @@ pub(super) fn regions(file: &File, problems: &mut Problems) -> Regions {
     regions
 }
 
-fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> ResolvedRegion {
+fn resolve(region: &file::RegionTable, path: KeyPath, problems: &mut Problems) -> ResolvedRegion {
     let vmids = problems
         .require(
             region.vmids,
@@ -96,8 +96,8 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
             host_memory_reserve: region.host_memory_reserve.0,
             capacity: hosts::counting(region),
             zones: match region.zone {
-                Some(file::ZoneNames::RegionHost) => ZoneNames::RegionHost,
-                Some(file::ZoneNames::Host) | None => ZoneNames::Host,
+                Some(file::ZoneNamesValue::RegionHost) => ZoneNames::RegionHost,
+                Some(file::ZoneNamesValue::Host) | None => ZoneNames::Host,
             },
             price_permille: region.price_factor.map(|factor| factor.0),
             topologies: topology::of_region(region, &path, problems),
@@ -106,7 +106,7 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
         zone_unset: region.zone.is_none(),
         hosts: hosts::of_region(region, &path, problems),
         vmids,
-        settings: Region {
+        settings: RegionSettings {
             channel: channel(region, &path, problems),
             poll: region.poll.0,
             max_clones_per_storage: region.max_clones_per_storage,
@@ -115,7 +115,7 @@ fn resolve(region: &file::Region, path: KeyPath, problems: &mut Problems) -> Res
     }
 }
 
-fn channel(region: &file::Region, path: &KeyPath, problems: &mut Problems) -> Channel {
+fn channel(region: &file::RegionTable, path: &KeyPath, problems: &mut Problems) -> Channel {
     if region.channel == ChannelKind::Local {
         check_local(region, path, problems);
         return Channel::Local;
@@ -167,7 +167,7 @@ fn channel(region: &file::Region, path: &KeyPath, problems: &mut Problems) -> Ch
 
 /// What only the token channel needs must not be there with the local one: a reader would take it
 /// for being in use.
-fn check_local(region: &file::Region, path: &KeyPath, problems: &mut Problems) {
+fn check_local(region: &file::RegionTable, path: &KeyPath, problems: &mut Problems) {
     for (key, set) in [
         ("endpoints", !region.endpoints.is_empty()),
         ("token_id", region.token_id.is_some()),
@@ -182,7 +182,7 @@ fn check_local(region: &file::Region, path: &KeyPath, problems: &mut Problems) {
 }
 
 /// Either a CA or a fingerprint: TLS without one would trust anybody.
-fn check_trust(region: &file::Region, path: &KeyPath, problems: &mut Problems) {
+fn check_trust(region: &file::RegionTable, path: &KeyPath, problems: &mut Problems) {
     let print = path.at("fingerprint");
     match (&region.ca_file, region.fingerprint.as_deref()) {
         (None, None) => problems.add(
@@ -203,7 +203,7 @@ fn check_trust(region: &file::Region, path: &KeyPath, problems: &mut Problems) {
 /// The region that something names, or the only one.
 pub(super) fn region_of(
     named: Option<&str>,
-    regions: &Regions,
+    regions: &ResolvedRegions,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> Option<Arc<str>> {

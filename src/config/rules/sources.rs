@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Problems;
-use super::regions::{Regions, region_of};
+use super::regions::{ResolvedRegions, region_of};
 use crate::config::file;
 use crate::config::place::KeyPath;
-use crate::config::settings::Template;
+use crate::config::settings::TemplateSettings;
 
 /// A region of a pool, with the template of its machines there.
-pub(super) struct Source<'a> {
+pub(super) struct PoolSource<'a> {
     pub(super) region: Option<Arc<str>>,
-    pub(super) template: Option<(&'a Arc<str>, &'a Template)>,
+    pub(super) template: Option<(&'a Arc<str>, &'a TemplateSettings)>,
 }
 
 /// The sources of a pool; at least one, even if the file does not say a good one.
 pub(super) fn of_pool<'a>(
     pool: &file::Pool,
-    regions: &Regions,
-    templates: &'a BTreeMap<Arc<str>, Template>,
+    regions: &ResolvedRegions,
+    templates: &'a BTreeMap<Arc<str>, TemplateSettings>,
     path: &KeyPath,
     problems: &mut Problems,
-) -> Vec<Source<'a>> {
+) -> Vec<PoolSource<'a>> {
     let list = path.at("templates");
     if pool.templates.is_empty() {
         return vec![the_one(pool, regions, templates, path, problems)];
@@ -53,13 +53,13 @@ pub(super) fn of_pool<'a>(
             continue;
         }
         known.insert(&template.region, named);
-        sources.push(Source {
+        sources.push(PoolSource {
             region: Some(template.region.clone()),
             template: Some((name, template)),
         });
     }
     if sources.is_empty() {
-        sources.push(Source {
+        sources.push(PoolSource {
             region: None,
             template: None,
         });
@@ -70,11 +70,11 @@ pub(super) fn of_pool<'a>(
 /// The only source of a pool with `template`.
 fn the_one<'a>(
     pool: &file::Pool,
-    regions: &Regions,
-    templates: &'a BTreeMap<Arc<str>, Template>,
+    regions: &ResolvedRegions,
+    templates: &'a BTreeMap<Arc<str>, TemplateSettings>,
     path: &KeyPath,
     problems: &mut Problems,
-) -> Source<'a> {
+) -> PoolSource<'a> {
     let at = path.at("template");
     let named = pool.template.as_deref();
     let named = problems.require(named, &at, "a template's name");
@@ -91,15 +91,15 @@ fn the_one<'a>(
             )
         });
     }
-    Source { region, template }
+    PoolSource { region, template }
 }
 
 fn find<'a>(
     named: &str,
-    templates: &'a BTreeMap<Arc<str>, Template>,
+    templates: &'a BTreeMap<Arc<str>, TemplateSettings>,
     at: &KeyPath,
     problems: &mut Problems,
-) -> Option<(&'a Arc<str>, &'a Template)> {
+) -> Option<(&'a Arc<str>, &'a TemplateSettings)> {
     let found = templates.get_key_value(named);
     problems.unless(found.is_some(), at, || {
         format!("there is no table [template.{named}]")

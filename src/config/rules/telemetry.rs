@@ -4,7 +4,7 @@ use super::Problems;
 use crate::config::file;
 use crate::config::place::KeyPath;
 use crate::config::scalar::Duration;
-use crate::config::settings::Telemetry;
+use crate::config::settings::TelemetrySettings;
 use crate::config::syntax;
 use crate::model::time::Span;
 
@@ -18,7 +18,7 @@ pub(super) fn telemetry(
     file: &file::Telemetry,
     problems: &mut Problems,
     warnings: &mut Vec<String>,
-) -> Option<Telemetry> {
+) -> Option<TelemetrySettings> {
     let path = KeyPath::default().at("telemetry");
     for (key, named) in [
         ("headers_file", &file.headers_file),
@@ -58,7 +58,7 @@ pub(super) fn telemetry(
     }
     let base = endpoint.trim_end_matches('/');
     let base = base.strip_suffix(TRACES).unwrap_or(base);
-    Some(Telemetry {
+    Some(TelemetrySettings {
         url: format!("{base}{TRACES}"),
         headers_file: file.headers_file.clone(),
         ca_file: file.ca_file.clone(),

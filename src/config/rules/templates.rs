@@ -6,12 +6,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::regions::{Regions, ResolvedRegion, region_of};
+use super::regions::{ResolvedRegion, ResolvedRegions, region_of};
 use super::{Problems, builds, cloud_init, creations, each, hardware, ipconfig, name, shared};
-use crate::config::file::{self, CloneKind, File};
+use crate::config::file::{self, CloneKind, ConfigFile};
 use crate::config::new_vm;
 use crate::config::place::KeyPath;
-use crate::config::settings::{NetCard, Template};
+use crate::config::settings::{NetCardSettings, TemplateSettings};
 use crate::config::syntax;
 use crate::model::network::fixed_addresses;
 
@@ -22,10 +22,10 @@ const MAX_NICS: usize = 7;
 
 /// The templates.
 pub(super) fn templates(
-    file: &File,
-    regions: &Regions,
+    file: &ConfigFile,
+    regions: &ResolvedRegions,
     problems: &mut Problems,
-) -> BTreeMap<Arc<str>, Template> {
+) -> BTreeMap<Arc<str>, TemplateSettings> {
     let mut templates = BTreeMap::new();
     for (key, template) in &file.template {
         let path = KeyPath::default().at("template").at(key);
@@ -44,7 +44,7 @@ pub(super) fn templates(
         );
         templates.insert(
             shared(key),
-            Template {
+            TemplateSettings {
                 region: region.unwrap_or_default(),
                 vmid: template.vmid,
                 vm_name: vm_name(key, template),
@@ -155,8 +155,8 @@ fn check_template(
     );
 }
 
-fn card(nic: &file::NetCard) -> NetCard {
-    NetCard {
+fn card(nic: &file::NetCard) -> NetCardSettings {
+    NetCardSettings {
         bridge: nic.bridge.clone(),
         vlan: nic.vlan,
         firewall: nic.firewall,

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pools::ResolvedPool;
-use super::regions::Regions;
+use super::regions::ResolvedRegions;
 use super::{Problems, shared};
 use crate::config::file::{self, HugePageSize};
 use crate::config::place::KeyPath;
-use crate::config::settings::{Channel, Template};
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::config::syntax;
 use crate::model::cpus::CpuSet;
 use crate::model::policy::InstanceType;
 use crate::model::topology::{HostTopology, HugePages, NumaNode, Pinning, Topologies};
 
 /// Tables of the file by their names.
-type Named<T> = BTreeMap<Arc<str>, T>;
+type TablesByName<T> = BTreeMap<Arc<str>, T>;
 
 const MIB: i64 = 1 << 20;
 /// What a list of CPUs must be.
@@ -23,7 +23,7 @@ const LIST: &str = "CPUs such as \"0-3,32-35\"";
 
 /// The topologies of a region's hosts.
 pub(super) fn of_region(
-    region: &file::Region,
+    region: &file::RegionTable,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> Topologies {
@@ -160,8 +160,12 @@ pub(super) fn of_pool(pool: &file::Pool) -> Pinning {
 
 /// What pools give their machines, by what PVE lets be and can start.
 pub(super) fn check(
-    regions: &Regions,
-    (pools, types, templates): (&Named<ResolvedPool>, &Named<InstanceType>, &Named<Template>),
+    regions: &ResolvedRegions,
+    (pools, types, templates): (
+        &TablesByName<ResolvedPool>,
+        &TablesByName<InstanceType>,
+        &TablesByName<TemplateSettings>,
+    ),
     problems: &mut Problems,
 ) {
     for pool in pools.values() {

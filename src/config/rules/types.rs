@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Problems, each, labels, name, shared};
-use crate::config::file::{self, File};
+use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::syntax;
 use crate::model::pci::MAX_DEVICES;
@@ -18,14 +18,14 @@ const MIN_MEMORY: i64 = 512 * MIB;
 const MAX_TYPES: usize = 64;
 
 /// All instance types by name, and which of them each matrix means.
-pub(super) struct Types {
-    types: BTreeMap<String, file::InstanceType>,
+pub(super) struct InstanceTypes {
+    types: BTreeMap<String, file::InstanceTypeTable>,
     matrices: BTreeMap<String, Vec<String>>,
 }
 
-impl Types {
+impl InstanceTypes {
     /// Those of the file.
-    pub(super) fn of(file: &File, problems: &mut Problems) -> Types {
+    pub(super) fn of(file: &ConfigFile, problems: &mut Problems) -> InstanceTypes {
         let mut types = file.instance_type.clone();
         let mut matrices = BTreeMap::new();
         for (key, matrix) in &file.instance_matrix {
@@ -56,13 +56,13 @@ impl Types {
             );
             types.extend(own);
         }
-        Types { types, matrices }
+        InstanceTypes { types, matrices }
     }
 
     /// As the brain reads them.
     pub(super) fn policy(
         &self,
-        file: &File,
+        file: &ConfigFile,
         problems: &mut Problems,
     ) -> BTreeMap<Arc<str>, InstanceType> {
         let mut found = BTreeMap::new();
@@ -178,7 +178,7 @@ impl Types {
     }
 
     /// What is allowed but looks like a mistake: types that no pool has, devices that pods cannot ask for.
-    pub(super) fn warn(&self, file: &File, policy: &Policy, warnings: &mut Vec<String>) {
+    pub(super) fn warn(&self, file: &ConfigFile, policy: &Policy, warnings: &mut Vec<String>) {
         let used = |name: &str| {
             let mut pools = policy.pools.values();
             pools.any(|pool| pool.instance_types.iter().any(|kind| **kind == *name))
@@ -283,7 +283,7 @@ fn whole(memory: i64) -> bool {
 }
 
 /// Cores and memory of a table of its own.
-fn check_size(kind: &file::InstanceType, path: &KeyPath, problems: &mut Problems) {
+fn check_size(kind: &file::InstanceTypeTable, path: &KeyPath, problems: &mut Problems) {
     let cores = problems.require(kind.cores, &path.at("cores"), "a number of cores");
     problems.unless(
         cores.is_none_or(|cores| cores > 0),
@@ -300,7 +300,7 @@ fn check_size(kind: &file::InstanceType, path: &KeyPath, problems: &mut Problems
 
 /// A type as the brain reads it, and what is wrong with all but its size.
 fn resolved(
-    kind: &file::InstanceType,
+    kind: &file::InstanceTypeTable,
     key: &str,
     path: &KeyPath,
     problems: &mut Problems,

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::Problems;
 use crate::config::file;
 use crate::config::place::KeyPath;
-use crate::config::settings::{Web, WebTls};
+use crate::config::settings::{WebSettings, WebTls};
 
 /// What the web server is told of the file.
-pub(super) fn web(web: &file::Web, problems: &mut Problems) -> Web {
+pub(super) fn web(web: &file::Web, problems: &mut Problems) -> WebSettings {
     let path = KeyPath::default().at("web");
     let keys = [
         ("tls_certificate", &web.tls_certificate),
@@ -53,7 +53,7 @@ pub(super) fn web(web: &file::Web, problems: &mut Problems) -> Web {
             if missing.len() == 1 { "it" } else { "them" },
         )
     });
-    Web {
+    WebSettings {
         listen: web.listen,
         tls: tls(web.tls_certificate.clone(), web.tls_key.clone()),
         users_file: web.users_file.clone(),

@@ -1,7 +1,7 @@
 //! `[notification.NAME]`.
 
 use super::{SMALL, messages};
-use crate::config::notification::{Body, Url, Way};
+use crate::config::notification::{Body, NotificationChannel, Url};
 use crate::config::parse;
 
 fn with(text: &str) -> String {
@@ -24,14 +24,14 @@ const MAIL: &str = "[notification.ops]\nkind = \"mail\"\nto = [\"root\"]\n";
 fn a_webhook_and_a_mail_are_read() {
     let settings = parse(&with(HOOK), "test.toml").expect("it is right");
     let ops = &settings.notifications["ops"];
-    let Way::Webhook(webhook) = &ops.way else {
+    let NotificationChannel::Webhook(webhook) = &ops.way else {
         panic!("{ops:?}");
     };
     assert_eq!(webhook.url, Url::Plain("https://a.example/x".to_owned()));
     assert!(matches!(webhook.body, Body::Known(_)));
     assert!(ops.quiet.is_none() && ops.ended && ops.severities.len() == 2);
     let settings = parse(&with(MAIL), "test.toml").expect("it is right");
-    let Way::Mail(mail) = &settings.notifications["ops"].way else {
+    let NotificationChannel::Mail(mail) = &settings.notifications["ops"].way else {
         panic!("a mail");
     };
     assert_eq!(mail.from, "pve-autoscaler");

@@ -9,10 +9,10 @@ mod preferences;
 mod skew;
 pub(super) use skew::selects;
 
-use super::act::Outcome;
-use super::fields::Fields;
+use super::act::CaseResult;
+use super::fields::CaseFields;
 use super::scalars::{count, several, text, truth};
-use super::value::{Value, Wrong};
+use super::value::{CaseError, CaseValue};
 
 /// What was missed.
 pub(super) type Misses = Vec<String>;
@@ -20,10 +20,10 @@ pub(super) type Misses = Vec<String>;
 /// Compares with `then`, and with `alternatives`, of which one must hold. The plan must also be one
 /// that the checker lets pass.
 pub(super) fn judge(
-    then: Option<&Value>,
-    alternatives: Option<&Value>,
-    outcome: &Outcome,
-) -> Result<Misses, Wrong> {
+    then: Option<&CaseValue>,
+    alternatives: Option<&CaseValue>,
+    outcome: &CaseResult,
+) -> Result<Misses, CaseError> {
     let mut misses = Misses::new();
     if let Some(value) = then {
         misses.extend(one(value, outcome)?);
@@ -39,7 +39,7 @@ pub(super) fn judge(
     Ok(misses)
 }
 
-fn any_of(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
+fn any_of(value: &CaseValue, outcome: &CaseResult) -> Result<Misses, CaseError> {
     let items = value
         .list()
         .ok_or_else(|| value.expected("a list of alternatives, each as then"))?;
@@ -61,8 +61,8 @@ fn any_of(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
     )])
 }
 
-fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
-    let mut fields = Fields::of(value, "then")?;
+fn one(value: &CaseValue, outcome: &CaseResult) -> Result<Misses, CaseError> {
+    let mut fields = CaseFields::of(value, "then")?;
     let mut misses = Misses::new();
     fields.take("note");
     new_nodes::judge(&mut fields, outcome, &mut misses)?;
@@ -82,12 +82,12 @@ fn one(value: &Value, outcome: &Outcome) -> Result<Misses, Wrong> {
 
 /// Where a list is expected and a number is written: how many pods there must be. Says whether it was one.
 pub(super) fn as_number(
-    value: &Value,
+    value: &CaseValue,
     what: &str,
     have: usize,
     shown: impl FnOnce() -> String,
     misses: &mut Misses,
-) -> Result<bool, Wrong> {
+) -> Result<bool, CaseError> {
     let number = value.scalar().map(str::parse::<usize>);
     if !matches!(number, Some(Ok(_))) {
         return Ok(false);
@@ -125,7 +125,7 @@ const SHOWN: usize = 12;
 
 /// Whether `text` has one of the wanted parts in it, whatever the case of letters. A reason may be a
 /// list of parts, of which one is enough.
-pub(super) fn speaks_of(reason: &Value, of: &str) -> Result<bool, Wrong> {
+pub(super) fn speaks_of(reason: &CaseValue, of: &str) -> Result<bool, CaseError> {
     let of = of.to_lowercase();
     for part in several(reason) {
         if of.contains(&text(part)?.to_lowercase()) {
@@ -136,15 +136,19 @@ pub(super) fn speaks_of(reason: &Value, of: &str) -> Result<bool, Wrong> {
 }
 
 /// What a reason wants, shown.
-pub(super) fn wanted(reason: &Value) -> String {
+pub(super) fn wanted(reason: &CaseValue) -> String {
     let parts: Vec<&str> = several(reason)
         .into_iter()
-        .filter_map(Value::scalar)
+        .filter_map(CaseValue::scalar)
         .collect();
     format!("{:?}", parts.join(" or "))
 }
 
-fn holds(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn holds(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let found: Vec<String> = outcome
         .last()
         .map(|decision| {
@@ -202,7 +206,11 @@ fn action_name(name: &str) -> &str {
     }
 }
 
-fn actions(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn actions(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let done: Vec<(String, String, String)> = outcome
         .actions
         .iter()
@@ -244,7 +252,7 @@ fn actions(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> R
                 }
                 continue;
             }
-            let mut fields = Fields::of(item, "an action")?;
+            let mut fields = CaseFields::of(item, "an action")?;
             let kind = action_name(text(fields.need("do")?)?);
             let machine = fields.any(&["machine", "node"]).map(text).transpose()?;
             let reason = fields.take("reason");
@@ -273,8 +281,8 @@ fn is_meant(
     (known, target, why): &(String, String, String),
     kind: &str,
     machine: Option<&str>,
-    reason: Option<&Value>,
-) -> Result<bool, Wrong> {
+    reason: Option<&CaseValue>,
+) -> Result<bool, CaseError> {
     let right = known == kind && machine.is_none_or(|machine| machine == target);
     let spoken = reason.map_or(Ok(true), |reason| speaks_of(reason, why))?;
     Ok(right && spoken)

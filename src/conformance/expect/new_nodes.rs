@@ -1,16 +1,16 @@
 //! `new_nodes`: which machines are planned; `lower_bound`: the least that any plan needs.
 
-use crate::conformance::act::{Outcome, Planned, matches};
-use crate::conformance::fields::Fields;
+use crate::conformance::act::{CaseResult, PlannedNode, matches};
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, millionths, text, texts};
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 use crate::model::cluster::PodKey;
 use crate::model::words;
 
 use super::{Misses, shown};
 
 /// One line of `new_nodes`.
-struct Wanted<'v> {
+struct NewNodeLine<'v> {
     pool: Option<&'v str>,
     kind: Option<&'v str>,
     hosts: Option<Vec<String>>,
@@ -26,10 +26,10 @@ enum PodsWanted {
 }
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     if let Some(value) = fields.any(&["new_nodes", "created"]) {
         new_nodes(value, outcome, misses)?;
     }
@@ -41,7 +41,11 @@ pub(super) fn judge(
 
 /// `lower_bound: 3` machines, `{nodes: 3, price: 0.4}`, `{nodes_at_least: 2, price_at_least: 0.3}`: of the
 /// last decision; 0 where it makes none.
-fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn lower_bound(
+    value: &CaseValue,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let least = outcome.lower_bound;
     let nodes = usize::try_from(least.nodes).unwrap_or(usize::MAX);
     let mut expect = |right: bool, what: String| {
@@ -57,7 +61,7 @@ fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<
         expect(nodes == wanted, format!("{wanted} machines"));
         return Ok(());
     }
-    let mut fields = Fields::of(value, "lower_bound")?;
+    let mut fields = CaseFields::of(value, "lower_bound")?;
     if let Some(wanted) = fields.with("nodes", count)? {
         expect(nodes == wanted, format!("{wanted} machines"));
     }
@@ -80,7 +84,7 @@ fn lower_bound(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<
 }
 
 /// `{ng: 2, gpu: 1}`: so many of each pool, and no others.
-fn by_pool(value: &Value) -> Result<Option<Vec<Wanted<'_>>>, Wrong> {
+fn by_pool(value: &CaseValue) -> Result<Option<Vec<NewNodeLine<'_>>>, CaseError> {
     let known = [
         "total", "types", "hosts", "host", "zone", "zones", "pool", "type", "count", "pods",
     ];
@@ -93,7 +97,7 @@ fn by_pool(value: &Value) -> Result<Option<Vec<Wanted<'_>>>, Wrong> {
         return Ok(None);
     }
     let lines = entries.iter().map(|entry| {
-        Ok(Wanted {
+        Ok(NewNodeLine {
             pool: Some(&*entry.key),
             kind: None,
             hosts: None,
@@ -101,10 +105,14 @@ fn by_pool(value: &Value) -> Result<Option<Vec<Wanted<'_>>>, Wrong> {
             count: count(&entry.value)?,
         })
     });
-    lines.collect::<Result<Vec<_>, Wrong>>().map(Some)
+    lines.collect::<Result<Vec<_>, CaseError>>().map(Some)
 }
 
-fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn new_nodes(
+    value: &CaseValue,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let planned = &outcome.planned;
     if value.scalar().is_some() {
         let wanted = count(value)?;
@@ -144,9 +152,9 @@ fn new_nodes(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<()
 }
 
 /// `{total: 3}`, `{at_most: 3, types: 2}` …
-fn summed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn summed(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
     let planned = &outcome.planned;
-    let mut fields = Fields::of(value, "new_nodes")?;
+    let mut fields = CaseFields::of(value, "new_nodes")?;
     let number = planned.len();
     for (key, holds) in [
         (
@@ -192,7 +200,7 @@ fn summed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), W
     fields.done()
 }
 
-fn price(outcome: &Outcome, planned: &Planned) -> i64 {
+fn price(outcome: &CaseResult, planned: &PlannedNode) -> i64 {
     let types = &outcome.before.policy.instance_types;
     let mark = outcome.after.snapshot.machines.get(&planned.name);
     mark.and_then(|machine| types.get(machine.mark.instance_type.as_str()))
@@ -202,12 +210,12 @@ fn price(outcome: &Outcome, planned: &Planned) -> i64 {
 
 /// `types: 2`: so many different ones; `types: [small, default]`: exactly these.
 fn distinct<'o>(
-    fields: &mut Fields<'_>,
+    fields: &mut CaseFields<'_>,
     key: &'static str,
-    outcome: &'o Outcome,
-    of: fn(&'o Planned) -> &'o str,
+    outcome: &'o CaseResult,
+    of: fn(&'o PlannedNode) -> &'o str,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let Some(value) = fields.take(key) else {
         return Ok(());
     };
@@ -232,8 +240,8 @@ fn distinct<'o>(
     Ok(())
 }
 
-fn line(value: &Value) -> Result<Wanted<'_>, Wrong> {
-    let mut fields = Fields::of(value, "a line of new_nodes")?;
+fn line(value: &CaseValue) -> Result<NewNodeLine<'_>, CaseError> {
+    let mut fields = CaseFields::of(value, "a line of new_nodes")?;
     let hosts = fields.any(&["zone", "host", "zones", "hosts"]);
     let pods = match fields.take("pods") {
         None => None,
@@ -246,7 +254,7 @@ fn line(value: &Value) -> Result<Wanted<'_>, Wrong> {
         }
         Some(value) => Some(PodsWanted::These(texts(value)?)),
     };
-    let wanted = Wanted {
+    let wanted = NewNodeLine {
         pool: fields.with("pool", text)?,
         kind: fields.with("type", text)?,
         hosts: hosts.map(texts).transpose()?,
@@ -258,8 +266,8 @@ fn line(value: &Value) -> Result<Wanted<'_>, Wrong> {
 }
 
 /// The planned nodes are exactly those of the lines.
-fn exactly(lines: &[Wanted<'_>], outcome: &Outcome, misses: &mut Misses) {
-    let slots: Vec<&Wanted<'_>> = lines
+fn exactly(lines: &[NewNodeLine<'_>], outcome: &CaseResult, misses: &mut Misses) {
+    let slots: Vec<&NewNodeLine<'_>> = lines
         .iter()
         .flat_map(|line| std::iter::repeat_n(line, line.count))
         .collect();
@@ -308,7 +316,7 @@ fn give(
     false
 }
 
-fn fits(wanted: &Wanted<'_>, planned: &Planned, outcome: &Outcome) -> bool {
+fn fits(wanted: &NewNodeLine<'_>, planned: &PlannedNode, outcome: &CaseResult) -> bool {
     let on = pods_on(planned, outcome);
     let pods = match &wanted.pods {
         None => true,
@@ -331,7 +339,7 @@ fn fits(wanted: &Wanted<'_>, planned: &Planned, outcome: &Outcome) -> bool {
 }
 
 /// Pods that stand on a planned node, those of DaemonSets apart.
-fn pods_on<'o>(planned: &Planned, outcome: &'o Outcome) -> Vec<&'o PodKey> {
+fn pods_on<'o>(planned: &PlannedNode, outcome: &'o CaseResult) -> Vec<&'o PodKey> {
     outcome
         .after
         .snapshot
@@ -349,7 +357,7 @@ fn pods_on<'o>(planned: &Planned, outcome: &'o Outcome) -> Vec<&'o PodKey> {
         .collect()
 }
 
-fn describe(wanted: &Wanted<'_>) -> String {
+fn describe(wanted: &NewNodeLine<'_>) -> String {
     let hosts = wanted.hosts.as_ref();
     let hosts = hosts.map_or_else(String::new, |hosts| format!(" on {}", hosts.join(" or ")));
     let pods = match &wanted.pods {
@@ -366,7 +374,7 @@ fn describe(wanted: &Wanted<'_>) -> String {
 }
 
 /// What was planned, alike ones together.
-pub(super) fn described(outcome: &Outcome) -> String {
+pub(super) fn described(outcome: &CaseResult) -> String {
     let mut groups: Vec<(String, usize)> = Vec::new();
     for planned in &outcome.planned {
         let pods = pods_on(planned, outcome);

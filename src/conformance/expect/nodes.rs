@@ -2,21 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::conformance::act::Outcome;
+use crate::conformance::act::CaseResult;
 use crate::conformance::containers::names;
-use crate::conformance::fields::Fields;
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, several, text, time};
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 use crate::model::cluster::PodKey;
 use crate::model::report::NodeVerdict;
 
 use super::{Misses, shown, speaks_of, wanted};
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     if let Some(value) = fields.any(&["removable", "unneeded"]) {
         let mut have: BTreeSet<String> = outcome.removed.iter().cloned().collect();
         have.extend(
@@ -45,7 +45,7 @@ pub(super) fn judge(
 }
 
 /// Nodes that a machine of the plan is made for, and that go once it works.
-fn replaced(outcome: &Outcome) -> BTreeSet<String> {
+fn replaced(outcome: &CaseResult) -> BTreeSet<String> {
     let verdicts = outcome.last().map(|decision| &decision.report.nodes);
     let verdicts = verdicts.into_iter().flatten();
     verdicts
@@ -55,7 +55,7 @@ fn replaced(outcome: &Outcome) -> BTreeSet<String> {
 }
 
 /// The nodes whose removal is planned. Those that are replaced go a little later, and may be among them.
-fn removed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn removed(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
     let have: BTreeSet<String> = outcome.removed.iter().cloned().collect();
     let mut strict = Misses::new();
     complete("removed", value, &have, &mut strict)?;
@@ -71,10 +71,10 @@ fn removed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), 
 /// A complete list of names, or their number.
 fn complete(
     what: &str,
-    value: &Value,
+    value: &CaseValue,
     have: &BTreeSet<String>,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     if value
         .scalar()
         .is_some_and(|text| text.parse::<usize>().is_ok())
@@ -114,13 +114,13 @@ const BLOCKING: [&str; 8] = [
 
 struct Stays<'v> {
     node: &'v str,
-    reason: Option<&'v Value>,
+    reason: Option<&'v CaseValue>,
     pod: Option<&'v str>,
-    why: Option<&'v Value>,
+    why: Option<&'v CaseValue>,
 }
 
 /// `[n1, {node: n2, reason: …, pod: …}]` or `{n2: reason}`.
-fn items(value: &Value) -> Result<Vec<Stays<'_>>, Wrong> {
+fn items(value: &CaseValue) -> Result<Vec<Stays<'_>>, CaseError> {
     if let Some(entries) = value.map().filter(|_| value.get("node").is_none()) {
         return entries
             .iter()
@@ -138,7 +138,7 @@ fn items(value: &Value) -> Result<Vec<Stays<'_>>, Wrong> {
                     why: None,
                 });
             }
-            let mut fields = Fields::of(item, "a node that stays")?;
+            let mut fields = CaseFields::of(item, "a node that stays")?;
             let stays = Stays {
                 node: text(fields.need("node")?)?,
                 reason: fields.take("reason"),
@@ -152,7 +152,7 @@ fn items(value: &Value) -> Result<Vec<Stays<'_>>, Wrong> {
 }
 
 /// `n2: reason`, or `n2: {reason: …, pod: …, why: …}`.
-fn stays<'v>(node: &'v str, value: &'v Value) -> Result<Stays<'v>, Wrong> {
+fn stays<'v>(node: &'v str, value: &'v CaseValue) -> Result<Stays<'v>, CaseError> {
     if value.map().is_none() {
         return Ok(Stays {
             node,
@@ -161,7 +161,7 @@ fn stays<'v>(node: &'v str, value: &'v Value) -> Result<Stays<'v>, Wrong> {
             why: None,
         });
     }
-    let mut fields = Fields::of(value, "why a node stays")?;
+    let mut fields = CaseFields::of(value, "why a node stays")?;
     let stays = Stays {
         node,
         reason: fields.take("reason"),
@@ -172,7 +172,11 @@ fn stays<'v>(node: &'v str, value: &'v Value) -> Result<Stays<'v>, Wrong> {
     Ok(stays)
 }
 
-fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn unremovable(
+    item: &Stays<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let verdict = outcome.last().and_then(|d| d.report.nodes.get(item.node));
     let (reason, why, pod) = match verdict {
         None => ("NoNodeInfo", "no verdict".to_owned(), None),
@@ -237,10 +241,10 @@ fn unremovable(item: &Stays<'_>, outcome: &Outcome, misses: &mut Misses) -> Resu
 /// A complete list of pods, or their number.
 fn complete_pods(
     what: &str,
-    value: &Value,
+    value: &CaseValue,
     have: &[PodKey],
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let shown = || shown(have.iter().map(ToString::to_string));
     if super::as_number(value, what, have.len(), shown, misses)? {
         return Ok(());
@@ -257,7 +261,11 @@ fn complete_pods(
 }
 
 /// `evict`, `ds`, `ignored`, `blocked` of `drain_rules`.
-fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn drain(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let drain = outcome.drain.clone().unwrap_or_default();
     for (key, have) in [("evict", &drain.evict), ("ds", &drain.daemons)] {
         if let Some(value) = fields.take(key) {
@@ -291,7 +299,7 @@ fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Res
         let (pod, reason) = match item.map() {
             None => (None, Some(item)),
             Some(_) => {
-                let mut fields = Fields::of(item, "what blocks")?;
+                let mut fields = CaseFields::of(item, "what blocks")?;
                 let pod = fields.with("pod", text)?;
                 let reason = fields.take("reason");
                 fields.done()?;
@@ -321,7 +329,11 @@ fn drain(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Res
 }
 
 /// `unneeded_since: {n1: 5m ago}`: the timers that are remembered.
-fn memory(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn memory(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let Some(value) = fields.take("unneeded_since") else {
         return Ok(());
     };

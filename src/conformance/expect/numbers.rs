@@ -1,17 +1,17 @@
 //! Numbers: utilisation, how many nodes in the end, back-offs, whether it comes to rest.
 
-use crate::conformance::act::Outcome;
-use crate::conformance::fields::Fields;
+use crate::conformance::act::CaseResult;
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, decimal, span, text, truth};
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 
 use super::{Misses, shown, speaks_of, wanted};
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     utilization(fields, outcome, misses)?;
     let nodes = outcome.after.snapshot.cluster.nodes.len();
     if let Some(wanted) = fields.with("nodes", count)?
@@ -42,7 +42,11 @@ pub(super) fn judge(
     backoff(fields, outcome, misses)
 }
 
-fn backoff(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn backoff(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let Some(value) = fields.take("backoff") else {
         return Ok(());
     };
@@ -82,10 +86,10 @@ fn backoff(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> R
 
 /// `utilization: 0.2`, `2/9`, or `{is: 0.2, resource: cpu}`; `error: text` when there is none.
 fn utilization(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let share = outcome.utilization.as_ref();
     if let Some(value) = fields.take("error") {
         match share {
@@ -102,7 +106,7 @@ fn utilization(
     let (number, resource) = match value.map() {
         None => (value, None),
         Some(_) => {
-            let mut fields = Fields::of(value, "a utilisation")?;
+            let mut fields = CaseFields::of(value, "a utilisation")?;
             let number = fields.need("is")?;
             let resource = fields.with("resource", text)?;
             fields.done()?;
@@ -137,7 +141,7 @@ fn utilization(
 }
 
 /// Part and whole of `2/9`, or the digits of `0.25` and their scale.
-fn fraction(value: &Value) -> Result<(i128, i128, Option<i128>), Wrong> {
+fn fraction(value: &CaseValue) -> Result<(i128, i128, Option<i128>), CaseError> {
     let written = text(value)?;
     let expected = || value.expected("a share such as 0.25 or 2/9");
     if let Some((part, of)) = written.split_once('/') {

@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::conformance::act::{Outcome, matches};
-use crate::conformance::fields::Fields;
+use crate::conformance::act::{CaseResult, matches};
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, label_key, several, text, texts};
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 use crate::model::cluster::PodKey;
 use crate::model::report::PodVerdict;
 
 use super::{Misses, shown, speaks_of, wanted};
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     if let Some(value) = fields.take("placed") {
         placed(value, outcome, misses)?;
     }
@@ -78,11 +78,11 @@ pub(super) fn judge(
 }
 
 /// Where a pod stands after the plan.
-pub(super) fn place<'o>(outcome: &'o Outcome, key: &PodKey) -> Option<&'o Arc<str>> {
+pub(super) fn place<'o>(outcome: &'o CaseResult, key: &PodKey) -> Option<&'o Arc<str>> {
     outcome.after.snapshot.cluster.pods.get(key)?.node.as_ref()
 }
 
-fn is_ignored(outcome: &Outcome, key: &PodKey) -> bool {
+fn is_ignored(outcome: &CaseResult, key: &PodKey) -> bool {
     let verdict = outcome
         .last()
         .and_then(|decision| decision.report.pods.get(key));
@@ -90,16 +90,19 @@ fn is_ignored(outcome: &Outcome, key: &PodKey) -> bool {
 }
 
 /// All pods of the case that a pattern means.
-pub(super) fn meant<'o>(pattern: &Value, outcome: &'o Outcome) -> Result<Vec<&'o PodKey>, Wrong> {
+pub(super) fn meant<'o>(
+    pattern: &CaseValue,
+    outcome: &'o CaseResult,
+) -> Result<Vec<&'o PodKey>, CaseError> {
     let written = text(pattern)?;
     named(written, pattern, outcome)
 }
 
 pub(super) fn named<'o>(
     written: &str,
-    at: &Value,
-    outcome: &'o Outcome,
-) -> Result<Vec<&'o PodKey>, Wrong> {
+    at: &CaseValue,
+    outcome: &'o CaseResult,
+) -> Result<Vec<&'o PodKey>, CaseError> {
     let (before, after) = (
         &outcome.before.snapshot.cluster,
         &outcome.after.snapshot.cluster,
@@ -114,7 +117,7 @@ pub(super) fn named<'o>(
 }
 
 /// `placed: all`, a number, a list of pods, or `{pod: node}` with `new`, `none`, or several nodes.
-fn placed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn placed(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
     let have: BTreeSet<&PodKey> = outcome
         .waited
         .iter()
@@ -168,10 +171,10 @@ fn placed(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), W
 
 fn stands(
     key: &PodKey,
-    value: &Value,
-    outcome: &Outcome,
+    value: &CaseValue,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let at = place(outcome, key);
     let new = at.is_some_and(|at| outcome.planned.iter().any(|planned| planned.name == *at));
     let options = texts(value)?;
@@ -201,7 +204,7 @@ fn stands(
 }
 
 /// Why a pod has no place, in the words of the report.
-pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
+pub(super) fn reason(outcome: &CaseResult, key: &PodKey) -> String {
     match outcome
         .last()
         .and_then(|decision| decision.report.pods.get(key))
@@ -223,12 +226,12 @@ pub(super) fn reason(outcome: &Outcome, key: &PodKey) -> String {
 
 /// A complete list of pods, or their number; items may want a reason.
 fn listed(
-    value: &Value,
+    value: &CaseValue,
     what: &str,
     have: &BTreeSet<&PodKey>,
-    outcome: &Outcome,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let names = || shown(have.iter().map(|key| key.name.to_string()));
     if super::as_number(value, what, have.len(), names, misses)? {
         return Ok(());
@@ -236,7 +239,7 @@ fn listed(
     let mut named: BTreeSet<&PodKey> = BTreeSet::new();
     for item in several(value) {
         let (pattern, reason_wanted, number) = if item.map().is_some() {
-            let mut fields = Fields::of(item, "a pod in a list")?;
+            let mut fields = CaseFields::of(item, "a pod in a list")?;
             let pattern = fields.need("pod")?;
             let reason = fields.take("reason");
             let number = fields.with("count", count)?;
@@ -280,7 +283,7 @@ fn listed(
 }
 
 /// `verdicts: {web: no_compatible_pool}`. Older cases call that verdict `hopeless`.
-fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn verdicts(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
     let entries = value
         .map()
         .ok_or_else(|| value.expected("verdicts by pod, as {web: no_compatible_pool}"))?;
@@ -307,18 +310,23 @@ fn verdicts(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(),
 
 /// `together: [[a, b]]` on one node, `apart: [[a, b]]` on different ones; `{pods: […], key: zone}` for
 /// another domain than the node.
-fn company(value: &Value, same: bool, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn company(
+    value: &CaseValue,
+    same: bool,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let plain = value
         .list()
         .is_some_and(|items| items.iter().all(|item| item.scalar().is_some()));
-    let groups: Vec<&Value> = if plain || value.map().is_some() {
+    let groups: Vec<&CaseValue> = if plain || value.map().is_some() {
         vec![value]
     } else {
         several(value)
     };
     for group in groups {
         let (pods, key) = if group.map().is_some() {
-            let mut fields = Fields::of(group, "a group of pods")?;
+            let mut fields = CaseFields::of(group, "a group of pods")?;
             let pods = fields.need("pods")?;
             let key = fields.with("key", text)?.map(label_key);
             fields.done()?;
@@ -355,7 +363,7 @@ fn company(value: &Value, same: bool, outcome: &Outcome, misses: &mut Misses) ->
 }
 
 /// The domain of a node: itself, or the value of a label.
-pub(super) fn domain(outcome: &Outcome, node: &Arc<str>, key: Option<&str>) -> Option<String> {
+pub(super) fn domain(outcome: &CaseResult, node: &Arc<str>, key: Option<&str>) -> Option<String> {
     let Some(key) = key.filter(|key| *key != "kubernetes.io/hostname") else {
         return Some(node.to_string());
     };
@@ -365,11 +373,15 @@ pub(super) fn domain(outcome: &Outcome, node: &Arc<str>, key: Option<&str>) -> O
 }
 
 /// `events: {TriggeredScaleUp: [pods], NotTriggerScaleUp: [pods]}`: what Events the report makes.
-fn events(fields: &mut Fields<'_>, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn events(
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
+    misses: &mut Misses,
+) -> Result<(), CaseError> {
     let Some(value) = fields.take("events") else {
         return Ok(());
     };
-    let mut events = Fields::of(value, "events")?;
+    let mut events = CaseFields::of(value, "events")?;
     for (name, of) in [
         (
             "TriggeredScaleUp",

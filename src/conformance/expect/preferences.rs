@@ -2,20 +2,20 @@
 //! say `met_wishes` and `unmet_wishes`.
 
 use crate::brain::explain::{self, Asked};
-use crate::conformance::act::Outcome;
-use crate::conformance::fields::Fields;
+use crate::conformance::act::CaseResult;
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::several;
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 use crate::model::cluster::PodKey;
 
 use super::pods::named;
 use super::{Misses, shown, speaks_of, wanted};
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let keys = [
         (["met_preferences", "met_wishes"], true),
         (["unmet_preferences", "unmet_wishes"], false),
@@ -31,11 +31,11 @@ pub(super) fn judge(
 /// `unmet_preferences: {web: [zone In, app=db]}`: every preference of the pod that is not met has one of these
 /// parts in its text, and every part is in one.
 fn preferences(
-    value: &Value,
+    value: &CaseValue,
     met: bool,
-    outcome: &Outcome,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let entries = value
         .map()
         .ok_or_else(|| value.expected("parts of preferences by pod, as {web: [zone In]}"))?;
@@ -74,7 +74,7 @@ fn preferences(
 }
 
 /// The preferences of a pod that are met, or those that are not, with the reason.
-fn told(outcome: &Outcome, key: &PodKey, met: bool) -> Vec<String> {
+fn told(outcome: &CaseResult, key: &PodKey, met: bool) -> Vec<String> {
     let before = &outcome.before;
     let story = outcome.last().and_then(|decision| {
         let asked = Asked {

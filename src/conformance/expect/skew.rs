@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::conformance::act::Outcome;
-use crate::conformance::fields::Fields;
+use crate::conformance::act::CaseResult;
+use crate::conformance::fields::CaseFields;
 use crate::conformance::scalars::{count, label_key, several, text};
 use crate::conformance::short;
-use crate::conformance::value::{Value, Wrong};
+use crate::conformance::value::{CaseError, CaseValue};
 use crate::model::cluster::{Pod, PodKey};
 use crate::model::label_list::LabelList;
 use crate::model::scheduling::{LabelSelector, Operator, Requirement};
@@ -17,10 +17,10 @@ use super::Misses;
 use super::pods::domain;
 
 pub(super) fn judge(
-    fields: &mut Fields<'_>,
-    outcome: &Outcome,
+    fields: &mut CaseFields<'_>,
+    outcome: &CaseResult,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     if let Some(value) = fields.take("skew") {
         skew(value, outcome, misses)?;
     }
@@ -28,7 +28,7 @@ pub(super) fn judge(
         let (of, most) = match value.scalar() {
             Some(_) => (None, count(value)?),
             None => {
-                let mut fields = Fields::of(value, "max_per_node")?;
+                let mut fields = CaseFields::of(value, "max_per_node")?;
                 let of = fields.with("of", chosen)?;
                 let most = count(fields.need("is")?)?;
                 fields.done()?;
@@ -50,7 +50,7 @@ pub(super) fn judge(
 }
 
 /// `{zone: [1, 1, 2]}`, `{zone: {z1: 1}}`, or `[{key: zone, of: {app: web}, is: …}]`.
-fn skew(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wrong> {
+fn skew(value: &CaseValue, outcome: &CaseResult, misses: &mut Misses) -> Result<(), CaseError> {
     if let Some(entries) = value.map()
         && value.get("key").is_none()
     {
@@ -64,7 +64,7 @@ fn skew(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wro
         return Ok(());
     }
     for item in several(value) {
-        let mut fields = Fields::of(item, "a skew")?;
+        let mut fields = CaseFields::of(item, "a skew")?;
         let name = text(fields.need("key")?)?;
         let key = label_key(name);
         let of = fields
@@ -87,7 +87,7 @@ fn skew(value: &Value, outcome: &Outcome, misses: &mut Misses) -> Result<(), Wro
 }
 
 /// A label selector, as the model has it.
-fn chosen(value: &Value) -> Result<LabelSelector, Wrong> {
+fn chosen(value: &CaseValue) -> Result<LabelSelector, CaseError> {
     let json = short::selector(value, &json!({}))?;
     let labels = json["matchLabels"].as_object();
     let expressions = json["matchExpressions"].as_array();
@@ -113,7 +113,7 @@ fn daemon(pod: &Pod) -> bool {
 
 /// Pods per domain, those that go or have ended apart.
 fn tally(
-    outcome: &Outcome,
+    outcome: &CaseResult,
     key: &str,
     counts: &dyn Fn(&PodKey, &Pod) -> bool,
 ) -> BTreeMap<String, usize> {
@@ -136,7 +136,7 @@ fn tally(
 
 /// Whether a pod counts for some spread constraint of the case over this key; where there is none,
 /// every pod but those of DaemonSets counts.
-fn constrained(outcome: &Outcome, key: &str, name: &PodKey, pod: &Pod) -> bool {
+fn constrained(outcome: &CaseResult, key: &str, name: &PodKey, pod: &Pod) -> bool {
     let mut any = false;
     for (of, other) in &outcome.after.snapshot.cluster.pods {
         for constraint in other
@@ -160,10 +160,10 @@ fn constrained(outcome: &Outcome, key: &str, name: &PodKey, pod: &Pod) -> bool {
 
 fn compare(
     key: &str,
-    wanted: &Value,
+    wanted: &CaseValue,
     counted: &BTreeMap<String, usize>,
     misses: &mut Misses,
-) -> Result<(), Wrong> {
+) -> Result<(), CaseError> {
     let got = || {
         let parts: Vec<String> = counted
             .iter()

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kube::access::Right;
+use crate::kube::access::AccessRight;
 use crate::kube::client::encode;
 
 /// `contrib/kubernetes/rbac.yaml`.
@@ -97,7 +97,7 @@ fn object(mut content: Value, own: &str) -> Result<Object, String> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Rule {
+struct RoleRule {
     api_groups: Vec<String>,
     resources: Vec<String>,
     resource_names: Vec<String>,
@@ -105,20 +105,20 @@ struct Rule {
 }
 
 /// Every right that the manifest grants, one by one: what `doctor` asks for.
-pub fn rights(namespace: &str) -> Result<Vec<Right>, String> {
+pub fn rights(namespace: &str) -> Result<Vec<AccessRight>, String> {
     granted(objects(namespace)?)
 }
 
 /// Every right that `contrib/kubernetes/serving-certificates.yaml` grants beside these.
-pub fn serving_rights() -> Result<Vec<Right>, String> {
+pub fn serving_rights() -> Result<Vec<AccessRight>, String> {
     granted(read(SERVING, "")?)
 }
 
-fn granted(objects: Vec<Object>) -> Result<Vec<Right>, String> {
+fn granted(objects: Vec<Object>) -> Result<Vec<AccessRight>, String> {
     let mut all = Vec::new();
     for object in objects {
         let rules = object.content.get("rules").cloned().unwrap_or_default();
-        let rules: Option<Vec<Rule>> = serde_json::from_value(rules)
+        let rules: Option<Vec<RoleRule>> = serde_json::from_value(rules)
             .map_err(|error| format!("the built-in manifest is damaged: {error}"))?;
         let place = object.content.pointer("/metadata/namespace");
         let place = place.and_then(Value::as_str).unwrap_or_default();
@@ -129,7 +129,7 @@ fn granted(objects: Vec<Object>) -> Result<Vec<Right>, String> {
     Ok(all)
 }
 
-fn spread(rule: &Rule, namespace: &str) -> Vec<Right> {
+fn spread(rule: &RoleRule, namespace: &str) -> Vec<AccessRight> {
     let everything = [String::new()];
     let names: &[String] = if rule.resource_names.is_empty() {
         &everything
@@ -140,7 +140,7 @@ fn spread(rule: &Rule, namespace: &str) -> Vec<Right> {
     for group in &rule.api_groups {
         for resource in &rule.resources {
             for verb in &rule.verbs {
-                rights.extend(names.iter().map(|name| Right {
+                rights.extend(names.iter().map(|name| AccessRight {
                     verb: verb.clone(),
                     group: group.clone(),
                     resource: resource.clone(),

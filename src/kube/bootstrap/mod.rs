@@ -20,9 +20,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::certificate;
-use super::client::{Client, Request, encode};
+use super::client::{KubeClient, KubeRequest, encode};
 use super::connect::{self, Connector};
-use super::error::Error;
+use super::error::KubeError;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
@@ -86,7 +86,7 @@ pub enum BootstrapError {
         /// What the call was for.
         what: &'static str,
         /// The call's error.
-        source: Box<Error>,
+        source: Box<KubeError>,
     },
     /// The cluster did not sign.
     #[error("certificate request {name} was not signed: {why}")]
@@ -145,7 +145,7 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
 }
 
 /// Uses the new rights. The API server's authorizer learns of new bindings within a second or two.
-async fn try_out(daemon: &Client) -> Result<(), BootstrapError> {
+async fn try_out(daemon: &KubeClient) -> Result<(), BootstrapError> {
     let mut tries = 0;
     loop {
         match daemon.kube_system_uid().await {
@@ -163,15 +163,15 @@ async fn try_out(daemon: &Client) -> Result<(), BootstrapError> {
     }
 }
 
-fn call(what: &'static str) -> impl Fn(Error) -> BootstrapError {
+fn call(what: &'static str) -> impl Fn(KubeError) -> BootstrapError {
     move |source| BootstrapError::Call {
         what,
         source: Box::new(source),
     }
 }
 
-async fn client(connector: Connector, clock: Clock) -> Result<Client, BootstrapError> {
-    let client = Client::new(connector, clock, Arc::new(super::Unobserved)).await;
+async fn client(connector: Connector, clock: Clock) -> Result<KubeClient, BootstrapError> {
+    let client = KubeClient::new(connector, clock, Arc::new(super::Unobserved)).await;
     match client.credentials().error {
         None => Ok(client),
         Some(error) => Err(BootstrapError::Admin(error)),
@@ -180,7 +180,7 @@ async fn client(connector: Connector, clock: Clock) -> Result<Client, BootstrapE
 
 /// Applies the manifest, and the admission policy where the API server knows such (server-side apply); returns what was
 /// applied.
-async fn apply(admin: &Client, namespace: &str) -> Result<Vec<String>, BootstrapError> {
+async fn apply(admin: &KubeClient, namespace: &str) -> Result<Vec<String>, BootstrapError> {
     let mut applied = Vec::new();
     let mut objects = manifest::objects(namespace).map_err(BootstrapError::Admin)?;
     if admin.has_admission_policies().await {
@@ -188,7 +188,7 @@ async fn apply(admin: &Client, namespace: &str) -> Result<Vec<String>, Bootstrap
     }
     for object in objects {
         let said = object.said.clone();
-        let request = Request::new("patch", object.kind, said.as_str(), object.path)
+        let request = KubeRequest::new("patch", object.kind, said.as_str(), object.path)
             .query("fieldManager", USER)
             .query("force", "true")
             .apply(object.content);
@@ -208,7 +208,7 @@ struct Identity {
 }
 
 /// Makes a key and has the cluster sign a certificate for it.
-async fn issue(admin: &Client) -> Result<Identity, BootstrapError> {
+async fn issue(admin: &KubeClient) -> Result<Identity, BootstrapError> {
     let (key, csr) = request().map_err(|error| BootstrapError::Key(error.to_string()))?;
     let name = format!("{USER}-{}", fingerprint(&csr));
     let body = json!({
@@ -222,7 +222,7 @@ async fn issue(admin: &Client) -> Result<Identity, BootstrapError> {
             "usages": ["digital signature", "client auth"],
         },
     });
-    let create = Request::new(
+    let create = KubeRequest::new(
         "create",
         "certificatesigningrequests",
         name.as_str(),
@@ -235,7 +235,7 @@ async fn issue(admin: &Client) -> Result<Identity, BootstrapError> {
     let signed = sign(admin, &name, made).await;
     // Whatever came of it, nobody needs the request any more.
     let path = format!("{REQUESTS}/{}", encode(&name));
-    let delete = Request::new("delete", "certificatesigningrequests", name.as_str(), path);
+    let delete = KubeRequest::new("delete", "certificatesigningrequests", name.as_str(), path);
     if let Err(error) = admin.call(delete).await {
         tracing::warn!(%error, "the certificate request stays behind; the cluster cleans it up");
     }
@@ -278,7 +278,7 @@ fn fingerprint(csr: &str) -> String {
 }
 
 /// Approves the request and waits for the certificate.
-async fn sign(admin: &Client, name: &str, mut made: Value) -> Result<String, BootstrapError> {
+async fn sign(admin: &KubeClient, name: &str, mut made: Value) -> Result<String, BootstrapError> {
     let path = format!("{REQUESTS}/{}", encode(name));
     made["status"]["conditions"] = json!([{
         "type": "Approved",
@@ -286,7 +286,7 @@ async fn sign(admin: &Client, name: &str, mut made: Value) -> Result<String, Boo
         "reason": "ApprovedByAdmin",
         "message": "approved by pve-autoscaler kubeconfig, run by an admin",
     }]);
-    let approve = Request::new(
+    let approve = KubeRequest::new(
         "update",
         "certificatesigningrequests/approval",
         name,
@@ -297,7 +297,7 @@ async fn sign(admin: &Client, name: &str, mut made: Value) -> Result<String, Boo
         .await
         .map_err(call("cannot approve the certificate request"))?;
     for _ in 0..SIGN_TRIES {
-        let get = Request::new("get", "certificatesigningrequests", name, path.clone());
+        let get = KubeRequest::new("get", "certificatesigningrequests", name, path.clone());
         let now: Value = admin
             .read(get)
             .await
@@ -343,12 +343,12 @@ pub fn server(request: &KubeconfigRequest) -> Result<String, BootstrapError> {
 
 /// The API server that the daemon will talk to, and how it is trusted.
 #[derive(Debug)]
-struct Target {
+struct ApiServerTarget {
     server: String,
     ca: Option<Vec<u8>>,
 }
 
-fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
+fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError> {
     let path: &Path = &request.admin;
     let at = |why: String| BootstrapError::Admin(format!("kubeconfig {}: {why}", path.display()));
     let file = Kubeconfig::read_from(path).map_err(|error| at(connect::explain(&error)))?;
@@ -394,7 +394,7 @@ fn target(request: &KubeconfigRequest) -> Result<Target, BootstrapError> {
             if by == "--" { "" } else { " =" }
         )));
     }
-    Ok(Target { server, ca })
+    Ok(ApiServerTarget { server, ca })
 }
 
 /// An address as people type it, `HOST:PORT`, is that of an API server, and these speak TLS.
@@ -415,7 +415,7 @@ fn local(host: &str) -> bool {
 }
 
 /// The file. Its texts are JSON strings or base64, both of which are YAML scalars.
-fn render(target: &Target, identity: &Identity) -> SecretString {
+fn render(target: &ApiServerTarget, identity: &Identity) -> SecretString {
     let server = Value::from(target.server.as_str());
     let ca = target.ca.as_ref().map_or_else(String::new, |pem| {
         format!("    certificate-authority-data: {}\n", STANDARD.encode(pem))

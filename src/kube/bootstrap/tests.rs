@@ -7,10 +7,10 @@ use crate::sim::kube::{Kube, KubeSpec};
 
 const EPOCH: Time = Time(1_795_000_000_000);
 
-async fn admin() -> Client {
+async fn admin() -> KubeClient {
     let clock = Clock::starting_at(EPOCH);
     let kube = Kube::new(KubeSpec::default(), clock, 5);
-    Client::new(in_memory(kube.router()), clock, Arc::new(Unobserved)).await
+    KubeClient::new(in_memory(kube.router()), clock, Arc::new(Unobserved)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -22,7 +22,7 @@ async fn the_manifest_is_applied_into_the_wanted_namespace() {
     assert!(missing.to_string().contains("autoscaling"), "{missing}");
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "autoscaling" } });
-    let create = Request::new("create", "namespaces", "", "/api/v1/namespaces".into());
+    let create = KubeRequest::new("create", "namespaces", "", "/api/v1/namespaces".into());
     admin.call(create.json(namespace)).await.expect("made");
     let applied = apply(&admin, "autoscaling").await.expect("it applies");
     assert_eq!(applied.len(), 14, "{applied:?}");
@@ -50,7 +50,7 @@ async fn the_cluster_signs_a_certificate_that_makes_a_kubeconfig() {
     let read = certificate::read_pem(identity.certificate.as_bytes()).expect("it reads");
     assert_eq!(read[0].common_name, USER);
     assert!(identity.expires > EPOCH);
-    let list = Request::new("list", "certificatesigningrequests", "", REQUESTS.into());
+    let list = KubeRequest::new("list", "certificatesigningrequests", "", REQUESTS.into());
     let left: Value = admin.read(list).await.expect("a list");
     assert_eq!(
         left["items"].as_array().map(Vec::len),
@@ -60,7 +60,7 @@ async fn the_cluster_signs_a_certificate_that_makes_a_kubeconfig() {
 
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("kubeconfig");
-    let target = Target {
+    let target = ApiServerTarget {
         server: "https://10.0.0.5:6443".to_owned(),
         ca: Some(identity.certificate.clone().into_bytes()),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::clock::Clock;
-use crate::kube::{Client, Error, Unobserved};
+use crate::kube::{KubeClient, KubeError, Unobserved};
 
 struct Files {
     directory: tempfile::TempDir,
@@ -129,10 +129,10 @@ async fn a_file_that_comes_or_changes_is_taken_without_a_restart() {
         context: None,
     };
     let clock = Clock::starting_at(Time(1_795_000_000_000));
-    let client = Client::new(connector, clock, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, clock, Arc::new(Unobserved)).await;
     assert!(client.credentials().error.is_some());
     let error = client.kube_system_uid().await.expect_err("no file yet");
-    assert!(matches!(error, Error::NotSent { .. }), "{error}");
+    assert!(matches!(error, KubeError::NotSent { .. }), "{error}");
 
     let maintained = client.clone();
     let maintaining = tokio::spawn(async move { maintained.maintain().await });
@@ -175,12 +175,12 @@ async fn a_refused_connection_is_known_not_to_be_sent() {
         path: files.path(),
         context: None,
     };
-    let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     let error = client
         .delete_token("abc123")
         .await
         .expect_err("nobody listens");
-    assert!(matches!(error, Error::NotSent { .. }), "{error}");
+    assert!(matches!(error, KubeError::NotSent { .. }), "{error}");
     assert!(!error.to_string().contains("hunter2"));
 }
 
@@ -188,7 +188,7 @@ async fn a_refused_connection_is_known_not_to_be_sent() {
 async fn a_server_that_never_answers_is_given_up_and_the_outcome_unknown() {
     let router = axum::Router::new().fallback(std::future::pending::<()>);
     let clock = Clock::starting_at(Time(0));
-    let client = Client::new(in_memory(router), clock, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(in_memory(router), clock, Arc::new(Unobserved)).await;
     let started = tokio::time::Instant::now();
     let error = client.delete_token("abc123").await.expect_err("silence");
     assert!(error.maybe_done(), "{error}");
@@ -220,7 +220,7 @@ async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
         path: files.path(),
         context: None,
     };
-    let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     files.write(&format!("http://{address}"), "{token: new}");
     let soon = client.kube_system_uid().await.expect_err("old token");
     assert_eq!(soon.code(), Some(401));
@@ -322,8 +322,8 @@ proptest::proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let error = runtime.block_on(async {
             let connector = Connector::File { path: files.path(), context: None };
-            let client = Client::new(connector, Clock::System, Arc::new(Unobserved)).await;
-            let list = crate::kube::client::Request::new("list", "pods", "", "/api/v1/pods".to_owned());
+            let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
+            let list = crate::kube::client::KubeRequest::new("list", "pods", "", "/api/v1/pods".to_owned());
             client.call(list.query("continue", "x".repeat(token))).await.expect_err("nobody listens")
         });
         proptest::prop_assert!(!error.to_string().contains(GONE), "{error}");

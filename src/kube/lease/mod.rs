@@ -62,7 +62,7 @@ impl Timing {
 
 /// What a Lease says, as far as the election reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// `metadata.resourceVersion`.
     pub version: String,
     /// `spec.holderIdentity`; empty when it was given up.
@@ -77,13 +77,13 @@ pub struct Record {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ElectionStep {
     /// Create the Lease.
     Create,
     /// Replace this record, by its version, with our own.
-    Take(Record),
+    Take(LeaseRecord),
     /// Write our own record again, by its version.
-    Renew(Record),
+    Renew(LeaseRecord),
     /// It is somebody else's until then at least.
     Wait(Duration),
 }
@@ -94,7 +94,7 @@ pub struct Election {
     identity: String,
     timing: Timing,
     /// The record as last seen, and when it was first seen so.
-    seen: Option<(Record, Duration)>,
+    seen: Option<(LeaseRecord, Duration)>,
     held_until: Option<Duration>,
 }
 
@@ -121,10 +121,10 @@ impl Election {
     }
 
     /// Takes in what was read (`None`: there is no Lease) and says what to do.
-    pub fn observe(&mut self, now: Duration, read: Option<Record>) -> Step {
+    pub fn observe(&mut self, now: Duration, read: Option<LeaseRecord>) -> ElectionStep {
         let Some(record) = read else {
             self.seen = None;
-            return Step::Create;
+            return ElectionStep::Create;
         };
         let since = match &self.seen {
             Some((old, since)) if *old == record => *since,
@@ -132,26 +132,26 @@ impl Election {
         };
         self.seen = Some((record.clone(), since));
         if record.holder == self.identity {
-            return Step::Renew(record);
+            return ElectionStep::Renew(record);
         }
         // Somebody else's write came after ours: whatever we thought we held is gone.
         self.held_until = None;
         if record.holder.is_empty() {
-            return Step::Take(record);
+            return ElectionStep::Take(record);
         }
         let ends = since.saturating_add(record.duration);
         if now >= ends {
-            Step::Take(record)
+            ElectionStep::Take(record)
         } else {
-            Step::Wait(ends)
+            ElectionStep::Wait(ends)
         }
     }
 
     /// The record that [`Step::Create`], [`Step::Take`] and [`Step::Renew`] write over `old`.
     /// `wall` is this host's clock as text, for people.
-    pub fn write_over(&self, old: Option<&Record>, wall: &str) -> Record {
+    pub fn write_over(&self, old: Option<&LeaseRecord>, wall: &str) -> LeaseRecord {
         let renews = old.filter(|old| old.holder == self.identity);
-        Record {
+        LeaseRecord {
             version: old.map(|old| old.version.clone()).unwrap_or_default(),
             holder: self.identity.clone(),
             duration: self.timing.duration,
@@ -165,13 +165,13 @@ impl Election {
     }
 
     /// Our write, sent at `sent`, was carried out and the Lease is now `record`.
-    pub fn written(&mut self, sent: Duration, now: Duration, record: Record) {
+    pub fn written(&mut self, sent: Duration, now: Duration, record: LeaseRecord) {
         self.seen = Some((record, now));
         self.held_until = Some(sent.saturating_add(self.timing.give_up));
     }
 
     /// The record to renew without reading first: the one that we wrote last.
-    pub fn own(&self) -> Option<&Record> {
+    pub fn own(&self) -> Option<&LeaseRecord> {
         self.seen
             .as_ref()
             .map(|(record, _)| record)

@@ -10,9 +10,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::{Election, Record, Step, Timing};
-use crate::kube::client::{Client, Request, encode};
-use crate::kube::error::Error;
+use super::{Election, ElectionStep, LeaseRecord, Timing};
+use crate::kube::client::{KubeClient, KubeRequest, encode};
+use crate::kube::error::KubeError;
 use crate::kube::wire::Meta;
 
 /// Which Lease.
@@ -71,9 +71,9 @@ struct LeaseSpec {
     acquire_time: Option<String>,
 }
 
-impl From<LeaseObject> for Record {
-    fn from(lease: LeaseObject) -> Record {
-        Record {
+impl From<LeaseObject> for LeaseRecord {
+    fn from(lease: LeaseObject) -> LeaseRecord {
+        LeaseRecord {
             version: lease.metadata.resource_version.unwrap_or_default(),
             holder: lease.spec.holder_identity.unwrap_or_default(),
             // a holder that names no duration is given ours
@@ -91,7 +91,7 @@ impl From<LeaseObject> for Record {
 /// that another instance can take over at once: `stop` must resolve only after the last effect
 /// ended. `dice` spreads the tries of several contenders.
 pub fn elect(
-    client: Client,
+    client: KubeClient,
     lease: LeaseName,
     identity: String,
     timing: Timing,
@@ -126,12 +126,12 @@ pub fn elect(
     (leadership, run)
 }
 
-impl Client {
+impl KubeClient {
     /// Who holds a Lease, as it stands in it; `None` when nobody does or there is none. One whose holder died keeps his
     /// name until another takes it.
-    pub async fn lease_holder(&self, lease: &LeaseName) -> Result<Option<String>, Error> {
+    pub async fn lease_holder(&self, lease: &LeaseName) -> Result<Option<String>, KubeError> {
         let read = self.read::<LeaseObject>(request(lease, "get")).await;
-        match read.map(Record::from) {
+        match read.map(LeaseRecord::from) {
             Ok(record) => Ok(Some(record.holder).filter(|holder| !holder.is_empty())),
             Err(error) if error.not_found() => Ok(None),
             Err(error) => Err(error),
@@ -140,7 +140,7 @@ impl Client {
 }
 
 /// A request about a Lease.
-fn request(lease: &LeaseName, verb: &'static str) -> Request {
+fn request(lease: &LeaseName, verb: &'static str) -> KubeRequest {
     let LeaseName { namespace, name } = lease;
     let base = format!(
         "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
@@ -151,11 +151,11 @@ fn request(lease: &LeaseName, verb: &'static str) -> Request {
     } else {
         format!("{base}/{}", encode(name))
     };
-    Request::new(verb, "leases", format!("{namespace}/{name}"), path)
+    KubeRequest::new(verb, "leases", format!("{namespace}/{name}"), path)
 }
 
 struct Contender {
-    client: Client,
+    client: KubeClient,
     lease: LeaseName,
     election: Election,
     timing: Timing,
@@ -191,7 +191,7 @@ impl Contender {
     }
 
     /// One try: renew what is ours without reading; else read and do what is to be done.
-    async fn turn(&mut self) -> Result<(), Error> {
+    async fn turn(&mut self) -> Result<(), KubeError> {
         if let Some(own) = self.election.own().cloned() {
             match self.write(Some(&own)).await {
                 Err(error) if error.conflict() || error.not_found() => {}
@@ -201,13 +201,15 @@ impl Contender {
         let read = self.bounded("get", self.get()).await?;
         let now = self.now();
         match self.election.observe(now, read) {
-            Step::Create => self.write(None).await,
-            Step::Take(record) | Step::Renew(record) => self.write(Some(&record)).await,
-            Step::Wait(_) => Ok(()),
+            ElectionStep::Create => self.write(None).await,
+            ElectionStep::Take(record) | ElectionStep::Renew(record) => {
+                self.write(Some(&record)).await
+            }
+            ElectionStep::Wait(_) => Ok(()),
         }
     }
 
-    async fn write(&mut self, old: Option<&Record>) -> Result<(), Error> {
+    async fn write(&mut self, old: Option<&LeaseRecord>) -> Result<(), KubeError> {
         let wall = micro_time(self.client.clock().now());
         let record = self.election.write_over(old, &wall);
         let sent = self.now();
@@ -247,7 +249,7 @@ impl Contender {
         let Some(own) = self.election.own().cloned() else {
             return;
         };
-        let free = Record {
+        let free = LeaseRecord {
             holder: String::new(),
             duration: Duration::from_secs(1),
             ..own
@@ -261,8 +263,8 @@ impl Contender {
     async fn bounded<T>(
         &self,
         verb: &'static str,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        call: impl Future<Output = Result<T, KubeError>>,
+    ) -> Result<T, KubeError> {
         match timeout(self.timing.call, call).await {
             Ok(result) => result,
             Err(_) => Err(self
@@ -271,11 +273,11 @@ impl Contender {
         }
     }
 
-    fn request(&self, verb: &'static str) -> Request {
+    fn request(&self, verb: &'static str) -> KubeRequest {
         request(&self.lease, verb)
     }
 
-    async fn get(&self) -> Result<Option<Record>, Error> {
+    async fn get(&self) -> Result<Option<LeaseRecord>, KubeError> {
         match self.client.read::<LeaseObject>(self.request("get")).await {
             Ok(lease) => Ok(Some(lease.into())),
             Err(error) if error.not_found() => Ok(None),
@@ -283,7 +285,12 @@ impl Contender {
         }
     }
 
-    async fn put(&self, record: &Record, wall: &str, create: bool) -> Result<Record, Error> {
+    async fn put(
+        &self,
+        record: &LeaseRecord,
+        wall: &str,
+        create: bool,
+    ) -> Result<LeaseRecord, KubeError> {
         let mut metadata = json!({
             "name": self.lease.name,
             "namespace": self.lease.namespace,
@@ -312,7 +319,7 @@ impl Contender {
         self.client
             .read::<LeaseObject>(request.json(body))
             .await
-            .map(Record::from)
+            .map(LeaseRecord::from)
     }
 }
 

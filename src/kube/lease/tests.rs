@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Election, Record, Step, Timing};
+use super::{Election, ElectionStep, LeaseRecord, Timing};
 
 const TICK: Duration = Duration::from_millis(100);
 const HOURS: u64 = 1;
@@ -13,12 +13,12 @@ const HOURS: u64 = 1;
 /// The Lease with the API server's compare-and-swap.
 #[derive(Default)]
 struct Server {
-    record: Option<Record>,
+    record: Option<LeaseRecord>,
     version: u64,
 }
 
 impl Server {
-    fn write(&mut self, mut record: Record, create: bool) -> Result<Record, ()> {
+    fn write(&mut self, mut record: LeaseRecord, create: bool) -> Result<LeaseRecord, ()> {
         let current = self.record.as_ref().map(|r| r.version.clone());
         let fits = match (&current, create) {
             (None, true) => true,
@@ -45,17 +45,17 @@ enum Flight {
         at: Duration,
         back: Option<Duration>,
         sent: Duration,
-        record: Record,
+        record: LeaseRecord,
         create: bool,
     },
     ReadBack {
         back: Duration,
-        answer: Option<Record>,
+        answer: Option<LeaseRecord>,
     },
     WriteBack {
         back: Duration,
         sent: Duration,
-        answer: Result<Record, ()>,
+        answer: Result<LeaseRecord, ()>,
     },
     Lost {
         until: Duration,
@@ -94,7 +94,7 @@ impl Contender {
         }
     }
 
-    fn send(&mut self, now: Duration, old: Option<&Record>, dice: &mut StdRng) {
+    fn send(&mut self, now: Duration, old: Option<&LeaseRecord>, dice: &mut StdRng) {
         let wall = "whatever the wall clock says";
         let record = self.election.write_over(old, wall);
         let (at, back) = trip(now, dice);
@@ -153,11 +153,11 @@ fn advance(contender: &mut Contender, server: &mut Server, now: Duration, dice: 
         Flight::ReadBack { back, answer } if now >= back => {
             let mono = contender.mono(now);
             match contender.election.observe(mono, answer) {
-                Step::Create => return contender.send(now, None, dice),
-                Step::Take(old) | Step::Renew(old) => {
+                ElectionStep::Create => return contender.send(now, None, dice),
+                ElectionStep::Take(old) | ElectionStep::Renew(old) => {
                     return contender.send(now, Some(&old), dice);
                 }
-                Step::Wait(_) => Flight::Idle {
+                ElectionStep::Wait(_) => Flight::Idle {
                     until: now + timing.retry,
                 },
             }
@@ -261,8 +261,8 @@ fn a_holder_that_stops_too_late_is_found_out() {
     );
 }
 
-fn record(holder: &str, version: &str) -> Record {
-    Record {
+fn record(holder: &str, version: &str) -> LeaseRecord {
+    LeaseRecord {
         version: version.into(),
         holder: holder.into(),
         duration: Duration::from_secs(30),
@@ -278,20 +278,20 @@ fn a_lease_is_taken_only_after_it_stood_still_for_its_whole_duration() {
     let others = record("other", "7");
     assert_eq!(
         election.observe(seconds(100), Some(others.clone())),
-        Step::Wait(seconds(130))
+        ElectionStep::Wait(seconds(130))
     );
     assert_eq!(
         election.observe(seconds(129), Some(others)),
-        Step::Wait(seconds(130))
+        ElectionStep::Wait(seconds(130))
     );
     let renewed = record("other", "8");
     assert_eq!(
         election.observe(seconds(130), Some(renewed.clone())),
-        Step::Wait(seconds(160))
+        ElectionStep::Wait(seconds(160))
     );
     assert_eq!(
         election.observe(seconds(160), Some(renewed.clone())),
-        Step::Take(renewed.clone())
+        ElectionStep::Take(renewed.clone())
     );
     let mine = election.write_over(Some(&renewed), "now");
     assert_eq!(
@@ -306,9 +306,9 @@ fn a_lease_that_was_given_back_is_free_at_once() {
     let free = record("", "9");
     assert_eq!(
         election.observe(Duration::ZERO, Some(free.clone())),
-        Step::Take(free)
+        ElectionStep::Take(free)
     );
-    assert_eq!(election.observe(Duration::ZERO, None), Step::Create);
+    assert_eq!(election.observe(Duration::ZERO, None), ElectionStep::Create);
 }
 
 #[test]

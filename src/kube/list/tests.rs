@@ -101,7 +101,7 @@ async fn serve(State(shelf): State<Shared>, request: HttpRequest) -> Response {
     body.into_response()
 }
 
-async fn client(pods: Vec<(String, usize)>, gone_after: Option<usize>) -> (Client, Shared) {
+async fn client(pods: Vec<(String, usize)>, gone_after: Option<usize>) -> (KubeClient, Shared) {
     let shelf = Arc::new(Mutex::new(Shelf {
         pods,
         gone_after,
@@ -111,7 +111,7 @@ async fn client(pods: Vec<(String, usize)>, gone_after: Option<usize>) -> (Clien
         .fallback(serve)
         .with_state(shelf.clone());
     let clock = Clock::starting_at(Time(1_795_000_000_000));
-    let client = Client::new(connect::in_memory(router), clock, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connect::in_memory(router), clock, Arc::new(Unobserved)).await;
     (client, shelf)
 }
 
@@ -126,10 +126,10 @@ const PODS: Listing<'static> = Listing {
 };
 
 /// Names of what was read whole, and of what was not.
-async fn listed(client: &Client) -> Result<(Vec<String>, Vec<String>), Error> {
-    let read = |(whole, rest): &mut (Vec<String>, Vec<String>), item: Item<'_>| match item
-        .object::<wire::Pod>()
-    {
+async fn listed(client: &KubeClient) -> Result<(Vec<String>, Vec<String>), KubeError> {
+    let read = |(whole, rest): &mut (Vec<String>, Vec<String>), item: ListItem<'_>| match item
+        .object::<wire::Pod>(
+    ) {
         Ok(pod) => whole.extend(pod.metadata.name),
         Err(unreadable) => rest.extend(unreadable.meta.name),
     };

@@ -4,11 +4,11 @@
 //! They are read as host ports with the number 0 and the disk in place of the protocol: who writes takes it on
 //! all addresses, who only reads on one of its own, so that readers exclude writers and not each other.
 
-use super::Reader;
+use super::ObjectReader;
 use crate::kube::wire::{Meta, PodSpec};
 use crate::model::scheduling::HostPort;
 
-impl Reader<'_> {
+impl ObjectReader<'_> {
     /// The disks of a pod.
     pub(super) fn disks(&mut self, meta: &Meta, spec: &PodSpec) -> Vec<HostPort> {
         let mut disks: Vec<(String, bool)> = Vec::new();

@@ -35,15 +35,15 @@ const NEVER: Time = Time(253_402_300_799_000);
 
 /// What a translation needs and leaves behind.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct ObjectReader<'a> {
     pub(super) interner: &'a mut Interner,
     /// What could not be understood, one sentence each, without the object's name.
     pub(super) problems: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(interner: &'a mut Interner) -> Reader<'a> {
-        Reader {
+impl<'a> ObjectReader<'a> {
+    pub(super) fn new(interner: &'a mut Interner) -> ObjectReader<'a> {
+        ObjectReader {
             interner,
             problems: Vec::new(),
         }
@@ -100,14 +100,14 @@ impl<'a> Reader<'a> {
         .unwrap_or(NEVER)
     }
 
-    fn selector(&mut self, selector: &wire::Selector) -> LabelSelector {
+    fn selector(&mut self, selector: &wire::WireSelector) -> LabelSelector {
         LabelSelector {
             labels: self.labels(selector.match_labels.as_ref()),
             expressions: self.requirements(selector.match_expressions.as_deref()),
         }
     }
 
-    fn requirements(&mut self, requirements: Option<&[wire::Requirement]>) -> Vec<Requirement> {
+    fn requirements(&mut self, requirements: Option<&[wire::WireRequirement]>) -> Vec<Requirement> {
         requirements
             .unwrap_or_default()
             .iter()
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    fn requirement(&mut self, requirement: &wire::Requirement) -> Requirement {
+    fn requirement(&mut self, requirement: &wire::WireRequirement) -> Requirement {
         let key = self.text(requirement.key.as_deref());
         let operator = match requirement.operator.as_deref().unwrap_or_default() {
             "In" => Operator::In,
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    fn node_term(&mut self, term: &wire::NodeTerm) -> NodeTerm {
+    fn node_term(&mut self, term: &wire::WireNodeTerm) -> NodeTerm {
         NodeTerm {
             expressions: self.requirements(term.match_expressions.as_deref()),
             fields: self.requirements(term.match_fields.as_deref()),

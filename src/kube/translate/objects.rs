@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::pod::find;
-use super::{Reader, node_annotation, nonempty, uid};
+use super::{ObjectReader, node_annotation, nonempty, uid};
 use crate::kube::wire;
 use crate::model::cluster::{
     Attachment, DaemonSet, DisruptionBudget, Node, PodKey, Readiness, ReadyStatus, StorageClass,
@@ -18,7 +18,7 @@ use crate::model::scheduling::{
 
 /// A node's view.
 pub(in crate::kube) fn node(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     node: &wire::Node,
 ) -> Option<(Arc<str>, Node)> {
     let meta = &node.metadata;
@@ -73,7 +73,7 @@ fn addresses(told: &[wire::NodeAddress]) -> Vec<IpAddr> {
 }
 
 /// Why a node is not ready, as its condition says.
-fn not_ready(ready: &wire::Condition) -> Option<ForeignText> {
+fn not_ready(ready: &wire::WireCondition) -> Option<ForeignText> {
     let said = [&ready.reason, &ready.message].into_iter().flatten();
     let said: Vec<&str> = said
         .map(String::as_str)
@@ -83,7 +83,7 @@ fn not_ready(ready: &wire::Condition) -> Option<ForeignText> {
     (!ready && !said.is_empty()).then(|| said.join(": ").into())
 }
 
-fn taints(reader: &mut Reader<'_>, taints: Option<&[wire::Taint]>) -> Vec<Taint> {
+fn taints(reader: &mut ObjectReader<'_>, taints: Option<&[wire::Taint]>) -> Vec<Taint> {
     taints
         .unwrap_or_default()
         .iter()
@@ -116,7 +116,7 @@ pub(in crate::kube) struct RuntimeClass {
 
 /// A PriorityClass.
 pub(in crate::kube) fn priority_class(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     class: &wire::PriorityClass,
 ) -> Option<(Arc<str>, PriorityClass)> {
     let view = PriorityClass {
@@ -129,7 +129,7 @@ pub(in crate::kube) fn priority_class(
 
 /// A RuntimeClass.
 pub(in crate::kube) fn runtime_class(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     class: &wire::RuntimeClass,
 ) -> Option<(Arc<str>, RuntimeClass)> {
     let name = reader.name(&class.metadata)?;
@@ -156,7 +156,7 @@ const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
 
 /// A DaemonSet's view. Its template has not seen admission, so the classes it names are passed in.
 pub(in crate::kube) fn daemon_set(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     set: &wire::DaemonSet,
     priorities: &BTreeMap<Arc<str>, PriorityClass>,
     runtimes: &BTreeMap<Arc<str>, RuntimeClass>,
@@ -204,7 +204,7 @@ pub(in crate::kube) fn daemon_set(
     Some((key, view))
 }
 
-fn tolerate(reader: &mut Reader<'_>, shape: &mut PodShape, taint: &str, effect: Effect) {
+fn tolerate(reader: &mut ObjectReader<'_>, shape: &mut PodShape, taint: &str, effect: Effect) {
     shape.tolerations.push(Toleration {
         key: Some(reader.interner.text(taint)),
         exists: true,
@@ -215,7 +215,7 @@ fn tolerate(reader: &mut Reader<'_>, shape: &mut PodShape, taint: &str, effect: 
 
 /// A PodDisruptionBudget's view.
 pub(in crate::kube) fn budget(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     budget: &wire::Budget,
 ) -> Option<(PodKey, DisruptionBudget)> {
     let observed = budget.status.observed_generation.unwrap_or(0);
@@ -235,7 +235,7 @@ pub(in crate::kube) fn budget(
 
 /// A StorageClass's view.
 pub(in crate::kube) fn storage_class(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     class: &wire::StorageClass,
 ) -> Option<(Arc<str>, StorageClass)> {
     let meta = &class.metadata;
@@ -276,7 +276,7 @@ pub(in crate::kube) fn storage_class(
 
 /// A CSIDriver's view: whether it publishes what it has free.
 pub(in crate::kube) fn csi_driver(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     driver: &wire::CsiDriver,
 ) -> Option<(Arc<str>, bool)> {
     let publishes = driver.spec.storage_capacity == Some(true);
@@ -288,7 +288,7 @@ type AttachLimits = BTreeMap<Arc<str>, Option<i32>>;
 
 /// A CSINode's view: driver to the volumes it can attach, `None` for no limit.
 pub(in crate::kube) fn csi_node(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     node: &wire::CsiNode,
 ) -> Option<(Arc<str>, AttachLimits)> {
     let drivers = node
@@ -306,7 +306,7 @@ pub(in crate::kube) fn csi_node(
 
 /// A VolumeAttachment's view.
 pub(in crate::kube) fn attachment(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     attachment: &wire::Attachment,
 ) -> Option<(Arc<str>, Attachment)> {
     let spec = &attachment.spec;
@@ -322,8 +322,8 @@ pub(in crate::kube) fn attachment(
 
 /// A namespace's labels.
 pub(in crate::kube) fn namespace(
-    reader: &mut Reader<'_>,
-    namespace: &wire::Bare,
+    reader: &mut ObjectReader<'_>,
+    namespace: &wire::MetadataOnly,
 ) -> Option<(Arc<str>, Labels)> {
     let name = reader.name(&namespace.metadata)?;
     Some((name, reader.labels(namespace.metadata.labels.as_ref())))

@@ -1,7 +1,7 @@
 //! Pods.
 
-use super::{Reader, nonempty, uid};
-use crate::kube::wire::{self, Condition};
+use super::{ObjectReader, nonempty, uid};
+use crate::kube::wire::{self, WireCondition};
 use crate::model::cluster::{Phase, Pod, PodKey};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{NodeTerm, Operator, PodShape, PodTraits};
@@ -15,7 +15,10 @@ fn arrival(meta: &wire::Meta) -> u64 {
 }
 
 /// A pod's view; `None` when it lacks namespace or name.
-pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(PodKey, Pod)> {
+pub(in crate::kube) fn pod(
+    reader: &mut ObjectReader<'_>,
+    pod: &wire::Pod,
+) -> Option<(PodKey, Pod)> {
     let meta = &pod.metadata;
     let key = reader.key(meta)?;
     let conditions = pod.status.conditions.as_deref().unwrap_or_default();
@@ -72,7 +75,7 @@ pub(in crate::kube) fn pod(reader: &mut Reader<'_>, pod: &wire::Pod) -> Option<(
 /// The view of a pod of which only the metadata could be read: it asks for more than any node has
 /// and, when its node is known, fills that up.
 pub(in crate::kube) fn unreadable_pod(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     meta: &wire::Meta,
     node: Option<&str>,
 ) -> Option<(PodKey, Pod)> {
@@ -129,7 +132,7 @@ fn forget_own_node(shape: &mut PodShape, node: &str) {
     }
 }
 
-pub(super) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+pub(super) fn find<'a>(conditions: &'a [WireCondition], kind: &str) -> Option<&'a WireCondition> {
     conditions
         .iter()
         .find(|condition| condition.kind.as_deref() == Some(kind))

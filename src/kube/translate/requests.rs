@@ -3,12 +3,12 @@
 //! Source: `component-helpers/resource/helpers.go` `PodRequests` (KEP-753 sidecars, KEP-2837
 //! pod-level resources, KEP-1287 in-place resize with status resources, as kube-scheduler calls it).
 
-use super::Reader;
-use crate::kube::wire::{Amounts, Container, ContainerStatus, PodSpec, PodStatus};
+use super::ObjectReader;
+use crate::kube::wire::{Container, ContainerStatus, PodSpec, PodStatus, WireResourceList};
 use crate::model::quantity::Quantity;
 use crate::model::resources::Resources;
 
-impl Reader<'_> {
+impl ObjectReader<'_> {
     /// What the scheduler counts for the pod, with `pods` = 1.
     pub(super) fn pod_requests(&mut self, spec: &PodSpec, status: &PodStatus) -> Resources {
         let mut total = Resources::default();
@@ -81,7 +81,7 @@ impl Reader<'_> {
         &mut self,
         whose: &str,
         asked: Resources,
-        held: [Option<&Amounts>; 2],
+        held: [Option<&WireResourceList>; 2],
         infeasible: bool,
     ) -> Resources {
         let mut all = if infeasible {
@@ -100,7 +100,7 @@ impl Reader<'_> {
     fn replace(
         &mut self,
         total: &mut Resources,
-        own: &Amounts,
+        own: &WireResourceList,
         status: &PodStatus,
         infeasible: bool,
     ) {
@@ -128,14 +128,14 @@ impl Reader<'_> {
     }
 
     /// Amounts that are asked for: what cannot be read is more than any node has.
-    pub(super) fn asked(&mut self, whose: &str, amounts: &Amounts) -> Resources {
+    pub(super) fn asked(&mut self, whose: &str, amounts: &WireResourceList) -> Resources {
         self.amounts(amounts, i64::MAX, |name, error| {
             format!("request {name} of {whose:?}: {error}; it is taken to fit nowhere")
         })
     }
 
     /// Amounts that a node offers: what cannot be read is nothing.
-    pub(super) fn offered(&mut self, field: &str, amounts: Option<&Amounts>) -> Resources {
+    pub(super) fn offered(&mut self, field: &str, amounts: Option<&WireResourceList>) -> Resources {
         let Some(amounts) = amounts else {
             return Resources::default();
         };
@@ -146,7 +146,7 @@ impl Reader<'_> {
 
     fn amounts(
         &mut self,
-        amounts: &Amounts,
+        amounts: &WireResourceList,
         unreadable: i64,
         problem: impl Fn(&str, String) -> String,
     ) -> Resources {
@@ -195,7 +195,10 @@ fn infeasible(status: &PodStatus) -> bool {
 }
 
 /// Requests, filled up from the limits: the API server does this for pods, but not for templates.
-fn with_limits(requests: Option<&Amounts>, limits: Option<&Amounts>) -> Amounts {
+fn with_limits(
+    requests: Option<&WireResourceList>,
+    limits: Option<&WireResourceList>,
+) -> WireResourceList {
     let mut all = limits.cloned().unwrap_or_default();
     all.extend(
         requests

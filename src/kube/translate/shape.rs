@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Reader, nonempty, pod_annotation};
+use super::{ObjectReader, nonempty, pod_annotation};
 use crate::kube::wire::{self, Container, Meta, PodSpec, PodStatus};
 use crate::model::scheduling::{
     Effect, HostPort, Owner, PodShape, PodTerm, PodTraits, SpreadConstraint, Toleration, Volume,
@@ -11,7 +11,7 @@ use crate::model::scheduling::{
 /// `spec.terminationGracePeriodSeconds` when it is absent.
 const DEFAULT_GRACE: i64 = 30;
 
-impl Reader<'_> {
+impl ObjectReader<'_> {
     pub(super) fn shape(&mut self, meta: &Meta, spec: &PodSpec, status: &PodStatus) -> PodShape {
         let affinity = spec.affinity.clone().unwrap_or_default();
         let nodes = affinity.node_affinity.unwrap_or_default();

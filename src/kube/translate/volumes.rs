@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Reader, nonempty, uid};
+use super::{ObjectReader, nonempty, uid};
 use crate::kube::wire;
 use crate::model::cluster::{
     Claim, ClaimRequest, Free, PersistentVolume, PodKey, StorageCapacity, ZoneLabel,
@@ -14,7 +14,7 @@ const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// A PersistentVolumeClaim's view.
 pub(in crate::kube) fn claim(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     claim: &wire::Claim,
 ) -> Option<(PodKey, Claim)> {
     let annotation = |key: &str| {
@@ -42,7 +42,7 @@ pub(in crate::kube) fn claim(
 
 /// A PersistentVolume's view.
 pub(in crate::kube) fn persistent_volume(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     volume: &wire::PersistentVolume,
 ) -> Option<(Arc<str>, PersistentVolume)> {
     let name = reader.name(&volume.metadata)?;
@@ -72,7 +72,7 @@ pub(in crate::kube) fn persistent_volume(
 }
 
 /// What a claim asks of a volume that exists.
-fn asks(reader: &mut Reader<'_>, claim: &wire::Claim) -> ClaimRequest {
+fn asks(reader: &mut ObjectReader<'_>, claim: &wire::Claim) -> ClaimRequest {
     let spec = &claim.spec;
     let requests = spec.resources.as_ref();
     let requests = requests.and_then(|resources| resources.requests.as_ref());
@@ -89,7 +89,7 @@ fn asks(reader: &mut Reader<'_>, claim: &wire::Claim) -> ClaimRequest {
 
 /// What a volume offers to claims; `None` for one that is bound, or was, unless a person keeps it for a
 /// claim: that counts in every phase.
-fn free(reader: &mut Reader<'_>, volume: &wire::PersistentVolume) -> Option<Free> {
+fn free(reader: &mut ObjectReader<'_>, volume: &wire::PersistentVolume) -> Option<Free> {
     let phase = volume.status.phase.as_deref();
     let spec = &volume.spec;
     let kept = spec.claim_ref.as_ref();
@@ -120,7 +120,7 @@ fn free(reader: &mut Reader<'_>, volume: &wire::PersistentVolume) -> Option<Free
 /// A CSIStorageCapacity's view. An amount that cannot be read is as none: kube-scheduler was given a number,
 /// but it is not known which.
 pub(in crate::kube) fn storage_capacity(
-    reader: &mut Reader<'_>,
+    reader: &mut ObjectReader<'_>,
     capacity: &wire::StorageCapacity,
 ) -> Option<(PodKey, StorageCapacity)> {
     let limit = match &capacity.maximum_volume_size {
@@ -136,14 +136,18 @@ pub(in crate::kube) fn storage_capacity(
 }
 
 /// An amount of storage in bytes, 0 where none is said; `None` for one that cannot be read.
-fn storage(reader: &mut Reader<'_>, field: &str, amounts: Option<&wire::Amounts>) -> Option<i64> {
+fn storage(
+    reader: &mut ObjectReader<'_>,
+    field: &str,
+    amounts: Option<&wire::WireResourceList>,
+) -> Option<i64> {
     match amounts.and_then(|amounts| amounts.get("storage")) {
         Some(amount) => bytes(reader, &format!("spec.{field}"), amount),
         None => Some(0),
     }
 }
 
-fn bytes(reader: &mut Reader<'_>, field: &str, amount: &wire::Amount) -> Option<i64> {
+fn bytes(reader: &mut ObjectReader<'_>, field: &str, amount: &wire::WireQuantity) -> Option<i64> {
     let read = amount.to_string().parse::<Quantity>().map(Quantity::units);
     read.inspect_err(|error| reader.problems.push(format!("{field}: {error}")))
         .ok()

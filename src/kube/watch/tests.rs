@@ -190,7 +190,7 @@ async fn run_seeded(script: Script, seconds: u64, seed: u64) -> (Server, Cluster
         .fallback(serve)
         .with_state(server.clone());
     let clock = Clock::starting_at(EPOCH);
-    let client = Client::new(connect::in_memory(router), clock, Arc::new(Unobserved)).await;
+    let client = KubeClient::new(connect::in_memory(router), clock, Arc::new(Unobserved)).await;
     let store = ClusterStore::new();
     let watching = watch(client, store.clone(), seed);
     let _ = tokio::time::timeout(Duration::from_secs(seconds), watching).await;
@@ -581,7 +581,7 @@ async fn a_quiet_hour_changes_nothing_and_stays_fresh() {
     };
     let (server, store) = run(script, 3_600).await;
     let changes = store.view().changes;
-    let kinds = Kind::ALL.len() as u64;
+    let kinds = WatchedKind::ALL.len() as u64;
     assert_eq!((changes.pods, changes.sources), (1, kinds));
     assert!(source(&store).as_of >= EPOCH + Span::seconds(3_600 - 61));
     assert!(server.queries().len() <= 3, "{:?}", server.queries());

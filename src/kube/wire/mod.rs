@@ -46,14 +46,14 @@ pub(super) struct OwnerReference {
 /// An object of which only the metadata matters, or could be read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Bare {
+pub(super) struct MetadataOnly {
     pub(super) metadata: Meta,
 }
 
 /// A condition of a pod or node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Condition {
+pub(super) struct WireCondition {
     #[serde(rename = "type")]
     pub(super) kind: Option<String>,
     pub(super) status: Option<String>,
@@ -65,15 +65,15 @@ pub(super) struct Condition {
 /// A label selector.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Selector {
+pub(super) struct WireSelector {
     pub(super) match_labels: Option<Map>,
-    pub(super) match_expressions: Option<Vec<Requirement>>,
+    pub(super) match_expressions: Option<Vec<WireRequirement>>,
 }
 
 /// A requirement of a label or node selector.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Requirement {
+pub(super) struct WireRequirement {
     pub(super) key: Option<String>,
     pub(super) operator: Option<String>,
     pub(super) values: Option<Vec<String>>,
@@ -83,33 +83,33 @@ pub(super) struct Requirement {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct NodeSelector {
-    pub(super) node_selector_terms: Option<Vec<NodeTerm>>,
+    pub(super) node_selector_terms: Option<Vec<WireNodeTerm>>,
 }
 
 /// A node selector term.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct NodeTerm {
-    pub(super) match_expressions: Option<Vec<Requirement>>,
-    pub(super) match_fields: Option<Vec<Requirement>>,
+pub(super) struct WireNodeTerm {
+    pub(super) match_expressions: Option<Vec<WireRequirement>>,
+    pub(super) match_fields: Option<Vec<WireRequirement>>,
 }
 
 /// A quantity: a string, though a bare number is a quantity too.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Amount {
+pub(super) enum WireQuantity {
     Text(String),
     Number(serde_json::Number),
 }
 
-impl std::fmt::Display for Amount {
+impl std::fmt::Display for WireQuantity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Amount::Text(text) => f.write_str(text),
-            Amount::Number(number) => write!(f, "{number}"),
+            WireQuantity::Text(text) => f.write_str(text),
+            WireQuantity::Number(number) => write!(f, "{number}"),
         }
     }
 }
 
 /// A resource list.
-pub(super) type Amounts = BTreeMap<String, Amount>;
+pub(super) type WireResourceList = BTreeMap<String, WireQuantity>;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::pod::PodSpec;
-use super::{Amount, Amounts, Condition, Map, Meta, NodeSelector, Selector};
+use super::{Map, Meta, NodeSelector, WireCondition, WireQuantity, WireResourceList, WireSelector};
 
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,9 +37,9 @@ pub(in crate::kube) struct Taint {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct NodeStatus {
-    pub(in crate::kube) capacity: Option<Amounts>,
-    pub(in crate::kube) allocatable: Option<Amounts>,
-    pub(in crate::kube) conditions: Option<Vec<Condition>>,
+    pub(in crate::kube) capacity: Option<WireResourceList>,
+    pub(in crate::kube) allocatable: Option<WireResourceList>,
+    pub(in crate::kube) conditions: Option<Vec<WireCondition>>,
     pub(in crate::kube) node_info: Option<NodeInfo>,
     pub(in crate::kube) addresses: Option<Vec<NodeAddress>>,
 }
@@ -96,7 +96,7 @@ pub(in crate::kube) struct Budget {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct BudgetSpec {
-    pub(in crate::kube) selector: Option<Selector>,
+    pub(in crate::kube) selector: Option<WireSelector>,
     pub(in crate::kube) unhealthy_pod_eviction_policy: Option<String>,
 }
 
@@ -129,14 +129,14 @@ pub(in crate::kube) struct ClaimSpec {
     pub(in crate::kube) resources: Option<ClaimResources>,
     pub(in crate::kube) volume_mode: Option<String>,
     pub(in crate::kube) volume_attributes_class_name: Option<String>,
-    pub(in crate::kube) selector: Option<Selector>,
+    pub(in crate::kube) selector: Option<WireSelector>,
 }
 
 /// What a claim asks for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct ClaimResources {
-    pub(in crate::kube) requests: Option<Amounts>,
+    pub(in crate::kube) requests: Option<WireResourceList>,
 }
 
 /// `status` of a PersistentVolumeClaim.
@@ -170,7 +170,7 @@ pub(in crate::kube) struct VolumeSpec {
     pub(in crate::kube) csi: Option<Csi>,
     pub(in crate::kube) local: Option<serde::de::IgnoredAny>,
     pub(in crate::kube) host_path: Option<serde::de::IgnoredAny>,
-    pub(in crate::kube) capacity: Option<Amounts>,
+    pub(in crate::kube) capacity: Option<WireResourceList>,
     pub(in crate::kube) access_modes: Option<Vec<String>>,
     pub(in crate::kube) storage_class_name: Option<String>,
     pub(in crate::kube) volume_mode: Option<String>,
@@ -248,9 +248,9 @@ pub(in crate::kube) struct CsiDriverSpec {
 pub(in crate::kube) struct StorageCapacity {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) storage_class_name: Option<String>,
-    pub(in crate::kube) node_topology: Option<Selector>,
-    pub(in crate::kube) capacity: Option<Amount>,
-    pub(in crate::kube) maximum_volume_size: Option<Amount>,
+    pub(in crate::kube) node_topology: Option<WireSelector>,
+    pub(in crate::kube) capacity: Option<WireQuantity>,
+    pub(in crate::kube) maximum_volume_size: Option<WireQuantity>,
 }
 
 /// A CSINode.
@@ -330,7 +330,7 @@ pub(in crate::kube) struct RuntimeClass {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct Overhead {
-    pub(in crate::kube) pod_fixed: Option<Amounts>,
+    pub(in crate::kube) pod_fixed: Option<WireResourceList>,
 }
 
 /// Where a runtime class's pods may run.

@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use super::{Amounts, Condition, Map, Meta, NodeSelector, NodeTerm, Selector};
+use super::{Map, Meta, NodeSelector, WireCondition, WireNodeTerm, WireResourceList, WireSelector};
 
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,7 +29,7 @@ pub(in crate::kube) struct PodSpec {
     pub(in crate::kube) topology_spread_constraints: Option<Vec<Spread>>,
     pub(in crate::kube) containers: Option<Vec<Container>>,
     pub(in crate::kube) init_containers: Option<Vec<Container>>,
-    pub(in crate::kube) overhead: Option<Amounts>,
+    pub(in crate::kube) overhead: Option<WireResourceList>,
     pub(in crate::kube) resources: Option<ResourceRequirements>,
     pub(in crate::kube) volumes: Option<Vec<Volume>>,
     pub(in crate::kube) priority: Option<i32>,
@@ -58,8 +58,8 @@ pub(in crate::kube) struct Container {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct ResourceRequirements {
-    pub(in crate::kube) requests: Option<Amounts>,
-    pub(in crate::kube) limits: Option<Amounts>,
+    pub(in crate::kube) requests: Option<WireResourceList>,
+    pub(in crate::kube) limits: Option<WireResourceList>,
 }
 
 /// A container's port.
@@ -97,7 +97,7 @@ pub(in crate::kube) struct NodeAffinity {
 #[serde(default)]
 pub(in crate::kube) struct PreferredNode {
     pub(in crate::kube) weight: Option<i32>,
-    pub(in crate::kube) preference: NodeTerm,
+    pub(in crate::kube) preference: WireNodeTerm,
 }
 
 /// Pod affinity or anti-affinity.
@@ -114,10 +114,10 @@ pub(in crate::kube) struct PodAffinity {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct PodTerm {
-    pub(in crate::kube) label_selector: Option<Selector>,
+    pub(in crate::kube) label_selector: Option<WireSelector>,
     pub(in crate::kube) topology_key: Option<String>,
     pub(in crate::kube) namespaces: Option<Vec<String>>,
-    pub(in crate::kube) namespace_selector: Option<Selector>,
+    pub(in crate::kube) namespace_selector: Option<WireSelector>,
 }
 
 /// A preferred pod affinity term.
@@ -145,7 +145,7 @@ pub(in crate::kube) struct Spread {
     pub(in crate::kube) max_skew: Option<i32>,
     pub(in crate::kube) topology_key: Option<String>,
     pub(in crate::kube) when_unsatisfiable: Option<String>,
-    pub(in crate::kube) label_selector: Option<Selector>,
+    pub(in crate::kube) label_selector: Option<WireSelector>,
     pub(in crate::kube) min_domains: Option<i32>,
     pub(in crate::kube) match_label_keys: Option<Vec<String>>,
     pub(in crate::kube) node_affinity_policy: Option<String>,
@@ -227,12 +227,12 @@ pub(in crate::kube) struct PodStatus {
     pub(in crate::kube) phase: Option<String>,
     pub(in crate::kube) nominated_node_name: Option<String>,
     pub(in crate::kube) start_time: Option<String>,
-    pub(in crate::kube) conditions: Option<Vec<Condition>>,
+    pub(in crate::kube) conditions: Option<Vec<WireCondition>>,
     pub(in crate::kube) container_statuses: Option<Vec<ContainerStatus>>,
     pub(in crate::kube) init_container_statuses: Option<Vec<ContainerStatus>>,
     /// Pod-level resources that are in effect.
     pub(in crate::kube) resources: Option<ResourceRequirements>,
-    pub(in crate::kube) allocated_resources: Option<Amounts>,
+    pub(in crate::kube) allocated_resources: Option<WireResourceList>,
 }
 
 /// What the kubelet gave a container (in-place resize, KEP-1287).
@@ -240,6 +240,6 @@ pub(in crate::kube) struct PodStatus {
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct ContainerStatus {
     pub(in crate::kube) name: Option<String>,
-    pub(in crate::kube) allocated_resources: Option<Amounts>,
+    pub(in crate::kube) allocated_resources: Option<WireResourceList>,
     pub(in crate::kube) resources: Option<ResourceRequirements>,
 }

@@ -81,7 +81,7 @@ pub mod told {
                 use super::*;
 
                 #[derive(Serialize)]
-                struct Both<'r, R> {
+                struct ReasonForm<'r, R> {
                     #[serde(rename = $words)]
                     words: String,
                     #[serde(rename = $details)]
@@ -89,7 +89,7 @@ pub mod told {
                 }
 
                 #[derive(Deserialize)]
-                struct Details<R> {
+                struct ReasonDetails<R> {
                     #[serde(rename = $details)]
                     details: R,
                 }
@@ -104,7 +104,7 @@ pub mod told {
                 ) -> Result<S::Ok, S::Error> {
                     let words = reason.to_string();
                     let details = reason;
-                    Both { words, details }.serialize(serializer)
+                    ReasonForm { words, details }.serialize(serializer)
                 }
 
                 /// Reads the details; the sentence follows from them.
@@ -114,7 +114,7 @@ pub mod told {
                 pub fn deserialize<'de, R: DeserializeOwned, D: Deserializer<'de>>(
                     deserializer: D,
                 ) -> Result<R, D::Error> {
-                    let Details { details } = Details::deserialize(deserializer)?;
+                    let ReasonDetails { details } = ReasonDetails::deserialize(deserializer)?;
                     Ok(details)
                 }
             }
@@ -137,7 +137,7 @@ pub mod told {
                 use super::*;
 
                 #[derive(Serialize)]
-                struct Both<'r, R> {
+                struct OptionalReasonForm<'r, R> {
                     #[serde(rename = $words)]
                     words: Option<String>,
                     #[serde(rename = $details, skip_serializing_if = "Option::is_none")]
@@ -145,7 +145,7 @@ pub mod told {
                 }
 
                 #[derive(Deserialize)]
-                struct Details<R> {
+                struct OptionalReasonDetails<R> {
                     #[serde(rename = $details, default = "none")]
                     details: Option<R>,
                 }
@@ -164,7 +164,7 @@ pub mod told {
                 ) -> Result<S::Ok, S::Error> {
                     let words = reason.as_ref().map(R::to_string);
                     let details = reason.as_ref();
-                    Both { words, details }.serialize(serializer)
+                    OptionalReasonForm { words, details }.serialize(serializer)
                 }
 
                 /// Reads the details, if there are any.
@@ -174,7 +174,7 @@ pub mod told {
                 pub fn deserialize<'de, R: DeserializeOwned, D: Deserializer<'de>>(
                     deserializer: D,
                 ) -> Result<Option<R>, D::Error> {
-                    let Details { details } = Details::deserialize(deserializer)?;
+                    let OptionalReasonDetails { details } = OptionalReasonDetails::deserialize(deserializer)?;
                     Ok(details)
                 }
             }
@@ -201,7 +201,7 @@ pub mod told {
                 use super::*;
 
                 #[derive(Serialize)]
-                struct Both<'r> {
+                struct ReasonsForm<'r> {
                     #[serde(rename = $words)]
                     words: BTreeMap<&'r str, String>,
                     #[serde(rename = $details)]
@@ -209,7 +209,7 @@ pub mod told {
                 }
 
                 #[derive(Deserialize)]
-                struct Details {
+                struct ReasonsDetails {
                     #[serde(rename = $details)]
                     details: Reasons,
                 }
@@ -224,7 +224,7 @@ pub mod told {
                 ) -> Result<S::Ok, S::Error> {
                     let words = details.iter();
                     let words = words.map(|(of, why)| (&**of, why.to_string())).collect();
-                    Both { words, details }.serialize(serializer)
+                    ReasonsForm { words, details }.serialize(serializer)
                 }
 
                 /// Reads the details; the sentences follow from them.
@@ -234,7 +234,7 @@ pub mod told {
                 pub fn deserialize<'de, D: Deserializer<'de>>(
                     deserializer: D,
                 ) -> Result<Reasons, D::Error> {
-                    let Details { details } = Details::deserialize(deserializer)?;
+                    let ReasonsDetails { details } = ReasonsDetails::deserialize(deserializer)?;
                     Ok(details)
                 }
             }

@@ -1,15 +1,15 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::config::notification::{Mail, Quiet, Way};
+use crate::config::notification::{Mail, NotificationChannel, Quiet};
 use crate::model::condition::Severity;
 
 /// Noon of a day, UTC.
 const NOON: Time = Time(1_790_000_000_000 / 86_400_000 * 86_400_000 + 43_200_000);
 
-fn target() -> Notification {
-    Notification {
-        way: Way::Mail(Mail {
+fn target() -> NotificationSettings {
+    NotificationSettings {
+        way: NotificationChannel::Mail(Mail {
             to: vec!["root".to_owned()],
             from: "x".to_owned(),
             socket: "/none".into(),
@@ -33,13 +33,13 @@ fn condition(kind: ConditionKind) -> Condition {
     }
 }
 
-fn seen(conditions: &[Condition]) -> Seen {
-    Seen {
+fn seen(conditions: &[Condition]) -> FoundConditions {
+    FoundConditions {
         there: conditions
             .iter()
             .map(|one| (one.key(), one.clone()))
             .collect(),
-        ..Seen::default()
+        ..FoundConditions::default()
     }
 }
 
@@ -51,11 +51,11 @@ fn minute(number: i64) -> Time {
 struct Listener {
     ledger: Ledger,
     targets: Targets,
-    heard: Vec<(i64, State, String)>,
+    heard: Vec<(i64, ConditionState, String)>,
 }
 
 impl Listener {
-    fn new(target: Notification) -> Listener {
+    fn new(target: NotificationSettings) -> Listener {
         Listener {
             ledger: Ledger::new(),
             targets: BTreeMap::from([("ops".into(), target)]),
@@ -63,7 +63,7 @@ impl Listener {
         }
     }
 
-    fn live(&mut self, minutes: std::ops::Range<i64>, seen: &Seen) {
+    fn live(&mut self, minutes: std::ops::Range<i64>, seen: &FoundConditions) {
         for number in minutes {
             let now = minute(number);
             self.ledger.see(seen, &self.targets, now);
@@ -75,7 +75,7 @@ impl Listener {
         }
     }
 
-    fn states(&self) -> Vec<(i64, State)> {
+    fn states(&self) -> Vec<(i64, ConditionState)> {
         self.heard
             .iter()
             .map(|(at, state, _)| (*at, *state))
@@ -88,14 +88,14 @@ fn a_condition_is_told_once_again_after_a_day_and_when_it_is_over() {
     let mut listener = Listener::new(target());
     let backs_off = seen(&[condition(ConditionKind::PoolBacksOff)]);
     listener.live(0..1_500, &backs_off);
-    listener.live(1_500..1_600, &Seen::default());
+    listener.live(1_500..1_600, &FoundConditions::default());
     let day = 24 * 60;
     assert_eq!(
         listener.states(),
         [
-            (15, State::Began),
-            (15 + day, State::Lasts),
-            (1_510, State::Ended)
+            (15, ConditionState::Began),
+            (15 + day, ConditionState::Lasts),
+            (1_510, ConditionState::Ended)
         ]
     );
     assert_eq!(listener.ledger, Ledger::new());
@@ -108,18 +108,21 @@ fn what_flickers_is_one_condition_and_what_was_short_is_none() {
     // Each time it is back before it counts as over.
     for minutes in 0..30 {
         let now = if minutes % 3 == 2 {
-            &Seen::default()
+            &FoundConditions::default()
         } else {
             &old
         };
         listener.live(minutes..minutes + 1, now);
     }
-    listener.live(30..60, &Seen::default());
-    assert_eq!(listener.states(), [(10, State::Began), (31, State::Ended)]);
+    listener.live(30..60, &FoundConditions::default());
+    assert_eq!(
+        listener.states(),
+        [(10, ConditionState::Began), (31, ConditionState::Ended)]
+    );
     // Nine minutes are less than ten, and nobody hears of it.
     let mut listener = Listener::new(target());
     listener.live(0..9, &old);
-    listener.live(9..60, &Seen::default());
+    listener.live(9..60, &FoundConditions::default());
     assert_eq!(listener.states(), []);
 }
 
@@ -137,9 +140,9 @@ fn a_restart_tells_nothing_twice_and_an_unseen_kind_stands() {
     again.ledger = serde_json::from_str(&kept).expect("it is what was written");
     assert_eq!(again.ledger, listener.ledger);
     // After a start nothing was read yet: neither is over.
-    let blind = Seen {
+    let blind = FoundConditions {
         unknown: BTreeSet::from([ConditionKind::TemplateFault, ConditionKind::Crashed]),
-        ..Seen::default()
+        ..FoundConditions::default()
     };
     again.live(30..40, &blind);
     again.live(40..60, &both);
@@ -154,7 +157,7 @@ fn quiet_hours_hold_back_all_but_what_is_excepted() {
         zone: jiff::tz::TimeZone::UTC,
         except: BTreeSet::from([Severity::Critical]),
     };
-    let mut listener = Listener::new(Notification {
+    let mut listener = Listener::new(NotificationSettings {
         quiet: Some(quiet),
         ..target()
     });
@@ -179,19 +182,19 @@ fn pods_have_their_own_patience_by_the_age_of_the_oldest() {
     let mut pods = condition(ConditionKind::PodsHeld);
     pods.since = Some(minute(-18));
     listener.live(0..5, &seen(&[pods]));
-    assert_eq!(listener.states(), [(2, State::Began)]);
+    assert_eq!(listener.states(), [(2, ConditionState::Began)]);
     // A pod that is old already and was held for a moment only is no reason.
     let mut listener = Listener::new(target());
     let mut pods = condition(ConditionKind::PodsHeld);
     pods.since = Some(minute(-300));
     listener.live(0..1, &seen(&[pods]));
-    listener.live(1..30, &Seen::default());
+    listener.live(1..30, &FoundConditions::default());
     assert_eq!(listener.states(), []);
 }
 
 #[test]
 fn severities_are_filtered_and_ends_may_be_left_out() {
-    let mut listener = Listener::new(Notification {
+    let mut listener = Listener::new(NotificationSettings {
         ended: false,
         repeat: None,
         ..target()
@@ -201,8 +204,8 @@ fn severities_are_filtered_and_ends_may_be_left_out() {
         condition(ConditionKind::TemplateFault),
     ]);
     listener.live(0..3_000, &all);
-    listener.live(3_000..3_100, &Seen::default());
-    assert_eq!(listener.states(), [(15, State::Began)]);
+    listener.live(3_000..3_100, &FoundConditions::default());
+    assert_eq!(listener.states(), [(15, ConditionState::Began)]);
     assert_eq!(listener.ledger, Ledger::new());
 }
 
@@ -215,7 +218,7 @@ fn who_does_not_lead_any_more_forgets_what_the_leader_tells() {
     ]);
     listener.live(0..30, &both);
     listener.heard.clear();
-    let elsewhere = Seen {
+    let elsewhere = FoundConditions {
         led_elsewhere: true,
         ..seen(&[condition(ConditionKind::CredentialsEnd)])
     };
@@ -223,7 +226,7 @@ fn who_does_not_lead_any_more_forgets_what_the_leader_tells() {
     assert_eq!(listener.states(), []);
     // It leads again: it does not know whether the other told.
     listener.live(60..90, &both);
-    assert_eq!(listener.states(), [(75, State::Began)]);
+    assert_eq!(listener.states(), [(75, ConditionState::Began)]);
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn what_could_not_be_told_is_due_until_it_was_or_is_over() {
         assert_eq!(due.len(), usize::from(number >= 15), "{number}");
     }
     for number in 100..110 {
-        ledger.see(&Seen::default(), &targets, minute(number));
+        ledger.see(&FoundConditions::default(), &targets, minute(number));
         assert_eq!(ledger.due("ops", &targets["ops"], minute(number)), []);
     }
     assert_eq!(ledger, Ledger::new(), "nobody was told of it");
@@ -251,7 +254,10 @@ fn a_clock_that_was_set_back_silences_nothing() {
     listener.live(0..1_500, &fault);
     assert_eq!(
         listener.states(),
-        [(10_015, State::Began), (24 * 60, State::Lasts)]
+        [
+            (10_015, ConditionState::Began),
+            (24 * 60, ConditionState::Lasts)
+        ]
     );
 }
 

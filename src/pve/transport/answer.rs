@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{CallError, Outcome};
+use super::{CallEffect, CallError};
 use crate::model::foreign::{self, ForeignText};
 use crate::pve::perl::{self, Fields};
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct HttpAnswer<'a> {
     /// Status code.
     pub(crate) status: u16,
     /// Reason phrase; carries the message where the body is empty.
@@ -27,7 +27,7 @@ pub(crate) fn reason(extensions: &http::Extensions, status: http::StatusCode) ->
     )
 }
 
-impl Answer<'_> {
+impl HttpAnswer<'_> {
     /// The answer's data or what it means that there is none.
     pub(crate) fn read(&self) -> Result<Value, CallError> {
         if (200..300).contains(&self.status) {
@@ -48,14 +48,14 @@ impl Answer<'_> {
         CallError {
             status: Some(self.status),
             ..CallError::new(
-                Outcome::Unknown,
+                CallEffect::Unknown,
                 format!("cannot read the answer ({} bytes): {why}", self.body.len()),
             )
         }
     }
 
     /// The error the answer carries, with the outcome the caller knows.
-    pub(crate) fn error(&self, outcome: Outcome) -> CallError {
+    pub(crate) fn error(&self, outcome: CallEffect) -> CallError {
         let body = serde_json::from_slice::<Value>(self.body).unwrap_or(Value::Null);
         let fields = Fields::of(&body);
         let body = fields.text("message").unwrap_or_default();
@@ -85,11 +85,11 @@ fn said(text: &str) -> ForeignText {
 
 /// 595 means that pveproxy did not reach the host; every other code of AnyEvent::HTTP, and a
 /// gateway's, leaves open what the host behind did (semantics of pve-http-server AnyEvent.pm:833).
-pub(crate) fn outcome_of(status: u16) -> Outcome {
+pub(crate) fn outcome_of(status: u16) -> CallEffect {
     match status {
-        595 => Outcome::NotSent,
-        502..=504 | 590..=599 => Outcome::Unknown,
-        _ => Outcome::Refused,
+        595 => CallEffect::NotSent,
+        502..=504 | 590..=599 => CallEffect::Unknown,
+        _ => CallEffect::Refused,
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn read(status: u16, reason: &str, body: &str) -> Result<Value, CallError> {
-        Answer {
+        HttpAnswer {
             status,
             reason: reason.to_owned(),
             body: body.as_bytes(),
@@ -127,16 +127,16 @@ mod tests {
     #[test]
     fn the_outcome_follows_the_status() {
         for (status, outcome) in [
-            (400, Outcome::Refused),
-            (401, Outcome::Refused),
-            (403, Outcome::Refused),
-            (500, Outcome::Refused),
-            (501, Outcome::Refused),
-            (502, Outcome::Unknown),
-            (504, Outcome::Unknown),
-            (595, Outcome::NotSent),
-            (596, Outcome::Unknown),
-            (599, Outcome::Unknown),
+            (400, CallEffect::Refused),
+            (401, CallEffect::Refused),
+            (403, CallEffect::Refused),
+            (500, CallEffect::Refused),
+            (501, CallEffect::Refused),
+            (502, CallEffect::Unknown),
+            (504, CallEffect::Unknown),
+            (595, CallEffect::NotSent),
+            (596, CallEffect::Unknown),
+            (599, CallEffect::Unknown),
         ] {
             let error = read(status, "why", "").expect_err("an error");
             assert_eq!((error.outcome, error.status), (outcome, Some(status)));
@@ -154,16 +154,19 @@ mod tests {
         .expect_err("an error");
         assert_eq!(error.message, "Parameter verification failed.");
         assert_eq!(error.errors["newid"], "VM 9 already exists");
-        assert_eq!(error.cause(), crate::pve::Cause::VmidTaken);
+        assert_eq!(error.cause(), crate::pve::FailureCause::VmidTaken);
         let old = read(500, "VM is locked (backup)", r#"{"data":null}"#).expect_err("an error");
-        assert_eq!(old.cause(), crate::pve::Cause::Locked("backup".into()));
+        assert_eq!(
+            old.cause(),
+            crate::pve::FailureCause::Locked("backup".into())
+        );
     }
 
     #[test]
     fn a_good_status_with_an_unreadable_body_may_have_been_carried_out() {
         for body in ["", "<html>", "[]", "{\"data\":"] {
             let error = read(200, "OK", body).expect_err("an error");
-            assert_eq!(error.outcome, Outcome::Unknown, "{body}");
+            assert_eq!(error.outcome, CallEffect::Unknown, "{body}");
         }
     }
 }

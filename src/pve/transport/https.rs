@@ -11,14 +11,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::answer::Answer;
-use super::tls::{self, Trust};
+use super::answer::HttpAnswer;
+use super::tls::{self, CertificateTrust};
 use super::wire::{client_builder, exchange};
-use super::{CallError, MAX_ANSWER, Method, Outcome, Request, Transport};
+use super::{CallEffect, CallError, HttpMethod, MAX_ANSWER, PveRequest, Transport};
 
 /// How a PVE API is reached by token.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TokenOptions {
     /// `https://host:8006`, tried in turn.
     pub endpoints: Vec<String>,
     /// `user@realm!name`.
@@ -48,15 +48,17 @@ pub struct Https {
 
 impl Https {
     /// Makes the end; nothing is sent yet.
-    pub fn new(options: &Options) -> Result<Https, SetupError> {
+    pub fn new(options: &TokenOptions) -> Result<Https, SetupError> {
         let trust = match (&options.fingerprint, &options.ca_file) {
-            (Some(text), _) => Trust::Leaves(vec![tls::parse(text).ok_or_else(|| {
-                SetupError(format!(
-                    "fingerprint {text:?} is not 32 bytes in hexadecimal (AA:BB:…)"
-                ))
-            })?]),
+            (Some(text), _) => {
+                CertificateTrust::Leaves(vec![tls::parse(text).ok_or_else(|| {
+                    SetupError(format!(
+                        "fingerprint {text:?} is not 32 bytes in hexadecimal (AA:BB:…)"
+                    ))
+                })?])
+            }
             (None, Some(path)) => {
-                Trust::Issuers(crate::pve::certificates(path).map_err(SetupError)?)
+                CertificateTrust::Issuers(crate::pve::certificates(path).map_err(SetupError)?)
             }
             (None, None) => {
                 return Err(SetupError(
@@ -96,12 +98,12 @@ impl Https {
         })
     }
 
-    async fn attempts(&self, request: &Request) -> Result<Value, CallError> {
+    async fn attempts(&self, request: &PveRequest) -> Result<Value, CallError> {
         let end = Instant::now() + request.timeout;
         // A read that broke may be repeated, once more than there are endpoints; a change only
         // moves on when it was surely not sent.
-        let most = self.endpoints.len() + usize::from(request.method == Method::Get);
-        let mut last = CallError::new(Outcome::NotSent, "no endpoint was tried");
+        let most = self.endpoints.len() + usize::from(request.method == HttpMethod::Get);
+        let mut last = CallError::new(CallEffect::NotSent, "no endpoint was tried");
         for attempt in 0..most {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -114,8 +116,8 @@ impl Https {
                     // Whatever comes next, it begins at the next endpoint.
                     self.current.store(at + 1, Ordering::Relaxed);
                     let again = match error.outcome {
-                        Outcome::NotSent => attempt + 1 < self.endpoints.len(),
-                        _ => request.method == Method::Get,
+                        CallEffect::NotSent => attempt + 1 < self.endpoints.len(),
+                        _ => request.method == HttpMethod::Get,
                     };
                     last = error;
                     if !again {
@@ -129,8 +131,8 @@ impl Https {
 
     /// The time of one attempt: a read leaves half for the next endpoint, lest one that accepts and
     /// never answers takes it all.
-    fn share(&self, request: &Request, left: Duration) -> Duration {
-        if request.method == Method::Get && self.endpoints.len() > 1 {
+    fn share(&self, request: &PveRequest, left: Duration) -> Duration {
+        if request.method == HttpMethod::Get && self.endpoints.len() > 1 {
             left / 2
         } else {
             left
@@ -140,7 +142,7 @@ impl Https {
     /// One exchange with one endpoint: the outer error is a connection's, the inner PVE's answer.
     async fn once(
         &self,
-        request: &Request,
+        request: &PveRequest,
         at: usize,
         timeout: Duration,
     ) -> Result<Result<Value, CallError>, CallError> {
@@ -159,7 +161,7 @@ impl Https {
             message: format!("{endpoint}: {}", error.message).into(),
             ..error
         })?;
-        Ok(Answer {
+        Ok(HttpAnswer {
             status: got.status,
             reason: got.reason,
             body: &got.body,
@@ -180,7 +182,7 @@ fn check(endpoint: &str) -> Result<String, SetupError> {
 }
 
 impl Transport for Https {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         async move {
             self.attempts(&request)
                 .await

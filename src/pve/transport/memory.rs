@@ -11,20 +11,23 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
-use super::answer::{Answer, reason};
-use super::{CallError, MAX_ANSWER, MAX_BODY, Outcome, Request, Transport};
+use super::answer::{HttpAnswer, reason};
+use super::{CallEffect, CallError, MAX_ANSWER, MAX_BODY, PveRequest, Transport};
+
+/// A short name for benches, which have no other memory.
+pub use self::RouterTransport as Memory;
 
 /// Calls an [`axum::Router`] that speaks PVE's API.
 #[derive(Clone)]
-pub struct Memory {
+pub struct RouterTransport {
     router: Router,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Memory {
+impl RouterTransport {
     /// An end on `router`.
-    pub fn new(router: Router) -> Memory {
-        Memory {
+    pub fn new(router: Router) -> RouterTransport {
+        RouterTransport {
             router,
             headers: Vec::new(),
         }
@@ -32,17 +35,17 @@ impl Memory {
 
     /// The same, sending one more header with every call (credentials of a simulated user).
     #[must_use]
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Memory {
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> RouterTransport {
         self.headers.push((name, value));
         self
     }
 
-    async fn exchange(&self, request: &Request) -> Result<Value, CallError> {
+    async fn exchange(&self, request: &PveRequest) -> Result<Value, CallError> {
         let content = request.content();
         let length = content.as_ref().map_or(0, |(_, body)| body.len());
         if length > MAX_BODY {
             return Err(CallError::new(
-                Outcome::NotSent,
+                CallEffect::NotSent,
                 "the request's body is larger than PVE takes (512 KiB)",
             ));
         }
@@ -59,7 +62,7 @@ impl Memory {
             body = Body::from(bytes);
         }
         let built = builder.body(body).map_err(|error| {
-            CallError::new(Outcome::NotSent, format!("cannot be written: {error}"))
+            CallError::new(CallEffect::NotSent, format!("cannot be written: {error}"))
         })?;
         let response = match self.router.clone().oneshot(built).await {
             Ok(response) => response,
@@ -68,9 +71,12 @@ impl Memory {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body = body.map_err(|error| {
-            CallError::new(Outcome::Unknown, format!("the answer broke off: {error}"))
+            CallError::new(
+                CallEffect::Unknown,
+                format!("the answer broke off: {error}"),
+            )
         })?;
-        Answer {
+        HttpAnswer {
             status: head.status.as_u16(),
             reason: reason(&head.extensions, head.status),
             body: &body.to_bytes(),
@@ -79,19 +85,19 @@ impl Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for RouterTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Memory")
     }
 }
 
-impl Transport for Memory {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+impl Transport for RouterTransport {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         async move {
             match tokio::time::timeout(request.timeout, self.exchange(&request)).await {
                 Ok(answer) => answer.map_err(|error| error.about(&request)),
                 Err(_) => Err(CallError::new(
-                    Outcome::Unknown,
+                    CallEffect::Unknown,
                     format!("no answer within {:?}", request.timeout),
                 )
                 .about(&request)),

@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-use super::https::{Https, Options};
+use super::https::{Https, TokenOptions};
 use super::tls;
 use super::unix::UnixSocket;
-use super::{Method, Outcome, Request, Transport as _};
+use super::{CallEffect, HttpMethod, PveRequest, Transport as _};
 
-fn request(method: Method) -> Request {
-    Request {
+fn request(method: HttpMethod) -> PveRequest {
+    PveRequest {
         call: "test",
         method,
         path: "/nodes/pve1/qemu/900/config".into(),
@@ -104,7 +104,7 @@ async fn server(answer: String) -> Server {
 }
 
 fn pinned(server: &Server, endpoints: Vec<String>) -> Https {
-    Https::new(&Options {
+    Https::new(&TokenOptions {
         endpoints,
         token_id: "scaler@pve!one".into(),
         secret: SecretString::from("s3cret"),
@@ -124,7 +124,7 @@ async fn closed() -> String {
 async fn the_token_goes_out_and_data_comes_back() {
     let mut server = server(answer("200 OK", "", r#"{"data":[1]}"#)).await;
     let https = pinned(&server, vec![server.url.clone()]);
-    let data = https.call(request(Method::Put)).await.expect("data");
+    let data = https.call(request(HttpMethod::Put)).await.expect("data");
     assert_eq!(data, serde_json::json!([1]));
     let seen = server.seen.recv().await.expect("a request");
     assert!(
@@ -144,11 +144,17 @@ async fn a_message_in_the_reason_phrase_is_found() {
     let server = server(answer("500 VM is locked (backup)", "", "")).await;
     let https = pinned(&server, vec![server.url.clone()]);
     let error = https
-        .call(request(Method::Post))
+        .call(request(HttpMethod::Post))
         .await
         .expect_err("an error");
-    assert_eq!((error.outcome, error.status), (Outcome::Refused, Some(500)));
-    assert_eq!(error.cause(), crate::pve::Cause::Locked("backup".into()));
+    assert_eq!(
+        (error.outcome, error.status),
+        (CallEffect::Refused, Some(500))
+    );
+    assert_eq!(
+        error.cause(),
+        crate::pve::FailureCause::Locked("backup".into())
+    );
 }
 
 #[tokio::test]
@@ -156,10 +162,10 @@ async fn another_certificate_is_refused_and_its_fingerprint_told() {
     let (one, two) = (server(String::new()).await, server(String::new()).await);
     let https = pinned(&one, vec![two.url.clone()]);
     let error = https
-        .call(request(Method::Post))
+        .call(request(HttpMethod::Post))
         .await
         .expect_err("an error");
-    assert_eq!(error.outcome, Outcome::NotSent);
+    assert_eq!(error.outcome, CallEffect::NotSent);
     let print = tls::show(&tls::fingerprint(&two.certificate));
     assert!(error.message.contains(&print), "{}", error.message);
     assert_eq!(two.served.load(Ordering::SeqCst), 0);
@@ -175,7 +181,7 @@ async fn a_ca_file_is_trusted_or_the_error_names_the_fingerprint() {
     let ca_file = dir.path().join("ca.pem");
     std::fs::write(&ca_file, &one.pem).expect("written");
     let with = |endpoint: &str| {
-        Https::new(&Options {
+        Https::new(&TokenOptions {
             endpoints: vec![endpoint.to_owned()],
             token_id: "a@pve!b1".into(),
             secret: SecretString::from("s"),
@@ -184,9 +190,9 @@ async fn a_ca_file_is_trusted_or_the_error_names_the_fingerprint() {
         })
         .expect("an end")
     };
-    let data = with(&one.url).call(request(Method::Get)).await;
+    let data = with(&one.url).call(request(HttpMethod::Get)).await;
     assert_eq!(data, Ok(serde_json::json!(1)));
-    let error = with(&two.url).call(request(Method::Get)).await;
+    let error = with(&two.url).call(request(HttpMethod::Get)).await;
     let print = tls::show(&tls::fingerprint(&two.certificate));
     assert!(error.expect_err("refused").message.contains(&print));
 }
@@ -195,29 +201,32 @@ async fn a_ca_file_is_trusted_or_the_error_names_the_fingerprint() {
 async fn endpoints_are_tried_in_turn_until_one_takes_the_call() {
     let server = server(answer("200 OK", "", r#"{"data":1}"#)).await;
     let https = pinned(&server, vec![closed().await, server.url.clone()]);
-    for method in [Method::Post, Method::Get, Method::Delete] {
+    for method in [HttpMethod::Post, HttpMethod::Get, HttpMethod::Delete] {
         assert_eq!(https.call(request(method)).await, Ok(serde_json::json!(1)));
     }
     let nobody = pinned(&server, vec![closed().await, closed().await]);
     let error = nobody
-        .call(request(Method::Post))
+        .call(request(HttpMethod::Post))
         .await
         .expect_err("nobody");
-    assert_eq!(error.outcome, Outcome::NotSent);
+    assert_eq!(error.outcome, CallEffect::NotSent);
 }
 
 #[tokio::test]
 async fn a_change_that_broke_off_is_unknown_and_never_repeated() {
     let server = server(String::new()).await;
     let https = pinned(&server, vec![server.url.clone(), server.url.clone()]);
-    for method in [Method::Post, Method::Put, Method::Delete] {
+    for method in [HttpMethod::Post, HttpMethod::Put, HttpMethod::Delete] {
         let before = server.served.load(Ordering::SeqCst);
         let error = https.call(request(method)).await.expect_err("broken");
-        assert_eq!(error.outcome, Outcome::Unknown, "{method}");
+        assert_eq!(error.outcome, CallEffect::Unknown, "{method}");
         assert_eq!(server.served.load(Ordering::SeqCst) - before, 1, "{method}");
     }
     let before = server.served.load(Ordering::SeqCst);
-    https.call(request(Method::Get)).await.expect_err("broken");
+    https
+        .call(request(HttpMethod::Get))
+        .await
+        .expect_err("broken");
     assert_eq!(
         server.served.load(Ordering::SeqCst) - before,
         3,
@@ -227,7 +236,7 @@ async fn a_change_that_broke_off_is_unknown_and_never_repeated() {
 
 #[test]
 fn an_end_that_could_not_work_is_not_made() {
-    let options = |endpoints: &[&str], fingerprint: Option<&str>| Options {
+    let options = |endpoints: &[&str], fingerprint: Option<&str>| TokenOptions {
         endpoints: endpoints.iter().map(|&text| text.to_owned()).collect(),
         token_id: "a@pve!b1".into(),
         secret: SecretString::from("s"),
@@ -261,13 +270,13 @@ async fn the_brokers_word_decides_the_outcome() {
             "403 Forbidden",
             "refused-by-broker",
             "{}",
-            Err(Outcome::RefusedByBroker),
+            Err(CallEffect::RefusedByBroker),
         ),
-        ("500 no", "refused", "{}", Err(Outcome::Refused)),
-        ("503 no", "not-sent", "{}", Err(Outcome::NotSent)),
-        ("504 no", "unknown", "{}", Err(Outcome::Unknown)),
-        ("403 Forbidden", "", "{}", Err(Outcome::Unknown)),
-        ("200 OK", "", r#"{"data":5}"#, Err(Outcome::Unknown)),
+        ("500 no", "refused", "{}", Err(CallEffect::Refused)),
+        ("503 no", "not-sent", "{}", Err(CallEffect::NotSent)),
+        ("504 no", "unknown", "{}", Err(CallEffect::Unknown)),
+        ("403 Forbidden", "", "{}", Err(CallEffect::Unknown)),
+        ("200 OK", "", r#"{"data":5}"#, Err(CallEffect::Unknown)),
     ];
     for (index, (status, word, body, want)) in table.into_iter().enumerate() {
         let path = dir.path().join(format!("{index}.sock"));
@@ -283,7 +292,7 @@ async fn the_brokers_word_decides_the_outcome() {
             reply(stream, text).await
         });
         let end = UnixSocket::new(&path).expect("an end");
-        let got = end.call(request(Method::Get)).await;
+        let got = end.call(request(HttpMethod::Get)).await;
         assert_eq!(got.map_err(|error| error.outcome), want, "{status} {word}");
         let seen = served.await.expect("served");
         assert!(
@@ -297,7 +306,10 @@ async fn the_brokers_word_decides_the_outcome() {
 async fn no_broker_means_not_sent() {
     let dir = tempfile::tempdir().expect("a directory");
     let end = UnixSocket::new(&dir.path().join("none.sock")).expect("an end");
-    let error = end.call(request(Method::Post)).await.expect_err("nobody");
-    assert_eq!(error.outcome, Outcome::NotSent);
+    let error = end
+        .call(request(HttpMethod::Post))
+        .await
+        .expect_err("nobody");
+    assert_eq!(error.outcome, CallEffect::NotSent);
     assert!(error.message.contains("none.sock"), "{}", error.message);
 }

@@ -16,19 +16,19 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use sha2::{Digest as _, Sha256};
 
 /// SHA-256 of a certificate's DER form.
-pub type Fingerprint = [u8; 32];
+pub type CertificateFingerprint = [u8; 32];
 
 /// What a server's certificate must be.
 #[derive(Clone, Debug)]
-pub enum Trust {
+pub enum CertificateTrust {
     /// Issued, for the name that was called, by one of these.
     Issuers(Vec<CertificateDer<'static>>),
     /// Exactly one of these leaves.
-    Leaves(Vec<Fingerprint>),
+    Leaves(Vec<CertificateFingerprint>),
 }
 
 /// A TLS client that trusts nothing but `trust`; an error says why that cannot be.
-pub fn client(trust: Trust) -> Result<ClientConfig, String> {
+pub fn client(trust: CertificateTrust) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Verifier::new(trust, &provider)?;
     Ok(ClientConfig::builder_with_provider(provider)
@@ -40,12 +40,12 @@ pub fn client(trust: Trust) -> Result<ClientConfig, String> {
 }
 
 /// The fingerprint of a certificate.
-pub fn fingerprint(certificate: &[u8]) -> Fingerprint {
+pub fn fingerprint(certificate: &[u8]) -> CertificateFingerprint {
     Sha256::digest(certificate).into()
 }
 
 /// A fingerprint the way PVE shows it: `AA:BB:…`.
-pub fn show(fingerprint: &Fingerprint) -> String {
+pub fn show(fingerprint: &CertificateFingerprint) -> String {
     let mut text = String::with_capacity(95);
     for (index, byte) in fingerprint.iter().enumerate() {
         let colon = if index == 0 { "" } else { ":" };
@@ -55,7 +55,7 @@ pub fn show(fingerprint: &Fingerprint) -> String {
 }
 
 /// Reads a fingerprint: 64 hexadecimal digits, with colons between the bytes or without.
-pub fn parse(text: &str) -> Option<Fingerprint> {
+pub fn parse(text: &str) -> Option<CertificateFingerprint> {
     let digits: String = text.trim().chars().filter(|c| *c != ':').collect();
     if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -70,15 +70,15 @@ pub fn parse(text: &str) -> Option<Fingerprint> {
 #[derive(Debug)]
 struct Verifier {
     issuers: Option<Arc<WebPkiServerVerifier>>,
-    leaves: Vec<Fingerprint>,
+    leaves: Vec<CertificateFingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    fn new(trust: Trust, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
+    fn new(trust: CertificateTrust, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
         let (issuers, leaves) = match trust {
-            Trust::Leaves(leaves) => (None, leaves),
-            Trust::Issuers(certificates) => {
+            CertificateTrust::Leaves(leaves) => (None, leaves),
+            CertificateTrust::Issuers(certificates) => {
                 let mut roots = RootCertStore::empty();
                 for certificate in certificates {
                     roots

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::answer::reason;
-use super::{CallError, MAX_BODY, Outcome, Request};
+use super::{CallEffect, CallError, MAX_BODY, PveRequest};
 
 /// pveproxy drops a connection that idled 5 s: ours goes first, so that no request meets a closing
 /// one.
@@ -42,7 +42,7 @@ pub(crate) struct Exchange {
 pub(crate) async fn exchange(
     client: &reqwest::Client,
     base: &str,
-    request: &Request,
+    request: &PveRequest,
     headers: HeaderMap,
     (timeout, most): (Duration, usize),
 ) -> Result<Exchange, CallError> {
@@ -50,7 +50,7 @@ pub(crate) async fn exchange(
     let length = content.as_ref().map_or(0, |(_, body)| body.len());
     if length > MAX_BODY {
         return Err(CallError::new(
-            Outcome::NotSent,
+            CallEffect::NotSent,
             "the request's body is larger than PVE takes (512 KiB)",
         ));
     }
@@ -72,7 +72,7 @@ pub(crate) async fn exchange(
     while let Some(chunk) = response.chunk().await.map_err(|error| failure(&error))? {
         if body.len() + chunk.len() > most {
             return Err(CallError::new(
-                Outcome::Unknown,
+                CallEffect::Unknown,
                 format!("the answer is larger than {most} bytes"),
             ));
         }
@@ -89,9 +89,9 @@ pub(crate) async fn exchange(
 /// Only a connection that never stood is sure not to have carried the request.
 fn failure(error: &reqwest::Error) -> CallError {
     let outcome = if error.is_connect() || error.is_builder() {
-        Outcome::NotSent
+        CallEffect::NotSent
     } else {
-        Outcome::Unknown
+        CallEffect::Unknown
     };
     CallError::new(outcome, chain(error))
 }

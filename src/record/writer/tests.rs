@@ -6,12 +6,12 @@ use tempfile::TempDir;
 
 use super::super::query::{Filter, History};
 use super::super::store::segments;
-use super::super::{DeedKind, Machine, Most, Timeline};
+use super::super::{DeedKind, Most, RecordedMachine, Timeline};
 use super::*;
 use crate::model::cluster::PodKey;
 use crate::model::report::{PodVerdict, Report};
 
-const LIMITS: Limits = Limits {
+const LIMITS: RecordLimits = RecordLimits {
     max_bytes: 1 << 20,
     max_age: Span::minutes(60 * 24),
 };
@@ -25,11 +25,11 @@ fn snapshot(taken: i64) -> Snapshot {
 }
 
 /// A decision whose report has a pod on this node.
-fn decided(number: u64, at: i64, why: &str) -> Decided {
+fn decided(number: u64, at: i64, why: &str) -> RecordedTurn {
     let mut report = Report::default();
     let verdict = PodVerdict::fits_node(why.into());
     report.pods.insert(PodKey::new("default", "web"), verdict);
-    Decided {
+    RecordedTurn {
         number,
         at: Time(at),
         snapshot: Arc::new(snapshot(at)),
@@ -60,8 +60,8 @@ fn read(path: &Path) -> (Vec<u64>, Vec<String>) {
     (numbers, damage)
 }
 
-fn write(path: &Path, decisions: impl IntoIterator<Item = Decided>) {
-    let recorder = Recorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+fn write(path: &Path, decisions: impl IntoIterator<Item = RecordedTurn>) {
+    let recorder = TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
     for decision in decisions {
         recorder.decided(decision);
     }
@@ -84,7 +84,7 @@ fn what_says_the_same_is_a_counter_and_what_differs_is_a_record() {
     let (_directory, path) = place();
     let same =
         (2..=1_000).map(|number| decided(number, i64::try_from(number).unwrap_or(0), "young"));
-    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
     recorder.decided(decided(1, 1, "young"));
     for decision in same {
         recorder.decided(decision);
@@ -153,7 +153,7 @@ fn it_never_takes_more_than_it_may_and_the_newest_stays() {
         let at = i64::try_from(number).unwrap_or(0);
         decided(number, at, &noise(number, 8_000))
     });
-    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
     let mut most = 0;
     for decision in noisy {
         recorder.decided(decision);
@@ -181,7 +181,7 @@ fn a_disk_that_cannot_be_written_is_said_once_and_it_begins_again_by_itself() {
     let (directory, path) = place();
     // Something else has its name: whoever runs this as root meets that too.
     std::fs::write(&path, "not a directory").expect("written");
-    let recorder = Recorder::with_retry(
+    let recorder = TurnRecorder::with_retry(
         path.clone(),
         LIMITS,
         WhenFull::Wait,
@@ -237,14 +237,14 @@ fn a_clock_that_is_set_back_begins_a_segment() {
 #[test]
 fn steps_and_ends_are_told_with_their_machine() {
     let (_directory, path) = place();
-    let recorder = Recorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
+    let recorder = TurnRecorder::begin(path.clone(), LIMITS, WhenFull::Wait).expect("a thread");
     let teller = recorder.teller();
     recorder.decided(decided(1, 1, "a"));
     teller.step("general-a", Step::Clone, Span::seconds(40), true, Time(2));
     drop(recorder);
     teller.step("general-a", Step::Start, Span::seconds(1), true, Time(3));
     let history = History::open(&path).expect("it is there");
-    let machines: Vec<Machine> = history.machines(&Filter::default()).expect("read");
+    let machines: Vec<RecordedMachine> = history.machines(&Filter::default()).expect("read");
     assert_eq!(machines.len(), 1);
     let phases: Vec<(&str, i64)> = machines[0]
         .phases
@@ -288,7 +288,8 @@ fn a_copy_is_gone_over_and_is_a_record() {
 /// Three runs of the daemon, each with a segment of five decisions and a machine.
 fn three_runs(path: &Path) {
     for run in 1..=3 {
-        let recorder = Recorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
+        let recorder =
+            TurnRecorder::begin(path.to_owned(), LIMITS, WhenFull::Wait).expect("a thread");
         for number in 1..=5 {
             let at = run * 1_000 + number;
             let number = u64::try_from(number).unwrap_or(0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 
 use crate::agent::answering::Answering;
-use crate::agent::control::{self, Answer, Handler, Pace};
+use crate::agent::control::{self, ControlAnswer, Handler, SocketClock};
 use crate::agent::state::StateFiles;
 use crate::sim::world::World;
 
@@ -68,9 +68,9 @@ impl Socket {
             }
             let answering = answering.clone();
             let answer = async move { answering.answer(command, SOMEBODY).await };
-            Box::pin(answer) as futures::future::BoxFuture<'static, Answer>
+            Box::pin(answer) as futures::future::BoxFuture<'static, ControlAnswer>
         });
-        let pace = Pace {
+        let pace = SocketClock {
             clock: world.clock,
             seconds: pace,
         };

@@ -24,14 +24,14 @@ use crate::agent::turn::Turn;
 use crate::config::{ConfigErrors, Settings};
 use crate::sim::faults::FaultPlan;
 use crate::sim::guests::GuestSpec;
-use crate::sim::judge::{Judge, PoolRule, Terms};
+use crate::sim::judge::{Judge, JudgeTerms, PoolRule};
 use crate::sim::kube::KubeSpec;
 use crate::sim::pve::{Pve, PveSpec};
 use crate::sim::world::{World, WorldError, WorldSpec};
 use crate::simulator_args::DemoOptions;
 
 use ask::Socket;
-use page::{Page, Touched};
+use page::{DemoPage, Touched};
 use show::{Introduction, Show};
 
 /// The configuration that the simulated cluster's user wrote.
@@ -226,11 +226,11 @@ async fn page(
     options: &DemoOptions,
     touched: &Touched,
     record: PathBuf,
-) -> Result<Option<Page>, DemoError> {
+) -> Result<Option<DemoPage>, DemoError> {
     if options.once && options.page.is_none() {
         return Ok(None);
     }
-    let page = Page::open(world, options.page, options.speed, touched, record).await;
+    let page = DemoPage::open(world, options.page, options.speed, touched, record).await;
     page.map(Some).map_err(|source| DemoError::Page {
         address: options
             .page
@@ -239,7 +239,7 @@ async fn page(
     })
 }
 
-async fn serve(page: Option<Page>) {
+async fn serve(page: Option<DemoPage>) {
     match page {
         Some(page) => page.serve().await,
         None => std::future::pending().await,
@@ -433,9 +433,9 @@ pub fn pool_rules(settings: &Settings, here: impl Fn(&str) -> bool) -> Vec<PoolR
 }
 
 /// What the judge holds the daemon to for all pools together.
-pub fn terms(settings: &Settings) -> Terms {
+pub fn terms(settings: &Settings) -> JudgeTerms {
     let (up, down) = (&settings.policy.scale_up, &settings.policy.scale_down);
-    Terms {
+    JudgeTerms {
         quarantine: down.quarantine,
         backoff: up.backoff_first,
         few_lost: usize::try_from(down.ok_total_unready).unwrap_or(usize::MAX),

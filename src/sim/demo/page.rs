@@ -20,9 +20,9 @@ use crate::agent::turn::Turn;
 use crate::model::time::Span;
 use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
-use crate::sim::workload::{Act, Kind, Pods, Step, Workload};
+use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use crate::sim::world::World;
-use crate::web::{self, Health, Metrics, State, Teller};
+use crate::web::{self, Health, Metrics, StatusSource, WebState};
 
 /// Where the page is, when nobody says otherwise and the port is free.
 const USUAL_PORT: u16 = 9818;
@@ -36,7 +36,7 @@ const MOST_WORKLOADS: u32 = 5;
 /// What a person may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, tag = "do")]
-enum Deed {
+enum DemoAct {
     /// A Deployment of six pods comes.
     AddWorkload,
     /// A pod comes that no pool can run.
@@ -55,7 +55,7 @@ enum Deed {
 
 /// The world that is acted on.
 #[derive(Clone, Debug)]
-struct Stage {
+struct DemoWorld {
     kube: Kube,
     pve: Pve,
     /// Workloads that a person added.
@@ -81,9 +81,9 @@ impl Touched {
 
 /// The page, listening.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct DemoPage {
     listener: TcpListener,
-    state: State,
+    state: WebState,
     health: watch::Sender<Health>,
     turns: watch::Receiver<Option<Arc<Turn>>>,
     max_view_age: Span,
@@ -91,7 +91,7 @@ pub(super) struct Page {
     pub(super) address: SocketAddr,
 }
 
-impl Page {
+impl DemoPage {
     /// Listens. The world's daemon is measured from now on. `record`: where it records its decisions.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Page {
         pace: u32,
         touched: &Touched,
         record: PathBuf,
-    ) -> std::io::Result<Page> {
+    ) -> std::io::Result<DemoPage> {
         let listener = listen(wanted).await?;
         let address = listener.local_addr()?;
         let metrics = Arc::new(Metrics::new());
@@ -110,8 +110,8 @@ impl Page {
         let health = watch::Sender::new(Health::starting(Instant::now()));
         let turns = world.turns.subscribe();
         let seen = turns.clone();
-        let status = Teller::new(move || status(seen.borrow().as_deref()));
-        let stage = Stage {
+        let status = StatusSource::new(move || status(seen.borrow().as_deref()));
+        let stage = DemoWorld {
             kube: world.kube.clone(),
             pve: world.pve.clone(),
             added: Arc::default(),
@@ -120,14 +120,14 @@ impl Page {
         let acts = Router::new()
             .route("/demo/act", post(act))
             .with_state(stage);
-        let state = State::new(
+        let state = WebState::new(
             metrics,
             health.subscribe(),
             turns.clone(),
             status,
             world.clock,
         );
-        Ok(Page {
+        Ok(DemoPage {
             listener,
             state: state.demonstrated(pace, acts).recorded(record),
             health,
@@ -139,7 +139,7 @@ impl Page {
 
     /// Serves for ever.
     pub(super) async fn serve(self) {
-        let Page {
+        let DemoPage {
             health,
             mut turns,
             max_view_age,
@@ -184,8 +184,8 @@ async fn listen(wanted: Option<SocketAddr>) -> std::io::Result<TcpListener> {
 
 /// Does what a person wants; says what came of it.
 async fn act(
-    Shared(stage): Shared<Stage>,
-    Json(deed): Json<Deed>,
+    Shared(stage): Shared<DemoWorld>,
+    Json(deed): Json<DemoAct>,
 ) -> (StatusCode, Json<serde_json::Value>) {
     stage.touched.note();
     match stage.perform(deed).await {
@@ -194,32 +194,32 @@ async fn act(
     }
 }
 
-impl Stage {
-    async fn perform(&self, deed: Deed) -> Result<String, String> {
+impl DemoWorld {
+    async fn perform(&self, deed: DemoAct) -> Result<String, String> {
         match deed {
-            Deed::AddWorkload => self.add(6, Pods::of("1", "2Gi")).await,
-            Deed::AddGiant => self.add(1, Pods::of("64", "2Gi")).await,
-            Deed::RemoveWorkloads => {
+            DemoAct::AddWorkload => self.add(6, WorkloadPods::of("1", "2Gi")).await,
+            DemoAct::AddGiant => self.add(1, WorkloadPods::of("64", "2Gi")).await,
+            DemoAct::RemoveWorkloads => {
                 for number in 1..=self.added.swap(0, Ordering::Relaxed) {
-                    let (kind, name) = (Kind::Deployment, name(number));
+                    let (kind, name) = (WorkloadKind::Deployment, name(number));
                     self.play(Act::Delete { kind, name }).await?;
                 }
                 Ok("What you added is gone.".to_owned())
             }
-            Deed::KillHost => self.host(false),
-            Deed::ReviveHost => self.host(true),
-            Deed::BreakTemplate => self.lock(
+            DemoAct::KillHost => self.host(false),
+            DemoAct::ReviveHost => self.host(true),
+            DemoAct::BreakTemplate => self.lock(
                 Some("backup"),
                 "The template is locked, as a backup does it: nothing can be cloned.",
             ),
-            Deed::MendTemplate => self.lock(
+            DemoAct::MendTemplate => self.lock(
                 None,
                 "The template is unlocked. The next attempt comes when the back-off ends.",
             ),
         }
     }
 
-    async fn add(&self, replicas: u32, pods: Pods) -> Result<String, String> {
+    async fn add(&self, replicas: u32, pods: WorkloadPods) -> Result<String, String> {
         let number = self.added.load(Ordering::Relaxed) + 1;
         if number > MOST_WORKLOADS {
             return Err(format!(
@@ -238,7 +238,7 @@ impl Stage {
     }
 
     async fn play(&self, act: Act) -> Result<(), String> {
-        let steps = vec![Step {
+        let steps = vec![WorkloadStep {
             at: Span::ZERO,
             act,
         }];

@@ -17,7 +17,7 @@ use crate::sim::world::{EPOCH, World};
 use crate::simulator_args::DemoOptions;
 
 use super::sums::Sums;
-use super::timeline::{Gathered, Line, Tone};
+use super::timeline::{Gathered, TimelineLine, Tone};
 
 /// What comes in crowds is told once nothing more came for this long.
 const QUIET: Duration = Duration::from_secs(2);
@@ -147,7 +147,7 @@ impl Show {
     }
 }
 
-fn print(at: Time, lines: &[Line]) {
+fn print(at: Time, lines: &[TimelineLine]) {
     for line in lines {
         let text = foreign::line(&line.text, ForeignText::MAX);
         told(

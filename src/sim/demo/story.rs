@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use crate::model::time::Span;
-use crate::sim::workload::{Act, Kind, Pods, Step, Workload};
+use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 
 /// A web application comes and grows, a burst of batch jobs asks for the tainted pool, and all of it
 /// goes again.
 pub(super) fn workload() -> Workload {
     let web = "web".to_owned();
-    let at = |seconds: i64, act: Act| Step {
+    let at = |seconds: i64, act: Act| WorkloadStep {
         at: Span::seconds(seconds),
         act,
     };
@@ -20,7 +20,7 @@ pub(super) fn workload() -> Workload {
                 Act::Deploy {
                     name: web.clone(),
                     replicas: 4,
-                    pods: Pods::of("750m", "1Gi"),
+                    pods: WorkloadPods::of("750m", "1Gi"),
                 },
             ),
             at(
@@ -50,21 +50,21 @@ pub(super) fn workload() -> Workload {
             at(
                 520,
                 Act::Delete {
-                    kind: Kind::Job,
+                    kind: WorkloadKind::Job,
                     name: "crunch".to_owned(),
                 },
             ),
             at(
                 540,
                 Act::Delete {
-                    kind: Kind::Deployment,
+                    kind: WorkloadKind::Deployment,
                     name: web.clone(),
                 },
             ),
             at(
                 540,
                 Act::Delete {
-                    kind: Kind::Budget,
+                    kind: WorkloadKind::Budget,
                     name: web,
                 },
             ),
@@ -73,12 +73,12 @@ pub(super) fn workload() -> Workload {
 }
 
 /// Pods that only the tainted pool takes.
-fn batch() -> Pods {
-    Pods {
+fn batch() -> WorkloadPods {
+    WorkloadPods {
         template: json!({"spec": {
             "nodeSelector": {"workload": "batch"},
             "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "batch", "effect": "NoSchedule"}],
         }}),
-        ..Pods::of("3", "6Gi")
+        ..WorkloadPods::of("3", "6Gi")
     }
 }

@@ -14,7 +14,7 @@ use super::timeline::{self, Tone};
 
 /// What was there before a part of the story began: it is not counted as what came in it.
 #[derive(Debug, Default)]
-struct Before {
+struct BeforePart {
     pods: BTreeSet<PodKey>,
     removed: BTreeSet<Arc<str>>,
 }
@@ -22,7 +22,7 @@ struct Before {
 /// What is counted, turn by turn.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    before: Before,
+    before: BeforePart,
     /// Pods that are there now.
     there: BTreeSet<PodKey>,
     /// When each machine was decided, until it is in service.
@@ -50,7 +50,7 @@ impl Sums {
     /// did not come anew.
     pub(super) fn part(&mut self) -> Sums {
         let next = Sums {
-            before: Before {
+            before: BeforePart {
                 pods: self.there.clone(),
                 removed: self.removed.union(&self.before.removed).cloned().collect(),
             },

@@ -43,20 +43,20 @@ impl Tone {
 
 /// One line of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct TimelineLine {
     /// How it is meant.
     pub(super) tone: Tone,
     /// What is said.
     pub(super) text: String,
 }
 
-fn line(tone: Tone, text: String) -> Line {
-    Line { tone, text }
+fn line(tone: Tone, text: String) -> TimelineLine {
+    TimelineLine { tone, text }
 }
 
 /// Pods and nodes in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct TimelineNumbers {
     /// Pods that no DaemonSet made.
     pub(super) pods: usize,
     /// Those of them without a node.
@@ -67,16 +67,16 @@ pub(super) struct Numbers {
     pub(super) ready: usize,
 }
 
-impl Numbers {
+impl TimelineNumbers {
     /// Those of a view.
-    pub(super) fn of(snapshot: &Snapshot) -> Numbers {
+    pub(super) fn of(snapshot: &Snapshot) -> TimelineNumbers {
         let cluster = &snapshot.cluster;
         let pods = cluster.pods.values().filter(|pod| {
             let owner = pod.shape.owner.as_ref();
             owner.is_none_or(|owner| &*owner.kind != "DaemonSet")
         });
         let ready = |status: ReadyStatus| status == ReadyStatus::True;
-        Numbers {
+        TimelineNumbers {
             pods: pods.clone().count(),
             pending: pods.filter(|pod| pod.node.is_none()).count(),
             nodes: cluster.nodes.len(),
@@ -88,7 +88,7 @@ impl Numbers {
         }
     }
 
-    fn line(self) -> Line {
+    fn line(self) -> TimelineLine {
         let pods = words::count(self.pods, "pod");
         let nodes = words::count(self.nodes, "node");
         line(
@@ -107,17 +107,17 @@ pub(super) struct Gathered {
     /// The last step that each machine came to.
     steps: BTreeMap<Arc<str>, Step>,
     gone: BTreeSet<Arc<str>>,
-    numbers: Numbers,
-    said: Numbers,
+    numbers: TimelineNumbers,
+    said: TimelineNumbers,
 }
 
 impl Gathered {
     /// Takes what is new in `after`, and gives back what is told at once.
-    pub(super) fn take(&mut self, before: Option<&Turn>, after: &Turn) -> Vec<Line> {
+    pub(super) fn take(&mut self, before: Option<&Turn>, after: &Turn) -> Vec<TimelineLine> {
         let none = BTreeMap::new();
         let old = before.map_or(&none, |turn| &turn.snapshot.machines);
         let new = &after.snapshot.machines;
-        self.numbers = Numbers::of(&after.snapshot);
+        self.numbers = TimelineNumbers::of(&after.snapshot);
         for (name, machine) in new {
             let step = |machine: &Machine| machine.step.map(|(step, _)| step);
             let now = step(machine).filter(|step| said(*step).is_some());
@@ -133,7 +133,8 @@ impl Gathered {
         }
         let region = after.settings.policy.regions.len() > 1;
         let plan = after.decision.plan.iter();
-        let mut lines: Vec<Line> = plan.filter_map(|action| decided(action, region)).collect();
+        let mut lines: Vec<TimelineLine> =
+            plan.filter_map(|action| decided(action, region)).collect();
         lines.extend(failures(old, new));
         lines
     }
@@ -144,7 +145,7 @@ impl Gathered {
     }
 
     /// All that waits, machines of one step together.
-    pub(super) fn tell(&mut self) -> Vec<Line> {
+    pub(super) fn tell(&mut self) -> Vec<TimelineLine> {
         let mut steps: Vec<(Step, BTreeSet<Arc<str>>)> = Vec::new();
         for (name, step) in std::mem::take(&mut self.steps) {
             match steps.iter_mut().find(|(of, _)| *of == step) {
@@ -156,7 +157,7 @@ impl Gathered {
         }
         // Who is further on comes first.
         steps.sort_by(|(one, _), (other, _)| other.cmp(one));
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<TimelineLine> = Vec::new();
         for (step, names) in steps {
             if let Some((tone, text)) = said(step) {
                 let names: Vec<_> = names.into_iter().collect();
@@ -179,7 +180,7 @@ impl Gathered {
 }
 
 /// An action of a plan, where a person wants to read of it.
-pub(super) fn decided(action: &Action, regions: bool) -> Option<Line> {
+pub(super) fn decided(action: &Action, regions: bool) -> Option<TimelineLine> {
     let machine = &action.target.machine;
     let (tone, verb) = match &action.kind {
         Kind::Create(spec) => {
@@ -211,7 +212,7 @@ pub(super) fn decided(action: &Action, regions: bool) -> Option<Line> {
 pub(super) fn failures(
     old: &BTreeMap<Arc<str>, Machine>,
     new: &BTreeMap<Arc<str>, Machine>,
-) -> Vec<Line> {
+) -> Vec<TimelineLine> {
     let failed = new.iter().filter_map(|(name, machine)| {
         let before = old.get(name).and_then(|machine| machine.failure.as_ref());
         let failure = machine.failure.as_ref()?;

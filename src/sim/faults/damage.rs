@@ -26,7 +26,7 @@ const TEXTS: [&str; 6] = [
 
 /// What is done to one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum DamageKind {
     Null,
     Absent,
     Empty,
@@ -48,20 +48,20 @@ enum Way {
     Another,
 }
 
-const WAYS: [Way; 13] = [
-    Way::Null,
-    Way::Absent,
-    Way::Empty,
-    Way::Negative,
-    Way::Huge,
-    Way::Text,
-    Way::Number,
-    Way::OddText,
-    Way::OtherType,
-    Way::Control,
-    Way::Doubled,
-    Way::Misplaced,
-    Way::Another,
+const WAYS: [DamageKind; 13] = [
+    DamageKind::Null,
+    DamageKind::Absent,
+    DamageKind::Empty,
+    DamageKind::Negative,
+    DamageKind::Huge,
+    DamageKind::Text,
+    DamageKind::Number,
+    DamageKind::OddText,
+    DamageKind::OtherType,
+    DamageKind::Control,
+    DamageKind::Doubled,
+    DamageKind::Misplaced,
+    DamageKind::Another,
 ];
 
 /// One row of PVE's lists that comes damaged every time.
@@ -126,13 +126,13 @@ impl Damager {
                 return;
             };
             match (way, &another) {
-                (Way::Another, Some(another)) => data.clone_from(another),
+                (DamageKind::Another, Some(another)) => data.clone_from(another),
                 _ => self.at(data, &place, way),
             }
         }
     }
 
-    fn at(&mut self, data: &mut Value, place: &[At], way: Way) {
+    fn at(&mut self, data: &mut Value, place: &[At], way: DamageKind) {
         let Some((last, above)) = place.split_last() else {
             return self.whole(data, way);
         };
@@ -153,15 +153,15 @@ impl Damager {
     }
 
     /// The answer itself. That it is an empty list no reader could see.
-    fn whole(&mut self, data: &mut Value, way: Way) {
-        if way != Way::Empty || !data.is_array() {
+    fn whole(&mut self, data: &mut Value, way: DamageKind) {
+        if way != DamageKind::Empty || !data.is_array() {
             self.value(data, way);
         }
     }
 
-    fn field(&mut self, map: &mut Map<String, Value>, key: &str, way: Way) {
+    fn field(&mut self, map: &mut Map<String, Value>, key: &str, way: DamageKind) {
         match way {
-            Way::Absent => drop(map.remove(key)),
+            DamageKind::Absent => drop(map.remove(key)),
             _ => {
                 if let Some(value) = map.get_mut(key) {
                     self.value(value, way);
@@ -170,14 +170,14 @@ impl Damager {
         }
     }
 
-    fn row(&mut self, rows: &mut Vec<Value>, index: usize, way: Way) {
+    fn row(&mut self, rows: &mut Vec<Value>, index: usize, way: DamageKind) {
         let other = self.rng.random_range(0..rows.len().max(1));
         let (Some(row), Some(other)) = (rows.get(index).cloned(), rows.get(other).cloned()) else {
             return;
         };
         match way {
-            Way::Doubled => rows.push(row),
-            Way::Misplaced if row.get("vmid").is_some() && other.get("vmid").is_some() => {
+            DamageKind::Doubled => rows.push(row),
+            DamageKind::Misplaced if row.get("vmid").is_some() && other.get("vmid").is_some() => {
                 let mut misplaced = other;
                 misplaced["vmid"] = row["vmid"].clone();
                 if self.rng.random_bool(0.5) {
@@ -193,33 +193,35 @@ impl Damager {
         }
     }
 
-    fn value(&mut self, value: &mut Value, way: Way) {
+    fn value(&mut self, value: &mut Value, way: DamageKind) {
         let pick = |rng: &mut StdRng, from: &[Value]| from.choose(rng).cloned().unwrap_or_default();
         let new = match (way, &*value) {
-            (Way::Null | Way::Absent, _) => Value::Null,
-            (Way::Empty, Value::Array(_)) => json!([]),
-            (Way::Empty, Value::Object(_)) => json!({}),
-            (Way::Empty, _) => json!(""),
-            (Way::Negative, _) => pick(&mut self.rng, &[json!(-1), json!(i64::MIN), json!(-0.5)]),
-            (Way::Huge, _) => pick(
+            (DamageKind::Null | DamageKind::Absent, _) => Value::Null,
+            (DamageKind::Empty, Value::Array(_)) => json!([]),
+            (DamageKind::Empty, Value::Object(_)) => json!({}),
+            (DamageKind::Empty, _) => json!(""),
+            (DamageKind::Negative, _) => {
+                pick(&mut self.rng, &[json!(-1), json!(i64::MIN), json!(-0.5)])
+            }
+            (DamageKind::Huge, _) => pick(
                 &mut self.rng,
                 &[json!(u64::MAX), json!(i64::MAX), json!(1e300)],
             ),
-            (Way::Text, Value::Number(number)) => json!(number.to_string()),
-            (Way::Number, Value::String(text)) => match text.parse::<i64>() {
+            (DamageKind::Text, Value::Number(number)) => json!(number.to_string()),
+            (DamageKind::Number, Value::String(text)) => match text.parse::<i64>() {
                 Ok(number) => json!(number),
                 Err(_) => json!(text.len()),
             },
-            (Way::Control, Value::String(text)) => {
+            (DamageKind::Control, Value::String(text)) => {
                 let mut cut = self.rng.random_range(0..=text.len());
                 while !text.is_char_boundary(cut) {
                     cut -= 1;
                 }
                 json!(format!("{}\0\u{7}{}", &text[..cut], &text[cut..]))
             }
-            (Way::OtherType, Value::Object(_)) => json!([value]),
-            (Way::OtherType, Value::Array(rows)) => json!({ "rows": rows.len() }),
-            (Way::OtherType, _) => pick(
+            (DamageKind::OtherType, Value::Object(_)) => json!([value]),
+            (DamageKind::OtherType, Value::Array(rows)) => json!({ "rows": rows.len() }),
+            (DamageKind::OtherType, _) => pick(
                 &mut self.rng,
                 &[
                     json!([]),

@@ -140,7 +140,7 @@ impl FaultPlan {
 
 /// What happened to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum FaultOutcome {
     Fine,
     Silent,
     Broken,
@@ -170,11 +170,11 @@ pub enum Aim {
 /// A layer of bad luck. Clones share dice and plan.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    state: Arc<Mutex<Dice>>,
+    state: Arc<Mutex<FaultDice>>,
 }
 
 #[derive(Debug)]
-struct Dice {
+struct FaultDice {
     plan: FaultPlan,
     rng: StdRng,
     dealt: u64,
@@ -188,7 +188,7 @@ struct Dice {
 impl Faults {
     /// No faults yet, and dice for later.
     pub fn new(seed: u64) -> Faults {
-        let dice = Dice {
+        let dice = FaultDice {
             plan: FaultPlan::default(),
             rng: StdRng::seed_from_u64(seed),
             dealt: 0,
@@ -261,20 +261,20 @@ impl Faults {
         router.layer(from_fn_with_state((self.clone(), style), disturb))
     }
 
-    fn dice<R>(&self, act: impl FnOnce(&mut Dice) -> R) -> R {
+    fn dice<R>(&self, act: impl FnOnce(&mut FaultDice) -> R) -> R {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Dice {
+impl FaultDice {
     /// The fate of a call that somebody aims at.
-    fn hit(&mut self, request: &Request) -> Option<Fate> {
+    fn hit(&mut self, request: &Request) -> Option<FaultOutcome> {
         let path = request.uri().path();
         let (end, fate) = match self.aim? {
-            Aim::Forbid => return Some(Fate::Forbidden),
-            Aim::Refuse(below) => return path.starts_with(below).then_some(Fate::Error),
-            Aim::LoseAnswer(end) => (end, Fate::Lost),
-            Aim::Delay(end, late) => (end, Fate::Late(late)),
+            Aim::Forbid => return Some(FaultOutcome::Forbidden),
+            Aim::Refuse(below) => return path.starts_with(below).then_some(FaultOutcome::Error),
+            Aim::LoseAnswer(end) => (end, FaultOutcome::Lost),
+            Aim::Delay(end, late) => (end, FaultOutcome::Late(late)),
         };
         let hit = request.method() == http::Method::POST && path.ends_with(end);
         hit.then(|| {
@@ -285,7 +285,7 @@ impl Dice {
 
     /// Rolls one call's delay and fate. Always as many rolls, so that one plan's change does not
     /// shift the luck of later calls.
-    fn roll(&mut self) -> (Duration, Fate) {
+    fn roll(&mut self) -> (Duration, FaultOutcome) {
         let plan = self.plan;
         let pick =
             |rng: &mut StdRng, [least, most]: [u64; 2]| rng.random_range(least..=most.max(least));
@@ -301,18 +301,18 @@ impl Dice {
         let late = Duration::from_millis(soonest + part);
         let mut roll = self.rng.random_range(0..1_000);
         let fates = [
-            (plan.silent, Fate::Silent),
-            (plan.broken, Fate::Broken),
-            (plan.errors, Fate::Error),
-            (plan.lost, Fate::Lost),
-            (plan.swallowed, Fate::Swallowed),
-            (plan.cut, Fate::Cut(life)),
-            (plan.stalled, Fate::Stalled(life)),
-            (plan.forbidden, Fate::Forbidden),
-            (plan.late, Fate::Late(late)),
-            (plan.damaged, Fate::Damaged),
+            (plan.silent, FaultOutcome::Silent),
+            (plan.broken, FaultOutcome::Broken),
+            (plan.errors, FaultOutcome::Error),
+            (plan.lost, FaultOutcome::Lost),
+            (plan.swallowed, FaultOutcome::Swallowed),
+            (plan.cut, FaultOutcome::Cut(life)),
+            (plan.stalled, FaultOutcome::Stalled(life)),
+            (plan.forbidden, FaultOutcome::Forbidden),
+            (plan.late, FaultOutcome::Late(late)),
+            (plan.damaged, FaultOutcome::Damaged),
         ];
-        let mut fate = Fate::Fine;
+        let mut fate = FaultOutcome::Fine;
         for (rate, one) in fates {
             if roll < rate {
                 fate = one;
@@ -320,7 +320,7 @@ impl Dice {
             }
             roll -= rate;
         }
-        if fate != Fate::Fine {
+        if fate != FaultOutcome::Fine {
             self.dealt += 1;
         }
         (Duration::from_millis(delay), fate)
@@ -332,7 +332,7 @@ async fn disturb(
     request: Request,
     next: Next,
 ) -> Response {
-    let (mut delay, rolled) = faults.dice(Dice::roll);
+    let (mut delay, rolled) = faults.dice(FaultDice::roll);
     let fate = faults.dice(|dice| dice.hit(&request)).unwrap_or(rolled);
     let mut busy = None;
     if request.uri().path().ends_with("/eviction") {
@@ -347,16 +347,16 @@ async fn disturb(
         return turned_away(&faults, seconds);
     }
     match fate {
-        Fate::Silent => std::future::pending().await,
-        Fate::Broken => broken(),
-        Fate::Error => error(style),
-        Fate::Forbidden if style == Style::Pve => next.run(request).await,
-        Fate::Damaged if style == Style::Pve => {
+        FaultOutcome::Silent => std::future::pending().await,
+        FaultOutcome::Broken => broken(),
+        FaultOutcome::Error => error(style),
+        FaultOutcome::Forbidden if style == Style::Pve => next.run(request).await,
+        FaultOutcome::Damaged if style == Style::Pve => {
             let answer = next.run(request).await;
             damage::of(answer, |data| faults.dice(|dice| dice.damager.damage(data))).await
         }
-        Fate::Forbidden => forbidden(),
-        Fate::Late(after) => {
+        FaultOutcome::Forbidden => forbidden(),
+        FaultOutcome::Late(after) => {
             let mut request = request;
             let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
             request
@@ -369,8 +369,10 @@ async fn disturb(
             std::future::pending().await
         }
         // Kubernetes' answers are never damaged.
-        Fate::Fine | Fate::Damaged if style == Style::Kubernetes => next.run(request).await,
-        Fate::Fine | Fate::Damaged => {
+        FaultOutcome::Fine | FaultOutcome::Damaged if style == Style::Kubernetes => {
+            next.run(request).await
+        }
+        FaultOutcome::Fine | FaultOutcome::Damaged => {
             let answer = next.run(request).await;
             let spoilt = faults.dice(|dice| dice.spoilt.clone());
             if spoilt.is_empty() {
@@ -378,16 +380,16 @@ async fn disturb(
             }
             damage::of(answer, |data| damage::spoil(data, &spoilt)).await
         }
-        Fate::Lost => {
+        FaultOutcome::Lost => {
             let _ = next.run(request).await;
             broken()
         }
-        Fate::Swallowed => {
+        FaultOutcome::Swallowed => {
             let _ = next.run(request).await;
             std::future::pending().await
         }
-        Fate::Cut(life) => cut(next.run(request).await, life, true),
-        Fate::Stalled(life) => cut(next.run(request).await, life, false),
+        FaultOutcome::Cut(life) => cut(next.run(request).await, life, true),
+        FaultOutcome::Stalled(life) => cut(next.run(request).await, life, false),
     }
 }
 
@@ -480,7 +482,7 @@ fn error(style: Style) -> Response {
 
 /// When within a call the client dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum When {
+pub enum KillMoment {
     /// Nothing of the call leaves.
     BeforeSending,
     /// The call is carried out; its answer is not seen.
@@ -493,7 +495,7 @@ pub struct Kill {
     /// The call, counted from 1 in this life.
     pub call: u64,
     /// When within it.
-    pub when: When,
+    pub when: KillMoment,
 }
 
 /// Counts the calls of one life of a client, over all routers that it uses, and ends that life at a
@@ -506,12 +508,12 @@ pub struct Kill {
 /// ```
 #[derive(Clone, Debug)]
 pub struct CallCounter {
-    state: Arc<Mutex<Count>>,
+    state: Arc<Mutex<CountedCalls>>,
     dead: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct CountedCalls {
     calls: Vec<String>,
     kill: Option<Kill>,
 }
@@ -520,7 +522,7 @@ impl CallCounter {
     /// Counts calls, and ends the life at `kill` if there is one.
     pub fn new(kill: Option<Kill>) -> CallCounter {
         CallCounter {
-            state: Arc::new(Mutex::new(Count {
+            state: Arc::new(Mutex::new(CountedCalls {
                 calls: Vec::new(),
                 kill,
             })),
@@ -553,7 +555,7 @@ impl CallCounter {
         self.dead.is_cancelled()
     }
 
-    fn count<R>(&self, act: impl FnOnce(&mut Count) -> R) -> R {
+    fn count<R>(&self, act: impl FnOnce(&mut CountedCalls) -> R) -> R {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -572,12 +574,12 @@ async fn count(State(life): State<CallCounter>, request: Request, next: Next) ->
             .filter(|kill| kill.call == number)
             .map(|kill| kill.when)
     });
-    if when == Some(When::BeforeSending) {
+    if when == Some(KillMoment::BeforeSending) {
         life.dead.cancel();
         return std::future::pending().await;
     }
     let response = next.run(request).await;
-    if when == Some(When::AfterCarriedOut) {
+    if when == Some(KillMoment::AfterCarriedOut) {
         life.dead.cancel();
     }
     // Other calls under way when the client died: carried out, and their answers are lost as well.

@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt as _;
 
-use super::{CallCounter, FaultPlan, Faults, Kill, Style, When};
+use super::{CallCounter, FaultPlan, Faults, Kill, KillMoment, Style};
 
 /// A server that counts what it carried out.
 #[derive(Clone, Debug, Default)]
@@ -295,8 +295,8 @@ async fn a_client_can_be_killed_at_every_call() {
     assert_eq!(whole.seen(), ["POST /", "POST /", "POST /"]);
     for call in 1..=whole.calls() {
         for (when, carried_out) in [
-            (When::BeforeSending, call - 1),
-            (When::AfterCarriedOut, call),
+            (KillMoment::BeforeSending, call - 1),
+            (KillMoment::AfterCarriedOut, call),
         ] {
             let server = Server::default();
             let life = CallCounter::new(Some(Kill { call, when }));

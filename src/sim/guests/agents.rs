@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 use super::api::{Api, ApiError};
 use super::config;
-use super::kubeadm::{self, Credentials, Join};
-use super::payload::Payload;
+use super::kubeadm::{self, JoinConfiguration, KubeletCredentials};
+use super::payload::WrittenPayload;
 use crate::sim::kube::{certificate_bearer, hex};
 
 /// How often an agent asks its server again.
@@ -24,7 +24,11 @@ pub(super) fn agent(script: &str) -> Option<&'static str> {
 }
 
 /// What an agent is told by its drop-ins, which are read in the order of their names.
-pub(super) fn read(payload: &Payload, program: &str, host: &str) -> Result<Join, String> {
+pub(super) fn read(
+    payload: &WrittenPayload,
+    program: &str,
+    host: &str,
+) -> Result<JoinConfiguration, String> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     let directory = format!("/etc/rancher/{program}/config.yaml.d/");
     for (path, text) in &payload.files {
@@ -67,7 +71,7 @@ pub(super) fn read(payload: &Payload, program: &str, host: &str) -> Result<Join,
             .filter_map(|arg| arg.split_once('='))
             .map(owned),
     );
-    let join = Join {
+    let join = JoinConfiguration {
         token_id: id.to_owned(),
         token_secret: secret.to_owned(),
         ca_hashes: vec![hash.to_owned()],
@@ -98,7 +102,11 @@ fn taint(text: &str) -> Option<Value> {
 }
 
 /// The agent's way to its certificate. It asks for as long as its starter has patience.
-pub(super) async fn join(api: &Api, join: &Join, program: &str) -> Result<Credentials, String> {
+pub(super) async fn join(
+    api: &Api,
+    join: &JoinConfiguration,
+    program: &str,
+) -> Result<KubeletCredentials, String> {
     let mut why = String::new();
     for _ in 0..ASKS {
         match ask(api, join, program).await {
@@ -112,7 +120,11 @@ pub(super) async fn join(api: &Api, join: &Join, program: &str) -> Result<Creden
     ))
 }
 
-async fn ask(api: &Api, join: &Join, program: &str) -> Result<Credentials, String> {
+async fn ask(
+    api: &Api,
+    join: &JoinConfiguration,
+    program: &str,
+) -> Result<KubeletCredentials, String> {
     let failed = |error: ApiError| format!("failed to get CA certs: {error}");
     let pem = api.get("/cacerts").await.map_err(failed)?;
     let found = hex(&Sha256::digest(pem.as_str().unwrap_or_default()));
@@ -137,14 +149,17 @@ async fn ask(api: &Api, join: &Join, program: &str) -> Result<Credentials, Strin
         .submit(&path, &headers, request)
         .await
         .map_err(|error| format!("failed to retrieve configuration from server: {error}"))?;
-    Ok(Credentials {
+    Ok(KubeletCredentials {
         bearer: certificate_bearer(&certificate),
     })
 }
 
 /// `sim-agent --name NAME --labels LABELS --taints TAINTS --provider-id ID`, as the last line of a script that has the token's file in
 /// its environment; anything else is a program that this guest lacks.
-pub(super) fn read_command(payload: &Payload, host: &str) -> Result<Join, String> {
+pub(super) fn read_command(
+    payload: &WrittenPayload,
+    host: &str,
+) -> Result<JoinConfiguration, String> {
     let line = payload.script.trim().lines().last().unwrap_or_default();
     let words: Vec<&str> = line.split_whitespace().collect();
     let Some(("sim-agent", options)) = words.split_first().map(|(first, rest)| (*first, rest))
@@ -170,7 +185,7 @@ pub(super) fn read_command(payload: &Payload, host: &str) -> Result<Join, String
     ] {
         args.extend(option(option_name).map(|value| (name.to_owned(), value.to_owned())));
     }
-    Ok(Join {
+    Ok(JoinConfiguration {
         token_id: id.to_owned(),
         token_secret: secret.to_owned(),
         ca_hashes: Vec::new(),
@@ -187,7 +202,10 @@ pub(super) fn read_command(payload: &Payload, host: &str) -> Result<Join, String
 }
 
 /// The way of `sim-agent` to its certificate; what it says when it fails has its token in it.
-pub(super) async fn join_by_command(api: &Api, join: &Join) -> Result<Credentials, String> {
+pub(super) async fn join_by_command(
+    api: &Api,
+    join: &JoinConfiguration,
+) -> Result<KubeletCredentials, String> {
     let mut token = join.token_id.clone();
     if !join.token_secret.is_empty() {
         token = format!("{token}.{}", join.token_secret);

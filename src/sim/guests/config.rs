@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::kubeadm::Join;
+use super::kubeadm::JoinConfiguration;
 use crate::model::quantity::Quantity;
 
 /// The kubelet's default `memory.available` eviction threshold.
@@ -13,8 +13,8 @@ const NODEFS_PERMILLE: u64 = 100;
 const IMAGE_GC: (i64, i64) = (85, 80);
 
 /// What `--kube-reserved` and `--system-reserved`, or the configuration where these are not given, keep of a resource.
-pub(super) fn reserved(join: &Join, resource: &str) -> Reserved {
-    let mut total = Reserved::default();
+pub(super) fn reserved(join: &JoinConfiguration, resource: &str) -> ReservedAmount {
+    let mut total = ReservedAmount::default();
     for (flag, key) in [
         ("kube-reserved", "kubeReserved"),
         ("system-reserved", "systemReserved"),
@@ -36,20 +36,20 @@ pub(super) fn reserved(join: &Join, resource: &str) -> Reserved {
 
 /// An amount, in thousandths and in whole units.
 #[derive(Debug, Default)]
-pub(super) struct Reserved {
+pub(super) struct ReservedAmount {
     pub(super) milli: i64,
     pub(super) units: i64,
 }
 
 /// `maxPods`.
-pub(super) fn max_pods(join: &Join, otherwise: u32) -> u64 {
+pub(super) fn max_pods(join: &JoinConfiguration, otherwise: u32) -> u64 {
     let told = join.kubelet["maxPods"].as_u64();
     let written = join.arg("max-pods").and_then(|text| text.parse().ok());
     written.or(told).unwrap_or_else(|| otherwise.into())
 }
 
 /// Bytes of memory below which pods are evicted, of `capacity`. A list that does not name the signal switches it off.
-pub(super) fn memory_eviction(join: &Join, capacity: u64) -> u64 {
+pub(super) fn memory_eviction(join: &JoinConfiguration, capacity: u64) -> u64 {
     match &join.kubelet["evictionHard"] {
         Value::Object(hard) => part(hard.get("memory.available"), capacity),
         _ => EVICTION,
@@ -57,7 +57,7 @@ pub(super) fn memory_eviction(join: &Join, capacity: u64) -> u64 {
 }
 
 /// Bytes of the disk below which pods are evicted.
-pub(super) fn disk_eviction(join: &Join, capacity: u64) -> u64 {
+pub(super) fn disk_eviction(join: &JoinConfiguration, capacity: u64) -> u64 {
     match &join.kubelet["evictionHard"] {
         Value::Object(hard) => part(hard.get("nodefs.available"), capacity),
         _ => capacity * NODEFS_PERMILLE / 1_000,
@@ -76,7 +76,7 @@ fn part(threshold: Option<&Value>, of: u64) -> u64 {
 }
 
 /// Why a kubelet does not start with its configuration (`apis/config/validation`, the CPU manager), if it does not.
-pub(super) fn refusal(join: &Join) -> Option<String> {
+pub(super) fn refusal(join: &JoinConfiguration) -> Option<String> {
     let of = &join.kubelet;
     let policy = of["cpuManagerPolicy"].as_str();
     if policy == Some("static") && reserved(join, "cpu").milli == 0 {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::kubeadm::Join;
+use super::kubeadm::JoinConfiguration;
 use super::nocloud::Files;
 use super::spec::GuestSpec;
 use super::{GuestVm, config};
@@ -38,13 +38,13 @@ pub(super) fn join(
     spec: &GuestSpec,
     vm: &GuestVm,
     seed: Option<&Files>,
-) -> Option<Result<Join, String>> {
+) -> Option<Result<JoinConfiguration, String>> {
     if spec.talos {
         // Without a configuration Talos waits for one.
         return seed.map(|files| talos(files, &host(vm, Some(files))));
     }
     let (id, secret) = spec.joins_with.split_once('.')?;
-    Some(Ok(Join {
+    Some(Ok(JoinConfiguration {
         token_id: id.to_owned(),
         token_secret: secret.to_owned(),
         ca_hashes: Vec::new(),
@@ -70,7 +70,7 @@ fn host(vm: &GuestVm, seed: Option<&Files>) -> String {
 }
 
 /// A worker's machine configuration.
-fn talos(files: &Files, host: &str) -> Result<Join, String> {
+fn talos(files: &Files, host: &str) -> Result<JoinConfiguration, String> {
     let text = files.get("user-data").map_or("", String::as_str);
     let documents = text.split("\n---");
     let mut all = documents.filter_map(|text| serde_saphyr::from_str::<Value>(text).ok());
@@ -111,7 +111,7 @@ fn talos(files: &Files, host: &str) -> Result<Join, String> {
         .and_then(|own| own.remove("registerWithTaints"));
     let taints = taints.unwrap_or_else(|| json!([]));
     let name = text(&machine["network"]["hostname"]);
-    let join = Join {
+    let join = JoinConfiguration {
         token_id: id.to_owned(),
         token_secret: secret.to_owned(),
         ca_hashes: Vec::new(),

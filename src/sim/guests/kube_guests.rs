@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::agents;
 use super::api::Api;
 use super::itself;
-use super::kubeadm::{self, Credentials, FAILURES, Join, SUCCESS};
-use super::kubelet::{Kubelet, Lies};
+use super::kubeadm::{self, FAILURES, JoinConfiguration, KubeletCredentials, SUCCESS};
+use super::kubelet::{Lies, SimKubelet};
 use super::nocloud;
-use super::payload::{self, Payload};
-use super::spec::{Fate, Fault, GuestSpec};
-use super::{ExecError, ExecResult, GuestVm, Guests};
+use super::payload::{self, WrittenPayload};
+use super::spec::{GuestFault, GuestSpec, GuestTraits};
+use super::{ExecError, GuestExecResult, GuestVm, Guests};
 use crate::clock::Clock;
 
 /// How long the agent takes to run a command.
@@ -36,9 +36,9 @@ enum Joining {
 
 /// The inside of one VM.
 #[derive(Debug)]
-struct Machine {
+struct GuestMachine {
     vm: GuestVm,
-    fate: Fate,
+    fate: GuestTraits,
     on: bool,
     /// The agent answers.
     agent: bool,
@@ -49,7 +49,7 @@ struct Machine {
     instance: String,
     switched_off: bool,
     /// On the disk, so that it survives a reboot: who this kubelet is.
-    joined: Option<(Join, Credentials)>,
+    joined: Option<(JoinConfiguration, KubeletCredentials)>,
     /// Ends everything that runs in the VM.
     power: CancellationToken,
 }
@@ -57,29 +57,29 @@ struct Machine {
 /// Guests that become nodes of a fake cluster.
 #[derive(Clone, Debug)]
 pub struct KubeGuests {
-    inner: Arc<Inner>,
+    inner: Arc<GuestsInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct GuestsInner {
     api: Api,
     spec: GuestSpec,
     clock: Clock,
     seed: u64,
-    machines: Mutex<Machines>,
+    machines: Mutex<GuestMachines>,
     lies: Lies,
     /// Rings when an agent begins, a cloud-init ends or a power goes.
     bell: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Machines {
-    by_vmid: BTreeMap<u32, Machine>,
+struct GuestMachines {
+    by_vmid: BTreeMap<u32, GuestMachine>,
     /// How many new VMs were powered on.
     made: u32,
 }
 
-impl Machine {
+impl GuestMachine {
     /// What cloud-init has to do at this boot: the files of a drive that it has not seen.
     fn seed(&mut self) -> Option<nocloud::Files> {
         let files = nocloud::files(self.vm.seed.as_deref()?)?;
@@ -94,12 +94,12 @@ impl KubeGuests {
     /// Guests that see the cluster through this router: the API as the network sees it
     /// (`Kube::public_router`).
     pub fn new(router: Router, spec: GuestSpec, clock: Clock, seed: u64) -> KubeGuests {
-        let inner = Inner {
+        let inner = GuestsInner {
             api: Api::new(router),
             spec,
             clock,
             seed,
-            machines: Mutex::new(Machines::default()),
+            machines: Mutex::new(GuestMachines::default()),
             lies: Lies::default(),
             bell: Notify::new(),
         };
@@ -143,8 +143,8 @@ impl KubeGuests {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Machines> {
+impl GuestsInner {
+    fn lock(&self) -> MutexGuard<'_, GuestMachines> {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,25 +153,25 @@ impl Inner {
         &self,
         vmid: u32,
         power: &CancellationToken,
-        look: impl FnOnce(&mut Machine) -> T,
+        look: impl FnOnce(&mut GuestMachine) -> T,
     ) -> Option<T> {
         let mut machines = self.lock();
         let machine = machines.by_vmid.get_mut(&vmid)?;
         (machine.on && !power.is_cancelled()).then(|| look(machine))
     }
 
-    async fn boot(self: Arc<Inner>, vmid: u32, power: CancellationToken) {
+    async fn boot(self: Arc<GuestsInner>, vmid: u32, power: CancellationToken) {
         let Some(fate) = self.with(vmid, &power, |m| m.fate.clone()) else {
             return;
         };
         tokio::time::sleep(fate.boot.to_std()).await;
         let joined = self.with(vmid, &power, |m| {
-            m.agent = fate.fault != Some(Fault::AgentSilent);
+            m.agent = fate.fault != Some(GuestFault::AgentSilent);
             m.joined.clone()
         });
         self.bell.notify_waiters();
         tokio::time::sleep(fate.cloud_init.to_std()).await;
-        let seed = self.with(vmid, &power, Machine::seed).flatten();
+        let seed = self.with(vmid, &power, GuestMachine::seed).flatten();
         if joined.as_ref().is_some_and(Option::is_none)
             && let Some(Some(join)) = self.with(vmid, &power, |m| {
                 itself::join(&self.spec, &m.vm, seed.as_ref())
@@ -186,7 +186,7 @@ impl Inner {
         self.with(vmid, &power, |m| {
             m.cloud_init = if broken {
                 "error"
-            } else if fate.fault == Some(Fault::CloudInitDegraded) {
+            } else if fate.fault == Some(GuestFault::CloudInitDegraded) {
                 "degraded"
             } else {
                 "done"
@@ -216,8 +216,8 @@ impl Inner {
         &self,
         vmid: u32,
         power: CancellationToken,
-        fate: Fate,
-        join: Result<Join, String>,
+        fate: GuestTraits,
+        join: Result<JoinConfiguration, String>,
     ) {
         tokio::time::sleep(fate.preflight.to_std()).await;
         self.with(vmid, &power, |m| {
@@ -225,7 +225,10 @@ impl Inner {
         });
         self.bell.notify_waiters();
         let Ok(join) = join else { return };
-        if matches!(fate.fault, Some(Fault::JoinFails | Fault::JoinHangs)) {
+        if matches!(
+            fate.fault,
+            Some(GuestFault::JoinFails | GuestFault::JoinHangs)
+        ) {
             return;
         }
         let Ok(credentials) = agents::join_by_command(&self.api, &join).await else {
@@ -245,11 +248,11 @@ impl Inner {
         &self,
         vmid: u32,
         power: &CancellationToken,
-        join: Join,
-        credentials: &Credentials,
-    ) -> Option<Kubelet> {
+        join: JoinConfiguration,
+        credentials: &KubeletCredentials,
+    ) -> Option<SimKubelet> {
         self.with(vmid, power, |m| {
-            Kubelet::new(
+            SimKubelet::new(
                 self.api.with_bearer(credentials.bearer.clone()),
                 self.clock,
                 (m.vm.clone(), self.lies.clone()),
@@ -261,13 +264,18 @@ impl Inner {
     }
 
     /// `kubeadm join`, detached.
-    async fn join(self: Arc<Inner>, vmid: u32, power: CancellationToken, payload: Payload) {
+    async fn join(
+        self: Arc<GuestsInner>,
+        vmid: u32,
+        power: CancellationToken,
+        payload: WrittenPayload,
+    ) {
         let Some((fate, host)) = self.with(vmid, &power, |m| (m.fate.clone(), m.vm.name.clone()))
         else {
             return;
         };
         tokio::time::sleep(fate.preflight.to_std()).await;
-        if fate.fault == Some(Fault::JoinHangs) {
+        if fate.fault == Some(GuestFault::JoinHangs) {
             return;
         }
         let outcome = self.attempt(vmid, &power, fate, &host, &payload).await;
@@ -293,10 +301,10 @@ impl Inner {
         &self,
         vmid: u32,
         power: &CancellationToken,
-        mut fate: Fate,
+        mut fate: GuestTraits,
         host: &str,
-        payload: &Payload,
-    ) -> Result<Kubelet, String> {
+        payload: &WrittenPayload,
+    ) -> Result<SimKubelet, String> {
         let agent = agents::agent(&payload.script);
         let by_kubeadm = payload.script.starts_with("kubeadm join ");
         let join = match agent {
@@ -304,10 +312,10 @@ impl Inner {
             None if by_kubeadm => kubeadm::read(payload, &self.spec.kubeadm, host)?,
             None => agents::read_command(payload, host)?,
         };
-        if fate.fault == Some(Fault::JoinFails) {
+        if fate.fault == Some(GuestFault::JoinFails) {
             return Err(FAILURES[fate.number(FAILURES.len())].to_owned());
         }
-        if fate.fault == Some(Fault::JoinRaves) {
+        if fate.fault == Some(GuestFault::JoinRaves) {
             return Err(kubeadm::ravings(&join));
         }
         let credentials = match agent {
@@ -331,7 +339,7 @@ impl Inner {
     }
 
     /// Waits until a machine shows what is asked for, or has no power.
-    async fn until(&self, vmid: u32, shows: impl Fn(&Machine) -> bool) -> bool {
+    async fn until(&self, vmid: u32, shows: impl Fn(&GuestMachine) -> bool) -> bool {
         loop {
             let rung = self.bell.notified();
             tokio::pin!(rung);
@@ -358,11 +366,11 @@ impl Inner {
 
     /// The guest protocol.
     fn answer(
-        self: &Arc<Inner>,
+        self: &Arc<GuestsInner>,
         vmid: u32,
         verb: &str,
         stdin: &[u8],
-    ) -> Result<ExecResult, ExecError> {
+    ) -> Result<GuestExecResult, ExecError> {
         let mut machines = self.lock();
         let machine = machines
             .by_vmid
@@ -400,7 +408,7 @@ impl Inner {
                     "[preflight] Running pre-flight checks\n".clone_into(&mut machine.log);
                     let power = machine.power.clone();
                     let work = Arc::clone(self).join(vmid, power.clone(), payload);
-                    Inner::spawn(power, work);
+                    GuestsInner::spawn(power, work);
                     "state=started\n".to_owned()
                 }
             },
@@ -423,20 +431,20 @@ impl Inner {
 }
 
 /// What a command leaves that ended well and printed this.
-fn printed(stdout: Vec<u8>) -> ExecResult {
-    ExecResult {
+fn printed(stdout: Vec<u8>) -> GuestExecResult {
+    GuestExecResult {
         exit_code: Some(0),
         stdout,
-        ..ExecResult::default()
+        ..GuestExecResult::default()
     }
 }
 
 /// What a command leaves that ended badly and said this.
-fn failed(code: i32, said: &str) -> ExecResult {
-    ExecResult {
+fn failed(code: i32, said: &str) -> GuestExecResult {
+    GuestExecResult {
         exit_code: Some(code),
         stderr: format!("{said}\n").into_bytes(),
-        ..ExecResult::default()
+        ..GuestExecResult::default()
     }
 }
 
@@ -477,8 +485,8 @@ impl Guests for KubeGuests {
         if !known {
             let nth = machines.made;
             machines.made += 1;
-            let fate = Fate::draw(&inner.spec, inner.seed, &vm.uuid, nth);
-            let machine = Machine {
+            let fate = GuestTraits::draw(&inner.spec, inner.seed, &vm.uuid, nth);
+            let machine = GuestMachine {
                 vm: vm.clone(),
                 fate,
                 on: false,
@@ -507,7 +515,7 @@ impl Guests for KubeGuests {
         machine.log.clear();
         machine.power = CancellationToken::new();
         let power = machine.power.clone();
-        Inner::spawn(power.clone(), Arc::clone(inner).boot(vmid, power));
+        GuestsInner::spawn(power.clone(), Arc::clone(inner).boot(vmid, power));
     }
 
     fn power_off(&self, vmid: u32, graceful: bool) -> BoxFuture<'_, ()> {
@@ -521,7 +529,7 @@ impl Guests for KubeGuests {
                 return;
             };
             if graceful {
-                if fate.fault == Some(Fault::IgnoresShutdown) || !up {
+                if fate.fault == Some(GuestFault::IgnoresShutdown) || !up {
                     // Nobody listens to the power button: only a hard stop ends this.
                     power.cancelled().await;
                     return;
@@ -552,7 +560,7 @@ impl Guests for KubeGuests {
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
+    ) -> BoxFuture<'_, Result<GuestExecResult, ExecError>> {
         async move {
             tokio::time::sleep(EXEC_LATENCY).await;
             if !self.inner.spec.guest_exec || self.inner.spec.talos {

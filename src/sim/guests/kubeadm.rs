@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::api::{Api, ApiError};
 use super::config;
-use super::payload::Payload;
+use super::payload::WrittenPayload;
 use crate::sim::kube::{certificate_bearer, detached_jws, hex, key_pair, merge_patch};
 
 /// kubeadm's `timeouts.discovery` and `timeouts.tlsBootstrap`.
@@ -23,7 +23,7 @@ const CERTIFICATE_EVERY: Duration = Duration::from_millis(500);
 
 /// What a JoinConfiguration says.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Join {
+pub(super) struct JoinConfiguration {
     pub(super) token_id: String,
     pub(super) token_secret: String,
     pub(super) ca_hashes: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Join {
     pub(super) kubelet: Value,
 }
 
-impl Join {
+impl JoinConfiguration {
     /// A kubelet argument; the last of its name counts.
     pub(super) fn arg(&self, name: &str) -> Option<&str> {
         self.kubelet_args
@@ -49,7 +49,7 @@ impl Join {
 
 /// Who a kubelet is after its bootstrap.
 #[derive(Clone, Debug)]
-pub(super) struct Credentials {
+pub(super) struct KubeletCredentials {
     /// The bearer that stands for the client certificate.
     pub(super) bearer: String,
 }
@@ -61,7 +61,11 @@ fn minor(version: &str) -> u32 {
 }
 
 /// Reads what `kubeadm join --config` is given, with the patches that it names.
-pub(super) fn read(payload: &Payload, kubeadm: &str, host: &str) -> Result<Join, String> {
+pub(super) fn read(
+    payload: &WrittenPayload,
+    kubeadm: &str,
+    host: &str,
+) -> Result<JoinConfiguration, String> {
     let path = payload
         .script
         .trim()
@@ -93,7 +97,7 @@ pub(super) fn read(payload: &Payload, kubeadm: &str, host: &str) -> Result<Join,
 }
 
 /// Reads a JoinConfiguration as a kubeadm of this version does.
-fn configuration(text: &str, kubeadm: &str, host: &str) -> Result<Join, String> {
+fn configuration(text: &str, kubeadm: &str, host: &str) -> Result<JoinConfiguration, String> {
     let value: Value = serde_json::from_str(text)
         .map_err(|e| format!("error converting YAML to JSON: yaml: {e}"))?;
     let version = value["apiVersion"].as_str().unwrap_or_default();
@@ -130,7 +134,7 @@ fn configuration(text: &str, kubeadm: &str, host: &str) -> Result<Join, String> 
         return Err("discovery.bootstrapToken: Invalid value: \"\": using token-based discovery without caCertHashes can be unsafe. Set unsafeSkipCAVerification as true in your kubeadm config file or pass --discovery-token-unsafe-skip-ca-verification flag to continue".to_owned());
     }
     let registration = &value["nodeRegistration"];
-    Ok(Join {
+    Ok(JoinConfiguration {
         token_id: id.to_owned(),
         token_secret: secret.to_owned(),
         ca_hashes,
@@ -166,7 +170,10 @@ fn arguments(value: &Value) -> Vec<(String, String)> {
 }
 
 /// The whole join up to the client certificate. The error is what kubeadm writes to stderr.
-pub(super) async fn join(api: &Api, join: &Join) -> Result<Credentials, String> {
+pub(super) async fn join(
+    api: &Api,
+    join: &JoinConfiguration,
+) -> Result<KubeletCredentials, String> {
     discover(api, join).await.map_err(|why| {
         format!("error execution phase preflight: couldn't validate the identity of the API Server: {why}\nTo see the stack trace of this error execute with --v=5 or higher")
     })?;
@@ -200,7 +207,7 @@ fn is_ready(node: &Value) -> bool {
 
 /// Reads `cluster-info` without credentials; believes it by the token's signature and the pin of
 /// the authority.
-async fn discover(api: &Api, join: &Join) -> Result<(), String> {
+async fn discover(api: &Api, join: &JoinConfiguration) -> Result<(), String> {
     let end = tokio::time::Instant::now() + PATIENCE;
     loop {
         let why = match cluster_info(api, join).await {
@@ -214,7 +221,7 @@ async fn discover(api: &Api, join: &Join) -> Result<(), String> {
     }
 }
 
-async fn cluster_info(api: &Api, join: &Join) -> Result<(), String> {
+async fn cluster_info(api: &Api, join: &JoinConfiguration) -> Result<(), String> {
     let info = api
         .get("/api/v1/namespaces/kube-public/configmaps/cluster-info")
         .await
@@ -294,7 +301,7 @@ fn element(der: &[u8]) -> Option<Element<'_>> {
 }
 
 /// TLS bootstrap: asks for a client certificate and waits for it.
-pub(super) async fn certificate(bootstrap: &Api, node: &str) -> Result<Credentials, String> {
+pub(super) async fn certificate(bootstrap: &Api, node: &str) -> Result<KubeletCredentials, String> {
     let request = request(node).map_err(|e| format!("cannot make a key: {e}"))?;
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let object = json!({
@@ -324,7 +331,7 @@ pub(super) async fn certificate(bootstrap: &Api, node: &str) -> Result<Credentia
             && let Ok(pem) = STANDARD.decode(issued)
         {
             let bearer = certificate_bearer(&String::from_utf8_lossy(&pem));
-            return Ok(Credentials { bearer });
+            return Ok(KubeletCredentials { bearer });
         }
         tokio::time::sleep(CERTIFICATE_EVERY).await;
     }
@@ -352,7 +359,7 @@ pub(super) const FAILURES: &[&str] = &[
 
 /// What a guest prints that somebody else has in his hands: all that could write into a terminal, a protocol or a
 /// file, and the token that it was given, in four ways.
-pub(super) fn ravings(join: &Join) -> String {
+pub(super) fn ravings(join: &JoinConfiguration) -> String {
     let (id, secret) = (&join.token_id, &join.token_secret);
     let (front, back) = secret.split_at(secret.len() / 2);
     format!(

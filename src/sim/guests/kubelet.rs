@@ -9,9 +9,9 @@ use tokio::time::{Duration, Instant};
 
 use super::GuestVm;
 use super::api::{Api, Lines};
-use super::kubeadm::Join;
+use super::kubeadm::JoinConfiguration;
 use super::node;
-use super::spec::{Fate, Fault, GuestSpec};
+use super::spec::{GuestFault, GuestSpec, GuestTraits};
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
@@ -34,7 +34,7 @@ pub(super) type Lies = Arc<Mutex<BTreeMap<u32, String>>>;
 
 /// What the kubelet has to do later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Task {
+enum KubeletTask {
     BecomeReady,
     Renew,
     Report,
@@ -45,7 +45,7 @@ enum Task {
 
 /// A pod in the kubelet's hands.
 #[derive(Clone, Debug)]
-struct Held {
+struct KubeletPod {
     namespace: String,
     name: String,
     running: bool,
@@ -54,22 +54,22 @@ struct Held {
 }
 
 /// A kubelet at work.
-pub(super) struct Kubelet {
+pub(super) struct SimKubelet {
     api: Api,
     clock: Clock,
     vm: GuestVm,
     lies: Lies,
     spec: GuestSpec,
-    join: Join,
-    fate: Fate,
+    join: JoinConfiguration,
+    fate: GuestTraits,
     /// The node's UID since registration.
     uid: String,
     ready: bool,
     moved: Time,
     ready_at: Instant,
-    pods: BTreeMap<String, Held>,
+    pods: BTreeMap<String, KubeletPod>,
     /// By time, then what, then the pod's UID.
-    queue: BTreeSet<(Instant, Task, String)>,
+    queue: BTreeSet<(Instant, KubeletTask, String)>,
 }
 
 /// A span as written in an annotation: `90s`, `5m`, `1h`, `250ms`.
@@ -94,17 +94,17 @@ fn annotated(pod: &Value, key: &str) -> Option<Span> {
     span(pod["metadata"]["annotations"][key].as_str()?)
 }
 
-impl Kubelet {
+impl SimKubelet {
     /// A kubelet that has its certificate.
     pub(super) fn new(
         api: Api,
         clock: Clock,
         (vm, lies): (GuestVm, Lies),
         spec: GuestSpec,
-        join: Join,
-        fate: Fate,
-    ) -> Kubelet {
-        Kubelet {
+        join: JoinConfiguration,
+        fate: GuestTraits,
+    ) -> SimKubelet {
+        SimKubelet {
             api,
             clock,
             vm,
@@ -188,12 +188,12 @@ impl Kubelet {
     /// Works until its task is dropped.
     pub(super) async fn run(mut self) {
         let now = Instant::now();
-        if self.fate.fault != Some(Fault::NeverReady) {
+        if self.fate.fault != Some(GuestFault::NeverReady) {
             self.ready_at = now + self.fate.ready.to_std();
-            self.put(self.ready_at, Task::BecomeReady, "");
+            self.put(self.ready_at, KubeletTask::BecomeReady, "");
         }
-        self.put(now, Task::Renew, "");
-        self.put(now + REPORT_EVERY, Task::Report, "");
+        self.put(now, KubeletTask::Renew, "");
+        self.put(now + REPORT_EVERY, KubeletTask::Report, "");
         loop {
             let Some(mut watch) = self.list().await else {
                 self.pass(RETRY).await;
@@ -203,7 +203,7 @@ impl Kubelet {
         }
     }
 
-    fn put(&mut self, at: Instant, task: Task, pod: &str) {
+    fn put(&mut self, at: Instant, task: KubeletTask, pod: &str) {
         self.queue.insert((at, task, pod.to_owned()));
     }
 
@@ -262,7 +262,7 @@ impl Kubelet {
         let now = Instant::now();
         let fresh = !self.pods.contains_key(&uid);
         let phase = part(pod, "/status/phase").to_owned();
-        let held = self.pods.entry(uid.clone()).or_insert_with(|| Held {
+        let held = self.pods.entry(uid.clone()).or_insert_with(|| KubeletPod {
             namespace: part(pod, "/metadata/namespace").to_owned(),
             name: part(pod, "/metadata/name").to_owned(),
             running: phase == "Running",
@@ -279,14 +279,14 @@ impl Kubelet {
             let own =
                 annotated(pod, STOPPING).unwrap_or_else(|| self.fate.span(self.spec.pod_stop));
             let wait = own.min(Span::seconds(grace));
-            self.put(now + wait.to_std(), Task::Stop, &uid);
+            self.put(now + wait.to_std(), KubeletTask::Stop, &uid);
         } else if fresh && !deleting && phase == "Pending" {
             let daemon = pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
             let from = if daemon { now } else { now.max(self.ready_at) };
-            let never = self.fate.fault == Some(Fault::NeverReady) && !daemon;
+            let never = self.fate.fault == Some(GuestFault::NeverReady) && !daemon;
             let wait = self.fate.span(self.spec.pod_start);
             if !never {
-                self.put(from + wait.to_std(), Task::Start, &uid);
+                self.put(from + wait.to_std(), KubeletTask::Start, &uid);
             }
         } else if fresh && phase == "Running" {
             // The machine was rebooted: the pod's containers start again.
@@ -298,7 +298,7 @@ impl Kubelet {
         if let Some(span) = annotated(pod, DURATION)
             && part(pod, "/spec/restartPolicy") != "Always"
         {
-            self.put(Instant::now() + span.to_std(), Task::Finish, uid);
+            self.put(Instant::now() + span.to_std(), KubeletTask::Finish, uid);
         }
     }
 
@@ -307,22 +307,22 @@ impl Kubelet {
             return;
         };
         match task {
-            Task::BecomeReady => {
+            KubeletTask::BecomeReady => {
                 self.ready = true;
                 self.moved = self.clock.now();
                 self.report().await;
             }
-            Task::Renew => {
-                self.put(at + RENEW_EVERY, Task::Renew, "");
+            KubeletTask::Renew => {
+                self.put(at + RENEW_EVERY, KubeletTask::Renew, "");
                 self.renew().await;
             }
-            Task::Report => {
-                self.put(at + REPORT_EVERY, Task::Report, "");
+            KubeletTask::Report => {
+                self.put(at + REPORT_EVERY, KubeletTask::Report, "");
                 self.report().await;
             }
-            Task::Start => self.start(&uid).await,
-            Task::Finish => self.finish(&uid).await,
-            Task::Stop => self.stop(&uid).await,
+            KubeletTask::Start => self.start(&uid).await,
+            KubeletTask::Finish => self.finish(&uid).await,
+            KubeletTask::Stop => self.stop(&uid).await,
         }
     }
 
@@ -358,7 +358,7 @@ impl Kubelet {
         }
     }
 
-    fn pod_path(held: &Held) -> String {
+    fn pod_path(held: &KubeletPod) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", held.namespace, held.name)
     }
 
@@ -395,7 +395,7 @@ impl Kubelet {
             ],
             "containerStatuses": containers,
         }});
-        let path = format!("{}/status", Kubelet::pod_path(&held));
+        let path = format!("{}/status", SimKubelet::pod_path(&held));
         if self.api.patch(&path, &status).await.is_ok() {
             self.plan_finish(uid, &held.pod);
         }
@@ -410,7 +410,7 @@ impl Kubelet {
             "phase": "Succeeded",
             "conditions": [no("Ready"), no("ContainersReady")],
         }});
-        let path = format!("{}/status", Kubelet::pod_path(&held));
+        let path = format!("{}/status", SimKubelet::pod_path(&held));
         let _ = self.api.patch(&path, &status).await;
     }
 
@@ -419,6 +419,9 @@ impl Kubelet {
             return;
         };
         let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
-        let _ = self.api.delete(&Kubelet::pod_path(&held), &options).await;
+        let _ = self
+            .api
+            .delete(&SimKubelet::pod_path(&held), &options)
+            .await;
     }
 }

@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 
 pub use kube_guests::KubeGuests;
 pub use kubelet::{DURATION, STOPPING};
-pub use spec::{Fault, GuestSpec, Range};
+pub use spec::{GuestFault, GuestSpec, Range};
 pub use standing::{StandingNode, stand};
 
 /// A VM as its guest sees it.
@@ -56,7 +56,7 @@ pub struct GuestVm {
 
 /// What a command run by the guest agent left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecResult {
+pub struct GuestExecResult {
     /// Exit code; `None` when a signal ended it.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
@@ -91,5 +91,5 @@ pub trait Guests: Send + Sync + std::fmt::Debug {
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'_, Result<ExecResult, ExecError>>;
+    ) -> BoxFuture<'_, Result<GuestExecResult, ExecError>>;
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::GuestSpec;
-use super::payload::{self, Payload};
+use super::payload::{self, WrittenPayload};
 
 /// The files of a drive by their names.
 pub(super) type Files = BTreeMap<String, String>;
@@ -69,7 +69,7 @@ pub(super) fn instance(files: &Files) -> String {
 }
 
 /// What the first boot runs: a join, nothing, or an error of cloud-init's or the script's.
-pub(super) fn script(files: &Files, spec: &GuestSpec) -> Result<Option<Payload>, String> {
+pub(super) fn script(files: &Files, spec: &GuestSpec) -> Result<Option<WrittenPayload>, String> {
     let user = files.get("user-data").map_or("", String::as_str);
     if let Some(text) = user.strip_prefix("#cloud-config\n") {
         let read: Result<Value, _> = serde_saphyr::from_str(text);
@@ -114,7 +114,7 @@ fn parts(message: &str) -> Vec<String> {
 }
 
 /// The payload that the script hands to the join, by the version of the guest's program.
-fn chosen(script: &str, spec: &GuestSpec) -> Result<Payload, String> {
+fn chosen(script: &str, spec: &GuestSpec) -> Result<WrittenPayload, String> {
     let line = |begin: &str| script.lines().find_map(|line| line.strip_prefix(begin));
     let version = match line("program=") {
         None => "v1.0.0",

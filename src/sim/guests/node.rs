@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kubeadm::Join;
-use super::spec::{Fault, GuestSpec};
+use super::kubeadm::JoinConfiguration;
+use super::spec::{GuestFault, GuestSpec};
 use super::{GuestVm, config};
 use crate::model::time::Time;
 
@@ -22,10 +22,10 @@ pub(super) fn micro_stamp(now: Time) -> String {
 }
 
 /// Memory that the guest's kernel shows, in KiB.
-pub(super) fn memory_kib(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -> u64 {
+pub(super) fn memory_kib(vm: &GuestVm, spec: &GuestSpec, fault: Option<GuestFault>) -> u64 {
     let all = vm.memory_mib * 1024;
     let shown = all.saturating_sub(spec.kernel_mib * 1024 + all / 64);
-    if fault == Some(Fault::LessMemory) {
+    if fault == Some(GuestFault::LessMemory) {
         shown - shown / 10
     } else {
         shown
@@ -35,8 +35,8 @@ pub(super) fn memory_kib(vm: &GuestVm, spec: &GuestSpec, fault: Option<Fault>) -
 fn capacity(
     vm: &GuestVm,
     spec: &GuestSpec,
-    join: &Join,
-    fault: Option<Fault>,
+    join: &JoinConfiguration,
+    fault: Option<GuestFault>,
 ) -> Map<String, Value> {
     let mut capacity = Map::new();
     let disk_kib = vm.disk / 1024 / 100 * 95;
@@ -63,8 +63,8 @@ fn capacity(
 fn allocatable(
     vm: &GuestVm,
     spec: &GuestSpec,
-    join: &Join,
-    fault: Option<Fault>,
+    join: &JoinConfiguration,
+    fault: Option<GuestFault>,
 ) -> Map<String, Value> {
     let mut left = capacity(vm, spec, join, fault);
     let cpu = i64::from(vm.cores) * 1_000 - config::reserved(join, "cpu").milli;
@@ -141,7 +141,12 @@ pub(super) fn address(vm: &GuestVm) -> String {
 }
 
 /// The node's status without its conditions.
-pub(super) fn status(vm: &GuestVm, spec: &GuestSpec, join: &Join, fault: Option<Fault>) -> Value {
+pub(super) fn status(
+    vm: &GuestVm,
+    spec: &GuestSpec,
+    join: &JoinConfiguration,
+    fault: Option<GuestFault>,
+) -> Value {
     let version = if spec.kubeadm.is_empty() {
         "v1.34.1"
     } else {
@@ -174,8 +179,8 @@ pub(super) fn status(vm: &GuestVm, spec: &GuestSpec, join: &Join, fault: Option<
 pub(super) fn registration(
     vm: &GuestVm,
     spec: &GuestSpec,
-    join: &Join,
-    fault: Option<Fault>,
+    join: &JoinConfiguration,
+    fault: Option<GuestFault>,
     now: Time,
 ) -> Value {
     let mut labels = Map::new();

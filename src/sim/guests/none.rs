@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{ExecError, ExecResult, GuestVm, Guests};
+use super::{ExecError, GuestExecResult, GuestVm, Guests};
 
 /// Guests for tests that look at PVE alone.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Guests for NoGuests {
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
+    ) -> BoxFuture<'_, Result<GuestExecResult, ExecError>> {
         Box::pin(async move {
             if !self.up(vmid) {
                 return Err(ExecError::NotRunning);
@@ -71,7 +71,7 @@ impl Guests for NoGuests {
                     "Guest agent command failed, error was 'Failed to execute child process “/nope” (No such file or directory)'"
                         .to_owned(),
                 )),
-                Some(_) => Ok(ExecResult { exit_code: Some(0), stdout: stdin, ..ExecResult::default() }),
+                Some(_) => Ok(GuestExecResult { exit_code: Some(0), stdout: stdin, ..GuestExecResult::default() }),
             }
         })
     }

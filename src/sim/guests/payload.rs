@@ -7,19 +7,19 @@ use base64::engine::general_purpose::STANDARD;
 
 /// The files that were written, by path, and what is to be run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Payload {
+pub(super) struct WrittenPayload {
     pub(super) files: BTreeMap<String, String>,
     pub(super) script: String,
 }
 
 /// Reads the lines as the script does; the error is what it writes to stderr.
-pub(super) fn read(stdin: &[u8]) -> Result<Payload, String> {
+pub(super) fn read(stdin: &[u8]) -> Result<WrittenPayload, String> {
     let text = std::str::from_utf8(stdin).map_err(|_| "cannot do: binary".to_owned())?;
     let decoded = |text: &str| {
         let bytes = STANDARD.decode(text).ok()?;
         String::from_utf8(bytes).ok()
     };
-    let mut payload = Payload::default();
+    let mut payload = WrittenPayload::default();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let done = match words[..] {

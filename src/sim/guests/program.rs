@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{ExecError, ExecResult, GuestVm, Guests};
+use super::{ExecError, GuestExecResult, GuestVm, Guests};
 
 /// Longest boot.
 const START: Duration = Duration::from_mins(5);
@@ -34,18 +34,18 @@ const STOP: Duration = Duration::from_mins(1);
 /// Guests run by a program.
 #[derive(Clone, Debug)]
 pub struct ProgramGuests {
-    inner: Arc<Inner>,
+    inner: Arc<ProgramInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ProgramInner {
     program: PathBuf,
     directory: PathBuf,
-    guests: Mutex<BTreeMap<u32, Guest>>,
+    guests: Mutex<BTreeMap<u32, ProgramGuest>>,
 }
 
 #[derive(Debug)]
-struct Guest {
+struct ProgramGuest {
     vm: GuestVm,
     /// Its boot, until that ended.
     boot: JoinHandle<()>,
@@ -55,7 +55,7 @@ impl ProgramGuests {
     /// Guests run by `program`, each with a directory of its own below `directory`.
     pub fn new(program: PathBuf, directory: PathBuf) -> ProgramGuests {
         ProgramGuests {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ProgramInner {
                 program,
                 directory,
                 guests: Mutex::new(BTreeMap::new()),
@@ -87,7 +87,7 @@ impl ProgramGuests {
     }
 }
 
-impl Inner {
+impl ProgramInner {
     /// Runs a verb to its end, or to its deadline: then it is killed.
     async fn run(
         &self,
@@ -167,7 +167,7 @@ impl Guests for ProgramGuests {
             .guests
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        guests.insert(vm.vmid, Guest { vm, boot });
+        guests.insert(vm.vmid, ProgramGuest { vm, boot });
     }
 
     fn power_off(&self, vmid: u32, graceful: bool) -> BoxFuture<'_, ()> {
@@ -212,7 +212,7 @@ impl Guests for ProgramGuests {
         vmid: u32,
         argv: Vec<String>,
         stdin: Vec<u8>,
-    ) -> BoxFuture<'_, Result<ExecResult, ExecError>> {
+    ) -> BoxFuture<'_, Result<GuestExecResult, ExecError>> {
         Box::pin(async move {
             let vm = self.vm(vmid).ok_or(ExecError::NotRunning)?;
             let output = self
@@ -225,7 +225,7 @@ impl Guests for ProgramGuests {
                 let text = String::from_utf8_lossy(text);
                 return Err(ExecError::Agent(text.trim_end().to_owned()));
             }
-            Ok(ExecResult {
+            Ok(GuestExecResult {
                 exit_code: output.status.code(),
                 signal: std::os::unix::process::ExitStatusExt::signal(&output.status),
                 stdout: output.stdout,

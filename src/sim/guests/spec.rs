@@ -70,15 +70,15 @@ pub struct GuestSpec {
     /// The extended resource that a device plugin offers for each PCI device of the VM; empty: there is no such plugin.
     pub device_resource: String,
     /// Chance of each fault in percent; the first that comes up is the guest's fate.
-    pub chances: BTreeMap<Fault, u32>,
+    pub chances: BTreeMap<GuestFault, u32>,
     /// The fate of the n-th new VM (from 0) that is powered on, whatever the chances say.
-    pub fates: BTreeMap<u32, Fault>,
+    pub fates: BTreeMap<u32, GuestFault>,
 }
 
 /// What can be wrong with a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fault {
+pub enum GuestFault {
     /// `kubeadm join` ends with an error.
     JoinFails,
     /// `kubeadm join` never ends.
@@ -128,8 +128,8 @@ impl Default for GuestSpec {
 
 /// All that was drawn for one VM when it was first powered on.
 #[derive(Clone, Debug)]
-pub(super) struct Fate {
-    pub(super) fault: Option<Fault>,
+pub(super) struct GuestTraits {
+    pub(super) fault: Option<GuestFault>,
     pub(super) boot: Span,
     pub(super) cloud_init: Span,
     pub(super) preflight: Span,
@@ -140,10 +140,10 @@ pub(super) struct Fate {
     drawn: u64,
 }
 
-impl Fate {
+impl GuestTraits {
     /// Draws for a VM. Its dice depend on the seed and its UUID alone, so that what one guest draws
     /// does not depend on what the others do.
-    pub(super) fn draw(spec: &GuestSpec, seed: u64, uuid: &str, nth: u32) -> Fate {
+    pub(super) fn draw(spec: &GuestSpec, seed: u64, uuid: &str, nth: u32) -> GuestTraits {
         let mut digest = 0xcbf2_9ce4_8422_2325 ^ seed;
         for byte in uuid.bytes() {
             digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -158,10 +158,10 @@ impl Fate {
         }
         let fault = spec.fates.get(&nth).copied().or(fault);
         let mut boot = spec.boot.draw(&mut dice);
-        if fault == Some(Fault::SlowBoot) {
+        if fault == Some(GuestFault::SlowBoot) {
             boot = Span(boot.0 * 5);
         }
-        Fate {
+        GuestTraits {
             fault,
             boot,
             cloud_init: spec.cloud_init.draw(&mut dice),

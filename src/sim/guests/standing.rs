@@ -6,9 +6,9 @@ use tokio::task::JoinHandle;
 
 use super::GuestVm;
 use super::api::Api;
-use super::kubeadm::Join;
-use super::kubelet::{Kubelet, Lies};
-use super::spec::{Fate, GuestSpec};
+use super::kubeadm::JoinConfiguration;
+use super::kubelet::{Lies, SimKubelet};
+use super::spec::{GuestSpec, GuestTraits};
 use crate::clock::Clock;
 use crate::sim::kube::Kube;
 
@@ -68,7 +68,7 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         devices: 0,
         seed: None,
     };
-    let join = Join {
+    let join = JoinConfiguration {
         token_id: String::new(),
         token_secret: String::new(),
         ca_hashes: Vec::new(),
@@ -79,8 +79,8 @@ pub fn stand(kube: &Kube, node: &StandingNode, number: u32, clock: Clock) -> Joi
         cri_socket: "unix:///var/run/containerd/containerd.sock".to_owned(),
     };
     let api = Api::new(kube.public_router()).with_bearer(kube.mint_node(&node.name));
-    let fate = Fate::draw(&spec, u64::from(number), &vm.uuid, number);
-    let mut kubelet = Kubelet::new(api, clock, (vm, Lies::default()), spec, join, fate);
+    let fate = GuestTraits::draw(&spec, u64::from(number), &vm.uuid, number);
+    let mut kubelet = SimKubelet::new(api, clock, (vm, Lies::default()), spec, join, fate);
     tokio::spawn(async move {
         if kubelet.register().await.is_ok() {
             kubelet.run().await;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::api::Api;
-use super::{ExecError, Fault, GuestSpec, GuestVm, Guests, KubeGuests, STOPPING, kubeadm, payload};
+use super::{
+    ExecError, GuestFault, GuestSpec, GuestVm, Guests, KubeGuests, STOPPING, kubeadm, payload,
+};
 use crate::clock::Clock;
 use crate::model::time::Time;
 use crate::sim::kube::{Kube, KubeSpec};
@@ -180,7 +182,7 @@ async fn a_machine_joins_with_token_request_and_certificate() {
 #[tokio::test(start_paused = true)]
 async fn joins_that_must_fail_do() {
     let (kube, api, guests) = world(GuestSpec {
-        fates: [(0, Fault::JoinFails), (1, Fault::AgentSilent)].into(),
+        fates: [(0, GuestFault::JoinFails), (1, GuestFault::AgentSilent)].into(),
         ..GuestSpec::default()
     });
     let state = join(&kube, &api, &guests, 100).await;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::known::{forbids, is_leaving, is_ready};
 use super::{Judge, system_uuid, text};
 use crate::model::time::Span;
-use crate::sim::kube::Deed;
+use crate::sim::kube::ObjectChange;
 use crate::sim::world::DAEMON;
 
 /// A view may be three minutes old, and a plan some more.
@@ -19,7 +19,7 @@ const PROTECTED: [(&str, &str); 2] = [
 ];
 
 impl Judge {
-    pub(super) fn look_at_deed(&mut self, deed: &Deed) {
+    pub(super) fn look_at_deed(&mut self, deed: &ObjectChange) {
         if deed.by != DAEMON {
             return;
         }
@@ -41,7 +41,7 @@ impl Judge {
         }
     }
 
-    fn look_at_lease(&mut self, deed: &Deed) {
+    fn look_at_lease(&mut self, deed: &ObjectChange) {
         if let Some(since) = self.no_lease
             && deed.at.since(since) > LEASE
         {
@@ -52,7 +52,7 @@ impl Judge {
         }
     }
 
-    fn look_at_node(&mut self, deed: &Deed) {
+    fn look_at_node(&mut self, deed: &ObjectChange) {
         let (at, name) = (deed.at, &deed.name);
         let Some(before) = &deed.before else {
             return;
@@ -94,7 +94,7 @@ impl Judge {
     }
 
     /// A node that works is about to go.
-    fn look_at_leaving(&mut self, deed: &Deed) {
+    fn look_at_leaving(&mut self, deed: &ObjectChange) {
         let (at, name) = (deed.at, &deed.name);
         let forbidden = deed.before.as_ref().is_some_and(|node| forbids(node));
         if let Some(since) = self.disabled.get(name).filter(|_| forbidden)
@@ -118,7 +118,7 @@ impl Judge {
 
     /// Of a pod's status nothing may change but its nominated node, from none to one or back, while the pod
     /// waits.
-    fn look_at_nomination(&mut self, deed: &Deed) {
+    fn look_at_nomination(&mut self, deed: &ObjectChange) {
         let (at, name) = (deed.at, &deed.name);
         let (Some(before), Some(after)) = (&deed.before, &deed.after) else {
             self.find(format!(
@@ -150,7 +150,7 @@ impl Judge {
         ));
     }
 
-    fn look_at_eviction(&mut self, deed: &Deed) {
+    fn look_at_eviction(&mut self, deed: &ObjectChange) {
         let Some(pod) = &deed.before else {
             return;
         };

@@ -17,7 +17,7 @@ const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 
 /// What was seen of a machine.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct SeenMachine {
     /// Its pool.
     pub(super) pool: String,
     /// SMBIOS UUID when it was first seen with one.
@@ -118,10 +118,10 @@ impl Judge {
             let serves = lying
                 .iter()
                 .any(|node| self.kube.serves(text(node, "/metadata/name")));
-            let fresh = Known {
+            let fresh = SeenMachine {
                 calm: self.calms(now),
                 relieved: self.relieved(now),
-                ..Known::default()
+                ..SeenMachine::default()
             };
             let known = self.machines.entry(vm.vmid).or_insert(fresh);
             known.served |= serves;

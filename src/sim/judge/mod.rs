@@ -21,7 +21,7 @@ use super::guests::KubeGuests;
 use super::kube::Kube;
 use super::pve::{Pve, VmFacts};
 use crate::model::time::{Span, Time};
-use known::Known;
+use known::SeenMachine;
 
 /// What every mark begins with.
 const MARK: &str = "pve-autoscaler:v1 ";
@@ -53,7 +53,7 @@ pub struct PoolRule {
 
 /// What the configuration promises for all pools together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct JudgeTerms {
     /// How long what lost its other half is only looked at.
     pub quarantine: Span,
     /// How long a pool waits at least after a machine of it failed.
@@ -77,7 +77,7 @@ pub struct Judge {
     elsewhere: Vec<Pve>,
     /// SMBIOS UUIDs of all VMs that there ever were elsewhere.
     uuids_elsewhere: BTreeSet<String>,
-    terms: Option<Terms>,
+    terms: Option<JudgeTerms>,
     /// The cluster id in the marks of the machines that may be touched.
     cluster: String,
     pools: Vec<PoolRule>,
@@ -96,7 +96,7 @@ pub struct Judge {
     refusals: usize,
     violations: usize,
     /// What was seen of this cluster's machines, by VMID.
-    machines: BTreeMap<u32, Known>,
+    machines: BTreeMap<u32, SeenMachine>,
     /// SMBIOS UUIDs of all machines there ever were.
     uuids: BTreeSet<String>,
     /// Since when nodes forbid their removal, by name.
@@ -126,7 +126,7 @@ pub struct Judge {
 
 /// What a mark says, read by the judge's own eyes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct ReadMark {
     machine: String,
     pool: String,
     cluster: String,
@@ -135,11 +135,11 @@ struct Seen {
     created: Option<Time>,
 }
 
-fn mark(description: &str) -> Option<Seen> {
+fn mark(description: &str) -> Option<ReadMark> {
     let line = description.lines().rfind(|l| !l.trim().is_empty())?;
     let value: Value = serde_json::from_str(line.trim().strip_prefix(MARK)?).ok()?;
     let text = |key: &str| value[key].as_str().map(str::to_owned);
-    Some(Seen {
+    Some(ReadMark {
         machine: text("machine")?,
         pool: text("pool")?,
         cluster: text("cluster")?,
@@ -202,7 +202,7 @@ impl Judge {
 
     /// Lets it know whose kubelet is whose, and what the configuration promises.
     #[must_use]
-    pub fn knowing(self, guests: KubeGuests, terms: Terms) -> Judge {
+    pub fn knowing(self, guests: KubeGuests, terms: JudgeTerms) -> Judge {
         Judge {
             guests: Some(guests),
             terms: Some(terms),

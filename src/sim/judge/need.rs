@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::known::{Known, is_cordoned, is_ready, is_starting};
+use super::known::{SeenMachine, is_cordoned, is_ready, is_starting};
 use super::{Judge, system_uuid, text};
 use crate::model::time::{Span, Time};
-use crate::sim::pve::Change;
+use crate::sim::pve::MachineChange;
 
 /// A view may be three minutes old, and a plan some more.
 const OLD_VIEW: Span = Span::minutes(4);
@@ -75,7 +75,7 @@ impl Judge {
         };
         self.relief = Relief { pods, open, last };
         if last == Some(now) {
-            let coming = |known: &&mut Known| known.first.is_none_or(|first| first == now);
+            let coming = |known: &&mut SeenMachine| known.first.is_none_or(|first| first == now);
             for known in self.machines.values_mut().filter(coming) {
                 known.relieved = true;
             }
@@ -83,7 +83,7 @@ impl Judge {
     }
 
     /// A machine goes by the daemon's will that worked, and on which no pod ever was.
-    pub(super) fn look_at_need(&mut self, change: &Change, known: &Known) {
+    pub(super) fn look_at_need(&mut self, change: &MachineChange, known: &SeenMachine) {
         let needless = known.calm && known.worked && !known.served && !known.relieved;
         let asked_for = self.pools.iter().any(|pool| pool.min > 0);
         if change.what == "destroy" && needless && !asked_for {

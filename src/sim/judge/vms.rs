@@ -1,10 +1,10 @@
 //! What the daemon changed in PVE: only marked machines of this cluster, and none whose node has something to lose.
 
-use super::known::Known;
-use super::{Judge, Seen, mark};
+use super::known::SeenMachine;
+use super::{Judge, ReadMark, mark};
 use crate::model::action::is_being_made;
 use crate::model::time::{Span, Time};
-use crate::sim::pve::{Change, VmFacts};
+use crate::sim::pve::{MachineChange, VmFacts};
 
 /// A clone that was under way when the quorum was lost has been asked for by then.
 const NO_QUORUM: Span = Span::minutes(3);
@@ -27,7 +27,7 @@ const LOOK: Span = Span::seconds(1);
 
 impl Judge {
     /// Who touched which VM: only marked machines of this cluster may be changed.
-    pub(super) fn look_at_change(&mut self, now: Time, change: &Change) {
+    pub(super) fn look_at_change(&mut self, now: Time, change: &MachineChange) {
         let by_hand = change.by == "administrator";
         let vmid = change.vmid;
         let seen = mark(&change.description);
@@ -65,7 +65,7 @@ impl Judge {
             }
             ("shutdown" | "stop", None) if self.under_way(change) => {
                 let known = self.machines.get(&vmid).cloned().unwrap_or_default();
-                let seen = Seen {
+                let seen = ReadMark {
                     machine: change.name.clone(),
                     pool: known.pool,
                     cluster: self.cluster.clone(),
@@ -86,7 +86,7 @@ impl Judge {
     }
 
     /// A person edits a VM: without our mark it is theirs, and with it ours again.
-    fn look_at_edit(&mut self, change: &Change, ours: bool) {
+    fn look_at_edit(&mut self, change: &MachineChange, ours: bool) {
         // What is gone by now is no VM without a mark.
         let Some(vm) = self.pve.vm(change.vmid) else {
             return;
@@ -103,20 +103,20 @@ impl Judge {
 
     /// Whether a person had taken the mark off a VM before, for so long that no call was under way that was made
     /// when it was ours.
-    fn taken(&self, change: &Change) -> bool {
+    fn taken(&self, change: &MachineChange) -> bool {
         let since = self.disowned.get(&change.vmid).copied().flatten();
         since.is_some_and(|since| change.at.since(since) > LOCKED)
     }
 
     /// Whether what was done to a VM without our mark had been asked for before a person took it off: a guest takes its
     /// time to shut down, and a task to get the VM's lock.
-    fn under_way(&self, change: &Change) -> bool {
+    fn under_way(&self, change: &MachineChange) -> bool {
         let since = self.disowned.get(&change.vmid).copied().flatten();
         since.is_some_and(|since| self.asked_before(change, since))
     }
 
     /// Whether a change had been asked for by then: HA, guests and calls under way take their time.
-    fn asked_before(&self, change: &Change, since: Time) -> bool {
+    fn asked_before(&self, change: &MachineChange, since: Time) -> bool {
         let asked = |what: &str| format!("/qemu/{}/{what}", change.vmid);
         // A shutdown that takes too long becomes a stop.
         let ends = match change.what.as_str() {
@@ -135,7 +135,7 @@ impl Judge {
     }
 
     /// A machine goes: nothing may be lost with it.
-    fn look_at_end(&mut self, now: Time, change: &Change, seen: &Seen) {
+    fn look_at_end(&mut self, now: Time, change: &MachineChange, seen: &ReadMark) {
         self.look_at_clone(change);
         let known = self.machines.get(&change.vmid).cloned().unwrap_or_default();
         let machine = &change.name;
@@ -170,7 +170,7 @@ impl Judge {
         self.look_at_need(change, &known);
     }
 
-    fn look_at_stop(&mut self, change: &Change, known: &Known) {
+    fn look_at_stop(&mut self, change: &MachineChange, known: &SeenMachine) {
         let (at, machine) = (change.at, &change.name);
         if let Some(since) = known.ready
             && at.since(since) > READY
@@ -209,7 +209,7 @@ impl Judge {
     }
 
     /// What a clone is still being copied to is left alone.
-    fn look_at_clone(&mut self, change: &Change) {
+    fn look_at_clone(&mut self, change: &MachineChange) {
         let began = self.pve.being_cloned_since(change.vmid);
         // One that began since makes the next VM of that VMID.
         if began.is_some_and(|began| began <= change.at) {
@@ -221,7 +221,7 @@ impl Judge {
     }
 
     /// A machine that never worked goes: its pool has failed.
-    fn look_at_failure(&mut self, change: &Change, known: &Known) {
+    fn look_at_failure(&mut self, change: &MachineChange, known: &SeenMachine) {
         let at = change.at;
         let down = known.down.unwrap_or(at);
         if let Some(known) = self.machines.get_mut(&change.vmid) {
@@ -234,7 +234,7 @@ impl Judge {
         }
     }
 
-    fn look_at_backoff(&mut self, change: &Change, seen: &Seen) {
+    fn look_at_backoff(&mut self, change: &MachineChange, seen: &ReadMark) {
         let (Some(terms), Some(_)) = (self.terms, self.patience) else {
             return;
         };
@@ -255,7 +255,7 @@ impl Judge {
     }
 
     /// A new machine is on a host that its pool may use.
-    fn look_at_host(&mut self, change: &Change, seen: &Seen) {
+    fn look_at_host(&mut self, change: &MachineChange, seen: &ReadMark) {
         let rule = self.pools.iter().find(|rule| rule.name == seen.pool);
         let (Some(rule), Some(vm)) = (rule, self.pve.vm(change.vmid)) else {
             return;

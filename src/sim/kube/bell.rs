@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 /// Rings; those who listen hear the end of it when it is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Bell(Arc<Shared>);
+pub(super) struct Bell(Arc<SharedBell>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedBell {
     /// The version of the last change.
     last: AtomicU64,
     over: AtomicBool,
@@ -33,8 +33,8 @@ impl Bell {
     }
 
     /// Listens from now on.
-    pub(super) fn listen(&self) -> Listener {
-        Listener {
+    pub(super) fn listen(&self) -> BellListener {
+        BellListener {
             heard: self.last(),
             bell: Arc::clone(&self.0),
         }
@@ -50,13 +50,13 @@ impl Drop for Bell {
 
 /// One who listens.
 #[derive(Debug)]
-pub(super) struct Listener {
-    bell: Arc<Shared>,
+pub(super) struct BellListener {
+    bell: Arc<SharedBell>,
     /// The version heard last.
     heard: u64,
 }
 
-impl Listener {
+impl BellListener {
     /// The version of the last change, which is heard with this.
     pub(super) fn hear(&mut self) -> u64 {
         self.heard = self.bell.last.load(Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::resources::{RESOURCES, Resource};
+use super::resources::{RESOURCES, ResourceKind};
 use super::spec::KubeSpec;
 
 /// Answers a discovery path; `None` when it is none.
@@ -82,7 +82,7 @@ fn resources(group: &str, version: &str) -> Value {
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": title, "resources": list})
 }
 
-fn shown(row: &Resource) -> Vec<Value> {
+fn shown(row: &ResourceKind) -> Vec<Value> {
     let verbs: &[&str] = if row.review {
         &["create"]
     } else {

@@ -16,7 +16,7 @@ use crate::model::time::Time;
 
 /// A change that a caller made over the API; kubelets' are not kept, nor are Leases and Events.
 #[derive(Clone, Debug)]
-pub struct Deed {
+pub struct ObjectChange {
     /// When.
     pub at: Time,
     /// Who.
@@ -45,7 +45,7 @@ pub(super) fn begin_deed(
     subresource: &str,
     user: &User,
     late: bool,
-) -> Option<Deed> {
+) -> Option<ObjectChange> {
     let row = res.row();
     let kept = matches!(verb, "create" | "update" | "patch" | "delete")
         && !state.dry
@@ -58,7 +58,7 @@ pub(super) fn begin_deed(
         "" => row.plural.to_owned(),
         sub => format!("{}/{sub}", row.plural),
     };
-    kept.then(|| Deed {
+    kept.then(|| ObjectChange {
         at: state.now,
         by: user.name.clone(),
         verb,
@@ -75,7 +75,7 @@ pub(super) fn begin_deed(
 pub(super) fn end_deed(
     state: &mut State,
     (res, space, wanted): (Res, &str, &str),
-    deed: Option<Deed>,
+    deed: Option<ObjectChange>,
 ) {
     if let Some(mut deed) = deed {
         deed.after = state.get(res, space, wanted);
@@ -179,7 +179,7 @@ impl Kube {
     }
 
     /// What callers changed after the first so many changes, oldest first.
-    pub fn deeds_since(&self, first: usize) -> Vec<Deed> {
+    pub fn deeds_since(&self, first: usize) -> Vec<ObjectChange> {
         let state = self.inner.lock();
         state.deeds.get(first..).unwrap_or_default().to_vec()
     }

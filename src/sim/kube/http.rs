@@ -16,8 +16,8 @@ use super::auth::{self, Attributes, User};
 use super::object::{list, name, namespace, set};
 use super::pki::certificate_bearer_of;
 use super::resources::{NAMESPACES, Res};
-use super::selector::Selector;
-use super::status::{Status, answer, success};
+use super::selector::ListSelector;
+use super::status::{ErrorStatus, answer, success};
 use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
@@ -32,7 +32,7 @@ const WATCH_SECONDS: u64 = 1_800;
 
 /// The server behind a router.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct ApiServer {
     pub(super) kube: Kube,
     /// Who a caller without credentials is.
     pub(super) stranger: User,
@@ -40,14 +40,14 @@ pub(super) struct Door {
 
 /// A resource path, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
+struct ResourcePath {
     res: Res,
     namespace: Option<String>,
     name: Option<String>,
     subresource: String,
 }
 
-impl Target {
+impl ResourcePath {
     fn space(&self) -> &str {
         self.namespace.as_deref().unwrap_or("")
     }
@@ -58,29 +58,29 @@ impl Target {
 
 /// How objects are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ObjectForm {
     Whole,
     /// `PartialObjectMetadata`.
     Metadata,
 }
 
-impl Shape {
-    fn asked(headers: &HeaderMap) -> Shape {
+impl ObjectForm {
+    fn asked(headers: &HeaderMap) -> ObjectForm {
         let accept = headers
             .get(header::ACCEPT)
             .and_then(|a| a.to_str().ok())
             .unwrap_or("");
         let first = accept.split(',').next().unwrap_or("");
         if first.contains("as=PartialObjectMetadata") {
-            Shape::Metadata
+            ObjectForm::Metadata
         } else {
-            Shape::Whole
+            ObjectForm::Whole
         }
     }
 
     /// An object as this caller sees it.
     pub(super) fn of(self, res: Res, object: &Arc<Value>) -> Arc<Value> {
-        if self == Shape::Metadata {
+        if self == ObjectForm::Metadata {
             return Arc::new(json!({
                 "kind": "PartialObjectMetadata",
                 "apiVersion": "meta.k8s.io/v1",
@@ -92,9 +92,9 @@ impl Shape {
 }
 
 /// An item of a list: without kind and version, as the API server writes them.
-struct Bare<'a>(&'a Value);
+struct ListedItem<'a>(&'a Value);
 
-impl Serialize for Bare<'_> {
+impl Serialize for ListedItem<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Value::Object(members) = self.0 else {
             return self.0.serialize(serializer);
@@ -124,7 +124,7 @@ fn unescaped(segment: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn target(segments: &[String]) -> Option<Target> {
+fn target(segments: &[String]) -> Option<ResourcePath> {
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let (group, version, rest) = match words.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -146,7 +146,7 @@ fn target(segments: &[String]) -> Option<Target> {
     if name.is_some() && res.row().namespaced && space.is_none() {
         return None;
     }
-    Some(Target {
+    Some(ResourcePath {
         res,
         namespace: space,
         name,
@@ -155,7 +155,7 @@ fn target(segments: &[String]) -> Option<Target> {
 }
 
 /// Serves one request.
-pub(super) async fn serve(StateOf(door): StateOf<Door>, request: Request) -> Response {
+pub(super) async fn serve(StateOf(door): StateOf<ApiServer>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let (method, uri) = (parts.method, parts.uri);
     let peer = parts.extensions.get::<PeerCertificate>();
@@ -174,13 +174,13 @@ pub(super) async fn serve(StateOf(door): StateOf<Door>, request: Request) -> Res
 }
 
 async fn handle(
-    door: &Door,
+    door: &ApiServer,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
     peer: Option<&PeerCertificate>,
     body: Body,
-) -> Result<Response, Status> {
+) -> Result<Response, ErrorStatus> {
     let segments: Vec<String> = uri
         .path()
         .split('/')
@@ -194,7 +194,7 @@ async fn handle(
     if supervisor::is_for(door.kube.inner.spec.distribution, &segments) {
         let body = axum::body::to_bytes(body, MOST_BODY)
             .await
-            .map_err(|_| Status::too_large())?;
+            .map_err(|_| ErrorStatus::too_large())?;
         let asked = (method, &segments[..]);
         return Ok(supervisor::answer(
             &door.kube.inner,
@@ -204,17 +204,17 @@ async fn handle(
             &body,
         ));
     }
-    let target = target(&segments).ok_or_else(Status::no_such_path)?;
+    let target = target(&segments).ok_or_else(ErrorStatus::no_such_path)?;
     let query: Query = QueryOf::<Query>::try_from_uri(uri)
-        .map_err(|e| Status::bad_request(e.to_string()))?
+        .map_err(|e| ErrorStatus::bad_request(e.to_string()))?
         .0;
     let watching = matches!(query.get("watch").map(String::as_str), Some("true" | "1"));
     let verb = verb(method, &target, watching)?;
     authorise(&user, verb, &target)?;
     let bytes = axum::body::to_bytes(body, MOST_BODY)
         .await
-        .map_err(|_| Status::too_large())?;
-    let shape = Shape::asked(headers);
+        .map_err(|_| ErrorStatus::too_large())?;
+    let shape = ObjectForm::asked(headers);
     if matches!(verb, "list" | "watch") {
         return many(&door.kube, &target, &query, shape, verb == "watch");
     }
@@ -240,7 +240,7 @@ async fn handle(
     Ok(answer(code, &shape_answer(shape, target.res, object)))
 }
 
-fn shape_answer(shape: Shape, res: Res, object: Value) -> Value {
+fn shape_answer(shape: ObjectForm, res: Res, object: Value) -> Value {
     if object["kind"] == "Status" {
         return object;
     }
@@ -250,15 +250,15 @@ fn shape_answer(shape: Shape, res: Res, object: Value) -> Value {
 /// The caller by his client certificate, else by his bearer token (the API server asks its authenticators in this
 /// order).
 fn caller(
-    door: &Door,
+    door: &ApiServer,
     headers: &HeaderMap,
     peer: Option<&PeerCertificate>,
-) -> Result<User, Status> {
+) -> Result<User, ErrorStatus> {
     let inner = &door.kube.inner;
     let shown = peer.map(|PeerCertificate(der)| certificate_bearer_of(der));
     if let Some(bearer) = shown {
         return auth::authenticate(&inner.lock(), &inner.spec, &bearer)
-            .ok_or_else(Status::unauthorized);
+            .ok_or_else(ErrorStatus::unauthorized);
     }
     let Some(given) = headers.get(header::AUTHORIZATION) else {
         return Ok(door.stranger.clone());
@@ -269,17 +269,17 @@ fn caller(
         .and_then(|t| t.strip_prefix("Bearer "))
         .unwrap_or("")
         .trim();
-    auth::authenticate(&inner.lock(), &inner.spec, token).ok_or_else(Status::unauthorized)
+    auth::authenticate(&inner.lock(), &inner.spec, token).ok_or_else(ErrorStatus::unauthorized)
 }
 
 /// Health, version and discovery.
 fn plain_path(
-    door: &Door,
+    door: &ApiServer,
     method: &Method,
     uri: &Uri,
     segments: &[String],
     user: &User,
-) -> Option<Result<Response, Status>> {
+) -> Option<Result<Response, ErrorStatus>> {
     let front = segments.first().map_or("", String::as_str);
     if matches!(front, "livez" | "readyz" | "healthz") {
         return Some(Ok("ok".into_response()));
@@ -287,16 +287,24 @@ fn plain_path(
     let body = discovery::answer(&door.kube.inner.spec, segments)?;
     let known = user.groups.iter().any(|g| g == "system:authenticated");
     if front != "version" && !known {
-        return Some(Err(Status::forbidden_path(&user.name, "get", uri.path())));
+        return Some(Err(ErrorStatus::forbidden_path(
+            &user.name,
+            "get",
+            uri.path(),
+        )));
     }
     Some(if method == Method::GET {
         Ok(answer(200, &body))
     } else {
-        Err(Status::not_allowed())
+        Err(ErrorStatus::not_allowed())
     })
 }
 
-fn verb(method: &Method, target: &Target, watching: bool) -> Result<&'static str, Status> {
+fn verb(
+    method: &Method,
+    target: &ResourcePath,
+    watching: bool,
+) -> Result<&'static str, ErrorStatus> {
     let named = target.name.is_some();
     Ok(match (method, named) {
         (&Method::GET, true) => "get",
@@ -308,11 +316,11 @@ fn verb(method: &Method, target: &Target, watching: bool) -> Result<&'static str
         (&Method::PATCH, true) => "patch",
         (&Method::DELETE, true) => "delete",
         (&Method::DELETE, false) => "deletecollection",
-        _ => return Err(Status::not_allowed()),
+        _ => return Err(ErrorStatus::not_allowed()),
     })
 }
 
-fn authorise(user: &User, verb: &str, target: &Target) -> Result<(), Status> {
+fn authorise(user: &User, verb: &str, target: &ResourcePath) -> Result<(), ErrorStatus> {
     let row = target.res.row();
     let resource = if target.subresource.is_empty() {
         row.plural.to_owned()
@@ -329,22 +337,22 @@ fn authorise(user: &User, verb: &str, target: &Target) -> Result<(), Status> {
     if auth::allowed(user, &asked) {
         return Ok(());
     }
-    Err(Status::forbidden(
+    Err(ErrorStatus::forbidden(
         target.res,
         target.name(),
         &auth::refusal(user, &asked),
     ))
 }
 
-fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, Status> {
+fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, ErrorStatus> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     if verb != "patch" && !matches!(media, "application/json" | "*/*") {
-        return Err(Status::media_type(media));
+        return Err(ErrorStatus::media_type(media));
     }
     serde_json::from_slice(bytes).map_err(|e| {
-        Status::bad_request(format!(
+        ErrorStatus::bad_request(format!(
             "the object provided is unrecognized (must be of type JSON): {e}"
         ))
     })
@@ -353,20 +361,20 @@ fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, Status> {
 /// List and watch.
 fn many(
     kube: &Kube,
-    target: &Target,
+    target: &ResourcePath,
     query: &Query,
-    shape: Shape,
+    shape: ObjectForm,
     watching: bool,
-) -> Result<Response, Status> {
+) -> Result<Response, ErrorStatus> {
     let part = |key: &str| query.get(key).map_or("", String::as_str);
     if target.res.row().review {
-        return Err(Status::not_allowed());
+        return Err(ErrorStatus::not_allowed());
     }
-    let selector = Selector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
+    let selector = ListSelector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
     let space = target.namespace.as_deref();
     if query.contains_key("sendInitialEvents") {
         // A server without the WatchList feature.
-        return Err(Status {
+        return Err(ErrorStatus {
             code: 422,
             reason: "Invalid",
             message: "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled".to_owned(),
@@ -390,14 +398,14 @@ fn many(
         metadata["remainingItemCount"] = json!(remaining);
     }
     let (kind, version) = match shape {
-        Shape::Whole => (format!("{}List", row.kind), row.api_version()),
-        Shape::Metadata => (
+        ObjectForm::Whole => (format!("{}List", row.kind), row.api_version()),
+        ObjectForm::Metadata => (
             "PartialObjectMetadataList".to_owned(),
             "meta.k8s.io/v1".to_owned(),
         ),
     };
-    let items: Vec<Bare> = shown.iter().map(|o| Bare(o)).collect();
-    let items = serde_json::to_string(&items).map_err(|e| Status::internal(&e.to_string()))?;
+    let items: Vec<ListedItem> = shown.iter().map(|o| ListedItem(o)).collect();
+    let items = serde_json::to_string(&items).map_err(|e| ErrorStatus::internal(&e.to_string()))?;
     let text = format!(
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":{items}}}"
     );
@@ -407,11 +415,11 @@ fn many(
 fn watch(
     kube: &Kube,
     state: &mut State,
-    target: &Target,
+    target: &ResourcePath,
     query: &Query,
-    selector: Selector,
-    shape: Shape,
-) -> Result<Response, Status> {
+    selector: ListSelector,
+    shape: ObjectForm,
+) -> Result<Response, ErrorStatus> {
     let from = verbs::wanted_version(query)?.filter(|v| *v > 0);
     let space = target.namespace.clone();
     let mut front = None;
@@ -434,7 +442,7 @@ fn watch(
     let version = from.unwrap_or_else(|| state.version());
     if version < state.forgotten() {
         over = true;
-        let refusal = Status::expired(format!(
+        let refusal = ErrorStatus::expired(format!(
             "too old resource version: {version} ({})",
             state.forgotten()
         ));
@@ -464,13 +472,13 @@ fn watch(
 /// Everything that concerns one object.
 fn one(
     state: &mut State,
-    target: &Target,
+    target: &ResourcePath,
     verb: &str,
     query: &Query,
     media: &str,
     body: Value,
     user: &User,
-) -> Result<(u16, Value), Status> {
+) -> Result<(u16, Value), ErrorStatus> {
     let (res, space, wanted) = (target.res, target.space(), target.name());
     if res.row().review {
         return Ok((201, auth::review(res, user, body)));
@@ -511,7 +519,7 @@ fn one(
     }
 }
 
-fn check_subresource(target: &Target) -> Result<(), Status> {
+fn check_subresource(target: &ResourcePath) -> Result<(), ErrorStatus> {
     let row = target.res.row();
     let sub = target.subresource.as_str();
     let known = sub.is_empty()
@@ -521,21 +529,21 @@ fn check_subresource(target: &Target) -> Result<(), Status> {
     if known {
         Ok(())
     } else {
-        Err(Status::no_such_path())
+        Err(ErrorStatus::no_such_path())
     }
 }
 
 fn delete_all(
     state: &mut State,
-    target: &Target,
+    target: &ResourcePath,
     query: &Query,
     body: Value,
-) -> Result<(u16, Value), Status> {
+) -> Result<(u16, Value), ErrorStatus> {
     let part = |key: &str| query.get(key).map_or("", String::as_str);
-    let selector = Selector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
+    let selector = ListSelector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
     let options = verbs::delete_options(body, query);
     if target.res.row().namespaced && target.namespace.is_none() {
-        return Err(Status::not_allowed());
+        return Err(ErrorStatus::not_allowed());
     }
     for object in state.snapshot(target.res) {
         let here = target
@@ -558,12 +566,12 @@ fn delete_all(
 /// The `scale` subresource.
 fn scale(
     state: &mut State,
-    target: &Target,
+    target: &ResourcePath,
     verb: &str,
     media: &str,
     body: &Value,
     user: &User,
-) -> Result<Value, Status> {
+) -> Result<Value, ErrorStatus> {
     let (res, space, wanted) = (target.res, target.space(), target.name());
     let mut object = Value::clone(&*verbs::get(state, res, space, wanted)?);
     if matches!(verb, "update" | "patch") {
@@ -582,7 +590,7 @@ fn scale(
             state, res, space, wanted, "", object, user,
         )?);
     } else if verb != "get" {
-        return Err(Status::not_allowed());
+        return Err(ErrorStatus::not_allowed());
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",

@@ -46,13 +46,13 @@ use axum::Router;
 
 use crate::clock::Clock;
 use auth::User;
-use http::Door;
+use http::ApiServer;
 use pki::Pki;
 use store::State;
 
-pub use facts::Deed;
-pub use serve::{World, serve};
-pub use spec::{Distribution, KubeSpec, PolicyRule, UserSpec};
+pub use facts::ObjectChange;
+pub use serve::{ServedCluster, serve};
+pub use spec::{Distribution, KubeSpec, KubeUserSpec, PolicyRule};
 
 pub(in crate::sim) use patch::merge as merge_patch;
 pub(in crate::sim) use pki::{certificate_bearer, detached_jws, hex, key_pair};
@@ -60,19 +60,19 @@ pub(in crate::sim) use pki::{certificate_bearer, detached_jws, hex, key_pair};
 /// A fake cluster. Clones share it; it ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct Kube {
-    inner: Arc<Inner>,
+    inner: Arc<KubeInner>,
 }
 
 /// What the clones share.
 #[derive(Debug)]
-struct Inner {
+struct KubeInner {
     spec: KubeSpec,
     clock: Clock,
     pki: Pki,
     state: Mutex<State>,
 }
 
-impl Inner {
+impl KubeInner {
     /// The state, with the time of now on it.
     fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl Kube {
         let mut state = State::new(seed, spec.history, spec.keep_trace);
         state.now = clock.now();
         bootstrap::furnish(&mut state, &spec, &pki);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(KubeInner {
             spec,
             clock,
             pki,
@@ -124,7 +124,7 @@ impl Kube {
         let kube = self.clone();
         Router::new()
             .fallback(http::serve)
-            .with_state(Door { kube, stranger })
+            .with_state(ApiServer { kube, stranger })
     }
 
     /// The certificate of the cluster's authority, PEM.
@@ -147,7 +147,7 @@ impl Kube {
     /// Gives a node's identity to whoever shows the returned bearer, for nodes that did not join.
     pub fn mint_node(&self, name: &str) -> String {
         let bearer = format!("certificate:minted-for-{name}");
-        let subject = pki::Subject {
+        let subject = pki::CertificateSubject {
             name: format!("system:node:{name}"),
             organisations: vec!["system:nodes".to_owned()],
         };

@@ -39,7 +39,7 @@ pub(super) struct Pki {
 
 /// Whom a certificate request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct CertificateSubject {
     pub(super) name: String,
     pub(super) organisations: Vec<String>,
 }
@@ -80,10 +80,10 @@ impl Pki {
     }
 
     /// Whom a request in PEM names; its own signature is verified.
-    pub(super) fn subject(request: &str) -> Result<Subject, rcgen::Error> {
+    pub(super) fn subject(request: &str) -> Result<CertificateSubject, rcgen::Error> {
         let request = CertificateSigningRequestParams::from_pem(request)?;
         let name = &request.params.distinguished_name;
-        Ok(Subject {
+        Ok(CertificateSubject {
             name: name.get(&DnType::CommonName).map(words).unwrap_or_default(),
             organisations: name
                 .get(&DnType::OrganizationName)

@@ -14,7 +14,9 @@ use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 use crate::sim::guests::api::Api;
 use crate::sim::guests::payload::of_kubeadm;
-use crate::sim::guests::{Fault, GuestSpec, GuestVm, Guests as _, KubeGuests, StandingNode, stand};
+use crate::sim::guests::{
+    GuestFault, GuestSpec, GuestVm, Guests as _, KubeGuests, StandingNode, stand,
+};
 use crate::sim::workload::Workload;
 
 const HOURS: Span = Span::minutes(6 * 60);
@@ -27,7 +29,7 @@ async fn six_hours(seed: u64) -> (u64, usize, usize) {
     let kube = Kube::new(KubeSpec::default(), clock, seed);
     let control = stand(&kube, &StandingNode::default(), 1, clock);
     let spec = GuestSpec {
-        chances: [(Fault::SlowBoot, 30), (Fault::LessMemory, 30)].into(),
+        chances: [(GuestFault::SlowBoot, 30), (GuestFault::LessMemory, 30)].into(),
         ..GuestSpec::default()
     };
     let guests = KubeGuests::new(kube.public_router(), spec, clock, seed);

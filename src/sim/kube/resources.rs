@@ -3,7 +3,7 @@
 
 /// One row of the table.
 #[derive(Debug)]
-pub(super) struct Resource {
+pub(super) struct ResourceKind {
     pub(super) group: &'static str,
     pub(super) version: &'static str,
     pub(super) plural: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Resource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Res(pub(super) usize);
 
-const PLAIN: Resource = Resource {
+const PLAIN: ResourceKind = ResourceKind {
     group: "",
     version: "v1",
     plural: "",
@@ -44,8 +44,8 @@ const fn row(
     plural: &'static str,
     singular: &'static str,
     kind: &'static str,
-) -> Resource {
-    Resource {
+) -> ResourceKind {
+    ResourceKind {
         group,
         plural,
         singular,
@@ -54,28 +54,28 @@ const fn row(
     }
 }
 
-impl Resource {
-    const fn cluster(mut self) -> Resource {
+impl ResourceKind {
+    const fn cluster(mut self) -> ResourceKind {
         self.namespaced = false;
         self
     }
-    const fn with_status(mut self) -> Resource {
+    const fn with_status(mut self) -> ResourceKind {
         self.status = true;
         self
     }
-    const fn counted(mut self) -> Resource {
+    const fn counted(mut self) -> ResourceKind {
         self.generation = true;
         self
     }
-    const fn question(mut self) -> Resource {
+    const fn question(mut self) -> ResourceKind {
         self.review = true;
         self
     }
-    const fn short(mut self, short: &'static [&'static str]) -> Resource {
+    const fn short(mut self, short: &'static [&'static str]) -> ResourceKind {
         self.short = short;
         self
     }
-    const fn sub(mut self, subresources: &'static [(&'static str, &'static str)]) -> Resource {
+    const fn sub(mut self, subresources: &'static [(&'static str, &'static str)]) -> ResourceKind {
         self.subresources = subresources;
         self
     }
@@ -124,7 +124,7 @@ pub(super) const RUNTIMECLASSES: Res = Res(21);
 pub(super) const CSRS: Res = Res(22);
 
 /// The table. The constants above are positions in it (a test holds them together).
-pub(super) static RESOURCES: &[Resource] = &[
+pub(super) static RESOURCES: &[ResourceKind] = &[
     row("", "pods", "pod", "Pod")
         .with_status()
         .counted()
@@ -329,7 +329,7 @@ pub(super) static RESOURCES: &[Resource] = &[
 
 impl Res {
     /// The row.
-    pub(super) fn row(self) -> &'static Resource {
+    pub(super) fn row(self) -> &'static ResourceKind {
         &RESOURCES[self.0]
     }
 

@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use super::object::{list, map, text};
 use super::resources::{EVENTS, NAMESPACES, NODES, PODS, Res, SECRETS};
-use super::status::Status;
+use super::status::ErrorStatus;
 
 /// One requirement of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Requirement {
+enum LabelRequirement {
     In(String, Vec<String>),
     NotIn(String, Vec<String>),
     Exists(String),
@@ -17,8 +17,8 @@ enum Requirement {
 
 /// A selector of a list or watch: labels and fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selector {
-    labels: Vec<Requirement>,
+pub(super) struct ListSelector {
+    labels: Vec<LabelRequirement>,
     /// Field, wanted value, and whether it must differ.
     fields: Vec<(String, String, bool)>,
 }
@@ -46,40 +46,44 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-fn requirement(part: &str) -> Option<Requirement> {
+fn requirement(part: &str) -> Option<LabelRequirement> {
     if let Some(key) = part.strip_prefix('!') {
-        return Some(Requirement::Absent(key.trim().to_owned()));
+        return Some(LabelRequirement::Absent(key.trim().to_owned()));
     }
     let one = |key: &str, value: &str| (key.trim().to_owned(), vec![value.trim().to_owned()]);
     if let Some((key, value)) = part.split_once("!=") {
         let (key, value) = one(key, value);
-        return Some(Requirement::NotIn(key, value));
+        return Some(LabelRequirement::NotIn(key, value));
     }
     if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
         let (key, value) = one(key, value);
-        return Some(Requirement::In(key, value));
+        return Some(LabelRequirement::In(key, value));
     }
     let mut words = part.splitn(2, char::is_whitespace);
     let key = words.next()?.to_owned();
     match words.next().map(str::trim) {
-        None | Some("") => Some(Requirement::Exists(key)),
+        None | Some("") => Some(LabelRequirement::Exists(key)),
         Some(rest) => {
             if let Some(list) = rest.strip_prefix("notin") {
-                Some(Requirement::NotIn(key, values(list)?))
+                Some(LabelRequirement::NotIn(key, values(list)?))
             } else {
-                Some(Requirement::In(key, values(rest.strip_prefix("in")?)?))
+                Some(LabelRequirement::In(key, values(rest.strip_prefix("in")?)?))
             }
         }
     }
 }
 
-fn holds(requirement: &Requirement, labels: Option<&Map<String, Value>>) -> bool {
+fn holds(requirement: &LabelRequirement, labels: Option<&Map<String, Value>>) -> bool {
     let get = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
     match requirement {
-        Requirement::In(key, values) => get(key).is_some_and(|v| values.iter().any(|w| w == v)),
-        Requirement::NotIn(key, values) => get(key).is_none_or(|v| values.iter().all(|w| w != v)),
-        Requirement::Exists(key) => get(key).is_some(),
-        Requirement::Absent(key) => get(key).is_none(),
+        LabelRequirement::In(key, values) => {
+            get(key).is_some_and(|v| values.iter().any(|w| w == v))
+        }
+        LabelRequirement::NotIn(key, values) => {
+            get(key).is_none_or(|v| values.iter().all(|w| w != v))
+        }
+        LabelRequirement::Exists(key) => get(key).is_some(),
+        LabelRequirement::Absent(key) => get(key).is_none(),
     }
 }
 
@@ -110,17 +114,17 @@ fn selectable(res: Res, field: &str) -> bool {
     }
 }
 
-impl Selector {
+impl ListSelector {
     /// Reads the two query parameters.
-    pub(super) fn parse(res: Res, labels: &str, fields: &str) -> Result<Selector, Status> {
-        let mut selector = Selector::default();
+    pub(super) fn parse(res: Res, labels: &str, fields: &str) -> Result<ListSelector, ErrorStatus> {
+        let mut selector = ListSelector::default();
         for part in split(labels)
             .into_iter()
             .map(str::trim)
             .filter(|p| !p.is_empty())
         {
             selector.labels.push(requirement(part).ok_or_else(|| {
-                Status::bad_request(format!("unable to parse requirement: {part:?}"))
+                ErrorStatus::bad_request(format!("unable to parse requirement: {part:?}"))
             })?);
         }
         for part in fields.split(',').filter(|p| !p.is_empty()) {
@@ -129,12 +133,12 @@ impl Selector {
             } else if let Some((f, v)) = part.split_once("==").or_else(|| part.split_once('=')) {
                 (f, v, false)
             } else {
-                return Err(Status::bad_request(format!(
+                return Err(ErrorStatus::bad_request(format!(
                     "invalid selector: '{part}'; can't understand '{part}'"
                 )));
             };
             if !selectable(res.stored(), field) {
-                return Err(Status::bad_request(format!(
+                return Err(ErrorStatus::bad_request(format!(
                     "field label not supported: {field}"
                 )));
             }
@@ -208,16 +212,16 @@ mod tests {
             ("!c", true),
             ("!a", false),
         ] {
-            let selector = Selector::parse(PODS, text, "").expect("it parses");
+            let selector = ListSelector::parse(PODS, text, "").expect("it parses");
             assert_eq!(selector.matches(&pod), wanted, "{text}");
         }
     }
 
     #[test]
     fn unknown_fields_are_refused() {
-        let refused = Selector::parse(PODS, "", "spec.hostname=x").expect_err("refused");
+        let refused = ListSelector::parse(PODS, "", "spec.hostname=x").expect_err("refused");
         assert_eq!(refused.code, 400);
-        let selector = Selector::parse(PODS, "", "spec.nodeName=,status.phase!=Failed");
+        let selector = ListSelector::parse(PODS, "", "spec.nodeName=,status.phase!=Failed");
         let pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}});
         assert!(selector.expect("it parses").matches(&pod));
     }

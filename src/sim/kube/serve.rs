@@ -15,7 +15,7 @@ use crate::simulator_args::KubeOptions;
 /// What `--spec` names: the cluster, and nodes that stand from the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct World {
+pub struct ServedCluster {
     /// The cluster.
     pub cluster: KubeSpec,
     /// Nodes with a kubelet and no VM.
@@ -25,7 +25,7 @@ pub struct World {
 /// Serves until SIGINT or SIGTERM. Prints where once it listens.
 pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     let mut world = match &options.spec {
-        None => World::default(),
+        None => ServedCluster::default(),
         Some(path) => read(path)?,
     };
     let scheme = if options.plain { "http" } else { "https" };
@@ -78,7 +78,7 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<World> {
+fn read(path: &Path) -> anyhow::Result<ServedCluster> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("reading the world in {}", path.display()))

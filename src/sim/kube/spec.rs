@@ -26,7 +26,7 @@ pub struct KubeSpec {
     /// The bearer token of cluster-admin.
     pub admin_token: String,
     /// Who else may call, and what they may do.
-    pub users: Vec<UserSpec>,
+    pub users: Vec<KubeUserSpec>,
     /// What made the cluster.
     pub distribution: Distribution,
 }
@@ -58,7 +58,7 @@ impl Distribution {
 /// Somebody with a bearer token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UserSpec {
+pub struct KubeUserSpec {
     /// User name.
     pub name: String,
     /// Bearer token.

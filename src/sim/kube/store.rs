@@ -8,11 +8,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use super::bell::{Bell, Listener};
+use super::bell::{Bell, BellListener};
 use super::object::{deleting, list, name, namespace, number, seconds, set, text, uid};
-use super::pki::Subject;
+use super::pki::CertificateSubject;
 use super::resources::{EVENTS, LEASES, RESOURCES, Res};
-use super::status::Status;
+use super::status::ErrorStatus;
 use crate::model::time::Time;
 
 /// The alphabet of generated names and template hashes (`apimachinery/pkg/util/rand`).
@@ -20,29 +20,29 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum WatchEventKind {
     Added,
     Modified,
     Deleted,
 }
 
-impl Event {
+impl WatchEventKind {
     /// The word on the wire.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Event::Added => "ADDED",
-            Event::Modified => "MODIFIED",
-            Event::Deleted => "DELETED",
+            WatchEventKind::Added => "ADDED",
+            WatchEventKind::Modified => "MODIFIED",
+            WatchEventKind::Deleted => "DELETED",
         }
     }
 }
 
 /// One entry of the history.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
+pub(super) struct StoredChange {
     pub(super) version: u64,
     pub(super) resource: Res,
-    pub(super) event: Event,
+    pub(super) event: WatchEventKind,
     pub(super) object: Arc<Value>,
     pub(super) before: Option<Arc<Value>>,
 }
@@ -92,15 +92,15 @@ pub(super) struct State {
     /// What server-side apply's managers last applied, by object UID and manager.
     pub(super) applied: BTreeMap<(String, String), Value>,
     /// Whom the cluster issued certificates to, by the bearer that stands for them.
-    pub(super) issued: BTreeMap<String, Subject>,
+    pub(super) issued: BTreeMap<String, CertificateSubject>,
     /// When approved certificate requests will have been signed.
     pub(super) signing: BTreeMap<String, Time>,
     /// What broke a rule of the cluster, for the judge.
     pub(super) violations: Vec<String>,
     /// What callers other than kubelets changed, for the judge.
-    pub(super) deeds: Vec<super::facts::Deed>,
+    pub(super) deeds: Vec<super::facts::ObjectChange>,
     objects: Vec<BTreeMap<Key, Arc<Value>>>,
-    history: VecDeque<Change>,
+    history: VecDeque<StoredChange>,
     history_limit: usize,
     version: u64,
     /// Changes up to this version are forgotten.
@@ -145,12 +145,12 @@ impl State {
     }
 
     /// Rings when the resource changes.
-    pub(super) fn bell(&self, res: Res) -> Listener {
+    pub(super) fn bell(&self, res: Res) -> BellListener {
         self.bells[res.stored().0].listen()
     }
 
     /// Rings when anything changes but leases and events.
-    pub(super) fn any_bell(&self) -> Listener {
+    pub(super) fn any_bell(&self) -> BellListener {
         self.any.listen()
     }
 
@@ -160,7 +160,7 @@ impl State {
     }
 
     /// Changes after a version, oldest first.
-    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
+    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &StoredChange> {
         let start = self.history.partition_point(|c| c.version <= version);
         self.history.range(start..)
     }
@@ -215,7 +215,13 @@ impl State {
             .collect()
     }
 
-    fn record(&mut self, res: Res, event: Event, object: Arc<Value>, before: Option<Arc<Value>>) {
+    fn record(
+        &mut self,
+        res: Res,
+        event: WatchEventKind,
+        object: Arc<Value>,
+        before: Option<Arc<Value>>,
+    ) {
         let version = self.version;
         self.trace.add(format!(
             "{} v{version} {} {} {}/{}",
@@ -225,7 +231,7 @@ impl State {
             namespace(&object),
             name(&object),
         ));
-        self.history.push_back(Change {
+        self.history.push_back(StoredChange {
             version,
             resource: res,
             event,
@@ -253,7 +259,11 @@ impl State {
     }
 
     /// Stores a new object: gives it its name, UID, time and version.
-    pub(super) fn insert(&mut self, res: Res, mut object: Value) -> Result<Arc<Value>, Status> {
+    pub(super) fn insert(
+        &mut self,
+        res: Res,
+        mut object: Value,
+    ) -> Result<Arc<Value>, ErrorStatus> {
         let res = res.stored();
         if name(&object).is_empty() {
             let front = text(&object, "/metadata/generateName").to_owned();
@@ -262,7 +272,7 @@ impl State {
         }
         let key = (namespace(&object).to_owned(), name(&object).to_owned());
         if self.objects[res.0].contains_key(&key) {
-            return Err(Status::already_exists(res, &key.1));
+            return Err(ErrorStatus::already_exists(res, &key.1));
         }
         let uid = self.uuid();
         set(&mut object, &["metadata", "uid"], json!(uid));
@@ -277,7 +287,7 @@ impl State {
         self.stamp(&mut object);
         let object = Arc::new(object);
         self.objects[res.0].insert(key, Arc::clone(&object));
-        self.record(res, Event::Added, Arc::clone(&object), None);
+        self.record(res, WatchEventKind::Added, Arc::clone(&object), None);
         Ok(object)
     }
 
@@ -307,7 +317,12 @@ impl State {
         self.stamp(&mut object);
         let object = Arc::new(object);
         self.objects[res.0].insert(key, Arc::clone(&object));
-        self.record(res, Event::Modified, Arc::clone(&object), Some(before));
+        self.record(
+            res,
+            WatchEventKind::Modified,
+            Arc::clone(&object),
+            Some(before),
+        );
         object
     }
 
@@ -342,7 +357,12 @@ impl State {
         let mut last = Value::clone(&before);
         self.stamp(&mut last);
         let last = Arc::new(last);
-        self.record(res, Event::Deleted, Arc::clone(&last), Some(before));
+        self.record(
+            res,
+            WatchEventKind::Deleted,
+            Arc::clone(&last),
+            Some(before),
+        );
         last
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::auth::User;
 use super::pki::{Pki, certificate_bearer};
-use super::{Inner, spec::Distribution};
+use super::{KubeInner, spec::Distribution};
 
 /// Whether these are paths of the supervisor.
 pub(super) fn is_for(of: Distribution, segments: &[String]) -> bool {
@@ -23,7 +23,7 @@ fn refused(code: StatusCode, why: &str) -> Response {
 
 /// Answers one request.
 pub(super) fn answer(
-    inner: &Inner,
+    inner: &KubeInner,
     (method, segments): (&Method, &[String]),
     user: &User,
     headers: &HeaderMap,

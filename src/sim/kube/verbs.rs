@@ -13,14 +13,14 @@ use super::object::{deleting, list, name, number, seconds, set, text, uid};
 use super::patch;
 use super::policy;
 use super::resources::{NODES, PDBS, PODS, PVCS, PVS, Res, SERVICEACCOUNTS};
-use super::selector::Selector;
-use super::status::{Status, success};
-use super::store::{Event, Key, State};
+use super::selector::ListSelector;
+use super::status::{ErrorStatus, success};
+use super::store::{Key, State, WatchEventKind};
 use crate::model::time::Span;
 
 /// A page of a list.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct ObjectPage {
     pub(super) version: u64,
     pub(super) items: Vec<Arc<Value>>,
     pub(super) next: Option<String>,
@@ -36,26 +36,26 @@ pub(super) fn get(
     res: Res,
     namespace: &str,
     name: &str,
-) -> Result<Arc<Value>, Status> {
+) -> Result<Arc<Value>, ErrorStatus> {
     state
         .get(res, namespace, name)
-        .ok_or_else(|| Status::not_found(res, name))
+        .ok_or_else(|| ErrorStatus::not_found(res, name))
 }
 
 /// The resourceVersion of a query.
-pub(super) fn wanted_version(query: &Query) -> Result<Option<u64>, Status> {
+pub(super) fn wanted_version(query: &Query) -> Result<Option<u64>, ErrorStatus> {
     match query.get("resourceVersion").map(String::as_str) {
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            Status::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            ErrorStatus::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
         }),
     }
 }
 
 /// The state of a resource as it was at a version: today's with the changes since undone.
-fn as_of(state: &State, res: Res, version: u64) -> Result<BTreeMap<Key, Arc<Value>>, Status> {
+fn as_of(state: &State, res: Res, version: u64) -> Result<BTreeMap<Key, Arc<Value>>, ErrorStatus> {
     if version < state.forgotten() {
-        return Err(Status::expired(
+        return Err(ErrorStatus::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results.".to_owned(),
         ));
     }
@@ -70,7 +70,7 @@ fn as_of(state: &State, res: Res, version: u64) -> Result<BTreeMap<Key, Arc<Valu
             name(&change.object).to_owned(),
         );
         match (change.event, &change.before) {
-            (Event::Added, _) | (_, None) => {
+            (WatchEventKind::Added, _) | (_, None) => {
                 objects.remove(&key);
             }
             (_, Some(before)) => {
@@ -86,9 +86,9 @@ pub(super) fn list_page(
     state: &State,
     res: Res,
     namespace: Option<&str>,
-    selector: &Selector,
+    selector: &ListSelector,
     query: &Query,
-) -> Result<Page, Status> {
+) -> Result<ObjectPage, ErrorStatus> {
     let limit: usize = query
         .get("limit")
         .and_then(|l| l.parse().ok())
@@ -99,13 +99,13 @@ pub(super) fn list_page(
     let mut after: Option<Key> = None;
     let mut at = state.version();
     if let Some(token) = query.get("continue").filter(|c| !c.is_empty()) {
-        let (from, key) =
-            read_token(token).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
+        let (from, key) = read_token(token)
+            .ok_or_else(|| ErrorStatus::bad_request("continue key is not valid"))?;
         at = from;
         after = Some(key);
     } else if let Some(wanted) = wanted {
         if wanted > at {
-            return Err(Status::from_the_future(wanted, at));
+            return Err(ErrorStatus::from_the_future(wanted, at));
         }
         if exact {
             at = wanted;
@@ -134,7 +134,7 @@ pub(super) fn list_page(
         }
     }
     let next = last.filter(|_| rest > 0).map(|key| write_token(at, &key));
-    Ok(Page {
+    Ok(ObjectPage {
         version: at,
         items,
         remaining: next.as_ref().filter(|_| selector.is_all()).map(|_| rest),
@@ -159,7 +159,7 @@ pub(super) fn create(
     namespace: &str,
     object: Value,
     user: &User,
-) -> Result<Arc<Value>, Status> {
+) -> Result<Arc<Value>, ErrorStatus> {
     let object = admission::create(state, res, namespace, object, user)?;
     policy::create(state, res, &object, user)?;
     let stored = state.insert(res, object)?;
@@ -182,11 +182,11 @@ pub(super) fn update(
     subresource: &str,
     object: Value,
     user: &User,
-) -> Result<Arc<Value>, Status> {
+) -> Result<Arc<Value>, ErrorStatus> {
     let old = get(state, res, namespace, wanted)?;
     let given = text(&object, "/metadata/resourceVersion");
     if !given.is_empty() && given != text(&old, "/metadata/resourceVersion") {
-        return Err(Status::modified(res, wanted));
+        return Err(ErrorStatus::modified(res, wanted));
     }
     let new = admission::update(res, &old, object, subresource, user)?;
     policy::change(state, res, &old, false, user)?;
@@ -213,7 +213,7 @@ pub(super) fn patch(
     subresource: &str,
     patch: &Patch,
     user: &User,
-) -> Result<(Arc<Value>, bool), Status> {
+) -> Result<(Arc<Value>, bool), ErrorStatus> {
     if patch.media == "application/apply-patch+yaml" {
         return apply(state, res, namespace, wanted, subresource, patch, user);
     }
@@ -223,7 +223,7 @@ pub(super) fn patch(
         "application/json-patch+json" => patch::json_patch(&mut new, &patch.body)?,
         "application/merge-patch+json" => patch::merge(&mut new, &patch.body),
         "application/strategic-merge-patch+json" => patch::strategic(&mut new, &patch.body),
-        other => return Err(Status::media_type(other)),
+        other => return Err(ErrorStatus::media_type(other)),
     }
     update(state, res, namespace, wanted, subresource, new, user).map(|o| (o, false))
 }
@@ -237,9 +237,9 @@ fn apply(
     subresource: &str,
     patch: &Patch,
     user: &User,
-) -> Result<(Arc<Value>, bool), Status> {
+) -> Result<(Arc<Value>, bool), ErrorStatus> {
     if patch.manager.is_empty() {
-        return Err(Status::bad_request(
+        return Err(ErrorStatus::bad_request(
             "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
         ));
     }
@@ -252,15 +252,15 @@ fn apply(
     };
     let given = text(&configuration, "/metadata/resourceVersion");
     if !given.is_empty() && given != text(&old, "/metadata/resourceVersion") {
-        return Err(Status::modified(res, wanted));
+        return Err(ErrorStatus::modified(res, wanted));
     }
     super::object::unset(&mut configuration, &["metadata", "resourceVersion"]);
     if !patch.force
         && let Some(field) = contested(state, &old, patch.manager, &configuration)
     {
-        return Err(Status {
+        return Err(ErrorStatus {
             details: json!({"causes": [{"reason": "FieldManagerConflict", "message": "conflict with another manager", "field": field}]}),
-            ..Status::conflict(
+            ..ErrorStatus::conflict(
                 res,
                 wanted,
                 &format!("Apply failed with 1 conflict: conflict with another manager: {field}"),
@@ -325,15 +325,20 @@ pub(super) fn delete_options(body: Value, query: &Query) -> Value {
 }
 
 /// Checks the preconditions of `DeleteOptions`.
-pub(super) fn preconditions(res: Res, object: &Value, options: &Value) -> Result<(), Status> {
+pub(super) fn preconditions(res: Res, object: &Value, options: &Value) -> Result<(), ErrorStatus> {
     let wanted = text(options, "/preconditions/uid");
     if !wanted.is_empty() && wanted != uid(object) {
-        return Err(Status::other_uid(res, name(object), wanted, uid(object)));
+        return Err(ErrorStatus::other_uid(
+            res,
+            name(object),
+            wanted,
+            uid(object),
+        ));
     }
     let wanted = text(options, "/preconditions/resourceVersion");
     let found = text(object, "/metadata/resourceVersion");
     if !wanted.is_empty() && wanted != found {
-        return Err(Status::other_version(res, name(object), wanted, found));
+        return Err(ErrorStatus::other_version(res, name(object), wanted, found));
     }
     Ok(())
 }
@@ -357,7 +362,7 @@ pub(super) fn delete(
     namespace: &str,
     wanted: &str,
     options: &Value,
-) -> Result<Value, Status> {
+) -> Result<Value, ErrorStatus> {
     let object = get(state, res, namespace, wanted)?;
     preconditions(res, &object, options)?;
     let mut new = Value::clone(&object);

@@ -9,14 +9,14 @@ use http::header;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Inner;
-use super::bell::Listener;
-use super::http::Shape;
+use super::KubeInner;
+use super::bell::BellListener;
+use super::http::ObjectForm;
 use super::object::namespace;
 use super::resources::Res;
-use super::selector::Selector;
-use super::status::Status;
-use super::store::{Change, Event};
+use super::selector::ListSelector;
+use super::status::ErrorStatus;
+use super::store::{StoredChange, WatchEventKind};
 
 /// How often a quiet watch says where it stands (`--watch-cache` bookmarks: about once a minute).
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
@@ -26,15 +26,15 @@ const BATCH: usize = 500;
 
 /// A watch.
 pub(super) struct Watch {
-    pub(super) inner: Weak<Inner>,
+    pub(super) inner: Weak<KubeInner>,
     pub(super) res: Res,
     pub(super) namespace: Option<String>,
-    pub(super) selector: Selector,
-    pub(super) shape: Shape,
+    pub(super) selector: ListSelector,
+    pub(super) shape: ObjectForm,
     pub(super) bookmarks: bool,
     /// The last version this watch has shown.
     pub(super) version: u64,
-    pub(super) bell: Listener,
+    pub(super) bell: BellListener,
     pub(super) deadline: Instant,
     pub(super) next_bookmark: Instant,
     /// What the stream begins with, already written.
@@ -115,7 +115,7 @@ impl Watch {
         let state = inner.lock();
         if self.version < state.forgotten() {
             self.over = true;
-            let refusal = Status::expired(format!(
+            let refusal = ErrorStatus::expired(format!(
                 "too old resource version: {} ({})",
                 self.version,
                 state.forgotten()
@@ -140,7 +140,7 @@ impl Watch {
     }
 
     /// What a change means to this watch: an object that moves into the selection was added to it.
-    fn word(&self, change: &Change) -> Option<&'static str> {
+    fn word(&self, change: &StoredChange) -> Option<&'static str> {
         if self
             .namespace
             .as_ref()
@@ -154,10 +154,12 @@ impl Watch {
             .as_ref()
             .is_some_and(|b| self.selector.matches(b));
         match (change.event, was, is) {
-            (Event::Deleted, true, _) | (_, true, false) => Some(Event::Deleted.word()),
-            (Event::Deleted, false, _) | (_, false, false) => None,
-            (_, false, true) => Some(Event::Added.word()),
-            (_, true, true) => Some(Event::Modified.word()),
+            (WatchEventKind::Deleted, true, _) | (_, true, false) => {
+                Some(WatchEventKind::Deleted.word())
+            }
+            (WatchEventKind::Deleted, false, _) | (_, false, false) => None,
+            (_, false, true) => Some(WatchEventKind::Added.word()),
+            (_, true, true) => Some(WatchEventKind::Modified.word()),
         }
     }
 

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::spec::AclSpec;
-use super::wire::{Fault, decode};
-use super::world::World;
-use super::{Asked, Door, Pve};
+use super::wire::{ErrorAnswer, decode};
+use super::world::PveWorld;
+use super::{CheckedCall, HostDoor, Pve};
 use crate::model::time::Time;
 
 /// How long a ticket is good, in seconds (AccessControl.pm).
@@ -83,14 +83,14 @@ impl Caller {
     }
 }
 
-impl Door {
+impl HostDoor {
     /// Finds out who asks; a change by ticket needs the CSRF token too.
     pub(super) fn authenticate(
         &self,
         method: &str,
         path: &str,
         headers: &HeaderMap,
-    ) -> Result<Caller, Fault> {
+    ) -> Result<Caller, ErrorAnswer> {
         if path == "/access/ticket" {
             return Ok(Caller {
                 name: String::new(),
@@ -111,13 +111,13 @@ impl Door {
         let Some(ticket) = ticket else {
             return match &self.trusted {
                 Some(user) => Ok(Caller { name: user.clone() }),
-                None => Err(Fault::unauthorised("No ticket")),
+                None => Err(ErrorAnswer::unauthorised("No ticket")),
             };
         };
         let name = self
             .pve
             .world(|world, now| world.check_ticket(&decode(ticket, false), now));
-        let name = name.ok_or_else(|| Fault::unauthorised("Authentication failed!"))?;
+        let name = name.ok_or_else(|| ErrorAnswer::unauthorised("Authentication failed!"))?;
         if method != "GET" {
             let csrf = headers
                 .get("CSRFPreventionToken")
@@ -126,7 +126,7 @@ impl Door {
                 .pve
                 .world(|world, now| csrf.is_some_and(|csrf| world.check_csrf(csrf, &name, now)));
             if !fine {
-                return Err(Fault::unauthorised(
+                return Err(ErrorAnswer::unauthorised(
                     "Permission denied - invalid csrf token",
                 ));
             }
@@ -136,7 +136,7 @@ impl Door {
 }
 
 impl Pve {
-    fn token(&self, text: &str) -> Result<Caller, Fault> {
+    fn token(&self, text: &str) -> Result<Caller, ErrorAnswer> {
         let found = self.world(|world, _| {
             let (id, secret) = text.split_once('=')?;
             let token = world.spec.tokens.iter().find(|token| token.id == id)?;
@@ -144,7 +144,7 @@ impl Pve {
         });
         match found {
             Some(name) => Ok(Caller { name }),
-            None => Err(Fault::unauthorised("Authentication failed!")),
+            None => Err(ErrorAnswer::unauthorised("Authentication failed!")),
         }
     }
 
@@ -153,7 +153,7 @@ impl Pve {
         self.world(|world, now| (world.make_ticket(user, now), world.make_csrf(user, now)))
     }
 
-    pub(super) fn login(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn login(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = match asked.given("realm") {
             Some(realm) if !asked.text("username").contains('@') => {
                 format!("{}@{realm}", asked.text("username"))
@@ -166,7 +166,7 @@ impl Pve {
             // A ticket serves as password too: that is how one is renewed.
             let renewed = world.check_ticket(password, now).is_some_and(|owner| owner == name);
             if !known && !renewed {
-                return Err(Fault::login());
+                return Err(ErrorAnswer::login());
             }
             Ok(json!({
                 "username": name, "ticket": world.make_ticket(&name, now),
@@ -187,17 +187,17 @@ impl Pve {
         caller: &Caller,
         path: &str,
         privileges: &[&str],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ErrorAnswer> {
         if self.allowed(caller, path, privileges) {
             return Ok(());
         }
-        Err(Fault::forbidden(format!(
+        Err(ErrorAnswer::forbidden(format!(
             "Permission check failed ({path}, {})",
             privileges.join("|")
         )))
     }
 
-    pub(super) fn permissions(&self, asked: &Asked) -> Value {
+    pub(super) fn permissions(&self, asked: &CheckedCall) -> Value {
         self.world(|world, _| {
             let paths: Vec<String> = match asked.given("path") {
                 Some(path) => vec![path.to_owned()],
@@ -222,7 +222,7 @@ impl Pve {
     }
 }
 
-impl World {
+impl PveWorld {
     /// Whether the caller has one of the privileges on a path.
     pub(super) fn allowed(&self, caller: &Caller, path: &str, privileges: &[&str]) -> bool {
         if self.holds_all(caller) {

@@ -6,30 +6,34 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::schema::split;
-use super::spec::{AclSpec, TokenSpec, UserSpec};
-use super::table::Act;
-use super::wire::Fault;
-use super::world::World;
-use super::{Asked, Pve};
+use super::spec::{AclSpec, PveUserSpec, TokenSpec};
+use super::table::CallHandler;
+use super::wire::ErrorAnswer;
+use super::world::PveWorld;
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 impl Pve {
     /// One of the calls below `/access` that are no login, and the change of a storage.
-    pub(super) fn account(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn account(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+    ) -> Result<Value, ErrorAnswer> {
         match act {
-            Act::AclChange => {
+            CallHandler::AclChange => {
                 self.need(&asked.caller, asked.text("path"), &["Permissions.Modify"])?;
             }
-            Act::TokenList | Act::TokenAdd | Act::TokenRemove
+            CallHandler::TokenList | CallHandler::TokenAdd | CallHandler::TokenRemove
                 if asked.caller.user() != asked.text("userid") =>
             {
                 self.need(&asked.caller, "/access/groups", &["User.Modify"])?;
             }
-            Act::PoolAdd | Act::PoolChange => {
+            CallHandler::PoolAdd | CallHandler::PoolChange => {
                 let pool = format!("/pool/{}", asked.text("poolid"));
                 self.need(&asked.caller, &pool, &["Pool.Allocate"])?;
             }
-            Act::UserAdd => {
+            CallHandler::UserAdd => {
                 let realm = asked.text("userid").rsplit('@').next().unwrap_or_default();
                 let realm = format!("/access/realm/{realm}");
                 self.need(&asked.caller, &realm, &["Realm.AllocateUser"])?;
@@ -38,27 +42,27 @@ impl Pve {
             _ => {}
         }
         self.world(|world, now| match act {
-            Act::Roles => Ok(world.role_list()),
-            Act::RoleAdd => world.role_add(asked),
-            Act::RoleChange => world.role_change(asked),
-            Act::Users => Ok(world.user_list()),
-            Act::UserAdd => world.user_add(asked),
-            Act::AclChange => world.acl_change(asked),
-            Act::TokenList => world.token_list(asked),
-            Act::TokenAdd => world.token_add(asked),
-            Act::TokenRemove => world.token_remove(asked),
-            Act::PoolAdd => world.pool_add(asked),
-            Act::PoolChange => world.pool_change(asked, now).map_err(|why| {
+            CallHandler::Roles => Ok(world.role_list()),
+            CallHandler::RoleAdd => world.role_add(asked),
+            CallHandler::RoleChange => world.role_change(asked),
+            CallHandler::Users => Ok(world.user_list()),
+            CallHandler::UserAdd => world.user_add(asked),
+            CallHandler::AclChange => world.acl_change(asked),
+            CallHandler::TokenList => world.token_list(asked),
+            CallHandler::TokenAdd => world.token_add(asked),
+            CallHandler::TokenRemove => world.token_remove(asked),
+            CallHandler::PoolAdd => world.pool_add(asked),
+            CallHandler::PoolChange => world.pool_change(asked, now).map_err(|why| {
                 // What is thrown under the lock, exceptions for missing rights among it, comes out as text.
-                Fault::die(format!("update pools failed: {why}"))
+                ErrorAnswer::die(format!("update pools failed: {why}"))
             }),
-            Act::StorageChange => world.storage_change(asked),
-            _ => Err(Fault::not_implemented("", "")),
+            CallHandler::StorageChange => world.storage_change(asked),
+            _ => Err(ErrorAnswer::not_implemented("", "")),
         })
     }
 }
 
-impl World {
+impl PveWorld {
     fn role_list(&self) -> Value {
         let rows = self.roles.iter();
         let rows = rows.map(|(name, privileges)| {
@@ -67,20 +71,20 @@ impl World {
         json!(rows.collect::<Vec<_>>())
     }
 
-    fn role_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn role_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("roleid").to_owned();
         if self.roles.contains_key(&name) {
-            return Err(Fault::die(format!("role '{name}' already exists")));
+            return Err(ErrorAnswer::die(format!("role '{name}' already exists")));
         }
         self.roles.insert(name, words(asked.text("privs")));
         Ok(Value::Null)
     }
 
-    fn role_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn role_change(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("roleid");
         let append = asked.text("append") == "1";
         let Some(held) = self.roles.get_mut(name) else {
-            return Err(Fault::die(format!("role '{name}' does not exist")));
+            return Err(ErrorAnswer::die(format!("role '{name}' does not exist")));
         };
         if !append {
             held.clear();
@@ -99,12 +103,12 @@ impl World {
         json!(rows.collect::<Vec<_>>())
     }
 
-    fn user_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn user_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("userid");
         if self.has_user(name) {
-            return Err(Fault::die(format!("user '{name}' already exists")));
+            return Err(ErrorAnswer::die(format!("user '{name}' already exists")));
         }
-        self.spec.users.push(UserSpec {
+        self.spec.users.push(PveUserSpec {
             name: name.to_owned(),
             password: asked.text("password").to_owned(),
             acl: Vec::new(),
@@ -116,11 +120,11 @@ impl World {
         self.spec.users.iter().any(|user| user.name == name)
     }
 
-    fn acl_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn acl_change(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let mut privileges = Vec::new();
         for role in words(asked.text("roles")) {
             let Some(held) = self.roles.get(&role) else {
-                return Err(Fault::die(format!("role '{role}' does not exist")));
+                return Err(ErrorAnswer::die(format!("role '{role}' does not exist")));
             };
             privileges.extend(held.iter().cloned());
         }
@@ -128,21 +132,21 @@ impl World {
         for name in words(asked.text("users")) {
             let user = self.spec.users.iter_mut().find(|user| user.name == name);
             let Some(user) = user else {
-                return Err(Fault::die(format!("user '{name}' does not exist")));
+                return Err(ErrorAnswer::die(format!("user '{name}' does not exist")));
             };
             grant(&mut user.acl, path, &privileges);
         }
         for name in words(asked.text("tokens")) {
             let token = self.spec.tokens.iter_mut().find(|token| token.id == name);
             let Some(token) = token else {
-                return Err(Fault::die(format!("no such token '{name}'")));
+                return Err(ErrorAnswer::die(format!("no such token '{name}'")));
             };
             grant(&mut token.acl, path, &privileges);
         }
         Ok(Value::Null)
     }
 
-    fn token_list(&self, asked: &Asked) -> Result<Value, Fault> {
+    fn token_list(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let user = self.known_user(asked)?;
         let of_user = self.spec.tokens.iter().filter_map(|token| {
             let (owner, name) = token.id.split_once('!')?;
@@ -152,20 +156,20 @@ impl World {
         Ok(json!(of_user.collect::<Vec<_>>()))
     }
 
-    fn known_user<'a>(&self, asked: &'a Asked) -> Result<&'a str, Fault> {
+    fn known_user<'a>(&self, asked: &'a CheckedCall) -> Result<&'a str, ErrorAnswer> {
         let user = asked.text("userid");
         if self.has_user(user) {
             Ok(user)
         } else {
-            Err(Fault::die(format!("no such user ('{user}')")))
+            Err(ErrorAnswer::die(format!("no such user ('{user}')")))
         }
     }
 
-    fn token_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn token_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let user = self.known_user(asked)?;
         let id = format!("{user}!{}", asked.text("tokenid"));
         if self.spec.tokens.iter().any(|token| token.id == id) {
-            return Err(Fault::parameter("tokenid", "Token already exists."));
+            return Err(ErrorAnswer::parameter("tokenid", "Token already exists."));
         }
         let secret = self.uuid();
         let privsep = asked.given("privsep") != Some("0");
@@ -179,7 +183,7 @@ impl World {
         Ok(json!({ "full-tokenid": id, "value": secret, "info": info }))
     }
 
-    fn token_remove(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn token_remove(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let user = self.known_user(asked)?;
         let id = format!("{user}!{}", asked.text("tokenid"));
         let before = self.spec.tokens.len();
@@ -187,14 +191,14 @@ impl World {
         if self.spec.tokens.len() < before {
             Ok(Value::Null)
         } else {
-            Err(Fault::die(format!("no such token '{id}'")))
+            Err(ErrorAnswer::die(format!("no such token '{id}'")))
         }
     }
 
-    fn pool_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn pool_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("poolid");
         if self.pools.contains_key(name) {
-            return Err(Fault::die(format!(
+            return Err(ErrorAnswer::die(format!(
                 "create pool failed: pool '{name}' already exists"
             )));
         }
@@ -203,7 +207,7 @@ impl World {
     }
 
     /// `update_pool` of pve-manager's `PVE/API2/Pool.pm`: all of it, or nothing.
-    fn pool_change(&mut self, asked: &Asked, now: Time) -> Result<Value, String> {
+    fn pool_change(&mut self, asked: &CheckedCall, now: Time) -> Result<Value, String> {
         if !self.quorate {
             return Err("cfs-lock 'file-user_cfg' error: no quorum!".to_owned());
         }
@@ -257,10 +261,10 @@ impl World {
         Ok(Value::Null)
     }
 
-    fn storage_change(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn storage_change(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("storage");
         let Some(storage) = self.storages.get_mut(name) else {
-            return Err(Fault::die(format!("storage '{name}' does not exist")));
+            return Err(ErrorAnswer::die(format!("storage '{name}' does not exist")));
         };
         if let Some(content) = asked.given("content") {
             let mut kinds = words(content);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Change, Seen, VmFacts};
+use super::facts::{MachineChange, Seen, VmFacts};
 use super::locks::VM_LOCK;
 use super::spec::MachineSpec;
-use super::world::{Host, Run, World};
+use super::world::{PveWorld, Run, SimHost};
 use super::{FirewallRule, Pve};
 use crate::model::time::Time;
 
@@ -17,7 +17,7 @@ const ADMINISTRATOR: &str = "administrator";
 /// An act on the cluster that comes through no API call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum AdminAct {
     /// A machine appears.
     AddMachine(MachineSpec),
     /// Somebody edits a configuration; `None` removes the key.
@@ -161,7 +161,7 @@ pub struct Dump {
     /// Machines.
     pub machines: Vec<VmFacts>,
     /// Changes that were made to machines.
-    pub changes: Vec<Change>,
+    pub changes: Vec<MachineChange>,
     /// Running tasks.
     pub tasks: Vec<String>,
     /// Volumes without a machine.
@@ -174,9 +174,9 @@ pub struct Dump {
 
 impl Pve {
     /// Does it at once. The error says what is not there.
-    pub fn administer(&self, act: &Act) -> Result<(), String> {
+    pub fn administer(&self, act: &AdminAct) -> Result<(), String> {
         match act {
-            Act::HoldLockFile { vmid, seconds } => {
+            AdminAct::HoldLockFile { vmid, seconds } => {
                 let (pve, vmid, hold) = (self.clone(), *vmid, Duration::from_secs(*seconds));
                 tokio::spawn(async move {
                     let Ok(_lock) = pve.lock_vm(vmid, VM_LOCK).await else {
@@ -186,13 +186,13 @@ impl Pve {
                 });
                 Ok(())
             }
-            Act::Start { vmid } => {
+            AdminAct::Start { vmid } => {
                 let guest = self.world(|world, now| world.power_on(*vmid, now))?;
                 self.guests().power_on(guest);
                 Ok(())
             }
-            Act::PowerOff { vmid } | Act::Destroy { vmid } => {
-                let destroy = matches!(act, Act::Destroy { .. });
+            AdminAct::PowerOff { vmid } | AdminAct::Destroy { vmid } => {
+                let destroy = matches!(act, AdminAct::Destroy { .. });
                 self.world(|world, now| {
                     if !world.vms.contains_key(vmid) {
                         return Err(format!("VM {vmid} does not exist"));
@@ -212,7 +212,7 @@ impl Pve {
                 self.lose_power(vec![*vmid]);
                 Ok(())
             }
-            Act::HostOnline { host, online } => {
+            AdminAct::HostOnline { host, online } => {
                 let dark = self.world(|world, now| world.set_online(host, *online, now))?;
                 self.lose_power(dark);
                 Ok(())
@@ -255,29 +255,29 @@ impl Pve {
     }
 }
 
-impl World {
-    fn host_mut(&mut self, name: &str) -> Result<&mut Host, String> {
+impl PveWorld {
+    fn host_mut(&mut self, name: &str) -> Result<&mut SimHost, String> {
         let host = self.hosts.get_mut(name);
         host.ok_or_else(|| format!("no such cluster node '{name}'"))
     }
 
-    fn administer(&mut self, act: &Act, now: Time) -> Result<(), String> {
+    fn administer(&mut self, act: &AdminAct, now: Time) -> Result<(), String> {
         match act {
-            Act::AddMachine(spec) => {
+            AdminAct::AddMachine(spec) => {
                 self.install(spec, now)?;
                 self.note(now, ADMINISTRATOR, spec.vmid, "create");
             }
-            Act::Configure { vmid, key, value } => {
+            AdminAct::Configure { vmid, key, value } => {
                 self.configure(*vmid, key, value.as_deref(), now)?;
             }
-            Act::Lock { vmid, lock } => {
+            AdminAct::Lock { vmid, lock } => {
                 // Who takes a lock finds it free; `qm unlock` asks nothing.
                 if lock.is_some() {
                     self.unlocked(*vmid)?;
                 }
                 self.configure(*vmid, "lock", lock.as_deref(), now)?;
             }
-            Act::Migrate { vmid, host } => {
+            AdminAct::Migrate { vmid, host } => {
                 if !self.hosts.contains_key(host) {
                     return Err(format!("no such cluster node '{host}'"));
                 }
@@ -285,30 +285,30 @@ impl World {
                 self.note(now, ADMINISTRATOR, *vmid, "migrate");
                 self.relocate(*vmid, host, now)?;
             }
-            Act::KillTask { upid } => {
+            AdminAct::KillTask { upid } => {
                 if !self.kill_task(upid, now) {
                     return Err(format!("no running task '{upid}'"));
                 }
             }
-            Act::Firewall { vmid, rules } => {
+            AdminAct::Firewall { vmid, rules } => {
                 self.firewalls.insert(*vmid, rules.clone());
             }
-            Act::Pool { vmid, pool } => self.put_into(*vmid, pool.as_deref()),
-            Act::Ha { vmid, state } => match state {
+            AdminAct::Pool { vmid, pool } => self.put_into(*vmid, pool.as_deref()),
+            AdminAct::Ha { vmid, state } => match state {
                 Some(state) => drop(self.ha.insert(*vmid, state.clone())),
                 None => drop(self.ha.remove(vmid)),
             },
-            Act::RemoveHost { .. }
-            | Act::Maintenance { .. }
-            | Act::Load { .. }
-            | Act::Pressure { .. } => self.administer_host(act, now)?,
-            Act::Quorum(quorate) => self.quorate = *quorate,
-            Act::Fill {
+            AdminAct::RemoveHost { .. }
+            | AdminAct::Maintenance { .. }
+            | AdminAct::Load { .. }
+            | AdminAct::Pressure { .. } => self.administer_host(act, now)?,
+            AdminAct::Quorum(quorate) => self.quorate = *quorate,
+            AdminAct::Fill {
                 storage,
                 host,
                 left,
             } => self.fill(storage, host, *left),
-            Act::StorageActive { storage, active } => {
+            AdminAct::StorageActive { storage, active } => {
                 let storage = self
                     .storages
                     .get_mut(storage)
@@ -316,27 +316,27 @@ impl World {
                 storage.active = *active;
             }
             // These reach the guests and are done where the guests are.
-            Act::HoldLockFile { .. }
-            | Act::Start { .. }
-            | Act::PowerOff { .. }
-            | Act::Destroy { .. }
-            | Act::HostOnline { .. } => {}
+            AdminAct::HoldLockFile { .. }
+            | AdminAct::Start { .. }
+            | AdminAct::PowerOff { .. }
+            | AdminAct::Destroy { .. }
+            | AdminAct::HostOnline { .. } => {}
         }
         Ok(())
     }
 
     /// Does what is done to a host.
-    fn administer_host(&mut self, act: &Act, now: Time) -> Result<(), String> {
+    fn administer_host(&mut self, act: &AdminAct, now: Time) -> Result<(), String> {
         match act {
-            Act::RemoveHost { host } => {
+            AdminAct::RemoveHost { host } => {
                 let host = self.host_mut(host)?;
                 if host.offline_since.is_none() {
                     return Err("the host is online".to_owned());
                 }
                 host.removed = true;
             }
-            Act::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
-            Act::Load {
+            AdminAct::Maintenance { host, on } => self.host_mut(host)?.maintenance = *on,
+            AdminAct::Load {
                 host,
                 cpu_permille,
                 memory,
@@ -346,7 +346,7 @@ impl World {
                 let pressure = host.loads.last().map_or([0; 3], |load| load.pressure);
                 host.loaded(now, pressure);
             }
-            Act::Pressure { host, permille } => self.host_mut(host)?.loaded(now, *permille),
+            AdminAct::Pressure { host, permille } => self.host_mut(host)?.loaded(now, *permille),
             _ => {}
         }
         Ok(())

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::table::Act;
-use super::wire::{Fault, Given};
-use super::world::World;
-use super::{Asked, Pve, properties};
-use crate::sim::guests::{ExecError, ExecResult};
+use super::table::CallHandler;
+use super::wire::{ErrorAnswer, ParamValue};
+use super::world::PveWorld;
+use super::{CheckedCall, Pve, properties};
+use crate::sim::guests::{ExecError, GuestExecResult};
 
 /// How long PVE waits for the agent's first answer (QemuServer/Agent.pm).
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
@@ -21,8 +21,12 @@ const SPAWN: Duration = Duration::from_millis(20);
 const MAX_OUTPUT: usize = 16 << 20;
 
 impl Pve {
-    pub(super) async fn agent(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
-        let act = if act == Act::AgentCommand {
+    pub(super) async fn agent(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+    ) -> Result<Value, ErrorAnswer> {
+        let act = if act == CallHandler::AgentCommand {
             named(asked.text("command"))?
         } else {
             act
@@ -39,7 +43,7 @@ impl Pve {
             Ok(properties(agent, "enabled").get("enabled") == Some(&"1"))
         });
         // Without the virtio channel there is no socket to wait for.
-        if !connected.map_err(Fault::die)? {
+        if !connected.map_err(ErrorAnswer::die)? {
             return Err(not_running());
         }
         let socket = self.agent_socket(vmid);
@@ -53,15 +57,15 @@ impl Pve {
         }
         self.take(self.timings().agent).await;
         match act {
-            Act::AgentExec => self.exec(asked).await,
-            Act::AgentExecStatus => self.exec_status(asked),
+            CallHandler::AgentExec => self.exec(asked).await,
+            CallHandler::AgentExecStatus => self.exec_status(asked),
             _ => self.world(|world, now| world.agent_read(act, asked, now.0)),
         }
     }
 
-    async fn exec(&self, asked: &Asked) -> Result<Value, Fault> {
+    async fn exec(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let argv = match asked.params.get("command") {
-            Some(Given::List(list)) => list.clone(),
+            Some(ParamValue::List(list)) => list.clone(),
             _ => Vec::new(),
         };
         let input = input(asked.text("input-data"))?;
@@ -102,22 +106,24 @@ impl Pve {
             // PVE writes the agent's words into the status line and dies of a wide character there.
             ExecError::Agent(text) if !text.is_ascii() => {
                 tokio::time::sleep(BROKEN_PIPE).await;
-                Err(Fault::bare(596, "Broken pipe"))
+                Err(ErrorAnswer::bare(596, "Broken pipe"))
             }
-            ExecError::Agent(text) => Err(Fault::die(format!("Agent error: {text}"))),
+            ExecError::Agent(text) => Err(ErrorAnswer::die(format!("Agent error: {text}"))),
         }
     }
 
-    fn exec_status(&self, asked: &Asked) -> Result<Value, Fault> {
+    fn exec_status(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let pid: i64 = asked.text("pid").parse().unwrap_or_default();
         self.world(|world, _| {
-            let vm = world.vm_mut(&asked.node, asked.vmid).map_err(Fault::die)?;
+            let vm = world
+                .vm_mut(&asked.node, asked.vmid)
+                .map_err(ErrorAnswer::die)?;
             match vm.commands.get(&pid) {
                 Some(None) => Ok(json!({ "exited": 0 })),
                 // The first read takes the result away.
                 Some(Some(_)) => match vm.commands.remove(&pid).flatten() {
                     Some(Ok(result)) => Ok(exited(&result)),
-                    Some(Err(text)) => Err(Fault::die(format!("Agent error: {text}"))),
+                    Some(Err(text)) => Err(ErrorAnswer::die(format!("Agent error: {text}"))),
                     None => Err(unknown_pid()),
                 },
                 None => Err(unknown_pid()),
@@ -128,25 +134,25 @@ impl Pve {
 
 /// What a command gets on its standard input: PVE encodes characters, not their UTF-8, so those
 /// beyond Latin-1 end the call and the others arrive as one byte each.
-fn input(text: &str) -> Result<Vec<u8>, Fault> {
+fn input(text: &str) -> Result<Vec<u8>, ErrorAnswer> {
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(c).ok()).collect();
     bytes.ok_or_else(|| {
-        Fault::die(
+        ErrorAnswer::die(
             "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.",
         )
     })
 }
 
-fn unknown_pid() -> Fault {
+fn unknown_pid() -> ErrorAnswer {
     // PVE's format string loses its percent sign on the way.
-    Fault::die("Agent error: PID ld does not exist")
+    ErrorAnswer::die("Agent error: PID ld does not exist")
 }
 
-fn not_running() -> Fault {
-    Fault::die("QEMU guest agent is not running")
+fn not_running() -> ErrorAnswer {
+    ErrorAnswer::die("QEMU guest agent is not running")
 }
 
-fn exited(result: &ExecResult) -> Value {
+fn exited(result: &GuestExecResult) -> Value {
     let mut answer = json!({ "exited": 1 });
     if let Some(code) = result.exit_code {
         answer["exitcode"] = json!(code);
@@ -173,34 +179,39 @@ fn exited(result: &ExecResult) -> Value {
 }
 
 /// `POST agent` with the command as a parameter: the older way.
-fn named(command: &str) -> Result<Act, Fault> {
+fn named(command: &str) -> Result<CallHandler, ErrorAnswer> {
     Ok(match command {
-        "ping" => Act::AgentPing,
-        "get-osinfo" => Act::AgentOsInfo,
-        "get-host-name" => Act::AgentHostName,
-        "network-get-interfaces" => Act::AgentNetwork,
-        "info" => Act::AgentInfo,
-        "get-time" => Act::AgentTime,
+        "ping" => CallHandler::AgentPing,
+        "get-osinfo" => CallHandler::AgentOsInfo,
+        "get-host-name" => CallHandler::AgentHostName,
+        "network-get-interfaces" => CallHandler::AgentNetwork,
+        "info" => CallHandler::AgentInfo,
+        "get-time" => CallHandler::AgentTime,
         other => {
-            return Err(Fault::die(format!(
+            return Err(ErrorAnswer::die(format!(
                 "Agent error: The command {other} has not been found"
             )));
         }
     })
 }
 
-impl World {
-    fn agent_read(&self, act: Act, asked: &Asked, millis: i64) -> Result<Value, Fault> {
-        let vm = self.vm(&asked.node, asked.vmid).map_err(Fault::die)?;
+impl PveWorld {
+    fn agent_read(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+        millis: i64,
+    ) -> Result<Value, ErrorAnswer> {
+        let vm = self.vm(&asked.node, asked.vmid).map_err(ErrorAnswer::die)?;
         let result = match act {
-            Act::AgentOsInfo => json!({
+            CallHandler::AgentOsInfo => json!({
                 "id": "debian", "name": "Debian GNU/Linux", "pretty-name": "Debian GNU/Linux 13 (trixie)",
                 "version": "13 (trixie)", "version-id": "13", "machine": "x86_64",
                 "kernel-release": "6.12.0-amd64", "kernel-version": "#1 SMP PREEMPT_DYNAMIC Debian",
             }),
-            Act::AgentHostName => json!({ "host-name": vm.text("name") }),
-            Act::AgentNetwork => interfaces(vm),
-            Act::AgentInfo => {
+            CallHandler::AgentHostName => json!({ "host-name": vm.text("name") }),
+            CallHandler::AgentNetwork => interfaces(vm),
+            CallHandler::AgentInfo => {
                 let commands = [
                     "guest-ping",
                     "guest-exec",
@@ -214,14 +225,14 @@ impl World {
                     .collect();
                 json!({ "version": "10.0.2", "supported_commands": commands })
             }
-            Act::AgentTime => json!(millis.saturating_mul(1_000_000)),
+            CallHandler::AgentTime => json!(millis.saturating_mul(1_000_000)),
             _ => json!({}),
         };
         Ok(json!({ "result": result }))
     }
 }
 
-fn interfaces(vm: &super::world::Vm) -> Value {
+fn interfaces(vm: &super::world::SimVm) -> Value {
     let mac = vm
         .text("net0")
         .split(',')

@@ -1,33 +1,33 @@
 //! The calls by which an administrator sets a cluster up: roles, users, tokens, resource pools, what a storage may hold.
 
 use super::params::{ACCESS_MODIFY, ACL, PRIVILEGES, ROLE, TOKEN, USER};
-use super::schema::Kind::{Boolean, Format, Text};
+use super::schema::ParamKind::{Boolean, Format, Text};
 use super::schema::{STORAGE, anything, may, must, split, with};
-use super::table::{Act, Call, Need, Pace, call};
+use super::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege, call};
 
 /// All of them.
-pub(super) const CALLS: &[Call] = &[
+pub(super) const CALLS: &[ApiMethod] = &[
     call(
         "GET",
         "/access/roles",
-        Act::Roles,
-        Pace::Read,
-        Need::None,
+        CallHandler::Roles,
+        CallDuration::Read,
+        NeededPrivilege::None,
         &[],
     ),
     call(
         "POST",
         "/access/roles",
-        Act::RoleAdd,
-        Pace::Change,
+        CallHandler::RoleAdd,
+        CallDuration::Change,
         ACCESS_MODIFY,
         &[&[must("roleid", ROLE), may("privs", PRIVILEGES)]],
     ),
     call(
         "PUT",
         "/access/roles/{roleid}",
-        Act::RoleChange,
-        Pace::Change,
+        CallHandler::RoleChange,
+        CallDuration::Change,
         ACCESS_MODIFY,
         &[&[
             must("roleid", ROLE),
@@ -38,17 +38,17 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "GET",
         "/access/users",
-        Act::Users,
-        Pace::Read,
-        Need::None,
+        CallHandler::Users,
+        CallDuration::Read,
+        NeededPrivilege::None,
         &[],
     ),
     call(
         "POST",
         "/access/users",
-        Act::UserAdd,
-        Pace::Change,
-        Need::None,
+        CallHandler::UserAdd,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[&[
             must("userid", USER),
             may("comment", Text(Some(2_048))),
@@ -58,25 +58,25 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "PUT",
         "/access/acl",
-        Act::AclChange,
-        Pace::Change,
-        Need::None,
+        CallHandler::AclChange,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[ACL],
     ),
     call(
         "GET",
         "/access/users/{userid}/token",
-        Act::TokenList,
-        Pace::Read,
-        Need::None,
+        CallHandler::TokenList,
+        CallDuration::Read,
+        NeededPrivilege::None,
         &[&[must("userid", USER)]],
     ),
     call(
         "POST",
         "/access/users/{userid}/token/{tokenid}",
-        Act::TokenAdd,
-        Pace::Change,
-        Need::None,
+        CallHandler::TokenAdd,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[&[
             must("userid", USER),
             must("tokenid", TOKEN),
@@ -87,17 +87,17 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "DELETE",
         "/access/users/{userid}/token/{tokenid}",
-        Act::TokenRemove,
-        Pace::Change,
-        Need::None,
+        CallHandler::TokenRemove,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[&[must("userid", USER), must("tokenid", TOKEN)]],
     ),
     call(
         "PUT",
         "/storage/{storage}",
-        Act::StorageChange,
-        Pace::Change,
-        Need::Any("/storage", &["Datastore.Allocate"]),
+        CallHandler::StorageChange,
+        CallDuration::Change,
+        NeededPrivilege::Any("/storage", &["Datastore.Allocate"]),
         &[&[
             must("storage", STORAGE),
             may(
@@ -110,9 +110,9 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "POST",
         "/pools",
-        Act::PoolAdd,
-        Pace::Change,
-        Need::None,
+        CallHandler::PoolAdd,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[&[
             must("poolid", Format("pve-poolid", None, anything)),
             may("comment", Text(None)),
@@ -121,9 +121,9 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "PUT",
         "/pools",
-        Act::PoolChange,
-        Pace::Change,
-        Need::None,
+        CallHandler::PoolChange,
+        CallDuration::Change,
+        NeededPrivilege::None,
         &[&[
             must("poolid", Format("pve-poolid", None, anything)),
             may("comment", Text(None)),

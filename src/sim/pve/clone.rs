@@ -9,10 +9,10 @@ use super::disks::{Drive, NewVolume};
 use super::locks::CLONE_LOCK;
 use super::power::is_local;
 use super::spec::{GIB, StorageKind};
-use super::tasks::{Outcome, Worker};
-use super::wire::Fault;
-use super::world::{PLACEHOLDER, Vm, World};
-use super::{Asked, Pve};
+use super::tasks::{Worker, WorkerEnd};
+use super::wire::ErrorAnswer;
+use super::world::{PLACEHOLDER, PveWorld, SimVm};
+use super::{CheckedCall, Pve};
 
 /// Bytes that a fresh overlay or thin snapshot takes.
 const OVERLAY: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const RELEASE: Duration = Duration::from_secs(1);
 
 /// A clone that passed its early checks.
 #[derive(Clone, Debug)]
-struct Plan {
+struct ClonePlan {
     node: String,
     source: u32,
     newid: u32,
@@ -34,19 +34,19 @@ struct Plan {
 }
 
 impl Pve {
-    pub(super) fn clone_vm(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn clone_vm(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let newid = asked.text("newid");
         let path = asked
             .given("pool")
             .map_or_else(|| format!("/vms/{newid}"), |pool| format!("/pool/{pool}"));
         self.need(&asked.caller, &path, &["VM.Allocate"])?;
         self.pool_exists(asked)?;
-        let plan: Result<Plan, String> = self.world(|world, _| {
+        let plan: Result<ClonePlan, String> = self.world(|world, _| {
             // The first thing PVE does is to look whether the source runs.
             world.on_node(&asked.node, asked.vmid)?;
             let source = world.vm(&asked.node, asked.vmid)?;
             let text = |name: &str| asked.given(name).map(str::to_owned);
-            let plan = Plan {
+            let plan = ClonePlan {
                 node: asked.node.clone(),
                 source: asked.vmid,
                 newid: newid.parse().unwrap_or_default(),
@@ -65,7 +65,7 @@ impl Pve {
             world.check_clone(&plan, asked.given("snapname"), asked.given("format"))?;
             Ok(plan)
         });
-        let plan = plan.map_err(Fault::die)?;
+        let plan = plan.map_err(ErrorAnswer::die)?;
         self.check_images(plan.storage.as_deref())?;
         self.check_clone_rights(asked, &plan)?;
         let (id, user) = (plan.source.to_string(), asked.caller.name.clone());
@@ -76,7 +76,7 @@ impl Pve {
         )
     }
 
-    fn check_clone_rights(&self, asked: &Asked, plan: &Plan) -> Result<(), Fault> {
+    fn check_clone_rights(&self, asked: &CheckedCall, plan: &ClonePlan) -> Result<(), ErrorAnswer> {
         self.check_cloned_devices(&asked.caller, plan.source)?;
         let (storages, bridges) = self.world(|world, _| {
             let Some(vm) = world.vms.get(&plan.source) else {
@@ -121,7 +121,7 @@ impl Pve {
 }
 
 impl Pve {
-    fn check_images(&self, storage: Option<&str>) -> Result<(), Fault> {
+    fn check_images(&self, storage: Option<&str>) -> Result<(), ErrorAnswer> {
         let Some(storage) = storage else {
             return Ok(());
         };
@@ -133,12 +133,17 @@ impl Pve {
             return Ok(());
         }
         let why = format!("storage '{storage}' does not support vm images");
-        Err(Fault::parameter("storage", why))
+        Err(ErrorAnswer::parameter("storage", why))
     }
 }
 
-impl World {
-    fn check_clone(&self, plan: &Plan, snapshot: Option<&str>, format: Option<&str>) -> Outcome {
+impl PveWorld {
+    fn check_clone(
+        &self,
+        plan: &ClonePlan,
+        snapshot: Option<&str>,
+        format: Option<&str>,
+    ) -> WorkerEnd {
         if !self.hosts.contains_key(&plan.target) {
             return Err(format!("no such cluster node '{}'", plan.target));
         }
@@ -200,7 +205,7 @@ impl World {
     }
 
     /// A clone for another host needs every volume where that host sees it.
-    fn check_target(&self, plan: &Plan, source: &Vm) -> Outcome {
+    fn check_target(&self, plan: &ClonePlan, source: &SimVm) -> WorkerEnd {
         let local = source
             .drives()
             .iter()
@@ -215,9 +220,9 @@ impl World {
     }
 
     /// The clone's configuration, without its disks.
-    fn cloned(&mut self, plan: &Plan) -> Result<Vm, String> {
+    fn cloned(&mut self, plan: &ClonePlan) -> Result<SimVm, String> {
         let source = self.vm(&plan.node, plan.source)?.clone();
-        let mut vm = Vm::new(plan.newid, &plan.node);
+        let mut vm = SimVm::new(plan.newid, &plan.node);
         vm.numbers.clone_from(&source.numbers);
         let skipped = |key: &str| {
             matches!(key, "template" | "lock" | "vmgenid")
@@ -273,7 +278,7 @@ impl World {
 }
 
 /// The worker: locks, placeholder, disks one after the other, and the way back when it fails.
-async fn clone(worker: Worker, plan: Plan) -> Outcome {
+async fn clone(worker: Worker, plan: ClonePlan) -> WorkerEnd {
     let pve = worker.pve.clone();
     let running =
         pve.world(|world, _| world.vm(&plan.node, plan.source).map(|vm| vm.run.is_on()))?;
@@ -293,7 +298,7 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
                 plan.node, plan.newid
             ));
         }
-        let mut vm = Vm::new(plan.newid, &plan.node);
+        let mut vm = SimVm::new(plan.newid, &plan.node);
         vm.config.insert("description".to_owned(), PLACEHOLDER.to_owned());
         vm.config.insert("lock".to_owned(), "clone".to_owned());
         world.vms.insert(plan.newid, vm);
@@ -320,11 +325,11 @@ async fn clone(worker: Worker, plan: Plan) -> Outcome {
     Err(format!("clone failed: {words}"))
 }
 
-async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
+async fn copy(worker: &Worker, plan: &ClonePlan, made: &mut Vec<String>) -> WorkerEnd {
     let pve = &worker.pve;
     let (mut vm, drives) = pve.world(|world, _| {
         let drives = world.vm(&plan.node, plan.source)?.drives();
-        Ok::<(Vm, Vec<(String, Drive)>), String>((world.cloned(plan)?, drives))
+        Ok::<(SimVm, Vec<(String, Drive)>), String>((world.cloned(plan)?, drives))
     })?;
     for (key, drive) in drives {
         let copied = copy_drive(worker, plan, &drive, made).await?;
@@ -370,7 +375,7 @@ async fn copy(worker: &Worker, plan: &Plan, made: &mut Vec<String>) -> Outcome {
 
 async fn copy_drive(
     worker: &Worker,
-    plan: &Plan,
+    plan: &ClonePlan,
     drive: &Drive,
     made: &mut Vec<String>,
 ) -> Result<Drive, String> {
@@ -428,7 +433,13 @@ async fn copy_drive(
 }
 
 /// Copies a volume's content: the more copies on a storage, the slower each.
-async fn copy_bytes(worker: &Worker, plan: &Plan, storage: &str, id: &str, bytes: u64) -> Outcome {
+async fn copy_bytes(
+    worker: &Worker,
+    plan: &ClonePlan,
+    storage: &str,
+    id: &str,
+    bytes: u64,
+) -> WorkerEnd {
     let pve = &worker.pve;
     let key = pve.world(|world, _| {
         let key = (

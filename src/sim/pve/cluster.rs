@@ -3,48 +3,52 @@
 use serde_json::{Value, json};
 
 use super::schema::split;
-use super::table::Act;
-use super::wire::Fault;
-use super::world::{Host, Shown, Vm, World};
-use super::{Asked, Pve, access::Caller};
+use super::table::CallHandler;
+use super::wire::ErrorAnswer;
+use super::world::{PveWorld, Shown, SimHost, SimVm};
+use super::{CheckedCall, Pve, access::Caller};
 use crate::model::time::Time;
 
 impl Pve {
-    pub(super) fn cluster_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
-        if act == Act::Permissions {
+    pub(super) fn cluster_read(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+    ) -> Result<Value, ErrorAnswer> {
+        if act == CallHandler::Permissions {
             return Ok(self.permissions(asked));
         }
         self.world(|world, now| match act {
-            Act::Version | Act::NodeVersion => Ok(world.version()),
-            Act::LoginForm => Ok(Value::Null),
-            Act::ClusterStatus => Ok(world.status(&asked.node)),
-            Act::ClusterResources => Ok(world.resources(asked, now)),
-            Act::NextId => world.next_id(asked),
-            Act::HaList => Ok(world.ha_list()),
-            Act::HaAdd => world.ha_add(asked),
-            Act::HaRemove => world.ha_remove(asked),
-            Act::Mappings => Ok(world.mappings(&asked.caller)),
-            Act::Pools => Ok(world.pool_list(asked)),
-            Act::Storages => Ok(world.storage_definitions(&asked.caller)),
-            Act::Nodes => Ok(world.nodes(&asked.caller, now)),
-            Act::NodeStatus => Ok(world.node_status(&asked.node, now)),
-            Act::NodeTime => {
+            CallHandler::Version | CallHandler::NodeVersion => Ok(world.version()),
+            CallHandler::LoginForm => Ok(Value::Null),
+            CallHandler::ClusterStatus => Ok(world.status(&asked.node)),
+            CallHandler::ClusterResources => Ok(world.resources(asked, now)),
+            CallHandler::NextId => world.next_id(asked),
+            CallHandler::HaList => Ok(world.ha_list()),
+            CallHandler::HaAdd => world.ha_add(asked),
+            CallHandler::HaRemove => world.ha_remove(asked),
+            CallHandler::Mappings => Ok(world.mappings(&asked.caller)),
+            CallHandler::Pools => Ok(world.pool_list(asked)),
+            CallHandler::Storages => Ok(world.storage_definitions(&asked.caller)),
+            CallHandler::Nodes => Ok(world.nodes(&asked.caller, now)),
+            CallHandler::NodeStatus => Ok(world.node_status(&asked.node, now)),
+            CallHandler::NodeTime => {
                 let host = world.hosts.get(&asked.node);
                 let seconds = now.0 / 1_000 + host.map_or(0, |host| host.spec.clock_ahead);
                 Ok(json!({ "time": seconds, "localtime": seconds, "timezone": "UTC" }))
             }
-            Act::NodeLoad => Ok(world.rrddata(&asked.node, now)),
-            Act::NodeNetwork => Ok(world.network(asked)),
-            Act::NodeStorages => Ok(world.node_storages(asked)),
-            Act::StorageStatus => world.storage_status(asked),
-            Act::StorageContent => world.storage_content(asked),
-            Act::VmList => Ok(world.vm_list(asked, now)),
-            _ => Err(Fault::not_implemented("", "")),
+            CallHandler::NodeLoad => Ok(world.rrddata(&asked.node, now)),
+            CallHandler::NodeNetwork => Ok(world.network(asked)),
+            CallHandler::NodeStorages => Ok(world.node_storages(asked)),
+            CallHandler::StorageStatus => world.storage_status(asked),
+            CallHandler::StorageContent => world.storage_content(asked),
+            CallHandler::VmList => Ok(world.vm_list(asked, now)),
+            _ => Err(ErrorAnswer::not_implemented("", "")),
         })
     }
 }
 
-impl World {
+impl PveWorld {
     fn version(&self) -> Value {
         let release = self
             .spec
@@ -75,13 +79,13 @@ impl World {
         json!(rows)
     }
 
-    fn next_id(&self, asked: &Asked) -> Result<Value, Fault> {
+    fn next_id(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         if let Some(vmid) = asked.given("vmid") {
             let taken = vmid
                 .parse()
                 .is_ok_and(|vmid: u32| self.vms.contains_key(&vmid));
             return if taken {
-                Err(Fault::parameter(
+                Err(ErrorAnswer::parameter(
                     "vmid",
                     format!("VM {vmid} already exists"),
                 ))
@@ -92,13 +96,13 @@ impl World {
         let [lower, upper] = self.spec.next_id;
         match (lower..upper).find(|vmid| !self.vms.contains_key(vmid)) {
             Some(vmid) => Ok(json!(vmid.to_string())),
-            None => Err(Fault::die(format!(
+            None => Err(ErrorAnswer::die(format!(
                 "unable to get any free VMID in range [{lower}, {upper}]"
             ))),
         }
     }
 
-    fn resources(&self, asked: &Asked, now: Time) -> Value {
+    fn resources(&self, asked: &CheckedCall, now: Time) -> Value {
         let wanted = asked.given("type");
         let is = |kind: &str| wanted.is_none_or(|wanted| wanted == kind);
         let mut rows = Vec::new();
@@ -135,11 +139,11 @@ impl World {
     }
 
     /// The hosts that are in the cluster.
-    fn members(&self) -> impl Iterator<Item = &Host> {
+    fn members(&self) -> impl Iterator<Item = &SimHost> {
         self.hosts.values().filter(|host| !host.removed)
     }
 
-    fn vm_resource(&self, caller: &Caller, vm: &Vm, now: Time) -> Value {
+    fn vm_resource(&self, caller: &Caller, vm: &SimVm, now: Time) -> Value {
         let kind = if vm.container { "lxc" } else { "qemu" };
         let mut row = json!({
             "id": format!("{kind}/{}", vm.vmid), "type": kind, "vmid": vm.vmid, "node": vm.host, "status": "unknown",
@@ -168,7 +172,7 @@ impl World {
         row
     }
 
-    fn node_row(&self, caller: &Caller, host: &Host, now: Time, resource: bool) -> Value {
+    fn node_row(&self, caller: &Caller, host: &SimHost, now: Time, resource: bool) -> Value {
         let name = &host.spec.name;
         let online = host.offline_since.is_none();
         let mut row = json!({
@@ -240,7 +244,7 @@ impl World {
 
     /// A host's interfaces, of which this world has bridges. PVE leaves out those that the caller may not use, whatever
     /// was asked for.
-    fn network(&self, asked: &Asked) -> Value {
+    fn network(&self, asked: &CheckedCall) -> Value {
         let bridges = self
             .hosts
             .get(&asked.node)
@@ -303,7 +307,7 @@ impl World {
         })
     }
 
-    fn node_storages(&self, asked: &Asked) -> Value {
+    fn node_storages(&self, asked: &CheckedCall) -> Value {
         let content = asked.given("content");
         let held = |spec: &super::StorageSpec| {
             content.is_none_or(|wanted| {
@@ -362,7 +366,7 @@ impl World {
             if spec.shared {
                 row["shared"] = json!(1);
             }
-            if let Some(path) = World::directory(spec.kind, &spec.name) {
+            if let Some(path) = PveWorld::directory(spec.kind, &spec.name) {
                 row["path"] = json!(path);
             }
             if let Some(hosts) = &spec.hosts {
@@ -373,13 +377,13 @@ impl World {
         json!(rows.collect::<Vec<_>>())
     }
 
-    fn storage_status(&self, asked: &Asked) -> Result<Value, Fault> {
+    fn storage_status(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("storage");
         if !self.storages.contains_key(name) {
-            return Err(Fault::die(format!("storage '{name}' does not exist")));
+            return Err(ErrorAnswer::die(format!("storage '{name}' does not exist")));
         }
         if self.on_host(&asked.node).all(|spec| spec.name != name) {
-            return Err(Fault::die(format!(
+            return Err(ErrorAnswer::die(format!(
                 "storage '{name}' is not available on node '{}'",
                 asked.node
             )));
@@ -387,9 +391,9 @@ impl World {
         Ok(self.storage_row(name, &asked.node))
     }
 
-    fn storage_content(&self, asked: &Asked) -> Result<Value, Fault> {
+    fn storage_content(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("storage");
-        self.usable(name, &asked.node).map_err(Fault::die)?;
+        self.usable(name, &asked.node).map_err(ErrorAnswer::die)?;
         if asked.given("content") == Some("import") {
             return Ok(self.image_rows(name, &asked.node));
         }
@@ -418,7 +422,7 @@ impl World {
         Ok(json!(rows.collect::<Vec<_>>()))
     }
 
-    fn vm_list(&self, asked: &Asked, now: Time) -> Value {
+    fn vm_list(&self, asked: &CheckedCall, now: Time) -> Value {
         let rows = self
             .vms
             .values()
@@ -435,13 +439,13 @@ impl World {
         json!(rows.collect::<Vec<_>>())
     }
 
-    fn ha_add(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn ha_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let vmid = resource(asked)?;
         if !self.vms.contains_key(&vmid) {
-            return Err(Fault::die(format!("unable to read vm {vmid} config")));
+            return Err(ErrorAnswer::die(format!("unable to read vm {vmid} config")));
         }
         if self.ha.contains_key(&vmid) {
-            return Err(Fault::die(format!(
+            return Err(ErrorAnswer::die(format!(
                 "resource ID 'vm:{vmid}' already defined"
             )));
         }
@@ -450,15 +454,15 @@ impl World {
         Ok(Value::Null)
     }
 
-    fn ha_remove(&mut self, asked: &Asked) -> Result<Value, Fault> {
+    fn ha_remove(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let vmid = resource(asked)?;
         match self.ha.remove(&vmid) {
             Some(_) => Ok(Value::Null),
-            None => Err(Fault::die(format!("no such resource 'vm:{vmid}'"))),
+            None => Err(ErrorAnswer::die(format!("no such resource 'vm:{vmid}'"))),
         }
     }
 
-    fn pool_list(&self, asked: &Asked) -> Value {
+    fn pool_list(&self, asked: &CheckedCall) -> Value {
         let seen = self.pools.iter().filter(|(name, _)| {
             asked
                 .given("poolid")
@@ -481,11 +485,11 @@ impl World {
     }
 }
 
-fn resource(asked: &Asked) -> Result<u32, Fault> {
+fn resource(asked: &CheckedCall) -> Result<u32, ErrorAnswer> {
     let sid = asked.text("sid");
     let vmid = sid.strip_prefix("vm:").unwrap_or(sid).parse();
     vmid.map_err(|_| {
-        Fault::parameter(
+        ErrorAnswer::parameter(
             "sid",
             "invalid format - value does not look like a valid ha resource id\n",
         )

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
 use super::locks::VM_LOCK;
-use super::options::{Right, applies_running, hotplugged, option, right};
+use super::options::{OptionRight, applies_running, hotplugged, option, right};
 use super::schema::{is_disk, split};
-use super::wire::{Fault, Given};
-use super::world::{Vm, World};
-use super::{Asked, Pve, properties};
+use super::wire::{ErrorAnswer, ParamValue};
+use super::world::{PveWorld, SimVm};
+use super::{CheckedCall, Pve, properties};
 use crate::model::time::Time;
 
 /// Parameters of the calls that are no options.
@@ -46,7 +46,11 @@ pub(super) struct Edit {
 
 impl Edit {
     /// Reads and checks the parameters of a call, its caller's rights included.
-    pub(super) fn read(pve: &Pve, asked: &Asked, creating: bool) -> Result<Edit, Fault> {
+    pub(super) fn read(
+        pve: &Pve,
+        asked: &CheckedCall,
+        creating: bool,
+    ) -> Result<Edit, ErrorAnswer> {
         let list = |name: &str| {
             split(asked.text(name))
                 .map(str::to_owned)
@@ -69,32 +73,35 @@ impl Edit {
             .filter(|(key, _)| !NO_OPTIONS.contains(&key.as_str()))
         {
             let text = match given {
-                Given::Text(text) => text,
-                Given::Number(text) => {
+                ParamValue::Text(text) => text,
+                ParamValue::Number(text) => {
                     edit.numbers.insert(key.clone());
                     text
                 }
-                Given::List(_) => continue,
+                ParamValue::List(_) => continue,
             };
             edit.set.insert(key.clone(), pve.normal(key, text)?);
         }
         if edit.is_empty() && !creating {
-            return Err(Fault::die("no options specified"));
+            return Err(ErrorAnswer::die("no options specified"));
         }
         edit.check_keys()?;
         pve.check_rights(asked, edit.set.keys().chain(&edit.delete))?;
         Ok(edit)
     }
 
-    fn check_keys(&self) -> Result<(), Fault> {
+    fn check_keys(&self) -> Result<(), ErrorAnswer> {
         for (word, keys) in [("revert", &self.revert), ("delete", &self.delete)] {
             for key in keys {
                 if option(key).is_none() {
-                    return Err(Fault::parameter(word, format!("unknown option '{key}'")));
+                    return Err(ErrorAnswer::parameter(
+                        word,
+                        format!("unknown option '{key}'"),
+                    ));
                 }
                 if self.set.contains_key(key) {
                     let why = format!("you can't use '-{key}' and -{word} {key}' at the same time");
-                    return Err(Fault::parameter("delete", why));
+                    return Err(ErrorAnswer::parameter("delete", why));
                 }
             }
         }
@@ -107,24 +114,27 @@ impl Edit {
 }
 
 /// An option that only root@pam in person may use.
-pub(super) fn only_root(asked: &Asked, name: &str) -> Result<(), Fault> {
+pub(super) fn only_root(asked: &CheckedCall, name: &str) -> Result<(), ErrorAnswer> {
     if asked.flag(name) && !asked.caller.is_root() {
-        return Err(Fault::parameter(name, "Only root may use this option."));
+        return Err(ErrorAnswer::parameter(
+            name,
+            "Only root may use this option.",
+        ));
     }
     Ok(())
 }
 
 impl Pve {
-    fn normal(&self, key: &str, text: &str) -> Result<String, Fault> {
+    fn normal(&self, key: &str, text: &str) -> Result<String, ErrorAnswer> {
         let made = self.world(|world, _| world.spec.makes.get(key).cloned());
         made.map_or_else(|| super::values::normal(key, text), Ok)
     }
 
     fn check_rights<'a>(
         &self,
-        asked: &Asked,
+        asked: &CheckedCall,
         keys: impl Iterator<Item = &'a String>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ErrorAnswer> {
         if asked.caller.is_root() {
             return Ok(());
         }
@@ -135,8 +145,12 @@ impl Pve {
         );
         for key in keys {
             match right(key) {
-                Right::Root => return Err(Fault::die(format!("only root can set '{key}' config"))),
-                Right::Any(privileges) => self.need(&asked.caller, &path, privileges)?,
+                OptionRight::Root => {
+                    return Err(ErrorAnswer::die(format!(
+                        "only root can set '{key}' config"
+                    )));
+                }
+                OptionRight::Any(privileges) => self.need(&asked.caller, &path, privileges)?,
             }
             if key == "startup" {
                 self.need(&asked.caller, "/", &["Sys.Modify"])?;
@@ -150,7 +164,9 @@ impl Pve {
                     | value.starts_with('/')
                     | value.contains("import-from=/")
             {
-                return Err(Fault::die("Only root can pass arbitrary filesystem paths."));
+                return Err(ErrorAnswer::die(
+                    "Only root can pass arbitrary filesystem paths.",
+                ));
             }
             if is_disk(key) && !value.is_empty() {
                 let drive = Drive::parse(value);
@@ -181,22 +197,22 @@ impl Pve {
     }
 
     /// `PUT config`: waits for the VM's lock while the caller waits.
-    pub(super) async fn config_set(&self, asked: Asked) -> Result<Value, Fault> {
+    pub(super) async fn config_set(&self, asked: CheckedCall) -> Result<Value, ErrorAnswer> {
         let edit = Edit::read(self, &asked, false)?;
         self.world(|world, _| world.check_edit(&asked.node, asked.vmid, &edit))
-            .map_err(Fault::die)?;
+            .map_err(ErrorAnswer::die)?;
         self.write_config(&asked.node, asked.vmid, &edit)
             .await
-            .map_err(Fault::die)?;
+            .map_err(ErrorAnswer::die)?;
         Ok(Value::Null)
     }
 
     /// `POST config`: the same in a task. With `background_delay` the answer waits for the task's
     /// end, at most so many seconds, and is nothing when it ended well.
-    pub(super) async fn config_set_later(&self, asked: Asked) -> Result<Value, Fault> {
+    pub(super) async fn config_set_later(&self, asked: CheckedCall) -> Result<Value, ErrorAnswer> {
         let edit = Edit::read(self, &asked, false)?;
         self.world(|world, _| world.check_edit(&asked.node, asked.vmid, &edit))
-            .map_err(Fault::die)?;
+            .map_err(ErrorAnswer::die)?;
         let (vmid, delay) = (asked.vmid, asked.seconds("background_delay"));
         let id = vmid.to_string();
         let user = asked.caller.name.clone();
@@ -222,7 +238,9 @@ impl Pve {
         {
             None => Ok(upid),
             Some(exit) if exit == "OK" => Ok(Value::Null),
-            Some(exit) => Err(Fault::die(format!("failed to update VM {vmid}: {exit}"))),
+            Some(exit) => Err(ErrorAnswer::die(format!(
+                "failed to update VM {vmid}: {exit}"
+            ))),
         }
     }
 
@@ -237,7 +255,7 @@ impl Pve {
     }
 }
 
-impl World {
+impl PveWorld {
     /// What is looked at before the lock is waited for, and once more with it.
     fn check_edit(&self, node: &str, vmid: u32, edit: &Edit) -> Result<(), String> {
         let vm = self.vm(node, vmid)?;
@@ -286,7 +304,7 @@ impl World {
         outcome
     }
 
-    fn edit_vm(&mut self, vm: &mut Vm, edit: &Edit, now: Time) -> Result<(), String> {
+    fn edit_vm(&mut self, vm: &mut SimVm, edit: &Edit, now: Time) -> Result<(), String> {
         for key in &edit.revert {
             vm.pending.remove(key);
         }
@@ -320,7 +338,7 @@ impl World {
         Ok(())
     }
 
-    fn remove_option(&mut self, vm: &mut Vm, key: &str, force: bool) -> Result<(), String> {
+    fn remove_option(&mut self, vm: &mut SimVm, key: &str, force: bool) -> Result<(), String> {
         vm.pending.remove(key);
         let Some(old) = vm.config.get(key).cloned() else {
             return Ok(());
@@ -354,7 +372,7 @@ impl World {
     /// The value to store: volumes are made, addresses filled in.
     pub(super) fn prepare(
         &mut self,
-        vm: &Vm,
+        vm: &SimVm,
         key: &str,
         value: &str,
         root: bool,
@@ -393,7 +411,7 @@ impl World {
 
     fn prepare_drive(
         &mut self,
-        vm: &Vm,
+        vm: &SimVm,
         value: &str,
         root: bool,
         now: Time,
@@ -522,7 +540,7 @@ impl World {
 }
 
 /// A drive that gives way to another volume becomes an unused one.
-fn park(vm: &mut Vm, key: &str, value: &str) {
+fn park(vm: &mut SimVm, key: &str, value: &str) {
     let Some(old) = vm.config.get(key).map(|text| Drive::parse(text)) else {
         return;
     };
@@ -531,7 +549,7 @@ fn park(vm: &mut Vm, key: &str, value: &str) {
     }
 }
 
-fn keep_unused(vm: &mut Vm, volume: String) {
+fn keep_unused(vm: &mut SimVm, volume: String) {
     let slot = (0..256)
         .map(|n| format!("unused{n}"))
         .find(|slot| !vm.config.contains_key(slot));
@@ -540,7 +558,7 @@ fn keep_unused(vm: &mut Vm, volume: String) {
     }
 }
 
-fn check_boot(vm: &Vm, edit: &Edit, value: &str) -> Result<(), String> {
+fn check_boot(vm: &SimVm, edit: &Edit, value: &str) -> Result<(), String> {
     let order = value.strip_prefix("order=").unwrap_or_default();
     for device in split(order) {
         let exists = vm.config.contains_key(device) || edit.set.contains_key(device);

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use super::config::Edit;
 use super::locks::VM_LOCK;
-use super::tasks::{Outcome, Worker};
-use super::wire::Fault;
-use super::world::{Vm, World};
-use super::{Asked, Pve};
+use super::tasks::{Worker, WorkerEnd};
+use super::wire::ErrorAnswer;
+use super::world::{PveWorld, SimVm};
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 impl Pve {
-    pub(super) fn create(&self, asked: Asked) -> Result<Value, Fault> {
+    pub(super) fn create(&self, asked: CheckedCall) -> Result<Value, ErrorAnswer> {
         let path = asked.given("pool").map_or_else(
             || format!("/vms/{}", asked.vmid),
             |pool| format!("/pool/{pool}"),
@@ -22,13 +22,13 @@ impl Pve {
         // The configuration is there, locked and empty, before the call is answered (`create_and_lock_config`).
         self.world(|world, now| {
             world.check_create(&asked)?;
-            let mut vm = Vm::new(asked.vmid, &asked.node);
+            let mut vm = SimVm::new(asked.vmid, &asked.node);
             vm.config.insert("lock".to_owned(), "create".to_owned());
             world.vms.insert(asked.vmid, vm);
             world.touch(asked.vmid, now);
-            Outcome::Ok(())
+            WorkerEnd::Ok(())
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         let (node, id) = (asked.node.clone(), asked.vmid.to_string());
         let user = asked.caller.name.clone();
         Ok(self.fork(&node, "qmcreate", &id, &user, false, |worker| {
@@ -37,19 +37,19 @@ impl Pve {
     }
 
     /// A pool that is not there is a right that nobody has.
-    pub(super) fn pool_exists(&self, asked: &Asked) -> Result<(), Fault> {
+    pub(super) fn pool_exists(&self, asked: &CheckedCall) -> Result<(), ErrorAnswer> {
         let missing = asked
             .given("pool")
             .filter(|pool| !self.world(|world, _| world.pools.contains_key(*pool)));
         missing.map_or(Ok(()), |pool| {
-            Err(Fault::forbidden(format!(
+            Err(ErrorAnswer::forbidden(format!(
                 "Permission check failed (pool '{pool}' does not exist)"
             )))
         })
     }
 }
 
-async fn create(worker: Worker, asked: Asked, edit: Edit) -> Outcome {
+async fn create(worker: Worker, asked: CheckedCall, edit: Edit) -> WorkerEnd {
     let pve = worker.pve.clone();
     pve.world(|world, _| world.clones.insert(asked.vmid, worker.upid.clone()));
     let made = async {
@@ -60,7 +60,7 @@ async fn create(worker: Worker, asked: Asked, edit: Edit) -> Outcome {
     if let Err(words) = made.await {
         // The worker takes the empty configuration away again.
         pve.world(|world, _| {
-            let bare = |vm: &mut Vm| vm.text("lock") == "create";
+            let bare = |vm: &mut SimVm| vm.text("lock") == "create";
             if world.vms.get_mut(&asked.vmid).is_some_and(bare) {
                 world.vms.remove(&asked.vmid);
             }
@@ -73,8 +73,8 @@ async fn create(worker: Worker, asked: Asked, edit: Edit) -> Outcome {
     Ok(())
 }
 
-impl World {
-    fn check_create(&self, asked: &Asked) -> Outcome {
+impl PveWorld {
+    fn check_create(&self, asked: &CheckedCall) -> WorkerEnd {
         self.check_quorum()?;
         let vmid = asked.vmid;
         match self.vms.get(&vmid) {
@@ -89,10 +89,10 @@ impl World {
         }
     }
 
-    fn create(&mut self, asked: &Asked, edit: &Edit, by: &str, now: Time) -> Outcome {
+    fn create(&mut self, asked: &CheckedCall, edit: &Edit, by: &str, now: Time) -> WorkerEnd {
         self.check_quorum()?;
         let (vmid, root) = (asked.vmid, asked.caller.is_root());
-        let mut vm = Vm::new(vmid, &asked.node);
+        let mut vm = SimVm::new(vmid, &asked.node);
         for (key, value) in &edit.set {
             match self.prepare(&vm, key, value, root, now) {
                 Ok(text) => drop(vm.config.insert(key.clone(), text)),

@@ -2,14 +2,14 @@
 
 use super::schema::{is_disk, split};
 use super::spec::{GIB, StorageKind};
-use super::world::{Vm, World};
+use super::world::{PveWorld, SimVm};
 
 /// Size of a cloud-init drive in bytes.
 pub(super) const CLOUDINIT_SIZE: u64 = 4 << 20;
 
 /// A volume on a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Volume {
+pub(super) struct DiskVolume {
     /// `STORAGE:NAME`.
     pub(super) id: String,
     /// Storage.
@@ -145,7 +145,7 @@ pub(super) fn format_size(bytes: u64) -> String {
     }
 }
 
-impl Vm {
+impl SimVm {
     /// Its drives with a volume, by key in PVE's order.
     pub(super) fn drives(&self) -> Vec<(String, Drive)> {
         self.config
@@ -200,7 +200,7 @@ pub(super) struct NewVolume<'a> {
     pub(super) ctime: i64,
 }
 
-impl World {
+impl PveWorld {
     /// The part of a volume's key that says where: a host, or nothing for shared storage.
     pub(super) fn place<'a>(&self, storage: &str, host: &'a str) -> &'a str {
         match self.storages.get(storage) {
@@ -210,14 +210,14 @@ impl World {
     }
 
     /// The volume `id` as `host` sees it.
-    pub(super) fn volume(&self, id: &str, host: &str) -> Option<&Volume> {
+    pub(super) fn volume(&self, id: &str, host: &str) -> Option<&DiskVolume> {
         let storage = id.split_once(':')?.0;
         self.volumes
             .get(&(self.place(storage, host).to_owned(), id.to_owned()))
     }
 
     /// The same, to change it.
-    pub(super) fn volume_mut(&mut self, id: &str, host: &str) -> Option<&mut Volume> {
+    pub(super) fn volume_mut(&mut self, id: &str, host: &str) -> Option<&mut DiskVolume> {
         let storage = id.split_once(':')?.0;
         let key = (self.place(storage, host).to_owned(), id.to_owned());
         self.volumes.get_mut(&key)
@@ -289,7 +289,7 @@ impl World {
             ));
         }
         let id = self.free_name(kind, &place, new)?;
-        let volume = Volume {
+        let volume = DiskVolume {
             id: id.clone(),
             storage: new.storage.to_owned(),
             host: place.clone(),
@@ -354,7 +354,7 @@ impl World {
     }
 
     /// A linked clone that still needs the volume `base`.
-    pub(super) fn child_of(&self, base: &str, host: &str) -> Option<&Volume> {
+    pub(super) fn child_of(&self, base: &str, host: &str) -> Option<&DiskVolume> {
         let place = base
             .split_once(':')
             .map_or("", |(storage, _)| self.place(storage, host));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::world::{Run, World};
+use super::world::{PveWorld, Run};
 use super::{FirewallRule, Pve};
 use crate::model::time::Time;
 
@@ -34,7 +34,7 @@ pub struct Seen {
 
 /// A change that a caller made to a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct MachineChange {
     /// When it took effect.
     pub at: Time,
     /// Who made it; `administrator` for acts of the test.
@@ -124,12 +124,12 @@ impl Pve {
     }
 
     /// What was changed on machines, oldest first.
-    pub fn changes(&self) -> Vec<Change> {
+    pub fn changes(&self) -> Vec<MachineChange> {
         self.world(|world, _| world.changes.clone())
     }
 
     /// What was changed on machines after the first so many changes, oldest first.
-    pub fn changes_since(&self, first: usize) -> Vec<Change> {
+    pub fn changes_since(&self, first: usize) -> Vec<MachineChange> {
         self.world(|world, _| world.changes.get(first..).unwrap_or_default().to_vec())
     }
 
@@ -193,7 +193,7 @@ impl Pve {
     }
 }
 
-impl World {
+impl PveWorld {
     fn facts(&self, vmid: u32) -> Option<VmFacts> {
         let vm = self.vms.get(&vmid)?;
         Some(VmFacts {
@@ -207,7 +207,7 @@ impl World {
             lock: vm.config.get("lock").cloned(),
             uuid: vm.uuid(),
             config: vm.config.clone(),
-            volumes: World::volumes_of(vm),
+            volumes: PveWorld::volumes_of(vm),
             rules: self.firewalls.get(&vmid).cloned().unwrap_or_default(),
             pool: {
                 let mut pools = self.pools.iter();
@@ -226,7 +226,7 @@ impl World {
         let name = vm.text("name").to_owned();
         let description = vm.text("description").to_owned();
         let (uuid, running) = (vm.uuid(), vm.run.is_on());
-        self.changes.push(Change {
+        self.changes.push(MachineChange {
             at,
             by: by.to_owned(),
             vmid,

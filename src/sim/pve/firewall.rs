@@ -8,49 +8,49 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::params::{ON_VM, VM_AUDIT};
-use super::schema::Kind::{Enum, Format, Integer, Pattern, Text};
+use super::schema::ParamKind::{Enum, Format, Integer, Pattern, Text};
 use super::schema::{anything, may, must};
-use super::table::{Act, Call, Need, Pace, call};
-use super::wire::Fault;
-use super::world::World;
-use super::{Asked, Pve};
+use super::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege, call};
+use super::wire::ErrorAnswer;
+use super::world::PveWorld;
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 /// Who may change a VM's rules.
-const NETWORK: Need = Need::Any("/vms/{vmid}", &["VM.Config.Network"]);
+const NETWORK: NeededPrivilege = NeededPrivilege::Any("/vms/{vmid}", &["VM.Config.Network"]);
 const RULES: &str = "/nodes/{node}/qemu/{vmid}/firewall/rules";
 
 /// Its calls.
-pub(super) const CALLS: &[Call] = &[
+pub(super) const CALLS: &[ApiMethod] = &[
     call(
         "GET",
         "/cluster/firewall/groups",
-        Act::SecurityGroups,
-        Pace::Read,
-        Need::None,
+        CallHandler::SecurityGroups,
+        CallDuration::Read,
+        NeededPrivilege::None,
         &[],
     ),
     call(
         "GET",
         RULES,
-        Act::FirewallRules,
-        Pace::Read,
+        CallHandler::FirewallRules,
+        CallDuration::Read,
         VM_AUDIT,
         &[ON_VM],
     ),
     call(
         "GET",
         "/nodes/{node}/qemu/{vmid}/firewall/options",
-        Act::FirewallOptions,
-        Pace::Read,
+        CallHandler::FirewallOptions,
+        CallDuration::Read,
         VM_AUDIT,
         &[ON_VM],
     ),
     call(
         "POST",
         RULES,
-        Act::FirewallRuleAdd,
-        Pace::Change,
+        CallHandler::FirewallRuleAdd,
+        CallDuration::Change,
         NETWORK,
         &[
             ON_VM,
@@ -68,8 +68,8 @@ pub(super) const CALLS: &[Call] = &[
     call(
         "DELETE",
         "/nodes/{node}/qemu/{vmid}/firewall/rules/{pos}",
-        Act::FirewallRuleRemove,
-        Pace::Change,
+        CallHandler::FirewallRuleRemove,
+        CallDuration::Change,
         NETWORK,
         &[
             ON_VM,
@@ -91,7 +91,7 @@ fn group(text: &str) -> bool {
 /// A rule of a VM's firewall.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rule {
+pub struct GuestRule {
     /// `in`, `out`, `forward` or `group`.
     pub kind: String,
     /// `ACCEPT` and the like, or the group's name.
@@ -106,25 +106,29 @@ pub struct Rule {
 
 impl Pve {
     /// One of the firewall's calls.
-    pub(super) fn firewall(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn firewall(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+    ) -> Result<Value, ErrorAnswer> {
         self.world(|world, now| match act {
-            Act::SecurityGroups => {
+            CallHandler::SecurityGroups => {
                 let groups = world.spec.security_groups.iter();
                 let rows = groups.map(|group| json!({ "group": group, "digest": "0a1b" }));
                 Ok(json!(rows.collect::<Vec<_>>()))
             }
-            Act::FirewallRules => Ok(world.rules(asked.vmid)),
-            Act::FirewallOptions => {
+            CallHandler::FirewallRules => Ok(world.rules(asked.vmid)),
+            CallHandler::FirewallOptions => {
                 let on = world.spec.firewall_on.contains(&asked.vmid);
                 Ok(json!({ "enable": u8::from(on), "digest": "0a1b" }))
             }
-            Act::FirewallRuleAdd => world.rule_add(asked, now),
+            CallHandler::FirewallRuleAdd => world.rule_add(asked, now),
             _ => world.rule_remove(asked, now),
         })
     }
 }
 
-impl World {
+impl PveWorld {
     /// The digest of rules, forty hexadecimal digits.
     fn rules_digest(&self, vmid: u32) -> String {
         let text = serde_json::to_string(&self.firewalls.get(&vmid)).unwrap_or_default();
@@ -153,11 +157,11 @@ impl World {
     }
 
     /// Before all others, whatever place is asked for; a group that is not there is taken.
-    fn rule_add(&mut self, asked: &Asked, now: Time) -> Result<Value, Fault> {
+    fn rule_add(&mut self, asked: &CheckedCall, now: Time) -> Result<Value, ErrorAnswer> {
         let kind = asked.text("type").to_owned();
         let action = asked.text("action").to_owned();
         if kind != "group" && !["ACCEPT", "DROP", "REJECT"].contains(&&*action) {
-            return Err(Fault::parameter(
+            return Err(ErrorAnswer::parameter(
                 "action",
                 format!("unknown action '{action}'"),
             ));
@@ -168,10 +172,10 @@ impl World {
         };
         if asked.given("iface").is_some_and(|iface| !number(iface)) {
             let why = "value does not match the regex pattern 'net\\d+'";
-            return Err(Fault::parameter("iface", why));
+            return Err(ErrorAnswer::parameter("iface", why));
         }
         self.rules_writable()?;
-        let rule = Rule {
+        let rule = GuestRule {
             kind,
             action,
             iface: asked.given("iface").map(str::to_owned),
@@ -186,17 +190,17 @@ impl World {
         Ok(Value::Null)
     }
 
-    fn rule_remove(&mut self, asked: &Asked, now: Time) -> Result<Value, Fault> {
+    fn rule_remove(&mut self, asked: &CheckedCall, now: Time) -> Result<Value, ErrorAnswer> {
         let digest = self.rules_digest(asked.vmid);
         if asked.given("digest").is_some_and(|given| given != digest) {
             let why = "detected modified configuration - file changed by other user? Try again.";
-            return Err(Fault::die(why));
+            return Err(ErrorAnswer::die(why));
         }
         self.rules_writable()?;
         let position = asked.count("pos").unwrap_or(usize::MAX);
         let rules = self.firewalls.entry(asked.vmid).or_default();
         if position >= rules.len() {
-            return Err(Fault::die(format!("no rule at position {position}")));
+            return Err(ErrorAnswer::die(format!("no rule at position {position}")));
         }
         rules.remove(position);
         self.note(now, &asked.caller.name, asked.vmid, "firewall");
@@ -204,11 +208,11 @@ impl World {
     }
 
     /// Without quorum `/etc/pve` cannot be written.
-    fn rules_writable(&self) -> Result<(), Fault> {
+    fn rules_writable(&self) -> Result<(), ErrorAnswer> {
         if self.quorate {
             return Ok(());
         }
         let why = "unable to open file '/etc/pve/firewall/fw.tmp' - Permission denied";
-        Err(Fault::die(why))
+        Err(ErrorAnswer::die(why))
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::spec::{GIB, StorageKind};
-use super::tasks::{Outcome, Worker};
-use super::wire::Fault;
-use super::world::{Vm, World};
-use super::{Asked, Pve, properties};
+use super::tasks::{Worker, WorkerEnd};
+use super::wire::ErrorAnswer;
+use super::world::{PveWorld, SimVm};
+use super::{CheckedCall, Pve, properties};
 
 /// The virtual size of every image.
 const SIZE: u64 = 3 * GIB;
@@ -27,7 +27,7 @@ pub(super) fn is_url(text: &str) -> bool {
 
 impl Pve {
     /// `download-url`: the early checks, then a task.
-    pub(super) fn download(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn download(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let storage = asked.text("storage").to_owned();
         let content = asked.text("content");
         self.world(|world, _| {
@@ -48,11 +48,11 @@ impl Pve {
             }
             Ok(())
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         let file = asked.text("filename").to_owned();
         let named = FORMATS.iter().any(|format| file.ends_with(format));
         if content == "import" && (!named || file.contains('/')) {
-            return Err(Fault::parameter(
+            return Err(ErrorAnswer::parameter(
                 "filename",
                 "invalid filename or wrong extension",
             ));
@@ -67,7 +67,7 @@ impl Pve {
     }
 }
 
-async fn download(worker: Worker, asked: Asked, storage: String, file: String) -> Outcome {
+async fn download(worker: Worker, asked: CheckedCall, storage: String, file: String) -> WorkerEnd {
     let url = asked.text("url").to_owned();
     worker.log(format!("downloading {url} to {file}"));
     tokio::time::sleep(DOWNLOAD).await;
@@ -92,7 +92,7 @@ async fn download(worker: Worker, asked: Asked, storage: String, file: String) -
     })
 }
 
-impl World {
+impl PveWorld {
     /// The virtual size of what a disk is imported from, or PVE's words. What is no image is taken for a small one.
     pub(super) fn import_size(&self, source: &str, host: &str) -> Result<u64, String> {
         let Some((storage, name)) = source.split_once(':') else {
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Cloud-init's own data (`cicustom`) must be there when the VM starts.
-    pub(super) fn check_snippets(&self, vm: &Vm) -> Outcome {
+    pub(super) fn check_snippets(&self, vm: &SimVm) -> WorkerEnd {
         for (_, volume) in properties(vm.text("cicustom"), "") {
             let (storage, name) = volume.split_once(':').unwrap_or_default();
             let Some(spec) = self.storages.get(storage) else {

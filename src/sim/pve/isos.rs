@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::disks::Drive;
 use super::facts::IsoFacts;
-use super::tasks::{Outcome, Worker};
-use super::wire::{Fault, Given, Params};
-use super::world::{Vm, World};
-use super::{Asked, Pve};
+use super::tasks::{Worker, WorkerEnd};
+use super::wire::{ErrorAnswer, ParamValue, ParamValues};
+use super::world::{PveWorld, SimVm};
+use super::{CheckedCall, Pve};
 use crate::sim::guests::GuestVm;
 
 /// How long PVE takes to copy a small file, or to remove it.
@@ -27,10 +27,10 @@ pub(super) fn is_upload(text: &str) -> bool {
 
 /// The parts of a form with a file: plain values, and name and content of the file. pveproxy wants `content` before the file, and
 /// takes nothing else than what is written so.
-fn parts(kind: &str, body: &[u8]) -> Option<(Params, String, Vec<u8>)> {
+fn parts(kind: &str, body: &[u8]) -> Option<(ParamValues, String, Vec<u8>)> {
     let boundary = kind.strip_prefix("multipart/form-data; boundary=")?;
     let open = format!("--{boundary}\r\n");
-    let mut params = Params::new();
+    let mut params = ParamValues::new();
     let mut rest = body.strip_prefix(open.as_bytes())?;
     loop {
         let end = find(rest, b"\r\n\r\n")?;
@@ -48,7 +48,7 @@ fn parts(kind: &str, body: &[u8]) -> Option<(Params, String, Vec<u8>)> {
             return last.then(|| (params, file.to_owned(), value.to_vec()));
         }
         let text = std::str::from_utf8(value).ok()?.to_owned();
-        params.insert(name.to_owned(), Given::Text(text));
+        params.insert(name.to_owned(), ParamValue::Text(text));
         rest = after.strip_prefix(b"\r\n")?;
     }
 }
@@ -59,26 +59,30 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
 
 impl Pve {
     /// A file was sent: it lies on the host that was asked, and its call learns where.
-    pub(super) fn sent(&self, kind: Option<&HeaderValue>, body: &Bytes) -> Result<Params, Fault> {
+    pub(super) fn sent(
+        &self,
+        kind: Option<&HeaderValue>,
+        body: &Bytes,
+    ) -> Result<ParamValues, ErrorAnswer> {
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let Some((mut params, name, content)) = parts(kind, body) else {
-            return Err(Fault::bare(501, "multipart form data expected"));
+            return Err(ErrorAnswer::bare(501, "multipart form data expected"));
         };
         let number = self.world(|world, _| {
             let number = world.uploads.len();
             world.uploads.insert(format!("{SENT}{number:08x}"), content);
             number
         });
-        params.insert("filename".to_owned(), Given::Text(name));
+        params.insert("filename".to_owned(), ParamValue::Text(name));
         params.insert(
             "tmpfilename".to_owned(),
-            Given::Text(format!("{SENT}{number:08x}")),
+            ParamValue::Text(format!("{SENT}{number:08x}")),
         );
         Ok(params)
     }
 
     /// `upload`: the early checks, then a task that copies the file.
-    pub(super) fn upload(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn upload(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let (storage, name) = (
             asked.text("storage").to_owned(),
             asked.text("filename").to_owned(),
@@ -87,7 +91,7 @@ impl Pve {
             || name.strip_suffix(".iso").is_none()
             || name.contains('/')
         {
-            return Err(Fault::parameter("filename", "wrong file extension"));
+            return Err(ErrorAnswer::parameter("filename", "wrong file extension"));
         }
         self.world(|world, _| {
             world.usable(&storage, &asked.node)?;
@@ -105,7 +109,7 @@ impl Pve {
             }
             Ok(())
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         let (node, user) = (asked.node.clone(), asked.caller.name.clone());
         let from = asked.text("tmpfilename").to_owned();
         let at = asked.node.clone();
@@ -115,10 +119,12 @@ impl Pve {
     }
 
     /// `DELETE` of a volume that is no VM's.
-    pub(super) fn remove_volume(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn remove_volume(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let volume = asked.text("volume").to_owned();
         if !volume.contains(":iso/") {
-            return Err(Fault::die(format!("unable to parse volume ID '{volume}'")));
+            return Err(ErrorAnswer::die(format!(
+                "unable to parse volume ID '{volume}'"
+            )));
         }
         let (node, user) = (asked.node.clone(), asked.caller.name.clone());
         let id = asked.text("storage").to_owned();
@@ -157,7 +163,7 @@ async fn copy(
     host: String,
     (storage, name): (String, String),
     from: String,
-) -> Outcome {
+) -> WorkerEnd {
     tokio::time::sleep(COPY).await;
     worker.pve.world(|world, _| {
         let (_, available) = world.space(&storage, &host);
@@ -174,7 +180,7 @@ async fn copy(
     })
 }
 
-impl World {
+impl PveWorld {
     fn iso_key(&self, volume: &str, host: &str) -> (String, String) {
         let storage = volume.split_once(':').map_or("", |(storage, _)| storage);
         (self.place(storage, host).to_owned(), volume.to_owned())
@@ -193,7 +199,7 @@ impl World {
     }
 
     /// PVE's own drive for cloud-init is no unused disk when something else comes into its place: it goes.
-    pub(super) fn give_way(&mut self, vm: &mut Vm, key: &str) {
+    pub(super) fn give_way(&mut self, vm: &mut SimVm, key: &str) {
         let old = vm.config.get(key).map(|text| Drive::parse(text));
         if let Some(old) = old.filter(|old| old.is_cloudinit() && !vm.run.is_on()) {
             self.free(&old.file, &vm.host);

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::world::{Host, Loaded, World};
+use super::world::{OwnLoad, PveWorld, SimHost};
 use crate::model::time::{Span, Time};
 
 /// Rows of an hour.
 const ROWS: i64 = 60;
 
-impl Host {
+impl SimHost {
     /// Notes how loaded it is from now on.
     pub(super) fn loaded(&mut self, now: Time, pressure: [u32; 3]) {
-        self.loads.push(Loaded {
+        self.loads.push(OwnLoad {
             since: now,
             cpu: self.cpu_permille,
             memory: self.own_memory,
@@ -29,7 +29,7 @@ impl Host {
     }
 }
 
-impl World {
+impl PveWorld {
     /// `rrddata` of a host; the minute that is not over has no numbers yet. PVE tells pressure from version 9 on.
     pub(super) fn rrddata(&self, name: &str, now: Time) -> Value {
         let Some(host) = self.hosts.get(name) else {

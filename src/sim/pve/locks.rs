@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWrite
 use tokio::time::timeout;
 
 use super::Pve;
-use super::world::World;
+use super::world::PveWorld;
 
 /// How long PVE waits for a VM's lock.
 pub(super) const VM_LOCK: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ impl Pve {
         storage: &str,
         host: &str,
     ) -> Result<OwnedMutexGuard<()>, String> {
-        let place = self.world(|world, _| World::place(world, storage, host).to_owned());
+        let place = self.world(|world, _| PveWorld::place(world, storage, host).to_owned());
         let shared = place.is_empty();
         let lock = {
             let mut locks = self

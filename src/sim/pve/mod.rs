@@ -55,24 +55,24 @@ use serde_json::Value;
 
 use self::access::Caller;
 use self::locks::Locks;
-use self::table::{Act, Call, Need, Pace};
-use self::wire::{Fault, Given, Params};
-use self::world::World;
+use self::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege};
+use self::wire::{ErrorAnswer, ParamValue, ParamValues};
+use self::world::PveWorld;
 use super::faults::LATE;
 use super::guests::Guests;
 use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
-pub use self::admin::{Act as AdminAct, Dump};
-pub use self::facts::{Change, IsoFacts, Seen, VmFacts};
-pub use self::firewall::Rule as FirewallRule;
+pub use self::admin::{AdminAct, Dump};
+pub use self::facts::{IsoFacts, MachineChange, Seen, VmFacts};
+pub use self::firewall::GuestRule as FirewallRule;
 
 pub(super) use self::wire::form_field;
 
 pub use self::serve::serve;
 pub use self::spec::{
-    AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, StorageKind, StorageSpec,
-    TEMPLATE, Timings, TokenSpec, UserSpec,
+    AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, PveUserSpec, StorageKind,
+    StorageSpec, TEMPLATE, Timings, TokenSpec,
 };
 
 /// How long after a host's loss the first ones who connect wait in vain, as its address is still known.
@@ -85,12 +85,12 @@ const NO_ROUTE: Duration = Duration::from_secs(3);
 /// A simulated cluster. Clones are the same cluster.
 #[derive(Clone, Debug)]
 pub struct Pve {
-    inner: Arc<Inner>,
+    inner: Arc<PveInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    world: Mutex<World>,
+struct PveInner {
+    world: Mutex<PveWorld>,
     locks: Mutex<Locks>,
     guests: Arc<dyn Guests>,
     clock: Clock,
@@ -98,7 +98,7 @@ struct Inner {
 
 /// What a router is: which host answers, and whom it trusts without credentials.
 #[derive(Clone, Debug)]
-struct Door {
+struct HostDoor {
     pve: Pve,
     host: String,
     trusted: Option<String>,
@@ -106,20 +106,20 @@ struct Door {
 
 /// A call that passed authentication, rights and parameter checks.
 #[derive(Clone, Debug)]
-struct Asked {
+struct CheckedCall {
     caller: Caller,
     /// The host that answers.
     node: String,
     vmid: u32,
-    params: Params,
+    params: ParamValues,
 }
 
-impl Asked {
+impl CheckedCall {
     /// A parameter's text.
     fn given(&self, name: &str) -> Option<&str> {
         match self.params.get(name)? {
-            Given::Text(text) | Given::Number(text) => Some(text),
-            Given::List(_) => None,
+            ParamValue::Text(text) | ParamValue::Number(text) => Some(text),
+            ParamValue::List(_) => None,
         }
     }
 
@@ -143,9 +143,9 @@ impl Asked {
 impl Pve {
     /// A cluster as `spec` says. The same seed and calls make the same history.
     pub fn new(spec: PveSpec, guests: Arc<dyn Guests>, clock: Clock, seed: u64) -> Pve {
-        let world = World::new(spec, seed, clock.now());
+        let world = PveWorld::new(spec, seed, clock.now());
         Pve {
-            inner: Arc::new(Inner {
+            inner: Arc::new(PveInner {
                 world: Mutex::new(world),
                 locks: Mutex::new(Locks::default()),
                 guests,
@@ -176,7 +176,7 @@ impl Pve {
     }
 
     fn door_at(&self, host: String, trusted: Option<String>) -> Router {
-        let door = Door {
+        let door = HostDoor {
             pve: self.clone(),
             host,
             trusted,
@@ -184,7 +184,7 @@ impl Pve {
         Router::new().fallback(answer).with_state(door)
     }
 
-    fn world<R>(&self, act: impl FnOnce(&mut World, Time) -> R) -> R {
+    fn world<R>(&self, act: impl FnOnce(&mut PveWorld, Time) -> R) -> R {
         let now = self.inner.clock.now();
         let mut world = self
             .inner
@@ -205,7 +205,7 @@ impl Pve {
 }
 
 /// Answers one request. What it sets off goes on when the caller loses patience.
-async fn answer(State(door): State<Door>, request: Request) -> Response<Body> {
+async fn answer(State(door): State<HostDoor>, request: Request) -> Response<Body> {
     let seen = door.pve.world(|world, now| world.saw(&request, now));
     let worker = tokio::spawn(async move {
         let result = handle(&door, request, seen).await;
@@ -220,19 +220,19 @@ async fn answer(State(door): State<Door>, request: Request) -> Response<Body> {
     });
     match worker.await {
         Ok(response) => response,
-        Err(_) => wire::answer(Err(Fault::bare(596, "Broken pipe"))),
+        Err(_) => wire::answer(Err(ErrorAnswer::bare(596, "Broken pipe"))),
     }
 }
 
-async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault> {
+async fn handle(door: &HostDoor, request: Request, seen: u64) -> Result<Value, ErrorAnswer> {
     let method = request.method().as_str().to_owned();
     // The host that is asked is off: its clients get no connection at all, which a router can only
     // show as pveproxy shows it to its own.
     if !door.pve.world(|world, _| world.online(&door.host)) {
-        return Err(Fault::bare(595, "No route to host"));
+        return Err(ErrorAnswer::bare(595, "No route to host"));
     }
     if !matches!(method.as_str(), "GET" | "POST" | "PUT" | "DELETE") {
-        return Err(Fault::bare(
+        return Err(ErrorAnswer::bare(
             501,
             &format!("method '{method}' not available"),
         ));
@@ -244,7 +244,7 @@ async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault
         .strip_prefix("/api2/json")
         .map(str::to_owned)
     else {
-        return Err(Fault::bare(
+        return Err(ErrorAnswer::bare(
             404,
             &format!("No such file '{}'", parts.uri.path()),
         ));
@@ -267,41 +267,41 @@ async fn handle(door: &Door, request: Request, seen: u64) -> Result<Value, Fault
         path
     };
     let (call, segments) =
-        table::find(&method, &path).ok_or_else(|| Fault::not_implemented(&method, &path))?;
+        table::find(&method, &path).ok_or_else(|| ErrorAnswer::not_implemented(&method, &path))?;
     for (name, value) in segments {
-        let clash = params.insert(name.to_owned(), Given::Text(value.clone()));
-        if clash.is_some_and(|old| old != Given::Text(value)) {
+        let clash = params.insert(name.to_owned(), ParamValue::Text(value.clone()));
+        if clash.is_some_and(|old| old != ParamValue::Text(value)) {
             let why = "duplicate parameter (already defined in URI) with conflicting values!";
-            return Err(Fault::parameter(name, why));
+            return Err(ErrorAnswer::parameter(name, why));
         }
     }
     if !call.token && caller.is_token() {
         let text = format!("URI '{path}' not available with API token, need proper ticket.");
-        return Err(Fault::forbidden(text));
+        return Err(ErrorAnswer::forbidden(text));
     }
     door.pve.run(call, caller, params, &door.host).await
 }
 
-async fn read(body: Body) -> Result<Bytes, Fault> {
+async fn read(body: Body) -> Result<Bytes, ErrorAnswer> {
     match Limited::new(body, wire::MAX_BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(_) => Err(Fault::bare(501, "for data too large")),
+        Err(_) => Err(ErrorAnswer::bare(501, "for data too large")),
     }
 }
 
 impl Pve {
     async fn run(
         &self,
-        call: &'static Call,
+        call: &'static ApiMethod,
         caller: Caller,
-        params: Params,
+        params: ParamValues,
         host: &str,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ErrorAnswer> {
         let text = |name: &str| match params.get(name) {
-            Some(Given::Text(text) | Given::Number(text)) => text.clone(),
+            Some(ParamValue::Text(text) | ParamValue::Number(text)) => text.clone(),
             _ => String::new(),
         };
-        if let Need::Any(path, privileges) = call.need {
+        if let NeededPrivilege::Any(path, privileges) = call.need {
             let path = ["node", "vmid", "storage"]
                 .iter()
                 .fold(path.to_owned(), |path, name| {
@@ -317,18 +317,20 @@ impl Pve {
         let params = schema::verify(call.params, params)?;
         let timings = self.timings();
         self.take(match call.pace {
-            Pace::Read => timings.read,
-            Pace::Change => timings.change,
-            Pace::Fork => timings.fork,
+            CallDuration::Read => timings.read,
+            CallDuration::Change => timings.change,
+            CallDuration::Fork => timings.fork,
         })
         .await;
         let vmid = match params.get("vmid") {
-            Some(Given::Text(text) | Given::Number(text)) => text.parse().unwrap_or_default(),
+            Some(ParamValue::Text(text) | ParamValue::Number(text)) => {
+                text.parse().unwrap_or_default()
+            }
             _ => 0,
         };
         self.dispatch(
             call.act,
-            Asked {
+            CheckedCall {
                 caller,
                 node,
                 vmid,
@@ -339,95 +341,95 @@ impl Pve {
     }
 
     /// The proxy's way to the host of the path.
-    async fn reach(&self, node: &str) -> Result<(), Fault> {
+    async fn reach(&self, node: &str) -> Result<(), ErrorAnswer> {
         let state = self.world(|world, now| {
             let to = world.hosts.get(node)?;
             Some(to.offline_since.map(|since| now.since(since)))
         });
         match state {
-            None => Err(Fault::die(format!(
+            None => Err(ErrorAnswer::die(format!(
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: Name or service not known"
             ))),
             Some(None) => Ok(()),
             Some(Some(gone)) if gone < ADDRESS_KNOWN => {
                 tokio::time::sleep(PROXY_TIMEOUT).await;
-                Err(Fault::bare(595, "Connection timed out"))
+                Err(ErrorAnswer::bare(595, "Connection timed out"))
             }
             Some(Some(_)) => {
                 tokio::time::sleep(NO_ROUTE).await;
-                Err(Fault::bare(595, "No route to host"))
+                Err(ErrorAnswer::bare(595, "No route to host"))
             }
         }
     }
 
-    async fn dispatch(&self, act: Act, asked: Asked) -> Result<Value, Fault> {
+    async fn dispatch(&self, act: CallHandler, asked: CheckedCall) -> Result<Value, ErrorAnswer> {
         match act {
-            Act::VmConfigSet => self.config_set(asked).await,
-            Act::AgentCommand
-            | Act::AgentPing
-            | Act::AgentExec
-            | Act::AgentExecStatus
-            | Act::AgentOsInfo
-            | Act::AgentHostName
-            | Act::AgentNetwork
-            | Act::AgentInfo
-            | Act::AgentTime => self.agent(act, &asked).await,
-            Act::StorageDownload => self.download(&asked),
-            Act::StorageUpload => self.upload(&asked),
-            Act::VolumeRemove => self.remove_volume(&asked),
-            Act::VmCreate => self.create(asked),
-            Act::VmDestroy => self.destroy(&asked),
-            Act::VmConfigSetLater => self.config_set_later(asked).await,
-            Act::VmStart => self.start(&asked),
-            Act::VmStop => self.stop(&asked),
-            Act::VmShutdown => self.shutdown(&asked),
-            Act::VmReboot => self.reboot(&asked),
-            Act::VmReset => self.reset(&asked),
-            Act::VmSuspend => self.pause(&asked, true),
-            Act::VmResume => self.pause(&asked, false),
-            Act::VmClone => self.clone_vm(&asked),
-            Act::VmTemplate => self.template(&asked),
-            Act::VmResize => self.resize(&asked),
-            Act::VmMigrate => self.migrate_vm(&asked),
-            Act::Login => self.login(&asked),
-            Act::Tasks => Ok(self.task_list(&asked)),
-            Act::ClusterTasks => Ok(self.cluster_tasks(&asked)),
-            Act::TaskIndex => self.task_index(&asked),
-            Act::TaskStatus => self.task_status(&asked),
-            Act::TaskLog => self.task_log(&asked),
-            Act::TaskStop => self.task_stop(&asked),
-            Act::ContainerConfig => self.container_config(&asked),
-            Act::VmConfig
-            | Act::VmPending
-            | Act::VmCurrent
-            | Act::VmFeature
-            | Act::VmSnapshots
-            | Act::CloudInit
-            | Act::CloudInitWrite
-            | Act::CloudInitDump => self.vm_read(act, &asked),
-            Act::SecurityGroups
-            | Act::FirewallRules
-            | Act::FirewallOptions
-            | Act::FirewallRuleAdd
-            | Act::FirewallRuleRemove => self.firewall(act, &asked),
-            Act::Roles
-            | Act::RoleAdd
-            | Act::RoleChange
-            | Act::Users
-            | Act::UserAdd
-            | Act::AclChange
-            | Act::TokenList
-            | Act::TokenAdd
-            | Act::TokenRemove
-            | Act::PoolAdd
-            | Act::PoolChange
-            | Act::StorageChange => self.account(act, &asked),
+            CallHandler::VmConfigSet => self.config_set(asked).await,
+            CallHandler::AgentCommand
+            | CallHandler::AgentPing
+            | CallHandler::AgentExec
+            | CallHandler::AgentExecStatus
+            | CallHandler::AgentOsInfo
+            | CallHandler::AgentHostName
+            | CallHandler::AgentNetwork
+            | CallHandler::AgentInfo
+            | CallHandler::AgentTime => self.agent(act, &asked).await,
+            CallHandler::StorageDownload => self.download(&asked),
+            CallHandler::StorageUpload => self.upload(&asked),
+            CallHandler::VolumeRemove => self.remove_volume(&asked),
+            CallHandler::VmCreate => self.create(asked),
+            CallHandler::VmDestroy => self.destroy(&asked),
+            CallHandler::VmConfigSetLater => self.config_set_later(asked).await,
+            CallHandler::VmStart => self.start(&asked),
+            CallHandler::VmStop => self.stop(&asked),
+            CallHandler::VmShutdown => self.shutdown(&asked),
+            CallHandler::VmReboot => self.reboot(&asked),
+            CallHandler::VmReset => self.reset(&asked),
+            CallHandler::VmSuspend => self.pause(&asked, true),
+            CallHandler::VmResume => self.pause(&asked, false),
+            CallHandler::VmClone => self.clone_vm(&asked),
+            CallHandler::VmTemplate => self.template(&asked),
+            CallHandler::VmResize => self.resize(&asked),
+            CallHandler::VmMigrate => self.migrate_vm(&asked),
+            CallHandler::Login => self.login(&asked),
+            CallHandler::Tasks => Ok(self.task_list(&asked)),
+            CallHandler::ClusterTasks => Ok(self.cluster_tasks(&asked)),
+            CallHandler::TaskIndex => self.task_index(&asked),
+            CallHandler::TaskStatus => self.task_status(&asked),
+            CallHandler::TaskLog => self.task_log(&asked),
+            CallHandler::TaskStop => self.task_stop(&asked),
+            CallHandler::ContainerConfig => self.container_config(&asked),
+            CallHandler::VmConfig
+            | CallHandler::VmPending
+            | CallHandler::VmCurrent
+            | CallHandler::VmFeature
+            | CallHandler::VmSnapshots
+            | CallHandler::CloudInit
+            | CallHandler::CloudInitWrite
+            | CallHandler::CloudInitDump => self.vm_read(act, &asked),
+            CallHandler::SecurityGroups
+            | CallHandler::FirewallRules
+            | CallHandler::FirewallOptions
+            | CallHandler::FirewallRuleAdd
+            | CallHandler::FirewallRuleRemove => self.firewall(act, &asked),
+            CallHandler::Roles
+            | CallHandler::RoleAdd
+            | CallHandler::RoleChange
+            | CallHandler::Users
+            | CallHandler::UserAdd
+            | CallHandler::AclChange
+            | CallHandler::TokenList
+            | CallHandler::TokenAdd
+            | CallHandler::TokenRemove
+            | CallHandler::PoolAdd
+            | CallHandler::PoolChange
+            | CallHandler::StorageChange => self.account(act, &asked),
             _ => self.cluster_read(act, &asked),
         }
     }
 }
 
-impl World {
+impl PveWorld {
     fn saw(&mut self, request: &Request, now: Time) -> u64 {
         let path = request.uri().path();
         let late = request.headers().get(LATE);

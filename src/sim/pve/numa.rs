@@ -4,13 +4,13 @@
 use super::power::EXITED;
 use super::properties;
 use super::spec::HostSpec;
-use super::world::Vm;
+use super::world::SimVm;
 
 /// MiB of a page of `any`, where the memory is no whole GiB.
 const SMALL: u64 = 2;
 
 /// Whether a VM can be started with what it has.
-pub(super) fn check(vm: &Vm, host: &HostSpec) -> Result<(), String> {
+pub(super) fn check(vm: &SimVm, host: &HostSpec) -> Result<(), String> {
     let hugepages = vm.text("hugepages");
     if !hugepages.is_empty() && !vm.flag("numa") {
         return Err("numa needs to be enabled to use hugepages".to_owned());

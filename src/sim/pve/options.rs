@@ -1,12 +1,12 @@
 //! The options of a VM's configuration: their types, and who may set them.
 
-use super::schema::Kind::{Boolean, Enum, Format, Integer, Number, Pattern, Properties, Text};
+use super::schema::ParamKind::{Boolean, Enum, Format, Integer, Number, Pattern, Properties, Text};
 use super::schema::{
-    DNS_NAME, Param, STORAGE, anything, is_disk, many, may, split, tag_list, url_encoded,
+    DNS_NAME, ParamSchema, STORAGE, anything, is_disk, many, may, split, tag_list, url_encoded,
 };
 
 /// Every option of a VM's configuration (`PUT /nodes/{node}/qemu/{vmid}/config`).
-pub(super) const OPTIONS: &[Param] = &[
+pub(super) const OPTIONS: &[ParamSchema] = &[
     may("acpi", Boolean),
     may("affinity", Format("pve-cpuset", None, anything)),
     may("agent", Properties),
@@ -146,13 +146,13 @@ pub(super) const OPTIONS: &[Param] = &[
 ];
 
 /// The option that a key names.
-pub(super) fn option(key: &str) -> Option<&'static Param> {
+pub(super) fn option(key: &str) -> Option<&'static ParamSchema> {
     OPTIONS.iter().find(|option| option.is(key))
 }
 
 /// Who may set an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Right {
+pub(super) enum OptionRight {
     /// Who has one of these privileges on the VM.
     Any(&'static [&'static str]),
     /// root@pam in person.
@@ -160,33 +160,35 @@ pub(super) enum Right {
 }
 
 /// Who may set the option `key` (Qemu.pm, `check_vm_modify_config_perm`).
-pub(super) fn right(key: &str) -> Right {
+pub(super) fn right(key: &str) -> OptionRight {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     if is_disk(key) || stem == "unused" {
-        return Right::Any(&["VM.Config.Disk"]);
+        return OptionRight::Any(&["VM.Config.Disk"]);
     }
     match key {
         "cores" | "cpu" | "cpulimit" | "cpuunits" | "numa" | "smp" | "sockets" | "vcpus" => {
-            Right::Any(&["VM.Config.CPU"])
+            OptionRight::Any(&["VM.Config.CPU"])
         }
-        "memory" | "balloon" | "shares" | "allow-ksm" => Right::Any(&["VM.Config.Memory"]),
+        "memory" | "balloon" | "shares" | "allow-ksm" => OptionRight::Any(&["VM.Config.Memory"]),
         "acpi" | "hotplug" | "kvm" | "machine" | "scsihw" | "smbios1" | "tablet" | "vga"
-        | "watchdog" | "audio0" | "rng0" => Right::Any(&["VM.Config.HWType"]),
+        | "watchdog" | "audio0" | "rng0" => OptionRight::Any(&["VM.Config.HWType"]),
         "agent" | "autostart" | "bios" | "description" | "keyboard" | "localtime"
         | "migrate_downtime" | "migrate_speed" | "name" | "onboot" | "ostype" | "protection"
         | "reboot" | "startdate" | "startup" | "tdf" | "template" | "tags" => {
-            Right::Any(&["VM.Config.Options"])
+            OptionRight::Any(&["VM.Config.Options"])
         }
-        "freeze" => Right::Any(&["VM.PowerMgmt"]),
-        "boot" | "bootdisk" | "vmstatestorage" | "cdrom" => Right::Any(&["VM.Config.Disk"]),
+        "freeze" => OptionRight::Any(&["VM.PowerMgmt"]),
+        "boot" | "bootdisk" | "vmstatestorage" | "cdrom" => OptionRight::Any(&["VM.Config.Disk"]),
         "cicustom" | "cipassword" | "citype" | "ciuser" | "ciupgrade" | "nameserver"
-        | "searchdomain" | "sshkeys" => Right::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
+        | "searchdomain" | "sshkeys" => {
+            OptionRight::Any(&["VM.Config.Cloudinit", "VM.Config.Network"])
+        }
         _ => match stem {
-            "ipconfig" => Right::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
-            "net" => Right::Any(&["VM.Config.Network"]),
-            "numa" => Right::Any(&["VM.Config.CPU"]),
-            "serial" | "usb" | "hostpci" | "virtiofs" => Right::Any(&["VM.Config.HWType"]),
-            _ => Right::Root,
+            "ipconfig" => OptionRight::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
+            "net" => OptionRight::Any(&["VM.Config.Network"]),
+            "numa" => OptionRight::Any(&["VM.Config.CPU"]),
+            "serial" | "usb" | "hostpci" | "virtiofs" => OptionRight::Any(&["VM.Config.HWType"]),
+            _ => OptionRight::Root,
         },
     }
 }

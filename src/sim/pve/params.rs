@@ -1,25 +1,26 @@
 //! The parameters that calls take, where several share them or they are many; and their rights.
 
-use super::schema::Kind;
-use super::schema::Kind::{Boolean, Disk, Enum, Format, Integer, List, Pattern, Text};
+use super::schema::ParamKind;
+use super::schema::ParamKind::{Boolean, Disk, Enum, Format, Integer, List, Pattern, Text};
 use super::schema::{
-    CONFIG_ID, DNS_NAME, NODE, Param, STORAGE, VMID, anything, key_list, may, must, with,
+    CONFIG_ID, DNS_NAME, NODE, ParamSchema, STORAGE, VMID, anything, key_list, may, must, with,
 };
-use super::table::Need;
+use super::table::NeededPrivilege;
 
-pub(super) const ON_NODE: &[Param] = &[must("node", NODE)];
-pub(super) const ON_VM: &[Param] = &[must("node", NODE), must("vmid", VMID)];
-pub(super) const ON_TASK: &[Param] = &[must("node", NODE), must("upid", Text(None))];
-pub(super) const ON_STORAGE: &[Param] = &[must("node", NODE), must("storage", STORAGE)];
-pub(super) const SKIPLOCK: Param = may("skiplock", Boolean);
-pub(super) const DIGEST: Param = may("digest", Text(Some(40)));
-pub(super) const TIMEOUT: Param = may("timeout", Integer(Some(0), None));
-pub(super) const SID: Param = must("sid", Format("pve-ha-resource-or-vm-id", None, anything));
+pub(super) const ON_NODE: &[ParamSchema] = &[must("node", NODE)];
+pub(super) const ON_VM: &[ParamSchema] = &[must("node", NODE), must("vmid", VMID)];
+pub(super) const ON_TASK: &[ParamSchema] = &[must("node", NODE), must("upid", Text(None))];
+pub(super) const ON_STORAGE: &[ParamSchema] = &[must("node", NODE), must("storage", STORAGE)];
+pub(super) const SKIPLOCK: ParamSchema = may("skiplock", Boolean);
+pub(super) const DIGEST: ParamSchema = may("digest", Text(Some(40)));
+pub(super) const TIMEOUT: ParamSchema = may("timeout", Integer(Some(0), None));
+pub(super) const SID: ParamSchema = must("sid", Format("pve-ha-resource-or-vm-id", None, anything));
 
-pub(super) const VM_AUDIT: Need = Need::Any("/vms/{vmid}", &["VM.Audit"]);
-pub(super) const VM_POWER: Need = Need::Any("/vms/{vmid}", &["VM.PowerMgmt"]);
-pub(super) const VM_ALLOCATE: Need = Need::Any("/vms/{vmid}", &["VM.Allocate"]);
-pub(super) const VM_CONFIG: Need = Need::Any(
+pub(super) const VM_AUDIT: NeededPrivilege = NeededPrivilege::Any("/vms/{vmid}", &["VM.Audit"]);
+pub(super) const VM_POWER: NeededPrivilege = NeededPrivilege::Any("/vms/{vmid}", &["VM.PowerMgmt"]);
+pub(super) const VM_ALLOCATE: NeededPrivilege =
+    NeededPrivilege::Any("/vms/{vmid}", &["VM.Allocate"]);
+pub(super) const VM_CONFIG: NeededPrivilege = NeededPrivilege::Any(
     "/vms/{vmid}",
     &[
         "VM.Config.Disk",
@@ -32,35 +33,37 @@ pub(super) const VM_CONFIG: Need = Need::Any(
         "VM.Config.Cloudinit",
     ],
 );
-pub(super) const AGENT_AUDIT: Need = Need::Any(
+pub(super) const AGENT_AUDIT: NeededPrivilege = NeededPrivilege::Any(
     "/vms/{vmid}",
     &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
 );
-pub(super) const AGENT_ALL: Need = Need::Any("/vms/{vmid}", &["VM.GuestAgent.Unrestricted"]);
-pub(super) const NODE_AUDIT: Need = Need::Any("/nodes/{node}", &["Sys.Audit"]);
-pub(super) const STORAGE_AUDIT: Need = Need::Any(
+pub(super) const AGENT_ALL: NeededPrivilege =
+    NeededPrivilege::Any("/vms/{vmid}", &["VM.GuestAgent.Unrestricted"]);
+pub(super) const NODE_AUDIT: NeededPrivilege =
+    NeededPrivilege::Any("/nodes/{node}", &["Sys.Audit"]);
+pub(super) const STORAGE_AUDIT: NeededPrivilege = NeededPrivilege::Any(
     "/storage/{storage}",
     &["Datastore.Audit", "Datastore.AllocateSpace"],
 );
 
-pub(super) const CHANGES: &[Param] = &[
+pub(super) const CHANGES: &[ParamSchema] = &[
     may("delete", Format("pve-configid-list", None, key_list)),
     may("revert", Format("pve-configid-list", None, key_list)),
     with("force", Boolean, "delete"),
     DIGEST,
     SKIPLOCK,
 ];
-pub(super) const LATER: &[Param] = &[
+pub(super) const LATER: &[ParamSchema] = &[
     may("background_delay", Integer(Some(1), Some(30))),
     may("import-working-storage", STORAGE),
 ];
-pub(super) const CREATE: &[Param] = &[
+pub(super) const CREATE: &[ParamSchema] = &[
     may("storage", STORAGE),
     may("pool", Format("pve-poolid", None, anything)),
     may("start", Boolean),
     may("bwlimit", Integer(Some(0), None)),
 ];
-pub(super) const DOWNLOAD: &[Param] = &[
+pub(super) const DOWNLOAD: &[ParamSchema] = &[
     must("content", Enum(&["iso", "vztmpl", "import"])),
     must("filename", Text(Some(255))),
     must("url", Pattern("https?://.*", super::images::is_url)),
@@ -73,7 +76,7 @@ pub(super) const DOWNLOAD: &[Param] = &[
     may("compression", Text(None)),
     may("verify-certificates", Boolean),
 ];
-pub(super) const UPLOAD: &[Param] = &[
+pub(super) const UPLOAD: &[ParamSchema] = &[
     must("content", Enum(&["iso", "vztmpl", "import"])),
     must("filename", Text(Some(255))),
     may(
@@ -81,12 +84,12 @@ pub(super) const UPLOAD: &[Param] = &[
         Pattern("/var/tmp/pveupload-[0-9a-f]+", super::isos::is_upload),
     ),
 ];
-pub(super) const VOLUME: &[Param] = &[
+pub(super) const VOLUME: &[ParamSchema] = &[
     must("volume", Text(None)),
     may("storage", STORAGE),
     may("delay", Integer(Some(1), Some(30))),
 ];
-pub(super) const CLONE: &[Param] = &[
+pub(super) const CLONE: &[ParamSchema] = &[
     must("newid", VMID),
     may("name", DNS_NAME),
     may("description", Text(None)),
@@ -98,7 +101,7 @@ pub(super) const CLONE: &[Param] = &[
     may("target", NODE),
     may("bwlimit", Integer(Some(0), None)),
 ];
-pub(super) const RESIZE: &[Param] = &[
+pub(super) const RESIZE: &[ParamSchema] = &[
     must("disk", Disk),
     must(
         "size",
@@ -107,37 +110,37 @@ pub(super) const RESIZE: &[Param] = &[
     DIGEST,
     SKIPLOCK,
 ];
-pub(super) const START: &[Param] = &[
+pub(super) const START: &[ParamSchema] = &[
     SKIPLOCK,
     TIMEOUT,
     may("force-cpu", Text(None)),
-    may("machine", super::schema::Kind::Properties),
+    may("machine", super::schema::ParamKind::Properties),
 ];
-pub(super) const STOP: &[Param] = &[
+pub(super) const STOP: &[ParamSchema] = &[
     SKIPLOCK,
     TIMEOUT,
     may("keepActive", Boolean),
     may("overrule-shutdown", Boolean),
     may("migratedfrom", NODE),
 ];
-pub(super) const SHUTDOWN: &[Param] = &[
+pub(super) const SHUTDOWN: &[ParamSchema] = &[
     SKIPLOCK,
     TIMEOUT,
     may("keepActive", Boolean),
     may("forceStop", Boolean),
 ];
-pub(super) const DESTROY: &[Param] = &[
+pub(super) const DESTROY: &[ParamSchema] = &[
     may("purge", Boolean),
     may("destroy-unreferenced-disks", Boolean),
     SKIPLOCK,
 ];
-pub(super) const MIGRATE: &[Param] = &[
+pub(super) const MIGRATE: &[ParamSchema] = &[
     must("target", NODE),
     may("online", Boolean),
     may("force", Boolean),
     may("with-local-disks", Boolean),
 ];
-pub(super) const TASK_FILTER: &[Param] = &[
+pub(super) const TASK_FILTER: &[ParamSchema] = &[
     may("source", Enum(&["archive", "active", "all"])),
     may("vmid", VMID),
     may("typefilter", Text(None)),
@@ -152,12 +155,12 @@ pub(super) const TASK_FILTER: &[Param] = &[
     may("start", Integer(Some(0), None)),
     may("limit", Integer(Some(0), None)),
 ];
-pub(super) const LOG: &[Param] = &[
+pub(super) const LOG: &[ParamSchema] = &[
     may("start", Integer(Some(0), None)),
     may("limit", Integer(Some(0), None)),
     may("download", Boolean),
 ];
-pub(super) const HA: &[Param] = &[
+pub(super) const HA: &[ParamSchema] = &[
     SID,
     may("type", Enum(&["ct", "vm"])),
     may(
@@ -168,19 +171,19 @@ pub(super) const HA: &[Param] = &[
     may("max_restart", Integer(Some(0), None)),
     may("max_relocate", Integer(Some(0), None)),
 ];
-pub(super) const ROLE: Kind = Format("pve-roleid", None, anything);
-pub(super) const USER: Kind = Format("pve-userid", Some(64), user_id);
-pub(super) const TOKEN: Kind = Pattern("(?^:[A-Za-z][A-Za-z0-9\\.\\-_]+)", token_name);
-pub(super) const PRIVILEGES: Kind = Format("pve-priv-list", None, anything);
-pub(super) const ACCESS_MODIFY: Need = Need::Any("/access", &["Sys.Modify"]);
-pub(super) const ACL: &[Param] = &[
+pub(super) const ROLE: ParamKind = Format("pve-roleid", None, anything);
+pub(super) const USER: ParamKind = Format("pve-userid", Some(64), user_id);
+pub(super) const TOKEN: ParamKind = Pattern("(?^:[A-Za-z][A-Za-z0-9\\.\\-_]+)", token_name);
+pub(super) const PRIVILEGES: ParamKind = Format("pve-priv-list", None, anything);
+pub(super) const ACCESS_MODIFY: NeededPrivilege = NeededPrivilege::Any("/access", &["Sys.Modify"]);
+pub(super) const ACL: &[ParamSchema] = &[
     must("path", Text(None)),
     must("roles", Format("pve-roleid-list", None, anything)),
     may("users", Format("pve-userid-list", None, anything)),
     may("tokens", Format("pve-tokenid-list", None, anything)),
     may("propagate", Boolean),
 ];
-pub(super) const TICKET: &[Param] = &[
+pub(super) const TICKET: &[ParamSchema] = &[
     must("username", Text(Some(64))),
     must("password", Text(None)),
     may("realm", Format("pve-realm", Some(32), anything)),
@@ -190,7 +193,8 @@ pub(super) const TICKET: &[Param] = &[
     with("path", Text(Some(64)), "privs"),
     with("privs", Format("pve-priv-list", Some(64), anything), "path"),
 ];
-pub(super) const EXEC: &[Param] = &[must("command", List), may("input-data", Text(Some(65_536)))];
+pub(super) const EXEC: &[ParamSchema] =
+    &[must("command", List), may("input-data", Text(Some(65_536)))];
 pub(super) const AGENT_COMMANDS: &[&str] = &[
     "fsfreeze-freeze",
     "fsfreeze-status",

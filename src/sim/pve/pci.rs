@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::access::Caller;
-use super::wire::Fault;
-use super::world::{Vm, World};
-use super::{Asked, Pve, properties};
+use super::wire::ErrorAnswer;
+use super::world::{PveWorld, SimVm};
+use super::{CheckedCall, Pve, properties};
 
 /// Devices that a VM has at most.
 const MOST: u32 = 16;
@@ -48,7 +48,7 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), String> {
 }
 
 /// The devices of a configuration, by key in PVE's order.
-fn devices(vm: &Vm) -> impl Iterator<Item = (String, &str)> {
+fn devices(vm: &SimVm) -> impl Iterator<Item = (String, &str)> {
     (0..MOST).filter_map(|number| {
         let key = format!("hostpci{number}");
         let text = vm.config.get(&key)?;
@@ -73,7 +73,7 @@ fn functions(address: &str) -> Vec<String> {
 
 impl Pve {
     /// Whether the caller may give a VM a device, or take it away.
-    pub(super) fn check_device(&self, asked: &Asked, key: &str) -> Result<(), Fault> {
+    pub(super) fn check_device(&self, asked: &CheckedCall, key: &str) -> Result<(), ErrorAnswer> {
         let given = asked.text(key).to_owned();
         let value = if given.is_empty() {
             let old = self.world(|world, _| {
@@ -91,13 +91,18 @@ impl Pve {
     }
 
     /// Whether the caller may use what a device's text names.
-    pub(super) fn may_use(&self, caller: &Caller, key: &str, value: &str) -> Result<(), Fault> {
+    pub(super) fn may_use(
+        &self,
+        caller: &Caller,
+        key: &str,
+        value: &str,
+    ) -> Result<(), ErrorAnswer> {
         if caller.is_root() {
             return Ok(());
         }
         let options = properties(value, "host");
         if options.contains_key("host") {
-            return Err(Fault::die(format!(
+            return Err(ErrorAnswer::die(format!(
                 "only root can set '{key}' config for non-mapped devices"
             )));
         }
@@ -105,12 +110,16 @@ impl Pve {
             Some(mapping) => {
                 self.need(caller, &format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
             }
-            None => Err(Fault::die("either 'host' or 'mapping' must be set.")),
+            None => Err(ErrorAnswer::die("either 'host' or 'mapping' must be set.")),
         }
     }
 
     /// Whether the caller may clone a VM with its devices.
-    pub(super) fn check_cloned_devices(&self, caller: &Caller, source: u32) -> Result<(), Fault> {
+    pub(super) fn check_cloned_devices(
+        &self,
+        caller: &Caller,
+        source: u32,
+    ) -> Result<(), ErrorAnswer> {
         let has: Vec<(String, String)> = self.world(|world, _| {
             let vm = world.vms.get(&source);
             let has = vm.into_iter().flat_map(devices);
@@ -121,7 +130,7 @@ impl Pve {
     }
 }
 
-impl World {
+impl PveWorld {
     /// The mappings that the caller may see.
     pub(super) fn mappings(&self, caller: &Caller) -> Value {
         let seen = self.spec.mappings.iter().filter(|(id, _)| {
@@ -143,7 +152,11 @@ impl World {
     }
 
     /// The devices that a VM gets when it starts now.
-    pub(super) fn choose_devices(&self, node: &str, vm: &Vm) -> Result<BTreeSet<String>, String> {
+    pub(super) fn choose_devices(
+        &self,
+        node: &str,
+        vm: &SimVm,
+    ) -> Result<BTreeSet<String>, String> {
         let held_by = |id: &String| {
             let mut others = self
                 .vms

@@ -11,10 +11,10 @@ use super::config::only_root;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
 use super::numa;
-use super::tasks::{Outcome, Worker};
-use super::wire::Fault;
-use super::world::{Run, Vm, World};
-use super::{Asked, Pve, properties};
+use super::tasks::{Worker, WorkerEnd};
+use super::wire::ErrorAnswer;
+use super::world::{PveWorld, Run, SimVm};
+use super::{CheckedCall, Pve, properties};
 use crate::model::time::Time;
 use crate::sim::guests::GuestVm;
 
@@ -30,10 +30,10 @@ impl Pve {
     /// The early checks that all share, then a task.
     fn power(
         &self,
-        asked: &Asked,
+        asked: &CheckedCall,
         kind: &'static str,
-        work: impl FnOnce(Worker, Asked) -> futures::future::BoxFuture<'static, Outcome>,
-    ) -> Result<Value, Fault> {
+        work: impl FnOnce(Worker, CheckedCall) -> futures::future::BoxFuture<'static, WorkerEnd>,
+    ) -> Result<Value, ErrorAnswer> {
         only_root(asked, "skiplock")?;
         only_root(asked, "keepActive")?;
         // Whether the VM exists is seen by the worker alone.
@@ -47,7 +47,12 @@ impl Pve {
     }
 
     /// For a machine that the HA manager keeps, only the wanted state changes.
-    fn by_manager(&self, asked: &Asked, kind: &'static str, state: &'static str) -> Option<Value> {
+    fn by_manager(
+        &self,
+        asked: &CheckedCall,
+        kind: &'static str,
+        state: &'static str,
+    ) -> Option<Value> {
         let managed = self.world(|world, _| world.ha.contains_key(&asked.vmid));
         if !managed {
             return None;
@@ -68,12 +73,12 @@ impl Pve {
                 tokio::spawn(async move {
                     pve.take(pve.timings().ha).await;
                     if state == "started" {
-                        let _ = pve.start(&Asked {
+                        let _ = pve.start(&CheckedCall {
                             caller: manager(),
                             ..asked
                         });
                     } else {
-                        let _ = pve.shutdown(&Asked {
+                        let _ = pve.shutdown(&CheckedCall {
                             caller: manager(),
                             ..asked
                         });
@@ -84,9 +89,9 @@ impl Pve {
         }))
     }
 
-    pub(super) fn start(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn start(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.world(|world, _| world.check_quorum())
-            .map_err(Fault::die)?;
+            .map_err(ErrorAnswer::die)?;
         if !asked.caller.name.is_empty()
             && let Some(upid) = self.by_manager(asked, "hastart", "started")
         {
@@ -107,7 +112,7 @@ impl Pve {
     }
 
     /// Powers a VM on; its lock is held.
-    async fn switch_on(&self, asked: &Asked, by: &str) -> Outcome {
+    async fn switch_on(&self, asked: &CheckedCall, by: &str) -> WorkerEnd {
         let (node, vmid) = (&asked.node, asked.vmid);
         self.world(|world, now| world.check_start(node, vmid, asked.flag("skiplock"), now))?;
         self.take(self.timings().start).await;
@@ -128,11 +133,11 @@ impl Pve {
         Ok(())
     }
 
-    pub(super) fn stop(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn stop(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         if asked.flag("overrule-shutdown")
             && self.world(|world, _| world.ha.contains_key(&asked.vmid))
         {
-            return Err(Fault::parameter(
+            return Err(ErrorAnswer::parameter(
                 "overrule-shutdown",
                 "Not applicable for HA resources.",
             ));
@@ -177,10 +182,10 @@ impl Pve {
         });
     }
 
-    pub(super) fn shutdown(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn shutdown(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let paused = self.is_paused(asked);
         if paused && !asked.flag("forceStop") {
-            return Err(Fault::die("VM is paused - cannot shutdown"));
+            return Err(ErrorAnswer::die("VM is paused - cannot shutdown"));
         }
         if !asked.caller.name.is_empty()
             && let Some(upid) = self.by_manager(asked, "hastop", "stopped")
@@ -203,7 +208,7 @@ impl Pve {
     }
 
     /// Asks the guest to shut down and waits; the VM's lock is held all the while.
-    async fn shut_down(&self, asked: &Asked, by: &str) -> Outcome {
+    async fn shut_down(&self, asked: &CheckedCall, by: &str) -> WorkerEnd {
         let wait = self.world(|world, _| {
             world.on_node(&asked.node, asked.vmid)?;
             let vm = world.vm(&asked.node, asked.vmid)?;
@@ -235,16 +240,16 @@ impl Pve {
         Ok(())
     }
 
-    fn is_paused(&self, asked: &Asked) -> bool {
+    fn is_paused(&self, asked: &CheckedCall) -> bool {
         self.world(|world, _| {
             let vm = world.vm(&asked.node, asked.vmid);
             vm.is_ok_and(|vm| matches!(vm.run, Run::Paused { .. }))
         })
     }
 
-    pub(super) fn reboot(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn reboot(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         if self.is_paused(asked) {
-            return Err(Fault::die("VM is paused - cannot shutdown"));
+            return Err(ErrorAnswer::die("VM is paused - cannot shutdown"));
         }
         self.world(|world, _| {
             world.on_node(&asked.node, asked.vmid)?;
@@ -254,7 +259,7 @@ impl Pve {
                 Err(format!("VM {} not running", asked.vmid))
             }
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         self.power(asked, "qmreboot", |worker, asked| {
             Box::pin(async move {
                 let pve = worker.pve.clone();
@@ -265,7 +270,7 @@ impl Pve {
         })
     }
 
-    pub(super) fn reset(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn reset(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.power(asked, "qmreset", |worker, asked| {
             Box::pin(async move {
                 let pve = worker.pve.clone();
@@ -290,7 +295,7 @@ impl Pve {
         })
     }
 
-    pub(super) fn pause(&self, asked: &Asked, pause: bool) -> Result<Value, Fault> {
+    pub(super) fn pause(&self, asked: &CheckedCall, pause: bool) -> Result<Value, ErrorAnswer> {
         let kind = if pause { "qmpause" } else { "qmresume" };
         self.power(asked, kind, move |worker, asked| {
             Box::pin(async move {
@@ -331,7 +336,7 @@ fn manager() -> super::access::Caller {
     }
 }
 
-impl Vm {
+impl SimVm {
     /// The SMBIOS serial number, which `base64=1` says to be in base64.
     fn serial(&self) -> String {
         let all = properties(self.text("smbios1"), "");
@@ -369,7 +374,7 @@ const BRIDGE_MTU: u32 = 1500;
 const MIN_MTU: u32 = 576;
 
 /// A virtio card on a bridge has no larger MTU than that, nor a tiny one (qemu-server, `print_netdevice_full`).
-fn check_mtus(vm: &Vm) -> Outcome {
+fn check_mtus(vm: &SimVm) -> WorkerEnd {
     for (key, value) in vm.config.iter().filter(|(key, _)| key.starts_with("net")) {
         let options = properties(value, "model");
         let mtu = options.get("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
@@ -392,9 +397,9 @@ fn check_mtus(vm: &Vm) -> Outcome {
     Ok(())
 }
 
-impl World {
+impl PveWorld {
     /// What QEMU and PVE look at before a VM runs.
-    fn check_start(&mut self, node: &str, vmid: u32, skiplock: bool, _now: Time) -> Outcome {
+    fn check_start(&mut self, node: &str, vmid: u32, skiplock: bool, _now: Time) -> WorkerEnd {
         let vm = self.vm(node, vmid)?;
         if !skiplock {
             vm.check_lock()?;
@@ -452,7 +457,7 @@ impl World {
             .vms
             .values()
             .filter(|other| other.host == node && other.run.is_on())
-            .map(Vm::memory_mib)
+            .map(SimVm::memory_mib)
             .sum();
         // PVE does not look at overcommitment: QEMU gets no memory and exits.
         if (taken + vm.memory_mib()) << 20 > host.spec.memory {
@@ -487,7 +492,7 @@ impl World {
 }
 
 /// Whether a configuration's value is a drive on a storage that only one host sees.
-pub(super) fn is_local(world: &World, drive: &Drive) -> bool {
+pub(super) fn is_local(world: &PveWorld, drive: &Drive) -> bool {
     world
         .storages
         .get(drive.storage())

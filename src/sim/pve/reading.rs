@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::options::is_numeric;
-use super::table::Act;
-use super::wire::{Fault, encode};
-use super::world::{Run, Vm, World};
-use super::{Asked, Pve};
+use super::table::CallHandler;
+use super::wire::{ErrorAnswer, encode};
+use super::world::{PveWorld, Run, SimVm};
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 /// What PVE shows of a password.
@@ -16,41 +16,49 @@ const HIDDEN: &str = "**********";
 
 impl Pve {
     /// A container's configuration; its changes take effect at once.
-    pub(super) fn container_config(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn container_config(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.world(|world, _| {
             let (host, vmid) = (&asked.node, asked.vmid);
             let found = world.vms.get(&vmid);
             let found = found.filter(|vm| vm.host == *host && vm.container);
             let missing = || {
                 let file = format!("nodes/{host}/lxc/{vmid}.conf");
-                Fault::die(format!("Configuration file '{file}' does not exist"))
+                ErrorAnswer::die(format!("Configuration file '{file}' does not exist"))
             };
             Ok(found.ok_or_else(missing)?.config_answer(true))
         })
     }
 
-    pub(super) fn vm_read(&self, act: Act, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn vm_read(
+        &self,
+        act: CallHandler,
+        asked: &CheckedCall,
+    ) -> Result<Value, ErrorAnswer> {
         self.world(|world, now| {
-            let vm = world.vm(&asked.node, asked.vmid).map_err(Fault::die)?;
+            let vm = world
+                .vm(&asked.node, asked.vmid)
+                .map_err(ErrorAnswer::die)?;
             match act {
-                Act::VmConfig => match asked.given("snapshot") {
-                    Some(name) => Err(Fault::die(format!("snapshot '{name}' does not exist"))),
+                CallHandler::VmConfig => match asked.given("snapshot") {
+                    Some(name) => Err(ErrorAnswer::die(format!(
+                        "snapshot '{name}' does not exist"
+                    ))),
                     None => Ok(vm.config_answer(asked.flag("current"))),
                 },
-                Act::VmPending => Ok(vm.pending_answer()),
-                Act::VmCurrent => Ok(world.current(vm, now)),
-                Act::VmFeature => Ok(world.feature(vm, asked.text("feature"))),
-                Act::VmSnapshots => Ok(json!([{
+                CallHandler::VmPending => Ok(vm.pending_answer()),
+                CallHandler::VmCurrent => Ok(world.current(vm, now)),
+                CallHandler::VmFeature => Ok(world.feature(vm, asked.text("feature"))),
+                CallHandler::VmSnapshots => Ok(json!([{
                     "name": "current", "description": "You are here!", "digest": vm.digest(),
                     "running": u8::from(vm.run.is_on()),
                 }])),
-                Act::CloudInit => Ok(vm.cloud_init()),
-                Act::CloudInitDump => Ok(json!(vm.dump(asked.text("type")))),
+                CallHandler::CloudInit => Ok(vm.cloud_init()),
+                CallHandler::CloudInitDump => Ok(json!(vm.dump(asked.text("type")))),
                 _ => {
                     if vm.drives().iter().any(|(_, drive)| drive.is_cloudinit()) {
                         Ok(Value::Null)
                     } else {
-                        Err(Fault::die("No cloudinit drive found"))
+                        Err(ErrorAnswer::die("No cloudinit drive found"))
                     }
                 }
             }
@@ -58,9 +66,9 @@ impl Pve {
     }
 }
 
-impl World {
+impl PveWorld {
     /// `status/current`: the truth, without staleness.
-    pub(super) fn current(&self, vm: &Vm, now: Time) -> Value {
+    pub(super) fn current(&self, vm: &SimVm, now: Time) -> Value {
         let on = vm.run.process();
         let mut row = json!({
             "vmid": vm.vmid, "status": if on.is_some() { "running" } else { "stopped" },
@@ -95,7 +103,7 @@ impl World {
         row
     }
 
-    fn feature(&self, vm: &Vm, feature: &str) -> Value {
+    fn feature(&self, vm: &SimVm, feature: &str) -> Value {
         let shared = vm
             .drives()
             .iter()
@@ -110,7 +118,7 @@ impl World {
     }
 }
 
-impl Vm {
+impl SimVm {
     /// A value as PVE answers it.
     fn answered(&self, key: &str, value: &str) -> Value {
         match key {
@@ -165,7 +173,7 @@ impl Vm {
     }
 }
 
-impl Vm {
+impl SimVm {
     fn cloud_init(&self) -> Value {
         let keys = self.config.iter().filter(|(key, _)| {
             matches!(

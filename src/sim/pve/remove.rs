@@ -5,17 +5,17 @@ use serde_json::Value;
 use super::config::only_root;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
-use super::tasks::Outcome;
-use super::wire::Fault;
-use super::world::World;
-use super::{Asked, Pve};
+use super::tasks::WorkerEnd;
+use super::wire::ErrorAnswer;
+use super::world::PveWorld;
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 impl Pve {
-    pub(super) fn destroy(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn destroy(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         only_root(asked, "skiplock")?;
         self.world(|world, _| world.check_destroy(&asked.node, asked.vmid, asked.flag("purge")))
-            .map_err(Fault::die)?;
+            .map_err(ErrorAnswer::die)?;
         let (id, user) = (asked.vmid.to_string(), asked.caller.name.clone());
         let asked = asked.clone();
         Ok(self.fork(
@@ -67,7 +67,7 @@ impl Pve {
         ))
     }
 
-    pub(super) fn resize(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn resize(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         only_root(asked, "skiplock")?;
         // Everything else, the VM's existence included, is looked at by the worker alone.
         let (id, user) = (asked.vmid.to_string(), asked.caller.name.clone());
@@ -105,7 +105,7 @@ impl Pve {
         )
     }
 
-    pub(super) fn template(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn template(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.world(|world, _| {
             let vm = world.vm(&asked.node, asked.vmid)?;
             vm.check_lock()?;
@@ -117,7 +117,7 @@ impl Pve {
             }
             Ok(())
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         let (id, user) = (asked.vmid.to_string(), asked.caller.name.clone());
         let asked = asked.clone();
         Ok(self.fork(
@@ -141,7 +141,7 @@ impl Pve {
         ))
     }
 
-    pub(super) fn migrate_vm(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn migrate_vm(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let target = asked.text("target").to_owned();
         self.world(|world, _| {
             world.check_quorum()?;
@@ -157,7 +157,7 @@ impl Pve {
             }
             Ok(())
         })
-        .map_err(Fault::die)?;
+        .map_err(ErrorAnswer::die)?;
         let (id, user) = (asked.vmid.to_string(), asked.caller.name.clone());
         let asked = asked.clone();
         Ok(self.fork(
@@ -195,8 +195,8 @@ impl Pve {
     }
 }
 
-impl World {
-    fn check_destroy(&self, node: &str, vmid: u32, purge: bool) -> Outcome {
+impl PveWorld {
+    fn check_destroy(&self, node: &str, vmid: u32, purge: bool) -> WorkerEnd {
         let vm = self.vm(node, vmid)?;
         if vm.flag("protection") {
             return Err(format!("can't remove VM {vmid} - protection mode enabled"));
@@ -213,7 +213,7 @@ impl World {
     }
 
     /// A base image that linked clones need stays (where the storage knows whose clones they are).
-    fn check_base(&self, node: &str, vmid: u32) -> Outcome {
+    fn check_base(&self, node: &str, vmid: u32) -> WorkerEnd {
         let vm = self.vm(node, vmid)?;
         for (_, drive) in vm.drives() {
             if self.child_of(&drive.file, node).is_some() {
@@ -231,7 +231,7 @@ impl World {
         let Some(vm) = self.vms.get(&vmid) else {
             return;
         };
-        let (volumes, host) = (World::volumes_of(vm), vm.host.clone());
+        let (volumes, host) = (PveWorld::volumes_of(vm), vm.host.clone());
         for volume in volumes {
             let own = self
                 .volume(&volume, &host)
@@ -264,7 +264,7 @@ impl World {
     }
 
     /// Turns a VM into a template: its disks become base images.
-    pub(super) fn make_template(&mut self, node: &str, vmid: u32, now: Time) -> Outcome {
+    pub(super) fn make_template(&mut self, node: &str, vmid: u32, now: Time) -> WorkerEnd {
         let vm = self.vm(node, vmid)?.clone();
         for (key, mut drive) in vm.drives() {
             if drive.is_cloudinit() {
@@ -290,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    fn check_local_disks(&self, node: &str, vmid: u32, allowed: bool) -> Outcome {
+    fn check_local_disks(&self, node: &str, vmid: u32, allowed: bool) -> WorkerEnd {
         let vm = self.vm(node, vmid)?;
         let local = vm
             .drives()
@@ -303,12 +303,12 @@ impl World {
     }
 
     /// Moves a machine's configuration, and its local volumes, to another host.
-    pub(super) fn relocate(&mut self, vmid: u32, target: &str, now: Time) -> Outcome {
+    pub(super) fn relocate(&mut self, vmid: u32, target: &str, now: Time) -> WorkerEnd {
         let vm = self
             .vms
             .get(&vmid)
             .ok_or_else(|| format!("VM {vmid} does not exist"))?;
-        let (host, volumes) = (vm.host.clone(), World::volumes_of(vm));
+        let (host, volumes) = (vm.host.clone(), PveWorld::volumes_of(vm));
         for id in volumes {
             let storage = Drive::parse(&id).storage().to_owned();
             let place = self.place(&storage, &host).to_owned();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{Fault, Given, Params};
+use super::wire::{ErrorAnswer, ParamValue, ParamValues};
 
 /// What a parameter may hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum ParamKind {
     /// An integer within bounds.
     Integer(Option<i64>, Option<i64>),
     /// A number within bounds.
@@ -46,11 +46,11 @@ pub(super) enum Kind {
 
 /// One parameter. A name ending in `[n]` stands for the numbered ones below `count`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Param {
+pub(super) struct ParamSchema {
     /// Its name.
     pub(super) name: &'static str,
     /// What it holds.
-    pub(super) kind: Kind,
+    pub(super) kind: ParamKind,
     /// It may be missing.
     pub(super) optional: bool,
     /// It only makes sense with this other one.
@@ -60,8 +60,8 @@ pub(super) struct Param {
 }
 
 /// A parameter that must be given.
-pub(super) const fn must(name: &'static str, kind: Kind) -> Param {
-    Param {
+pub(super) const fn must(name: &'static str, kind: ParamKind) -> ParamSchema {
+    ParamSchema {
         name,
         kind,
         optional: false,
@@ -71,8 +71,8 @@ pub(super) const fn must(name: &'static str, kind: Kind) -> Param {
 }
 
 /// A parameter that may be given.
-pub(super) const fn may(name: &'static str, kind: Kind) -> Param {
-    Param {
+pub(super) const fn may(name: &'static str, kind: ParamKind) -> ParamSchema {
+    ParamSchema {
         name,
         kind,
         optional: true,
@@ -82,8 +82,12 @@ pub(super) const fn may(name: &'static str, kind: Kind) -> Param {
 }
 
 /// A parameter that may be given together with another.
-pub(super) const fn with(name: &'static str, kind: Kind, requires: &'static str) -> Param {
-    Param {
+pub(super) const fn with(
+    name: &'static str,
+    kind: ParamKind,
+    requires: &'static str,
+) -> ParamSchema {
+    ParamSchema {
         name,
         kind,
         optional: true,
@@ -93,8 +97,8 @@ pub(super) const fn with(name: &'static str, kind: Kind, requires: &'static str)
 }
 
 /// Numbered parameters.
-pub(super) const fn many(name: &'static str, kind: Kind, count: u32) -> Param {
-    Param {
+pub(super) const fn many(name: &'static str, kind: ParamKind, count: u32) -> ParamSchema {
+    ParamSchema {
         name,
         kind,
         optional: true,
@@ -103,7 +107,7 @@ pub(super) const fn many(name: &'static str, kind: Kind, count: u32) -> Param {
     }
 }
 
-impl Param {
+impl ParamSchema {
     /// Whether this describes the parameter `name`.
     pub(super) fn is(&self, name: &str) -> bool {
         let Some(stem) = self.name.strip_suffix("[n]") else {
@@ -115,18 +119,21 @@ impl Param {
 }
 
 /// Bounds of a VMID.
-pub(super) const VMID: Kind = Kind::Integer(Some(100), Some(999_999_999));
+pub(super) const VMID: ParamKind = ParamKind::Integer(Some(100), Some(999_999_999));
 /// A host's name.
-pub(super) const NODE: Kind = Kind::Format("pve-node", None, node_name);
+pub(super) const NODE: ParamKind = ParamKind::Format("pve-node", None, node_name);
 /// A storage's name.
-pub(super) const STORAGE: Kind = Kind::Format("pve-storage-id", None, storage_id);
+pub(super) const STORAGE: ParamKind = ParamKind::Format("pve-storage-id", None, storage_id);
 /// A configuration's identifier, such as a snapshot's name.
-pub(super) const CONFIG_ID: Kind = Kind::Format("pve-configid", Some(40), config_id);
+pub(super) const CONFIG_ID: ParamKind = ParamKind::Format("pve-configid", Some(40), config_id);
 /// A VM's name.
-pub(super) const DNS_NAME: Kind = Kind::Format("dns-name", None, dns_name);
+pub(super) const DNS_NAME: ParamKind = ParamKind::Format("dns-name", None, dns_name);
 
 /// Checks parameters against their descriptions; a lone value of a list becomes a list.
-pub(super) fn verify(described: &[&[Param]], mut params: Params) -> Result<Params, Fault> {
+pub(super) fn verify(
+    described: &[&[ParamSchema]],
+    mut params: ParamValues,
+) -> Result<ParamValues, ErrorAnswer> {
     let find = |name: &str| {
         described
             .iter()
@@ -142,8 +149,10 @@ pub(super) fn verify(described: &[&[Param]], mut params: Params) -> Result<Param
             );
             continue;
         };
-        if let (Kind::List, Given::Text(text) | Given::Number(text)) = (param.kind, &*given) {
-            *given = Given::List(vec![text.clone()]);
+        if let (ParamKind::List, ParamValue::Text(text) | ParamValue::Number(text)) =
+            (param.kind, &*given)
+        {
+            *given = ParamValue::List(vec![text.clone()]);
         }
         if let Err(why) = check(param.kind, given) {
             // Of a property string the property is named with the parameter before it.
@@ -171,7 +180,7 @@ pub(super) fn verify(described: &[&[Param]], mut params: Params) -> Result<Param
     if errors.is_empty() {
         Ok(params)
     } else {
-        Err(Fault::parameters(errors))
+        Err(ErrorAnswer::parameters(errors))
     }
 }
 
@@ -179,24 +188,24 @@ fn type_error(kind: &str, got: &str) -> String {
     format!("type check ('{kind}') failed - got '{got}'")
 }
 
-fn check(kind: Kind, given: &Given) -> Result<(), String> {
+fn check(kind: ParamKind, given: &ParamValue) -> Result<(), String> {
     let text = match given {
-        Given::Text(text) | Given::Number(text) => text.as_str(),
-        Given::List(_) if matches!(kind, Kind::List) => return Ok(()),
-        Given::List(_) => return Err(type_error("string", "ARRAY")),
+        ParamValue::Text(text) | ParamValue::Number(text) => text.as_str(),
+        ParamValue::List(_) if matches!(kind, ParamKind::List) => return Ok(()),
+        ParamValue::List(_) => return Err(type_error("string", "ARRAY")),
     };
     match kind {
-        Kind::Integer(least, most) => {
+        ParamKind::Integer(least, most) => {
             let number: i64 = text.parse().map_err(|_| type_error("integer", text))?;
             bounds(number, least, most).map_err(|why| match kind {
                 // Its format is looked at before its bounds, and holds them.
-                Kind::Integer(Some(100), Some(999_999_999)) => {
+                ParamKind::Integer(Some(100), Some(999_999_999)) => {
                     "invalid format - value does not look like a valid VM ID\n".to_owned()
                 }
                 _ => why,
             })
         }
-        Kind::Number(least, most) => {
+        ParamKind::Number(least, most) => {
             let number: f64 = text.parse().map_err(|_| type_error("number", text))?;
             #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
             let below = least.is_some_and(|least| number < least as f64);
@@ -208,26 +217,26 @@ fn check(kind: Kind, given: &Given) -> Result<(), String> {
                 _ => Ok(()),
             }
         }
-        Kind::Boolean if matches!(text, "0" | "1") => Ok(()),
-        Kind::Boolean => Err(type_error("boolean", text)),
-        Kind::Text(limit) => length(text, limit),
-        Kind::Enum(values) if values.contains(&text) => Ok(()),
-        Kind::Enum(values) => Err(format!(
+        ParamKind::Boolean if matches!(text, "0" | "1") => Ok(()),
+        ParamKind::Boolean => Err(type_error("boolean", text)),
+        ParamKind::Text(limit) => length(text, limit),
+        ParamKind::Enum(values) if values.contains(&text) => Ok(()),
+        ParamKind::Enum(values) => Err(format!(
             "value '{text}' does not have a value in the enumeration '{}'",
             values.join(", ")
         )),
-        Kind::Pattern(_, matches) if matches(text) => Ok(()),
-        Kind::Pattern(..) => Err("value does not match the regex pattern".to_owned()),
-        Kind::Format(_, limit, verify) => {
+        ParamKind::Pattern(_, matches) if matches(text) => Ok(()),
+        ParamKind::Pattern(..) => Err("value does not match the regex pattern".to_owned()),
+        ParamKind::Format(_, limit, verify) => {
             length(text, limit)?;
             verify(text).map_err(|why| format!("invalid format - {why}\n"))
         }
-        Kind::Disk if is_disk(text) => Ok(()),
-        Kind::Disk => Err(format!(
+        ParamKind::Disk if is_disk(text) => Ok(()),
+        ParamKind::Disk => Err(format!(
             "value '{text}' does not have a value in the enumeration '{}'",
             disks().join(", ")
         )),
-        Kind::Properties | Kind::List => Ok(()),
+        ParamKind::Properties | ParamKind::List => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The fake PVE on the network: `pve-autoscaler sim pve`.
 //!
 //! Beside `/api2/json` it has `/sim/…` for drivers: `GET /sim/world` (everything there is),
-//! `POST /sim/act` (what an administrator does, see [`Act`]), `GET` and `PUT /sim/faults`.
+//! `POST /sim/act` (what an administrator does, see [`AdminAct`]), `GET` and `PUT /sim/faults`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::admin::{Act, Dump};
+use super::admin::{AdminAct, Dump};
 use super::{Pve, PveSpec};
 use crate::clock::Clock;
 use crate::sim::faults::{FaultPlan, Faults, Style};
@@ -123,7 +123,7 @@ async fn world(State(driver): State<Driver>, Query(depth): Query<Depth>) -> Json
 
 async fn act(
     State(driver): State<Driver>,
-    Json(act): Json<Act>,
+    Json(act): Json<AdminAct>,
 ) -> Result<Json<()>, (StatusCode, String)> {
     match driver.pve.administer(&act) {
         Ok(()) => Ok(Json(())),

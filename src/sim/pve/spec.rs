@@ -38,7 +38,7 @@ pub struct PveSpec {
     /// VMs whose firewall is switched on.
     pub firewall_on: Vec<u32>,
     /// Users who log in with a password. `root@pam` may do everything.
-    pub users: Vec<UserSpec>,
+    pub users: Vec<PveUserSpec>,
     /// API tokens.
     pub tokens: Vec<TokenSpec>,
     /// What `download-url` finds: the SHA-256 of what lies there, by URL.
@@ -194,7 +194,7 @@ pub struct AclSpec {
 /// A user with a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct UserSpec {
+pub struct PveUserSpec {
     /// Such as `root@pam`.
     pub name: String,
     /// The simulated password.
@@ -448,7 +448,7 @@ impl Default for PveSpec {
             pools: vec!["k8s".to_owned()],
             security_groups: Vec::new(),
             firewall_on: Vec::new(),
-            users: vec![UserSpec {
+            users: vec![PveUserSpec {
                 name: "root@pam".to_owned(),
                 password: "simulated".to_owned(),
                 acl: Vec::new(),

@@ -1,11 +1,11 @@
 //! What a call is: path, method, parameters, rights; and how a request finds its call.
 
-use super::schema::Param;
+use super::schema::ParamSchema;
 use super::{calls, calls_of_admins, firewall};
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Act {
+pub(super) enum CallHandler {
     Version,
     Login,
     LoginForm,
@@ -92,7 +92,7 @@ pub(super) enum Act {
 
 /// What a call needs beforehand; what depends on more than the path is checked by its handler.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Need {
+pub(super) enum NeededPrivilege {
     /// Nobody in particular.
     None,
     /// One of the privileges on a path; `{…}` are parameters.
@@ -101,7 +101,7 @@ pub(super) enum Need {
 
 /// How long a call takes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum CallDuration {
     Read,
     Change,
     Fork,
@@ -109,13 +109,13 @@ pub(super) enum Pace {
 
 /// A call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct ApiMethod {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    pub(super) params: &'static [&'static [Param]],
-    pub(super) need: Need,
-    pub(super) pace: Pace,
-    pub(super) act: Act,
+    pub(super) params: &'static [&'static [ParamSchema]],
+    pub(super) need: NeededPrivilege,
+    pub(super) pace: CallDuration,
+    pub(super) act: CallHandler,
     /// API tokens may use it.
     pub(super) token: bool,
 }
@@ -124,12 +124,12 @@ pub(super) struct Call {
 pub(super) const fn call(
     method: &'static str,
     path: &'static str,
-    act: Act,
-    pace: Pace,
-    need: Need,
-    params: &'static [&'static [Param]],
-) -> Call {
-    Call {
+    act: CallHandler,
+    pace: CallDuration,
+    need: NeededPrivilege,
+    params: &'static [&'static [ParamSchema]],
+) -> ApiMethod {
+    ApiMethod {
         method,
         path,
         params,
@@ -141,7 +141,7 @@ pub(super) const fn call(
 }
 
 /// Every call that the fake knows.
-pub(super) fn all() -> impl Iterator<Item = &'static Call> {
+pub(super) fn all() -> impl Iterator<Item = &'static ApiMethod> {
     let usual = calls::CALLS.iter().chain(calls_of_admins::CALLS);
     usual.chain(firewall::CALLS)
 }
@@ -150,7 +150,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Call> {
 pub(super) fn find(
     method: &str,
     path: &str,
-) -> Option<(&'static Call, Vec<(&'static str, String)>)> {
+) -> Option<(&'static ApiMethod, Vec<(&'static str, String)>)> {
     let mut segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     // What follows is one volume's name, with the slash in it (`fragmentDelimiter` of PVE's storage API).
     let joined = match segments[..] {

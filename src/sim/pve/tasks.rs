@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::Asked;
+use super::CheckedCall;
 use super::Pve;
-use super::wire::{Fault, paged};
-use super::world::World;
+use super::wire::{ErrorAnswer, paged};
+use super::world::PveWorld;
 use crate::model::time::Time;
 
 /// Tasks kept; PVE keeps about as many in its index files.
@@ -23,7 +23,7 @@ const CLUSTER_TASKS: usize = 25;
 
 /// A task.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
+pub(super) struct WorkerTask {
     pub(super) upid: String,
     pub(super) node: String,
     pub(super) pid: u32,
@@ -44,7 +44,7 @@ pub(super) struct Task {
     ended: CancellationToken,
 }
 
-impl Task {
+impl WorkerTask {
     /// `root@pam!name` as user and token name.
     fn who(&self) -> (&str, Option<&str>) {
         match self.user.split_once('!') {
@@ -96,7 +96,7 @@ impl Worker {
 }
 
 /// What a worker's end is: nothing, or its last words.
-pub(super) type Outcome = Result<(), String>;
+pub(super) type WorkerEnd = Result<(), String>;
 
 fn is_upid(text: &str) -> bool {
     text.split(':').count() == 9 && text.starts_with("UPID:")
@@ -114,7 +114,7 @@ impl Pve {
         work: F,
     ) -> Value
     where
-        F: FnOnce(Worker) -> BoxFuture<'static, Outcome>,
+        F: FnOnce(Worker) -> BoxFuture<'static, WorkerEnd>,
     {
         let task = self.world(|world, now| world.begin(node, kind, id, user, now));
         let worker = Worker {
@@ -151,10 +151,17 @@ impl Pve {
         self.world(|world, _| world.tasks.get(upid).map(|task| task.exit.clone()))
     }
 
-    fn task<R>(&self, asked: &Asked, read: impl FnOnce(&Task) -> R) -> Result<R, Fault> {
+    fn task<R>(
+        &self,
+        asked: &CheckedCall,
+        read: impl FnOnce(&WorkerTask) -> R,
+    ) -> Result<R, ErrorAnswer> {
         let upid = asked.text("upid");
         if !is_upid(upid) {
-            return Err(Fault::parameter("upid", "unable to parse worker upid"));
+            return Err(ErrorAnswer::parameter(
+                "upid",
+                "unable to parse worker upid",
+            ));
         }
         let found = self.world(|world, _| {
             let task = world
@@ -165,7 +172,7 @@ impl Pve {
             Some((owner, task.clone()))
         });
         let Some((owner, task)) = found else {
-            return Err(Fault::parameter("upid", "no such task"));
+            return Err(ErrorAnswer::parameter("upid", "no such task"));
         };
         if !owner {
             self.need(
@@ -177,11 +184,11 @@ impl Pve {
         Ok(read(&task))
     }
 
-    pub(super) fn task_index(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn task_index(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.task(asked, |_| json!([{ "name": "log" }, { "name": "status" }]))
     }
 
-    pub(super) fn task_status(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn task_status(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         self.task(asked, |task| {
             let mut row = task.row();
             if let Value::Object(fields) = &mut row {
@@ -198,7 +205,7 @@ impl Pve {
         })
     }
 
-    pub(super) fn task_log(&self, asked: &Asked) -> Result<Value, Fault> {
+    pub(super) fn task_log(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let start = asked.count("start").unwrap_or(0);
         let limit = asked
             .count("limit")
@@ -228,8 +235,8 @@ impl Pve {
         })
     }
 
-    pub(super) fn task_stop(&self, asked: &Asked) -> Result<Value, Fault> {
-        let task = self.task(asked, Task::clone)?;
+    pub(super) fn task_stop(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
+        let task = self.task(asked, WorkerTask::clone)?;
         if task.who().0 != asked.caller.user() {
             self.need(
                 &asked.caller,
@@ -241,7 +248,7 @@ impl Pve {
         Ok(Value::Null)
     }
 
-    pub(super) fn task_list(&self, asked: &Asked) -> Value {
+    pub(super) fn task_list(&self, asked: &CheckedCall) -> Value {
         let start = asked.count("start").unwrap_or(0);
         let limit = asked.count("limit").unwrap_or(DEFAULT_LIMIT);
         let source = asked.given("source").unwrap_or("archive");
@@ -265,7 +272,7 @@ impl Pve {
                 })
                 .filter(|task| all || task.who().0 == asked.caller.user())
                 .filter(|task| asked.picks(task))
-                .map(Task::row)
+                .map(WorkerTask::row)
                 .collect();
             let total = chosen.len();
             let page: Vec<Value> = chosen.into_iter().skip(start).take(limit).collect();
@@ -273,7 +280,7 @@ impl Pve {
         })
     }
 
-    pub(super) fn cluster_tasks(&self, asked: &Asked) -> Value {
+    pub(super) fn cluster_tasks(&self, asked: &CheckedCall) -> Value {
         let all = self.allowed(&asked.caller, "/", &["Sys.Audit"]);
         self.world(|world, _| {
             // PVE compares the task's user with the whole name of the caller: a token without
@@ -286,15 +293,15 @@ impl Pve {
             let seen = newest.filter(|task| all || task.who().0 == asked.caller.name);
             let rows: Vec<Value> = seen
                 .take(CLUSTER_TASKS * world.hosts.len())
-                .map(Task::row)
+                .map(WorkerTask::row)
                 .collect();
             json!(rows)
         })
     }
 }
 
-impl Asked {
-    fn picks(&self, task: &Task) -> bool {
+impl CheckedCall {
+    fn picks(&self, task: &WorkerTask) -> bool {
         let number = |name: &str| self.given(name).and_then(|text| text.parse::<i64>().ok());
         let start = task.start.0 / 1_000;
         let status = |filter: &str| {
@@ -319,8 +326,15 @@ impl Asked {
     }
 }
 
-impl World {
-    fn begin(&mut self, node: &str, kind: &'static str, id: &str, user: &str, now: Time) -> Task {
+impl PveWorld {
+    fn begin(
+        &mut self,
+        node: &str,
+        kind: &'static str,
+        id: &str,
+        user: &str,
+        now: Time,
+    ) -> WorkerTask {
         let pid = self.pid();
         let booted = self.hosts.get(node).map_or(now, |host| host.booted);
         let jiffies = now.since(booted).0 / 10;
@@ -329,7 +343,7 @@ impl World {
             "UPID:{node}:{pid:08X}:{pstart:08X}:{:08X}:{kind}:{id}:{user}:",
             now.0 / 1_000
         );
-        let task = Task {
+        let task = WorkerTask {
             upid: upid.clone(),
             node: node.to_owned(),
             pid,
@@ -355,7 +369,7 @@ impl World {
         task
     }
 
-    fn finish(&mut self, upid: &str, outcome: Outcome, now: Time) {
+    fn finish(&mut self, upid: &str, outcome: WorkerEnd, now: Time) {
         if let Some(task) = self.tasks.get_mut(upid).filter(|task| task.end.is_none()) {
             task.end = Some(now);
             task.ended.cancel();

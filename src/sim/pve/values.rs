@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::options::is_uuid;
 use super::properties;
 use super::schema::split;
-use super::wire::{Fault, decode};
+use super::wire::{ErrorAnswer, decode};
 
 /// NIC models that a VM may have.
 const MODELS: [&str; 14] = [
@@ -75,7 +75,7 @@ const CPUS: [&str; 40] = [
 const MAX_TAG: u32 = 4094;
 
 /// Whether `key` may have this value.
-pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
+pub(super) fn verify(key: &str, text: &str) -> Result<(), ErrorAnswer> {
     let said = match key.trim_end_matches(|c: char| c.is_ascii_digit()) {
         "net" => net(key, text),
         "cpu" => cpu(text),
@@ -83,11 +83,11 @@ pub(super) fn verify(key: &str, text: &str) -> Result<(), Fault> {
         "scsi" | "virtio" | "sata" | "ide" => drive(key, text),
         "affinity" if !cpu_set(text) => Err("unable to parse cpuset option".to_owned()),
         "sshkeys" if !ssh_keys(text) => {
-            return Err(Fault::die("SSH public key validation error"));
+            return Err(ErrorAnswer::die("SSH public key validation error"));
         }
         _ => Ok(()),
     };
-    said.map_err(|why| Fault::parameter(key, format!("invalid format - {why}\n")))
+    said.map_err(|why| ErrorAnswer::parameter(key, format!("invalid format - {why}\n")))
 }
 
 fn net(key: &str, text: &str) -> Result<(), String> {
@@ -291,9 +291,9 @@ fn is_key(kind: &str, mut rest: &[u8]) -> bool {
 }
 
 /// A value as PVE stores it.
-pub(super) fn normal(key: &str, text: &str) -> Result<String, Fault> {
+pub(super) fn normal(key: &str, text: &str) -> Result<String, ErrorAnswer> {
     let bad = |why: String| {
-        Err(Fault::parameter(
+        Err(ErrorAnswer::parameter(
             key,
             format!("invalid format - format error\n{why}\n"),
         ))

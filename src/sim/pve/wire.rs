@@ -18,7 +18,7 @@ const UNAUTHORISED_DELAY: Duration = Duration::from_secs(3);
 
 /// One parameter's value as it came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum ParamValue {
     /// One value.
     Text(String),
     /// A number or boolean of a JSON body.
@@ -28,11 +28,11 @@ pub(super) enum Given {
 }
 
 /// Parameters by name.
-pub(super) type Params = BTreeMap<String, Given>;
+pub(super) type ParamValues = BTreeMap<String, ParamValue>;
 
 /// An answer that is not a success.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct ErrorAnswer {
     /// HTTP status.
     pub(super) status: u16,
     /// Message, without the newline that PVE ends it with.
@@ -45,9 +45,9 @@ pub(super) struct Fault {
     pub(super) delay: Duration,
 }
 
-impl Fault {
-    fn new(status: u16, message: impl Into<String>) -> Fault {
-        Fault {
+impl ErrorAnswer {
+    fn new(status: u16, message: impl Into<String>) -> ErrorAnswer {
+        ErrorAnswer {
             status,
             message: message.into(),
             errors: BTreeMap::new(),
@@ -57,55 +57,55 @@ impl Fault {
     }
 
     /// `die`: 500.
-    pub(super) fn die(message: impl Into<String>) -> Fault {
-        Fault::new(500, message)
+    pub(super) fn die(message: impl Into<String>) -> ErrorAnswer {
+        ErrorAnswer::new(500, message)
     }
 
     /// One parameter is wrong: 400.
-    pub(super) fn parameter(name: &str, why: impl Into<String>) -> Fault {
-        Fault::parameters([(name.to_owned(), why.into())].into())
+    pub(super) fn parameter(name: &str, why: impl Into<String>) -> ErrorAnswer {
+        ErrorAnswer::parameters([(name.to_owned(), why.into())].into())
     }
 
     /// Several parameters are wrong: 400.
-    pub(super) fn parameters(errors: BTreeMap<String, String>) -> Fault {
-        Fault {
+    pub(super) fn parameters(errors: BTreeMap<String, String>) -> ErrorAnswer {
+        ErrorAnswer {
             errors,
-            ..Fault::new(400, "Parameter verification failed.")
+            ..ErrorAnswer::new(400, "Parameter verification failed.")
         }
     }
 
     /// Authenticated, but not allowed: 403.
-    pub(super) fn forbidden(message: impl Into<String>) -> Fault {
-        Fault::new(403, message)
+    pub(super) fn forbidden(message: impl Into<String>) -> ErrorAnswer {
+        ErrorAnswer::new(403, message)
     }
 
     /// Not authenticated: 401 with an empty body, after three seconds.
-    pub(super) fn unauthorised(message: &str) -> Fault {
-        Fault {
+    pub(super) fn unauthorised(message: &str) -> ErrorAnswer {
+        ErrorAnswer {
             bare: true,
             delay: UNAUTHORISED_DELAY,
-            ..Fault::new(401, message)
+            ..ErrorAnswer::new(401, message)
         }
     }
 
     /// The login failed: 401 with a body, after three seconds.
-    pub(super) fn login() -> Fault {
-        Fault {
+    pub(super) fn login() -> ErrorAnswer {
+        ErrorAnswer {
             delay: UNAUTHORISED_DELAY,
-            ..Fault::new(401, "authentication failure")
+            ..ErrorAnswer::new(401, "authentication failure")
         }
     }
 
     /// Neither path nor method exists: 501.
-    pub(super) fn not_implemented(method: &str, path: &str) -> Fault {
-        Fault::new(501, format!("Method '{method} {path}' not implemented"))
+    pub(super) fn not_implemented(method: &str, path: &str) -> ErrorAnswer {
+        ErrorAnswer::new(501, format!("Method '{method} {path}' not implemented"))
     }
 
     /// An answer of the proxy or of its HTTP layer: empty body.
-    pub(super) fn bare(status: u16, reason: &str) -> Fault {
-        Fault {
+    pub(super) fn bare(status: u16, reason: &str) -> ErrorAnswer {
+        ErrorAnswer {
             bare: true,
-            ..Fault::new(status, reason)
+            ..ErrorAnswer::new(status, reason)
         }
     }
 
@@ -122,7 +122,7 @@ impl Fault {
 }
 
 /// The answer to a call.
-pub(super) fn answer(result: Result<Value, Fault>) -> Response<Body> {
+pub(super) fn answer(result: Result<Value, ErrorAnswer>) -> Response<Body> {
     match result {
         Ok(data) => {
             let body = match total_of(&data) {
@@ -185,37 +185,42 @@ pub(in crate::sim) fn form_field(form: &str, name: &str) -> Option<String> {
 }
 
 /// Parameters of a query or form: split on `&` and `;`, `+` is a blank, a repeated key is a list.
-pub(super) fn urlencoded(text: &str) -> Params {
-    let mut params = Params::new();
+pub(super) fn urlencoded(text: &str) -> ParamValues {
+    let mut params = ParamValues::new();
     for pair in text.split(['&', ';']).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         add(
             &mut params,
             decode(name, true),
-            Given::Text(decode(value, true)),
+            ParamValue::Text(decode(value, true)),
         );
     }
     params
 }
 
-fn add(params: &mut Params, name: String, value: Given) {
-    let Given::Text(text) = value else {
+fn add(params: &mut ParamValues, name: String, value: ParamValue) {
+    let ParamValue::Text(text) = value else {
         params.insert(name, value);
         return;
     };
     let joined = match params.remove(&name) {
-        None => Given::Text(text),
-        Some(Given::Text(first) | Given::Number(first)) => Given::List(vec![first, text]),
-        Some(Given::List(mut list)) => {
+        None => ParamValue::Text(text),
+        Some(ParamValue::Text(first) | ParamValue::Number(first)) => {
+            ParamValue::List(vec![first, text])
+        }
+        Some(ParamValue::List(mut list)) => {
             list.push(text);
-            Given::List(list)
+            ParamValue::List(list)
         }
     };
     params.insert(name, joined);
 }
 
 /// Parameters of a body.
-pub(super) fn body(content_type: Option<&HeaderValue>, body: &Bytes) -> Result<Params, Fault> {
+pub(super) fn body(
+    content_type: Option<&HeaderValue>,
+    body: &Bytes,
+) -> Result<ParamValues, ErrorAnswer> {
     let kind = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or("");
@@ -225,15 +230,17 @@ pub(super) fn body(content_type: Option<&HeaderValue>, body: &Bytes) -> Result<P
     Ok(urlencoded(&String::from_utf8_lossy(body)))
 }
 
-fn from_json(body: &Bytes) -> Result<Params, Fault> {
+fn from_json(body: &Bytes) -> Result<ParamValues, ErrorAnswer> {
     if body.is_empty() {
-        return Ok(Params::new());
+        return Ok(ParamValues::new());
     }
     let value: Value = serde_json::from_slice(body).map_err(|_| {
-        Fault::die("malformed JSON string, neither tag, array, object, number, string or atom")
+        ErrorAnswer::die(
+            "malformed JSON string, neither tag, array, object, number, string or atom",
+        )
     })?;
     let Value::Object(object) = value else {
-        return Err(Fault::die("JSON body is not an object"));
+        return Err(ErrorAnswer::die("JSON body is not an object"));
     };
     let given = object
         .into_iter()
@@ -241,13 +248,13 @@ fn from_json(body: &Bytes) -> Result<Params, Fault> {
     Ok(given.collect())
 }
 
-fn scalar(value: Value) -> Option<Given> {
+fn scalar(value: Value) -> Option<ParamValue> {
     Some(match value {
         Value::Null => return None,
-        Value::Bool(flag) => Given::Number(u8::from(flag).to_string()),
-        Value::Number(number) => Given::Number(number.to_string()),
-        Value::String(text) => Given::Text(text),
-        Value::Array(items) => Given::List(
+        Value::Bool(flag) => ParamValue::Number(u8::from(flag).to_string()),
+        Value::Number(number) => ParamValue::Number(number.to_string()),
+        Value::String(text) => ParamValue::Text(text),
+        Value::Array(items) => ParamValue::List(
             items
                 .into_iter()
                 .map(|item| match item {
@@ -257,7 +264,7 @@ fn scalar(value: Value) -> Option<Given> {
                 .collect(),
         ),
         // A hash has no place in any call: shown as Perl would, and refused by the type check.
-        Value::Object(_) => Given::Text("HASH".to_owned()),
+        Value::Object(_) => ParamValue::Text("HASH".to_owned()),
     })
 }
 

@@ -7,13 +7,13 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use sha2::{Digest as _, Sha256};
 
-use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, Volume, format_size};
-use super::facts::{Change, Seen};
-use super::firewall::Rule;
+use super::disks::{CLOUDINIT_SIZE, DiskVolume, Drive, NewVolume, format_size};
+use super::facts::{MachineChange, Seen};
+use super::firewall::GuestRule;
 use super::spec::{HostSpec, MachineSpec, PveSpec, StorageSpec};
-use super::tasks::Task;
+use super::tasks::WorkerTask;
 use crate::model::time::{Span, Time};
-use crate::sim::guests::ExecResult;
+use crate::sim::guests::GuestExecResult;
 
 /// How often pvestatd tells the cluster what its VMs do (pvestatd.pm).
 const BROADCAST: Span = Span::seconds(10);
@@ -24,7 +24,7 @@ pub(super) const PLACEHOLDER: &str = " qmclone temporary file";
 
 /// A host.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct SimHost {
     pub(super) spec: HostSpec,
     pub(super) offline_since: Option<Time>,
     pub(super) maintenance: bool,
@@ -35,7 +35,7 @@ pub(super) struct Host {
     /// Bytes that its own system uses.
     pub(super) own_memory: u64,
     /// How loaded it was, from when on.
-    pub(super) loads: Vec<Loaded>,
+    pub(super) loads: Vec<OwnLoad>,
     pub(super) booted: Time,
     /// When within ten seconds its pvestatd speaks, in milliseconds.
     phase: i64,
@@ -43,7 +43,7 @@ pub(super) struct Host {
 
 /// What a host does beside its guests, from a time on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Loaded {
+pub(super) struct OwnLoad {
     pub(super) since: Time,
     /// Thousandths of its CPUs.
     pub(super) cpu: u32,
@@ -89,7 +89,7 @@ pub(super) struct Shown {
 
 /// A VM or container.
 #[derive(Clone, Debug)]
-pub(super) struct Vm {
+pub(super) struct SimVm {
     pub(super) vmid: u32,
     pub(super) host: String,
     pub(super) container: bool,
@@ -104,14 +104,14 @@ pub(super) struct Vm {
     /// The PCI devices that it has while it runs.
     pub(super) devices: BTreeSet<String>,
     /// Commands run by the agent; `None` while they run.
-    pub(super) commands: BTreeMap<i64, Option<Result<ExecResult, String>>>,
+    pub(super) commands: BTreeMap<i64, Option<Result<GuestExecResult, String>>>,
     shown: Vec<(Time, Shown)>,
 }
 
-impl Vm {
+impl SimVm {
     /// A machine without configuration.
-    pub(super) fn new(vmid: u32, host: &str) -> Vm {
-        Vm {
+    pub(super) fn new(vmid: u32, host: &str) -> SimVm {
+        SimVm {
             vmid,
             host: host.to_owned(),
             container: false,
@@ -211,31 +211,31 @@ impl Vm {
 
 /// The cluster.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct PveWorld {
     pub(super) spec: PveSpec,
     pub(super) rng: StdRng,
     pub(super) quorate: bool,
-    pub(super) hosts: BTreeMap<String, Host>,
+    pub(super) hosts: BTreeMap<String, SimHost>,
     pub(super) storages: BTreeMap<String, StorageSpec>,
     /// Bytes that an administrator filled, by place and storage.
     pub(super) filled: BTreeMap<(String, String), u64>,
     /// By place (host, or empty for shared storage) and id.
-    pub(super) volumes: BTreeMap<(String, String), Volume>,
+    pub(super) volumes: BTreeMap<(String, String), DiskVolume>,
     /// Images to import from with their sizes, by place and id.
     pub(super) images: BTreeMap<(String, String), u64>,
     /// ISOs with their content, by place and id.
     pub(super) isos: BTreeMap<(String, String), Vec<u8>>,
     /// Files that were sent and are not copied yet, by where they lie.
     pub(super) uploads: BTreeMap<String, Vec<u8>>,
-    pub(super) vms: BTreeMap<u32, Vm>,
+    pub(super) vms: BTreeMap<u32, SimVm>,
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
     /// The rules of VMs' firewalls.
-    pub(super) firewalls: BTreeMap<u32, Vec<Rule>>,
+    pub(super) firewalls: BTreeMap<u32, Vec<GuestRule>>,
     /// Roles that were made, with their privileges.
     pub(super) roles: BTreeMap<String, Vec<String>>,
     /// Wanted state of machines that the HA manager keeps.
     pub(super) ha: BTreeMap<u32, String>,
-    pub(super) tasks: BTreeMap<String, Task>,
+    pub(super) tasks: BTreeMap<String, WorkerTask>,
     /// UPIDs, oldest first.
     pub(super) task_order: VecDeque<String>,
     /// Full copies under way, by place and storage.
@@ -246,21 +246,21 @@ pub(super) struct World {
     pub(super) requests: u64,
     /// VMs that were ever made.
     incarnations: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<MachineChange>,
     /// The last clone task that was to make a VM, by the VM's id.
     pub(super) clones: BTreeMap<u32, String>,
     /// Workers killed ever.
     pub(super) killed: u64,
 }
 
-impl World {
-    pub(super) fn new(spec: PveSpec, seed: u64, now: Time) -> World {
+impl PveWorld {
+    pub(super) fn new(spec: PveSpec, seed: u64, now: Time) -> PveWorld {
         let mut rng = StdRng::seed_from_u64(seed);
         let hosts = spec
             .hosts
             .iter()
             .map(|host| {
-                let host = Host {
+                let host = SimHost {
                     spec: host.clone(),
                     offline_since: None,
                     removed: false,
@@ -274,7 +274,7 @@ impl World {
                 (host.spec.name.clone(), host)
             })
             .collect();
-        let mut world = World {
+        let mut world = PveWorld {
             rng,
             quorate: true,
             hosts,
@@ -328,7 +328,7 @@ impl World {
         if !self.hosts.contains_key(&spec.host) {
             return Err(format!("no such cluster node '{}'", spec.host));
         }
-        let mut vm = Vm::new(spec.vmid, &spec.host);
+        let mut vm = SimVm::new(spec.vmid, &spec.host);
         vm.incarnation = self.next_incarnation();
         vm.container = spec.container;
         vm.config.clone_from(&spec.config);
@@ -388,7 +388,7 @@ impl World {
     }
 
     /// Gives a VM of a scene what the scene does not name: its UUID, its generation and a network card.
-    fn equip(&mut self, vm: &mut Vm) {
+    fn equip(&mut self, vm: &mut SimVm) {
         // A scene that names a VM's UUID has a node with the same `systemUUID`.
         let smbios = vm.text("smbios1");
         if smbios.split(',').any(|part| part.starts_with("uuid=")) {
@@ -410,7 +410,7 @@ impl World {
     }
 
     /// Gives a VM new identities: an SMBIOS UUID and, if wanted, a generation id.
-    pub(super) fn identify(&mut self, vm: &mut Vm, generation: bool) {
+    pub(super) fn identify(&mut self, vm: &mut SimVm, generation: bool) {
         let rest: Vec<String> = vm
             .text("smbios1")
             .split(',')
@@ -488,7 +488,7 @@ impl World {
     }
 
     /// What the cluster knows of a machine: the last broadcast, or nothing.
-    pub(super) fn shown<'a>(&self, vm: &'a Vm, now: Time) -> Option<&'a Shown> {
+    pub(super) fn shown<'a>(&self, vm: &'a SimVm, now: Time) -> Option<&'a Shown> {
         let tick = self.tick(&vm.host, now);
         if now.since(tick) > BROADCAST_KEPT {
             return None;
@@ -508,7 +508,7 @@ impl World {
     }
 
     /// The VM on that host, else PVE's words.
-    pub(super) fn vm(&self, host: &str, vmid: u32) -> Result<&Vm, String> {
+    pub(super) fn vm(&self, host: &str, vmid: u32) -> Result<&SimVm, String> {
         self.vms
             .get(&vmid)
             .filter(|vm| vm.host == host && !vm.container)
@@ -516,7 +516,7 @@ impl World {
     }
 
     /// The same, to change it.
-    pub(super) fn vm_mut(&mut self, host: &str, vmid: u32) -> Result<&mut Vm, String> {
+    pub(super) fn vm_mut(&mut self, host: &str, vmid: u32) -> Result<&mut SimVm, String> {
         self.vms
             .get_mut(&vmid)
             .filter(|vm| vm.host == host && !vm.container)
@@ -534,7 +534,7 @@ impl World {
     }
 
     /// The volumes that a VM's drives name.
-    pub(super) fn volumes_of(vm: &Vm) -> Vec<String> {
+    pub(super) fn volumes_of(vm: &SimVm) -> Vec<String> {
         let drives = vm.drives().into_iter().map(|(_, drive)| drive.file);
         let unused = vm
             .config

@@ -5,9 +5,9 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::model::time::{Span, Time};
-use crate::trace::{About, TraceId};
+use crate::trace::{TraceId, TracedMachine};
 
-const HASTY: Pace = Pace {
+const HASTY: RetryTimes = RetryTimes {
     gather: Duration::from_millis(20),
     first: Duration::from_millis(20),
     longest: Duration::from_millis(50),
@@ -65,7 +65,7 @@ fn span(number: i64) -> TraceSpan {
         name: "clone",
         began: Time(number),
         ended: Time(number + 1),
-        machine: Arc::new(About {
+        machine: Arc::new(TracedMachine {
             name: "small-bcdfg".into(),
             cluster: "uid/home".into(),
             region: "default".into(),
@@ -134,7 +134,7 @@ fn answer(status: &str, body: &str) -> String {
 
 fn begin(url: &str, queue: usize) -> (Exporter, Arc<dyn Sink>, Arc<Counts>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let telemetry = Telemetry {
+    let telemetry = TelemetrySettings {
         url: url.to_owned(),
         headers_file: None,
         ca_file: None,

@@ -13,9 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::login::{Login, Refused};
-use crate::web::State;
-use crate::web::server::Peer;
+use super::login::{Login, LoginRefused};
+use crate::web::WebState;
+use crate::web::server::PeerAddress;
 
 /// Who is logged in and asks.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(in crate::web) struct Visitor(pub(in crate::web) Arc<str>);
 
 /// What the page asks for is for those who are logged in, where a login is wanted.
 pub(in crate::web) async fn page_gate(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -39,7 +39,7 @@ pub(in crate::web) async fn page_gate(
 
 /// The metrics are for those who are logged in, and for scrapers by basic authentication.
 pub(in crate::web) async fn metrics_gate(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -64,9 +64,9 @@ pub(in crate::web) async fn metrics_gate(
 
 /// Whether the one who asks is told why, beyond yes and no.
 pub(in crate::web) async fn tells_reasons(
-    state: &State,
+    state: &WebState,
     headers: &HeaderMap,
-    Peer(from): Peer,
+    PeerAddress(from): PeerAddress,
 ) -> bool {
     let Some(login) = &state.access.login else {
         return true;
@@ -75,16 +75,20 @@ pub(in crate::web) async fn tells_reasons(
 }
 
 fn peer(request: &Request) -> Option<IpAddr> {
-    request.extensions().get().map(|Peer(from)| *from)
+    request.extensions().get().map(|PeerAddress(from)| *from)
 }
 
 /// By the cookie of a session, or by a name and a password.
-async fn known(login: &Login, headers: &HeaderMap, from: Option<IpAddr>) -> Result<(), Refused> {
+async fn known(
+    login: &Login,
+    headers: &HeaderMap,
+    from: Option<IpAddr>,
+) -> Result<(), LoginRefused> {
     if login.user(headers).is_some() {
         return Ok(());
     }
-    let (name, password) = basic(headers).ok_or(Refused::Wrong)?;
-    let from = from.ok_or(Refused::Busy)?;
+    let (name, password) = basic(headers).ok_or(LoginRefused::Wrong)?;
+    let from = from.ok_or(LoginRefused::Busy)?;
     login.check_again(from, &name, &password).await
 }
 

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 type Sign = Option<(i64, i64, u64, u64)>;
 
 /// A value of files. While they cannot be used the last good value stays.
-pub(super) struct Kept<T> {
+pub(super) struct ReloadedFiles<T> {
     files: Vec<PathBuf>,
     read: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
     now: Mutex<Now<T>>,
@@ -28,7 +28,7 @@ struct Now<T> {
     looked: Instant,
 }
 
-impl<T> Kept<T> {
+impl<T> ReloadedFiles<T> {
     /// Reads it for the first time.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl<T> Kept<T> {
     pub(super) fn open(
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<T, String> + Send + Sync + 'static,
-    ) -> Result<Kept<T>, String> {
+    ) -> Result<ReloadedFiles<T>, String> {
         // A change while they are read is seen by the next look.
         let signs = signs(&files);
         let value = Arc::new(read()?);
@@ -46,7 +46,7 @@ impl<T> Kept<T> {
             problem: None,
             looked: Instant::now(),
         };
-        Ok(Kept {
+        Ok(ReloadedFiles {
             files,
             read: Box::new(read),
             now: Mutex::new(now),
@@ -96,7 +96,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T> fmt::Debug for Kept<T> {
+impl<T> fmt::Debug for ReloadedFiles<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("files", &self.files).finish()
     }

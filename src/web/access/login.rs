@@ -15,12 +15,12 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::kept::Kept;
+use super::kept::ReloadedFiles;
 use super::sessions::{LIFE, Sessions, Sum, sum, unguessable};
 use super::tries::Tries;
 use super::users::Users;
-use crate::web::State;
-use crate::web::server::Peer;
+use crate::web::WebState;
+use crate::web::server::PeerAddress;
 
 /// A password waits this long for those that are checked before it: one at a time, a quarter of a second each.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const MOST_PROOFS: usize = 16;
 /// Names, passwords, sessions.
 #[derive(Debug)]
 pub(super) struct Login {
-    pub(super) users: Kept<Users>,
+    pub(super) users: ReloadedFiles<Users>,
     sessions: Sessions,
     tries: Tries,
     checking: Semaphore,
@@ -45,7 +45,7 @@ pub(super) struct Login {
 
 /// Why a password was not taken.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum LoginRefused {
     /// It is wrong, or nobody has the name.
     Wrong,
     /// This address has to wait.
@@ -56,7 +56,7 @@ pub(super) enum Refused {
 
 impl Login {
     /// One for these people.
-    pub(super) fn of(users: Kept<Users>, secure: bool) -> Result<Login, String> {
+    pub(super) fn of(users: ReloadedFiles<Users>, secure: bool) -> Result<Login, String> {
         Ok(Login {
             users,
             sessions: Sessions::default(),
@@ -103,12 +103,12 @@ impl Login {
         from: IpAddr,
         name: &str,
         password: &SecretString,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let Ok(Ok(_slot)) = timeout(PATIENCE, self.checking.acquire()).await else {
-            return Err(Refused::Busy);
+            return Err(LoginRefused::Busy);
         };
         if let Some(wait) = self.tries.wait(from, Instant::now()) {
-            return Err(Refused::Wait(wait));
+            return Err(LoginRefused::Wait(wait));
         }
         let users = self.users.get();
         let (asked, secret) = (name.to_owned(), password.clone());
@@ -122,11 +122,11 @@ impl Login {
                 self.tries.failed(from, Instant::now());
                 // Not the name: it may be a password in the wrong field.
                 tracing::warn!(%from, "a login to the web server failed");
-                Err(Refused::Wrong)
+                Err(LoginRefused::Wrong)
             }
             Err(error) => {
                 tracing::error!(%error, "a password could not be checked");
-                Err(Refused::Busy)
+                Err(LoginRefused::Busy)
             }
         }
     }
@@ -137,7 +137,7 @@ impl Login {
         from: IpAddr,
         name: &str,
         password: &SecretString,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let proof = {
             let users = self.users.get();
             let hash = users.hash(name).ok_or(());
@@ -174,27 +174,27 @@ impl Login {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for LoginRefused {
     fn into_response(self) -> Response {
         let (status, why) = match &self {
-            Refused::Wrong => (
+            LoginRefused::Wrong => (
                 StatusCode::UNAUTHORIZED,
                 "Name or password is wrong.".to_owned(),
             ),
-            Refused::Wait(wait) => (
+            LoginRefused::Wait(wait) => (
                 StatusCode::TOO_MANY_REQUESTS,
                 format!(
                     "Too many logins failed; try again in {} s.",
                     wait.as_secs() + 1
                 ),
             ),
-            Refused::Busy => (
+            LoginRefused::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Too many log in at once; try again.".to_owned(),
             ),
         };
         let mut response = (status, Json(json!({"error": why}))).into_response();
-        if let Refused::Wait(wait) = self {
+        if let LoginRefused::Wait(wait) = self {
             let seconds = header::HeaderValue::from(wait.as_secs() + 1);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
@@ -211,7 +211,7 @@ pub(in crate::web) struct Form {
 
 /// Whether a login is wanted, and who is logged in.
 pub(in crate::web) async fn session(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<WebState>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
     let login = state.access.login.as_ref();
@@ -223,8 +223,8 @@ pub(in crate::web) async fn session(
 
 /// Gives a session's cookie for a name and a password.
 pub(in crate::web) async fn log_in(
-    Shared(state): Shared<State>,
-    Extension(Peer(from)): Extension<Peer>,
+    Shared(state): Shared<WebState>,
+    Extension(PeerAddress(from)): Extension<PeerAddress>,
     form: Result<Json<Form>, JsonRejection>,
 ) -> Response {
     let Some(login) = &state.access.login else {
@@ -242,7 +242,7 @@ pub(in crate::web) async fn log_in(
     }
     let users = login.users.get();
     let Some(hash) = users.hash(&form.user) else {
-        return Refused::Wrong.into_response();
+        return LoginRefused::Wrong.into_response();
     };
     let token = match login
         .sessions
@@ -251,7 +251,7 @@ pub(in crate::web) async fn log_in(
         Ok(token) => token,
         Err(error) => {
             tracing::error!("no session can begin: {error}");
-            return Refused::Busy.into_response();
+            return LoginRefused::Busy.into_response();
         }
     };
     tracing::info!(user = %form.user, %from, "logged in to the page");
@@ -264,7 +264,10 @@ pub(in crate::web) async fn log_in(
 }
 
 /// Ends the session.
-pub(in crate::web) async fn log_out(Shared(state): Shared<State>, headers: HeaderMap) -> Response {
+pub(in crate::web) async fn log_out(
+    Shared(state): Shared<WebState>,
+    headers: HeaderMap,
+) -> Response {
     let Some(login) = &state.access.login else {
         return StatusCode::NOT_FOUND.into_response();
     };

@@ -12,21 +12,21 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::settings::Web;
+use crate::config::settings::WebSettings;
 use crate::model::time::Time;
 
 pub(super) use gate::{Visitor, metrics_gate, page_gate, tells_reasons};
 pub(super) use login::{log_in, log_out, session};
 pub use users::{SHORTEST, written};
 
-use kept::Kept;
+use kept::ReloadedFiles;
 use login::Login;
-use tls::Certificate;
+use tls::ServerCertificate;
 
 /// What a web server wants of those who ask; nothing by default.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    certificate: Option<Arc<Kept<Certificate>>>,
+    certificate: Option<Arc<ReloadedFiles<ServerCertificate>>>,
     login: Option<Arc<Login>>,
 }
 
@@ -35,7 +35,7 @@ impl Access {
     ///
     /// # Errors
     /// The first file that cannot be used, by its key, and what to do.
-    pub fn open(web: &Web) -> Result<Access, String> {
+    pub fn open(web: &WebSettings) -> Result<Access, String> {
         let certificate = web.tls.as_ref().map(tls::open).transpose()?;
         let users = web.users_file.as_deref().map(users::open).transpose()?;
         let secure = certificate.is_some();

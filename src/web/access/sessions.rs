@@ -22,10 +22,10 @@ pub(super) type Sum = [u8; 32];
 
 /// All sessions, by the digest of their tokens.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(Mutex<BTreeMap<Sum, Session>>);
+pub(super) struct Sessions(Mutex<BTreeMap<Sum, LoginSession>>);
 
 #[derive(Clone, Debug)]
-struct Session {
+struct LoginSession {
     user: Arc<str>,
     /// The digest of the person's hash: another password ends the sessions of the one before.
     by: Sum,
@@ -33,7 +33,7 @@ struct Session {
     used: Instant,
 }
 
-impl Session {
+impl LoginSession {
     fn lives(&self, now: Instant) -> bool {
         now.duration_since(self.began) < LIFE && now.duration_since(self.used) < IDLE
     }
@@ -54,7 +54,7 @@ impl Sessions {
                 sessions.remove(&oldest);
             }
         }
-        let session = Session {
+        let session = LoginSession {
             user,
             by: sum(hash),
             began: now,
@@ -87,7 +87,7 @@ impl Sessions {
         self.sessions().remove(&sum(token));
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Sum, Session>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Sum, LoginSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

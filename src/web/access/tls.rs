@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use secrecy::ExposeSecret as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::kept::Kept;
+use super::kept::ReloadedFiles;
 use crate::agent::secret_file;
 use crate::config::settings::WebTls;
 use crate::model::time::{Span, Time};
@@ -22,14 +22,14 @@ const LONGEST: u64 = 64 * 1024;
 const SOON: Span = Span::minutes(3 * 24 * 60);
 
 /// A certificate that a server can serve with.
-pub(super) struct Certificate {
+pub(super) struct ServerCertificate {
     pub(super) server: Arc<ServerConfig>,
     /// When it ends, and the file that it is from.
     ends: Time,
     file: String,
 }
 
-impl fmt::Debug for Certificate {
+impl fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate")
             .field("ends", &self.ends)
@@ -37,7 +37,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-impl Certificate {
+impl ServerCertificate {
     /// What there is to say of its end.
     pub(super) fn ends(&self, now: Time) -> Option<String> {
         let (file, ends) = (&self.file, self.ends);
@@ -52,13 +52,13 @@ impl Certificate {
 }
 
 /// Reads certificate and key, and reads them again when they change.
-pub(super) fn open(files: &WebTls) -> Result<Kept<Certificate>, String> {
+pub(super) fn open(files: &WebTls) -> Result<ReloadedFiles<ServerCertificate>, String> {
     let paths = vec![files.certificate.clone(), files.key.clone()];
     let files = files.clone();
-    Kept::open(paths, move || read(&files))
+    ReloadedFiles::open(paths, move || read(&files))
 }
 
-fn read(files: &WebTls) -> Result<Certificate, String> {
+fn read(files: &WebTls) -> Result<ServerCertificate, String> {
     let file = files.certificate.display().to_string();
     let at = |message: String| format!("tls_certificate {file}: {message} ([web])");
     let pem = text(&files.certificate).map_err(&at)?;
@@ -85,7 +85,7 @@ fn read(files: &WebTls) -> Result<Certificate, String> {
             )
         })?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Certificate {
+    Ok(ServerCertificate {
         server: Arc::new(server),
         ends,
         file,

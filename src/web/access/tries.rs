@@ -20,17 +20,17 @@ const WHILE: Duration = Duration::from_mins(10);
 
 /// Who failed how often.
 #[derive(Debug, Default)]
-pub(super) struct Tries(Mutex<Known>);
+pub(super) struct Tries(Mutex<LoginFailures>);
 
 #[derive(Debug, Default)]
-struct Known {
-    peers: BTreeMap<IpAddr, Peer>,
+struct LoginFailures {
+    peers: BTreeMap<IpAddr, PeerFailures>,
     /// When the last failures of all were.
     failures: VecDeque<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Peer {
+struct PeerFailures {
     failures: u32,
     until: Instant,
     last: Instant,
@@ -85,14 +85,14 @@ impl Tries {
         peer.good = true;
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, LoginFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl LoginFailures {
     /// What is known of an address; makes room for it.
-    fn peer(&mut self, from: IpAddr, now: Instant) -> &mut Peer {
+    fn peer(&mut self, from: IpAddr, now: Instant) -> &mut PeerFailures {
         let from = network(from);
         if !self.peers.contains_key(&from) && self.peers.len() >= MOST_PEERS {
             // Those who have logged in are the last to go.
@@ -104,7 +104,7 @@ impl Known {
                 self.peers.remove(&first);
             }
         }
-        let new = Peer {
+        let new = PeerFailures {
             failures: 0,
             until: now,
             last: now,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::kept::Kept;
+use super::kept::ReloadedFiles;
 use crate::agent::secret_file;
 
 /// The longest file, in bytes, and the most people in it.
@@ -36,9 +36,9 @@ impl std::fmt::Debug for Users {
 }
 
 /// Reads the file, and reads it again when it changes.
-pub(super) fn open(path: &Path) -> Result<Kept<Users>, String> {
+pub(super) fn open(path: &Path) -> Result<ReloadedFiles<Users>, String> {
     let file = path.to_owned();
-    Kept::open(vec![file.clone()], move || {
+    ReloadedFiles::open(vec![file.clone()], move || {
         let text = secret_file::read_as("users_file", &file, LONGEST);
         let at = |message: String| format!("users_file {}: {message} ([web])", file.display());
         match text {

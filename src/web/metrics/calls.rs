@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use crate::kube::{CallObserver, CallOutcome};
-use crate::pve::transport::{CallError, Method, Outcome, Request, Transport};
+use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 
 /// A transport whose calls are counted.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Metered {
 }
 
 impl Transport for Metered {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         let (call, method) = (request.call, method(request.method));
         let began = Instant::now();
         Box::pin(async move {
@@ -39,12 +39,12 @@ impl Transport for Metered {
 }
 
 /// A method as a label.
-fn method(method: Method) -> &'static str {
+fn method(method: HttpMethod) -> &'static str {
     match method {
-        Method::Get => "get",
-        Method::Post => "post",
-        Method::Put => "put",
-        Method::Delete => "delete",
+        HttpMethod::Get => "get",
+        HttpMethod::Post => "post",
+        HttpMethod::Put => "put",
+        HttpMethod::Delete => "delete",
     }
 }
 
@@ -89,10 +89,10 @@ impl Metrics {
     ) {
         let outcome = match error.map(|error| error.outcome) {
             None => "done",
-            Some(Outcome::NotSent) => "not_sent",
-            Some(Outcome::RefusedByBroker) => "refused_by_broker",
-            Some(Outcome::Refused) => "refused",
-            Some(Outcome::Unknown) => "unknown",
+            Some(CallEffect::NotSent) => "not_sent",
+            Some(CallEffect::RefusedByBroker) => "refused_by_broker",
+            Some(CallEffect::Refused) => "refused",
+            Some(CallEffect::Unknown) => "unknown",
         };
         let series = vec![("call", call.to_owned()), ("outcome", outcome.to_owned())];
         self.pve_calls.get_or_create(&series).inc();

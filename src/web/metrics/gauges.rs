@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::LabelSet;
+use super::SeriesLabels;
 use crate::agent::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
@@ -16,8 +16,9 @@ use crate::model::report::{NodeVerdict, PoolState, Report, Scope};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
-type Number = Gauge<f64, AtomicU64>;
-type Numbers = Family<LabelSet, Number>;
+/// A gauge that takes any number.
+pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
+type FloatGauges = Family<SeriesLabels, FloatGauge>;
 
 /// Registers one gauge or family per line: field, name, help.
 macro_rules! gauges {
@@ -51,50 +52,50 @@ macro_rules! gauges {
 gauges! {
     // kproximate's eight, under its names.
     "" {
-        kp_total: Number = "kpnodes_total", "Machines there are";
-        kp_running: Number = "kpnodes_running", "Machines whose VM runs";
-        cpu_provisioned: Number = "cpu_provisioned_total", "Cores of all machines";
-        memory_provisioned: Number = "memory_provisioned_total", "Memory of all machines in bytes";
-        cpu_allocatable: Number = "cpu_allocatable_total", "Allocatable cores of the machines' nodes";
-        memory_allocatable: Number = "memory_allocatable_total", "Allocatable memory of the machines' nodes in bytes";
-        cpu_allocated: Number = "cpu_allocated_total", "Cores requested by pods on the machines' nodes";
-        memory_allocated: Number = "memory_allocated_total", "Memory requested by pods on the machines' nodes in bytes";
+        kp_total: FloatGauge = "kpnodes_total", "Machines there are";
+        kp_running: FloatGauge = "kpnodes_running", "Machines whose VM runs";
+        cpu_provisioned: FloatGauge = "cpu_provisioned_total", "Cores of all machines";
+        memory_provisioned: FloatGauge = "memory_provisioned_total", "Memory of all machines in bytes";
+        cpu_allocatable: FloatGauge = "cpu_allocatable_total", "Allocatable cores of the machines' nodes";
+        memory_allocatable: FloatGauge = "memory_allocatable_total", "Allocatable memory of the machines' nodes in bytes";
+        cpu_allocated: FloatGauge = "cpu_allocated_total", "Cores requested by pods on the machines' nodes";
+        memory_allocated: FloatGauge = "memory_allocated_total", "Memory requested by pods on the machines' nodes in bytes";
     }
     // cluster-autoscaler's, where the meaning is the same.
     "cluster_autoscaler" {
-        safe: Number = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
-        nodes: Numbers = "nodes_count", "Nodes of the cluster, by state";
-        max_nodes: Number = "max_nodes_count", "Upper limit of nodes: those that are not ours, and the max of all pools or of all together";
-        groups: Numbers = "node_groups_count", "Pools";
-        group_min: Numbers = "node_group_min_count", "Minimum number of nodes of a pool";
-        group_max: Numbers = "node_group_max_count", "Maximum number of nodes of a pool";
-        group_target: Numbers = "node_group_target_count", "Nodes of a pool, including machines on their way";
-        group_backoff: Numbers = "node_group_backoff_status", "Whether a pool waits after a failure";
-        group_healthiness: Numbers = "node_group_healthiness", "Whether no more nodes of a pool are unready than allowed";
-        unschedulable: Numbers = "unschedulable_pods_count", "Pods that wait for a node";
-        cores: Number = "cluster_cpu_current_cores", "Cores of all nodes";
-        memory: Number = "cluster_memory_current_bytes", "Memory of all nodes";
-        unneeded: Number = "unneeded_nodes_count", "Nodes that are candidates for removal";
-        unremovable: Numbers = "unremovable_nodes_count", "Nodes that stay, by reason";
-        pending_deletions: Number = "pending_node_deletions", "Nodes being removed";
-        cooldown: Number = "scale_down_in_cooldown", "Whether scale-down is on hold";
-        activity: Numbers = "last_activity", "When an activity last began, in Unix seconds; if it never did, when the memory began";
+        safe: FloatGauge = "cluster_safe_to_autoscale", "Whether nothing holds everything back";
+        nodes: FloatGauges = "nodes_count", "Nodes of the cluster, by state";
+        max_nodes: FloatGauge = "max_nodes_count", "Upper limit of nodes: those that are not ours, and the max of all pools or of all together";
+        groups: FloatGauges = "node_groups_count", "Pools";
+        group_min: FloatGauges = "node_group_min_count", "Minimum number of nodes of a pool";
+        group_max: FloatGauges = "node_group_max_count", "Maximum number of nodes of a pool";
+        group_target: FloatGauges = "node_group_target_count", "Nodes of a pool, including machines on their way";
+        group_backoff: FloatGauges = "node_group_backoff_status", "Whether a pool waits after a failure";
+        group_healthiness: FloatGauges = "node_group_healthiness", "Whether no more nodes of a pool are unready than allowed";
+        unschedulable: FloatGauges = "unschedulable_pods_count", "Pods that wait for a node";
+        cores: FloatGauge = "cluster_cpu_current_cores", "Cores of all nodes";
+        memory: FloatGauge = "cluster_memory_current_bytes", "Memory of all nodes";
+        unneeded: FloatGauge = "unneeded_nodes_count", "Nodes that are candidates for removal";
+        unremovable: FloatGauges = "unremovable_nodes_count", "Nodes that stay, by reason";
+        pending_deletions: FloatGauge = "pending_node_deletions", "Nodes being removed";
+        cooldown: FloatGauge = "scale_down_in_cooldown", "Whether scale-down is on hold";
+        activity: FloatGauges = "last_activity", "When an activity last began, in Unix seconds; if it never did, when the memory began";
     }
     "pve_autoscaler" {
-        build: Numbers = "build_info", "The program's version";
-        leader: Number = "leader", "Whether this instance holds the lease";
-        paused: Number = "paused", "Whether somebody said pause";
-        view_age: Numbers = "view_age_seconds", "Age of each view that decisions rest on";
-        host_clock: Numbers = "host_clock_ahead_seconds", "How far a PVE host's clock is ahead of this one's";
-        view_complete: Numbers = "view_complete", "Whether each view was read completely";
-        drifted: Numbers = "drifted_nodes", "Nodes of a pool that were made with what the configuration says otherwise now";
-        machines: Numbers = "machines", "Machines, by pool and step";
-        verdicts: Numbers = "pending_pods", "Pods that are not bound, by what becomes of them";
-        holds: Numbers = "holds", "What is on hold, by scope";
-        warnings: Number = "warnings", "Things that a person should look at";
-        kubeconfig_expiry: Number = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
-        config_valid: Number = "config_valid", "Whether the configuration file, as it is now, is valid";
-        policies_agree: Number = "broker_policy_agrees", "Whether the broker runs with the same policy";
+        build: FloatGauges = "build_info", "The program's version";
+        leader: FloatGauge = "leader", "Whether this instance holds the lease";
+        paused: FloatGauge = "paused", "Whether somebody said pause";
+        view_age: FloatGauges = "view_age_seconds", "Age of each view that decisions rest on";
+        host_clock: FloatGauges = "host_clock_ahead_seconds", "How far a PVE host's clock is ahead of this one's";
+        view_complete: FloatGauges = "view_complete", "Whether each view was read completely";
+        drifted: FloatGauges = "drifted_nodes", "Nodes of a pool that were made with what the configuration says otherwise now";
+        machines: FloatGauges = "machines", "Machines, by pool and step";
+        verdicts: FloatGauges = "pending_pods", "Pods that are not bound, by what becomes of them";
+        holds: FloatGauges = "holds", "What is on hold, by scope";
+        warnings: FloatGauge = "warnings", "Things that a person should look at";
+        kubeconfig_expiry: FloatGauge = "kubeconfig_expiry_timestamp_seconds", "When the kubeconfig's client certificate ends; 0 without one";
+        config_valid: FloatGauge = "config_valid", "Whether the configuration file, as it is now, is valid";
+        policies_agree: FloatGauge = "broker_policy_agrees", "Whether the broker runs with the same policy";
     }
 }
 
@@ -404,7 +405,7 @@ impl Gauges {
 }
 
 /// Replaces all series of a family.
-fn fill(family: &Numbers, series: impl Iterator<Item = (LabelSet, f64)>) {
+fn fill(family: &FloatGauges, series: impl Iterator<Item = (SeriesLabels, f64)>) {
     family.clear();
     for (labels, value) in series {
         family.get_or_create(&labels).set(value);

@@ -26,9 +26,9 @@ use gauges::Gauges;
 use process::Process;
 
 /// The labels of one time series.
-type LabelSet = Vec<(&'static str, String)>;
-type Counters = Family<LabelSet, Counter>;
-type Histograms = Family<LabelSet, Histogram, fn() -> Histogram>;
+type SeriesLabels = Vec<(&'static str, String)>;
+type Counters = Family<SeriesLabels, Counter>;
+type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// All metrics of the program.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::Metrics;
 use crate::agent::executor::Observer;
-use crate::agent::journal::Entry;
+use crate::agent::journal::JournalEntry;
 use crate::model::action::Action;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 
 impl Observer for Metrics {
-    fn begun(&self, _: &Action, _: Option<&Entry>) {}
+    fn begun(&self, _: &Action, _: Option<&JournalEntry>) {}
 
     fn step(&self, _: &str, step: Step, took: Span, failure: Option<&Failure>) {
         Metrics::step(self, step, took, failure.is_none());

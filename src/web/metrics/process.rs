@@ -5,12 +5,10 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::gauges::FloatGauge;
 use crate::clock::Clock;
-
-type Number = Gauge<f64, AtomicU64>;
 
 /// The kernel's ticks a second, as it shows them to every process on every platform that we run on (`USER_HZ`).
 const TICKS: f64 = 100.0;
@@ -19,12 +17,12 @@ const TICKS: f64 = 100.0;
 #[derive(Debug, Default)]
 pub(super) struct Process {
     cpu: Counter<f64, AtomicU64>,
-    resident: Number,
-    virtual_memory: Number,
-    open_files: Number,
-    max_files: Number,
-    threads: Number,
-    started: Number,
+    resident: FloatGauge,
+    virtual_memory: FloatGauge,
+    open_files: FloatGauge,
+    max_files: FloatGauge,
+    threads: FloatGauge,
+    started: FloatGauge,
 }
 
 impl Process {

@@ -4,18 +4,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::*;
-use crate::config::settings::Web;
+use crate::config::settings::WebSettings;
 use crate::web::access::Access;
 
 /// `ann` with the password `correct horse battery`, at a cost that takes no time.
-fn users(folder: &Path) -> Web {
+fn users(folder: &Path) -> WebSettings {
     let file = folder.join("users");
     let hash = bcrypt::hash("correct horse battery", 4).expect("a hash");
     std::fs::write(&file, format!("# people\nann:{hash}\n")).expect("written");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
-    Web {
+    WebSettings {
         users_file: Some(file),
-        ..Web::default()
+        ..WebSettings::default()
     }
 }
 

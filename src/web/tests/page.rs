@@ -339,13 +339,13 @@ async fn a_stream_beats_ends_and_holds_nothing_up() {
 /// For those who press Tab.
 #[test]
 fn names_are_told_by_how_they_begin() {
-    use crate::agent::answers::Question;
-    use crate::agent::control::{Answer, NameKind};
-    let names = |kind, prefix: &str| match Question::Names(kind, prefix.to_owned()).answer(&turn())
-    {
-        Answer::Ok(names) => names,
-        Answer::Error(why) => panic!("{why}"),
-    };
+    use crate::agent::answers::TurnQuestion;
+    use crate::agent::control::{ControlAnswer, NameKind};
+    let names =
+        |kind, prefix: &str| match TurnQuestion::Names(kind, prefix.to_owned()).answer(&turn()) {
+            ControlAnswer::Ok(names) => names,
+            ControlAnswer::Error(why) => panic!("{why}"),
+        };
     assert_eq!(names(NameKind::Pods, "default/b"), json!(["default/b"]));
     assert_eq!(names(NameKind::Pods, "b"), json!([]));
     assert_eq!(names(NameKind::Nodes, "small-a"), json!(["small-a"]));
@@ -362,11 +362,11 @@ fn names_are_told_by_how_they_begin() {
 /// The same words as `explain` and `plan` have, by the same code.
 #[tokio::test]
 async fn one_thing_is_explained_as_explain_does_it() {
-    use crate::agent::answers::Question;
-    use crate::agent::control::Answer;
+    use crate::agent::answers::TurnQuestion;
+    use crate::agent::control::ControlAnswer;
     let server = start().await;
     let told = body(&page(&server, "/api/explain/pod/default/b").await);
-    let Answer::Ok(story) = Question::Pod(waiting()).answer(&turn()) else {
+    let ControlAnswer::Ok(story) = TurnQuestion::Pod(waiting()).answer(&turn()) else {
         panic!("the pod is there");
     };
     assert_eq!(told["story"], story);

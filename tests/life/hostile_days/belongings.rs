@@ -3,7 +3,7 @@
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{DURATION, StandingNode, stand as standing};
-use pve_autoscaler::sim::workload::{Act, Kind, Pods, Step, Workload};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -78,8 +78,8 @@ pub(super) fn workload(seed: u64, day: &Day) -> Workload {
     workload
 }
 
-fn step(minutes: i64, act: Act) -> Step {
-    Step {
+fn step(minutes: i64, act: Act) -> WorkloadStep {
+    WorkloadStep {
         at: Span::minutes(minutes),
         act,
     }
@@ -102,9 +102,9 @@ fn remove(path: String) -> Act {
 }
 
 /// A Deployment from a minute on to the end.
-fn deployment(at: i64, name: &str, replicas: u32, pods: Pods) -> Vec<Step> {
+fn deployment(at: i64, name: &str, replicas: u32, pods: WorkloadPods) -> Vec<WorkloadStep> {
     let name = name.to_owned();
-    let kind = Kind::Deployment;
+    let kind = WorkloadKind::Deployment;
     let deploy = Act::Deploy {
         name: name.clone(),
         replicas,
@@ -113,7 +113,7 @@ fn deployment(at: i64, name: &str, replicas: u32, pods: Pods) -> Vec<Step> {
     vec![step(at, deploy), step(end(), Act::Delete { kind, name })]
 }
 
-fn steps(belonging: Belonging, dice: &mut StdRng) -> Vec<Step> {
+fn steps(belonging: Belonging, dice: &mut StdRng) -> Vec<WorkloadStep> {
     let at = dice.random_range(0..15);
     let count = dice.random_range(1..4);
     match belonging {
@@ -136,27 +136,27 @@ fn steps(belonging: Belonging, dice: &mut StdRng) -> Vec<Step> {
                 most_unavailable: 0,
             };
             let gone = Act::Delete {
-                kind: Kind::Budget,
+                kind: WorkloadKind::Budget,
                 name: name(),
             };
-            let mut steps = deployment(at, "immovable", count, Pods::of("600m", "512Mi"));
+            let mut steps = deployment(at, "immovable", count, WorkloadPods::of("600m", "512Mi"));
             steps.extend([step(at, budget), step(end(), gone)]);
             steps
         }
         Belonging::BarePods => (0..count).flat_map(|number| bare(at, number)).collect(),
         Belonging::NotSafe => {
             let key = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-            let pods = Pods {
+            let pods = WorkloadPods {
                 template: json!({"metadata": {"annotations": {key: "false"}}}),
-                ..Pods::of("500m", "1Gi")
+                ..WorkloadPods::of("500m", "1Gi")
             };
             deployment(at, "not-safe", count, pods)
         }
         Belonging::Slow => {
-            let pods = Pods {
+            let pods = WorkloadPods {
                 stopping: Some(Span::seconds(25)),
                 template: json!({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}}),
-                ..Pods::of("700m", "1Gi")
+                ..WorkloadPods::of("700m", "1Gi")
             };
             deployment(at, "slow", count, pods)
         }
@@ -204,7 +204,7 @@ fn daemon() -> Value {
 }
 
 /// A pod that nobody makes anew; every other one ends by itself.
-fn bare(at: i64, number: u32) -> Vec<Step> {
+fn bare(at: i64, number: u32) -> Vec<WorkloadStep> {
     let name = format!("bare-{number}");
     let annotations = if number.is_multiple_of(2) {
         json!({})

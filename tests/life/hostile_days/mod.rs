@@ -22,7 +22,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
-use pve_autoscaler::sim::guests::{Fault, GuestSpec};
+use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -178,11 +178,11 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
     let day = Day::drawn(seed);
     let guests = GuestSpec {
         chances: [
-            (Fault::JoinFails, 4),
-            (Fault::AgentSilent, 3),
-            (Fault::NeverReady, 2),
-            (Fault::SlowBoot, 4),
-            (Fault::IgnoresShutdown, 8),
+            (GuestFault::JoinFails, 4),
+            (GuestFault::AgentSilent, 3),
+            (GuestFault::NeverReady, 2),
+            (GuestFault::SlowBoot, 4),
+            (GuestFault::IgnoresShutdown, 8),
         ]
         .into(),
         ..GuestSpec::default()

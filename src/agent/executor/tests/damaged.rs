@@ -17,14 +17,14 @@ use tokio::time::timeout;
 use super::{Lab, machines};
 use crate::agent::executor::perform;
 use crate::agent::executor::tools::Tools;
-use crate::agent::executor::work::{Look, Work};
-use crate::agent::journal::Entry;
+use crate::agent::executor::work::{VmState, Work};
+use crate::agent::journal::JournalEntry;
 use crate::agent::region::RegionWatcher;
 use crate::model::action::{Action, Kind, Precondition, Reason};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::region::Step;
-use crate::pve::transport::memory::Memory;
-use crate::pve::{CallError, Request, Transport};
+use crate::pve::transport::memory::RouterTransport;
+use crate::pve::{CallError, PveRequest, Transport};
 use crate::sim::faults::damage::Damager;
 use crate::sim::pve::{AdminAct, MachineSpec};
 
@@ -36,7 +36,7 @@ const LONG: Duration = Duration::from_mins(20);
 /// The way to PVE, on which answers are damaged.
 #[derive(Debug)]
 struct Damaging {
-    way: Memory,
+    way: RouterTransport,
     dice: Mutex<(StdRng, Damager)>,
     /// So many answers of a thousand.
     permille: u32,
@@ -47,7 +47,7 @@ struct Damaging {
 }
 
 impl Transport for Damaging {
-    fn call(&self, request: Request) -> BoxFuture<'_, Result<Value, CallError>> {
+    fn call(&self, request: PveRequest) -> BoxFuture<'_, Result<Value, CallError>> {
         async move {
             let call = request.call;
             let mut data = self.way.call(request).await?;
@@ -71,7 +71,7 @@ impl Transport for Damaging {
 
 fn damaging(lab: &Lab, seed: u64, permille: u32, only: Option<&'static str>) -> Damaging {
     Damaging {
-        way: Memory::new(lab.world.pve.router_as("root@pam")),
+        way: RouterTransport::new(lab.world.pve.router_as("root@pam")),
         dice: Mutex::new((StdRng::seed_from_u64(seed), Damager::new(seed))),
         permille,
         only,
@@ -143,13 +143,13 @@ async fn lab(count: u32) -> Lab {
     lab
 }
 
-fn first(lab: &Lab) -> Entry {
+fn first(lab: &Lab) -> JournalEntry {
     let machine = &lab.removals[0].target.machine;
     lab.tools.journal.get(machine).expect("an entry")
 }
 
 /// Entries of machines that were to have the colleagues' VMIDs: of one that was never seen, and of one that was.
-fn intended(lab: &Lab) -> Vec<Entry> {
+fn intended(lab: &Lab) -> Vec<JournalEntry> {
     let entry = |vmid: u32, marked: bool| {
         let mut entry = first(lab);
         let name = format!("general-{}{vmid}", if marked { "m" } else { "i" });
@@ -193,7 +193,7 @@ fn a_look_guesses_no_owner() {
     let runtime = runtime();
     let lab = runtime.block_on(lab(2));
     let theirs = intended(&lab);
-    let mine: Vec<Entry> = lab.tools.journal.entries().into_values().collect();
+    let mine: Vec<JournalEntry> = lab.tools.journal.entries().into_values().collect();
     for entry in theirs.iter().chain(&mine) {
         lab.tools.journal.put(entry.clone()).expect("it is written");
     }
@@ -210,9 +210,9 @@ fn a_look_guesses_no_owner() {
                     continue;
                 };
                 let fine = match look {
-                    Look::Ours(_) | Look::Changed(_) => ours,
-                    Look::Foreign(_) => true,
-                    Look::Absent | Look::Placeholder | Look::Going => false,
+                    VmState::Ours(_) | VmState::Changed(_) => ours,
+                    VmState::Foreign(_) => true,
+                    VmState::Absent | VmState::Placeholder | VmState::Going => false,
                 };
                 prop_assert!(fine, "VM {} looks like {look:?}", entry.target.vmid);
             }
@@ -221,7 +221,7 @@ fn a_look_guesses_no_owner() {
     });
 }
 
-async fn seen_whole(lab: &Lab, mine: &[Entry], seed: u64) -> TestCaseResult {
+async fn seen_whole(lab: &Lab, mine: &[JournalEntry], seed: u64) -> TestCaseResult {
     let region = lab.removals[0].target.region.clone();
     let client = crate::pve::Client::new(Arc::new(damaging(lab, seed, 400, None)));
     let settings = lab.world.settings.clone();
@@ -246,7 +246,7 @@ async fn seen_whole(lab: &Lab, mine: &[Entry], seed: u64) -> TestCaseResult {
     Ok(())
 }
 
-fn action(entry: &Entry, kind: Kind) -> Action {
+fn action(entry: &JournalEntry, kind: Kind) -> Action {
     Action {
         version: crate::model::action::VERSION,
         kind,

@@ -118,7 +118,7 @@ fn a_vm_that_vanishes_is_not_made_again_with_what_was_its() {
     for step in [Step::Clone, Step::Configure, Step::Join, Step::Initialize] {
         simulate(async {
             let lab = lab("").await;
-            let set = |entry: &mut Entry| entry.step = step;
+            let set = |entry: &mut JournalEntry| entry.step = step;
             lab.tools.journal.update(&lab.machine(), set).expect("kept");
             lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
             let clones = lab.clones();
@@ -137,7 +137,7 @@ fn a_machine_known_by_its_mark_alone_is_dropped_with_its_vm() {
         simulate(async {
             let lab = lab("").await;
             // As another host knows it that took over, and began to take it down.
-            let lost = |entry: &mut Entry| {
+            let lost = |entry: &mut JournalEntry| {
                 entry.spec.template_vmid = UNKNOWN_TEMPLATE;
                 entry.forget_vm();
                 entry.step = Step::Destroy;

@@ -1,10 +1,10 @@
 //! How machines start, their sockets, further disks, cards and MAC addresses.
 
 use super::*;
-use crate::config::hardware::{FurtherDisk, Hardware};
+use crate::config::hardware::{FurtherDiskSettings, Hardware};
 
-fn disk(storage: &str, options: &str) -> FurtherDisk {
-    FurtherDisk {
+fn disk(storage: &str, options: &str) -> FurtherDiskSettings {
+    FurtherDiskSettings {
         storage: storage.into(),
         size: 100 << 30,
         options: options.to_owned(),
@@ -36,15 +36,15 @@ fn all_of_it_is_written_once_and_stays() {
         ]
         .into(),
     };
-    let template = Template {
+    let template = TemplateSettings {
         hardware,
         cpu_type: Some("host,flags=+aes".into()),
-        ..Template::default()
+        ..TemplateSettings::default()
     };
-    let pool = Pool {
+    let pool = PoolSettings {
         cpu_limit_milli: Some(2500),
         balloon: Some(1 << 30),
-        ..Pool::default()
+        ..PoolSettings::default()
     };
     let inherited = || config(&[("sockets", "4"), ("cores", "1"), ("scsi0", "local:base-1")]);
     let write = |before: &BTreeMap<String, String>| {
@@ -78,7 +78,7 @@ fn all_of_it_is_written_once_and_stays() {
 #[test]
 fn without_a_word_of_it_machines_are_as_they_were() {
     let inherited = config(&[("numa", "1"), ("startup", "order=1"), ("cpulimit", "3")]);
-    let (template, pool) = (Template::default(), Pool::default());
+    let (template, pool) = (TemplateSettings::default(), PoolSettings::default());
     let write = write(&inherited, "m", &kind(), (&template, &none()), &pool);
     for key in ["numa", "startup", "cpulimit", "sockets"] {
         assert!(!write.set.contains_key(key), "{write:?}");
@@ -88,13 +88,13 @@ fn without_a_word_of_it_machines_are_as_they_were() {
 
 #[test]
 fn a_card_gets_its_model_and_a_mac_of_its_vmid() {
-    let template = Template {
+    let template = TemplateSettings {
         nic_model: Some("e1000"),
-        nics: vec![NetCard {
+        nics: vec![NetCardSettings {
             bridge: Some("vmbr1".into()),
-            ..NetCard::default()
+            ..NetCardSettings::default()
         }],
-        ..Template::default()
+        ..TemplateSettings::default()
     };
     let mut network = none();
     for card in [0, 1] {
@@ -107,7 +107,7 @@ fn a_card_gets_its_model_and_a_mac_of_its_vmid() {
             "m",
             &kind(),
             (&template, &network),
-            &Pool::default(),
+            &PoolSettings::default(),
         )
     };
     let first = write(&before);
@@ -121,7 +121,7 @@ fn a_card_gets_its_model_and_a_mac_of_its_vmid() {
 
 #[test]
 fn cpus_of_its_own_take_the_place_of_what_the_template_has_of_numa() {
-    let (template, pool) = (Template::default(), Pool::default());
+    let (template, pool) = (TemplateSettings::default(), PoolSettings::default());
     let node = "cpus=0-3,hostnodes=1,memory=8192,policy=bind";
     let keys = [("affinity", "0-0"), ("numa", "1"), ("numa0", node)];
     let own = OwnKeys {

@@ -1,7 +1,7 @@
 //! One planted bug for each way in which a new machine's address is not its own.
 
 use super::{Bug, decided, planted, pool, region, spec};
-use crate::check::Rule;
+use crate::check::CheckRule;
 use model::network::{AddressRange, NetworkPolicy};
 use model::region::{Step, Vm};
 
@@ -20,7 +20,7 @@ fn the_addresses_of_a_new_machine_are_its_own() {
         pool.networks.insert(0, "lan".into());
     });
     let base = decided(base);
-    let rule = |bug: Bug<'_>| planted(&base, Rule::Address, bug);
+    let rule = |bug: Bug<'_>| planted(&base, CheckRule::Address, bug);
     rule(&|_, action| spec(action).mark.addresses.clear());
     rule(&|_, action| {
         spec(action).mark.addresses.insert(0, vec![address(9)]);

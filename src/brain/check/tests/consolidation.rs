@@ -1,7 +1,7 @@
 //! One planted bug for each rule of consolidation, surpluses, floors and atomic pools.
 
 use super::planted;
-use crate::check::{Rule, check_plan};
+use crate::check::{CheckRule, check_plan};
 use crate::tests::lab::{Lab, lab, owner};
 use model::action::{Action, Kind, Reason};
 use model::cluster::ReadyStatus;
@@ -67,17 +67,17 @@ fn edit_node(lab: &mut Lab, change: impl FnOnce(&mut model::cluster::Node)) {
 fn a_replacement_saves_what_it_must_and_takes_the_pods() {
     let base = replacement();
     assert!(matches!(base.1.kind, Kind::Create(_)));
-    planted(&base, Rule::Saving, &|lab, _| {
+    planted(&base, CheckRule::Saving, &|lab, _| {
         *lab = lab
             .clone()
             .edit_kind("cheap", |kind| kind.price = Some(201));
     });
-    planted(&base, Rule::Saving, &|_, action| {
+    planted(&base, CheckRule::Saving, &|_, action| {
         if let Reason::Replaces { saving, .. } = &mut action.reason {
             *saving = 301;
         }
     });
-    planted(&base, Rule::Saving, &|lab, _| {
+    planted(&base, CheckRule::Saving, &|lab, _| {
         lab.snapshot
             .machines
             .get_mut("n1")
@@ -92,36 +92,36 @@ fn a_replacement_saves_what_it_must_and_takes_the_pods() {
             .expect("its VM")
             .ownership = Some(model::mark::Ownership::Marked(machine.mark.clone()));
     });
-    planted(&base, Rule::Replacement, &|_, action| {
+    planted(&base, CheckRule::Replacement, &|_, action| {
         if let Reason::Replaces { nodes, .. } = &mut action.reason {
             nodes.clear();
         }
     });
-    planted(&base, Rule::Replacement, &|_, action| {
+    planted(&base, CheckRule::Replacement, &|_, action| {
         if let Reason::Replaces { nodes, .. } = &mut action.reason {
             nodes.push("theirs".into());
         }
     });
-    planted(&base, Rule::Replacement, &|lab, _| {
+    planted(&base, CheckRule::Replacement, &|lab, _| {
         edit_node(lab, |node| node.ready.status = ReadyStatus::False);
     });
-    planted(&base, Rule::Replacement, &|lab, _| {
+    planted(&base, CheckRule::Replacement, &|lab, _| {
         edit_node(lab, |node| {
             node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
         });
     });
-    planted(&base, Rule::Replacement, &|lab, _| {
+    planted(&base, CheckRule::Replacement, &|lab, _| {
         *lab = lab
             .clone()
             .shape("web", |shape| shape.requests.cpu_milli = 2001);
     });
-    planted(&base, Rule::Replacement, &|lab, _| {
+    planted(&base, CheckRule::Replacement, &|lab, _| {
         *lab = lab
             .clone()
             .node("other", 1000, 1024)
             .edit("web", |pod| pod.node = Some("other".into()));
     });
-    planted(&base, Rule::Landing, &|_, action| {
+    planted(&base, CheckRule::Landing, &|_, action| {
         if let Reason::Replaces { pods, .. } = &mut action.reason {
             pods.clear();
         }
@@ -132,31 +132,33 @@ fn a_replacement_saves_what_it_must_and_takes_the_pods() {
 fn a_replacement_is_what_the_pool_wants_and_its_pods_may_go() {
     let base = replacement();
     for wanted in [ConsolidationPolicy::Never, ConsolidationPolicy::WhenEmpty] {
-        planted(&base, Rule::Consolidation, &|lab, _| policy(lab, wanted));
+        planted(&base, CheckRule::Consolidation, &|lab, _| {
+            policy(lab, wanted)
+        });
     }
-    planted(&base, Rule::Consolidation, &|lab, _| {
+    planted(&base, CheckRule::Consolidation, &|lab, _| {
         edit(lab, |pool| pool.consolidation = None);
     });
-    planted(&base, Rule::Consolidation, &|lab, _| {
+    planted(&base, CheckRule::Consolidation, &|lab, _| {
         edit(lab, |pool| pool.atomic = true);
     });
-    planted(&base, Rule::Disabled, &|lab, _| {
+    planted(&base, CheckRule::Disabled, &|lab, _| {
         edit(lab, |pool| pool.scale_down_disabled = true);
     });
-    planted(&base, Rule::Timer, &|lab, _| {
+    planted(&base, CheckRule::Timer, &|lab, _| {
         let now = lab.now;
         edit_node(lab, |node| node.created = now - Span::minutes(9));
     });
-    planted(&base, Rule::Stranger, &|lab, _| {
+    planted(&base, CheckRule::Stranger, &|lab, _| {
         *lab = lab.clone().bound("new", "n1", 100, 1);
     });
-    planted(&base, Rule::BlockingPod, &|lab, _| {
+    planted(&base, CheckRule::BlockingPod, &|lab, _| {
         *lab = lab.clone().shape("web", |shape| shape.owner = None);
     });
-    planted(&base, Rule::Budget, &|lab, _| {
+    planted(&base, CheckRule::Budget, &|lab, _| {
         *lab = lab.clone().budget("b", "web", 0);
     });
-    planted(&base, Rule::Budget, &|lab, _| {
+    planted(&base, CheckRule::Budget, &|lab, _| {
         *lab = lab
             .clone()
             .bound("agent", "n1", 1, 1)
@@ -165,7 +167,7 @@ fn a_replacement_is_what_the_pool_wants_and_its_pods_may_go() {
             })
             .budget("b", "agent", 0);
     });
-    planted(&base, Rule::Totals, &|lab, _| {
+    planted(&base, CheckRule::Totals, &|lab, _| {
         lab.policy.totals.max_cpu_milli = Some(9000);
     });
 }
@@ -190,33 +192,33 @@ fn a_node_goes_when_its_replacement_works() {
     let plan = lab.decide().plan;
     let base = (lab, plan[0].clone());
     assert!(matches!(base.1.reason, Reason::Replaced { .. }));
-    planted(&base, Rule::Replacement, &|lab, _| {
+    planted(&base, CheckRule::Replacement, &|lab, _| {
         let name = machine.clone();
         *lab = lab.clone().edit_node(&name, |node| {
             node.ready.status = ReadyStatus::False;
         });
     });
-    planted(&base, Rule::Replacement, &|_, action| {
+    planted(&base, CheckRule::Replacement, &|_, action| {
         action.reason = replaced("n1", 300);
     });
-    planted(&base, Rule::Replacement, &|_, action| {
+    planted(&base, CheckRule::Replacement, &|_, action| {
         action.reason = replaced(&machine, 0);
     });
     for price in [201, 400] {
-        planted(&base, Rule::Saving, &|lab, _| {
+        planted(&base, CheckRule::Saving, &|lab, _| {
             *lab = lab
                 .clone()
                 .edit_kind("cheap", |kind| kind.price = Some(price));
         });
     }
-    planted(&base, Rule::Saving, &|_, action| {
+    planted(&base, CheckRule::Saving, &|_, action| {
         action.reason = replaced(&machine, 301);
     });
-    planted(&base, Rule::Saving, &|lab, _| {
+    planted(&base, CheckRule::Saving, &|lab, _| {
         lab.policy.instance_types.remove("cheap");
     });
     // Others count where they are there, and only what went makes the machine's price a thing of the past.
-    planted(&base, Rule::Saving, &|lab, action| {
+    planted(&base, CheckRule::Saving, &|lab, action| {
         *lab = lab
             .clone()
             .edit_kind("cheap", |kind| kind.price = Some(400));
@@ -224,25 +226,25 @@ fn a_node_goes_when_its_replacement_works() {
             others.extend(["n1".into(), "n9".into(), machine.clone()]);
         }
     });
-    planted(&base, Rule::Saving, &|lab, action| {
+    planted(&base, CheckRule::Saving, &|lab, action| {
         *lab = lab.clone().ours("n2", "p", "dear");
         if let Reason::Replaced { gone, .. } = &mut action.reason {
             gone.push("n2".into());
         }
     });
-    planted(&base, Rule::Saving, &|_, action| {
+    planted(&base, CheckRule::Saving, &|_, action| {
         if let Reason::Replaced { gone, saving, .. } = &mut action.reason {
             gone.push("n2".into());
             *saving = 401;
         }
     });
-    planted(&base, Rule::Consolidation, &|lab, _| {
+    planted(&base, CheckRule::Consolidation, &|lab, _| {
         policy(lab, ConsolidationPolicy::WhenEmpty);
     });
-    planted(&base, Rule::Timer, &|lab, _| {
+    planted(&base, CheckRule::Timer, &|lab, _| {
         edit_node(lab, |node| node.ready.status = ReadyStatus::False);
     });
-    planted(&base, Rule::Landing, &|_, action| {
+    planted(&base, CheckRule::Landing, &|_, action| {
         action.precondition.landing.clear();
     });
 }
@@ -257,15 +259,17 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
         LOOK,
     );
     assert!(matches!(base.1.reason, Reason::Consolidated { .. }));
-    planted(&base, Rule::Timer, &|lab, _| {
+    planted(&base, CheckRule::Timer, &|lab, _| {
         edit(lab, |pool| {
             pool.consolidation.as_mut().expect("consolidated").after = Span::seconds(16);
         });
     });
     for wanted in [ConsolidationPolicy::Never, ConsolidationPolicy::WhenEmpty] {
-        planted(&base, Rule::Consolidation, &|lab, _| policy(lab, wanted));
+        planted(&base, CheckRule::Consolidation, &|lab, _| {
+            policy(lab, wanted)
+        });
     }
-    planted(&base, Rule::NodeBudget, &|lab, _| {
+    planted(&base, CheckRule::NodeBudget, &|lab, _| {
         edit(lab, |pool| {
             pool.budgets = vec![NodeBudget {
                 nodes: Share::Nodes(0),
@@ -274,7 +278,7 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
             }];
         });
     });
-    planted(&base, Rule::NodeBudget, &|lab, _| {
+    planted(&base, CheckRule::NodeBudget, &|lab, _| {
         *lab = lab
             .clone()
             .ours("n2", "p", "cheap")
@@ -289,10 +293,10 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
             }];
         });
     });
-    planted(&base, Rule::Totals, &|lab, _| {
+    planted(&base, CheckRule::Totals, &|lab, _| {
         lab.policy.totals.min_memory = 1;
     });
-    planted(&base, Rule::ClusterUnhealthy, &|lab, _| {
+    planted(&base, CheckRule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
             let name = format!("sick{n}");
             *lab = lab.clone().node(&name, 1, 1).edit_node(&name, |node| {
@@ -300,7 +304,7 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
             });
         }
     });
-    planted(&base, Rule::Consolidation, &|_, action| {
+    planted(&base, CheckRule::Consolidation, &|_, action| {
         action.reason = Reason::Unneeded {
             since: action.precondition.planned - Span::minutes(60),
             utilization_permille: 62,
@@ -322,10 +326,10 @@ fn surpluses_and_atomic_pools() {
         Span::minutes(11),
     );
     assert!(matches!(base.1.reason, Reason::AboveMax { .. }));
-    planted(&base, Rule::Surplus, &|lab, _| {
+    planted(&base, CheckRule::Surplus, &|lab, _| {
         edit(lab, |pool| pool.max = 2);
     });
-    planted(&base, Rule::Timer, &|lab, action| {
+    planted(&base, CheckRule::Timer, &|lab, action| {
         if let Reason::AboveMax { since, .. } = &mut action.reason {
             *since = lab.now - Span::minutes(9);
         }
@@ -341,11 +345,11 @@ fn surpluses_and_atomic_pools() {
         check_plan(plan, &lab.snapshot, &lab.policy, lab.now).map_err(|refusal| refusal.rule)
     };
     assert_eq!((plan.len(), rule(&lab, &plan)), (2, Ok(())));
-    assert_eq!(rule(&lab, &plan[..1]), Err(Rule::Atomic));
+    assert_eq!(rule(&lab, &plan[..1]), Err(CheckRule::Atomic));
     let usual = lab.edit_pool("p", |pool| pool.atomic = false);
     assert_eq!(
         rule(&usual, &plan),
-        Err(Rule::Parallel),
+        Err(CheckRule::Parallel),
         "one drain at a time"
     );
 }
@@ -361,7 +365,7 @@ fn unready_nodes_stay_where_that_is_switched_off() {
     let lab = lab.after(Span::minutes(21));
     let plan = lab.decide().plan;
     let base = (lab, plan[0].clone());
-    planted(&base, Rule::Disabled, &|lab, _| {
+    planted(&base, CheckRule::Disabled, &|lab, _| {
         lab.policy.scale_down.unready_enabled = false;
     });
 }

@@ -1,6 +1,6 @@
 //! The rule about CPUs: each planned machine has some of its own.
 
-use super::{Lab, Rule, decided, lab, planted, region, spec};
+use super::{CheckRule, Lab, decided, lab, planted, region, spec};
 use crate::tests::cpus::{guest, pinned, topology};
 use model::action::Action;
 use model::cpus::CpuSet;
@@ -21,32 +21,34 @@ fn a_machine_gets_cpus_that_its_host_has_and_nobody_else() {
     let host = base.1.target.host.clone();
     assert_eq!(given(&mut base.1.clone()).len(), 4);
     for wrong in ["2-4", "2-6", "0-3", "29-32", "61-64"] {
-        planted(&base, Rule::Cpus, &|_, action| {
+        planted(&base, CheckRule::Cpus, &|_, action| {
             spec(action).mark.cpus = cpus(wrong);
         });
     }
-    planted(&base, Rule::Cpus, &|_, action| {
+    planted(&base, CheckRule::Cpus, &|_, action| {
         spec(action).mark.cpus = CpuSet::new();
     });
-    planted(&base, Rule::Cpus, &|lab, action| {
+    planted(&base, CheckRule::Cpus, &|lab, action| {
         let pins = Pins {
             cpus: given(action),
             ..Pins::default()
         };
         guest(lab, 301, &host, Some(pins));
     });
-    planted(&base, Rule::Cpus, &|lab, _| guest(lab, 301, &host, None));
-    planted(&base, Rule::Cpus, &|lab, _| {
+    planted(&base, CheckRule::Cpus, &|lab, _| {
+        guest(lab, 301, &host, None)
+    });
+    planted(&base, CheckRule::Cpus, &|lab, _| {
         let policy = lab.policy.regions.get_mut("home").expect("home");
         policy.topologies.clear();
     });
-    planted(&base, Rule::Cpus, &|lab, _| {
+    planted(&base, CheckRule::Cpus, &|lab, _| {
         region(lab).hosts.get_mut(&host).expect("there").cpus = 63;
     });
-    planted(&base, Rule::Cpus, &|lab, _| {
+    planted(&base, CheckRule::Cpus, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").pinning.cpus = false;
     });
-    planted(&base, Rule::Cpus, &|lab, action| {
+    planted(&base, CheckRule::Cpus, &|lab, action| {
         // A machine under way has one of them.
         let step = model::region::Step::Clone;
         *lab = lab.clone().machine("p-00001", "p", "one", step);
@@ -62,7 +64,7 @@ fn a_machine_gets_cpus_that_its_host_has_and_nobody_else() {
         let vm = vms.remove(&9000).expect("its VM");
         vms.insert(9001, vm);
     });
-    planted(&base, Rule::Cpus, &|lab, _| {
+    planted(&base, CheckRule::Cpus, &|lab, _| {
         let mut small = topology();
         for node in &mut small.numa {
             node.memory = Some(1 << 30);

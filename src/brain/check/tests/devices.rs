@@ -1,6 +1,6 @@
 //! The rule about PCI devices: each planned machine has one of its own.
 
-use super::{Lab, Rule, decided, lab, planted, region};
+use super::{CheckRule, Lab, decided, lab, planted, region};
 use model::action::Action;
 use model::pci::{PciDevice, PciUse};
 use model::region::Vm;
@@ -36,28 +36,28 @@ fn a_machine_gets_a_device_that_its_host_has_and_nobody_else() {
     let base = card();
     let device = |address: &str| Some(vec![PciUse::Device(address.into())]);
     let mapping = |name: &str| Some(vec![PciUse::Mapping(name.into())]);
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| {
         guest(lab, (301, device("0000:02:00")));
     });
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| {
         guest(lab, (301, mapping("gpu")));
     });
-    planted(&base, Rule::Device, &|lab, _| guest(lab, (301, None)));
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| guest(lab, (301, None)));
+    planted(&base, CheckRule::Device, &|lab, _| {
         region(lab).mappings.clear();
     });
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| {
         let hosts = region(lab).mappings.get_mut("gpu").expect("there");
         let devices = hosts.remove("pve1").expect("there");
         hosts.insert("pve2".into(), devices);
     });
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| {
         // Another mapping of the device that is left, and a guest that has it.
         let hosts = [("pve1".into(), vec!["0000:02:00.0".into()])];
         region(lab).mappings.insert("any".into(), hosts.into());
         guest(lab, (301, mapping("any")));
     });
-    planted(&base, Rule::Device, &|lab, _| {
+    planted(&base, CheckRule::Device, &|lab, _| {
         let step = model::region::Step::Clone;
         *lab = lab.clone().machine("g-00001", "p", "g", step);
         let machine = lab.snapshot.machines.get_mut("g-00001").expect("made");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Bug, creation, decided, planted, pool, removal};
-use crate::check::{Rule, check};
+use crate::check::{CheckRule, check};
 use crate::tests::lab::Lab;
 use model::action::Action;
 use model::cluster::{
@@ -78,7 +78,7 @@ fn zone(value: &str) -> NodeTerm {
 }
 
 /// Bugs of one pod's volumes that no node can mend.
-fn broken(base: &(Lab, Action), rule: Rule) {
+fn broken(base: &(Lab, Action), rule: CheckRule) {
     let broken: [Bug<'_>; 6] = [
         &|lab, _| {
             claim(lab, "web", "data", |pv| {
@@ -128,55 +128,57 @@ fn broken(base: &(Lab, Action), rule: Rule) {
 #[test]
 fn a_new_machine_could_run_the_pods_it_is_for() {
     let base = creation();
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         let pool = lab.policy.pools.get_mut("p").expect("p");
         pool.taints.push(Taint::no_schedule("team", "x"));
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         shape(lab, "web", |shape| {
             shape.node_selector.insert(ZONE.into(), "mars".into());
         });
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         shape(lab, "web", |shape| {
             shape.node_affinity = Some(vec![zone("mars"), NodeTerm::default()]);
         });
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         shape(lab, "web", |shape| shape.requests.cpu_milli = 2001);
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         shape(lab, "web", |shape| {
             shape.requests.extended.insert("example.com/gpu".into(), 1);
         });
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         lab.policy.instance_types.get_mut("one").expect("one").disk = 1 << 30;
         shape(lab, "web", |shape| shape.requests.ephemeral = 2 << 30);
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         lab.policy.pools.get_mut("p").expect("p").max_pods = 0;
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         claim(lab, "web", "data", |pv| pv.local = true);
     });
-    broken(&base, Rule::Unfit);
+    broken(&base, CheckRule::Unfit);
 }
 
 #[test]
 fn the_pods_of_a_new_machine_bear_one_another() {
     let base = decided(pool().pods("web", 2, 100, 100));
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         shape(lab, "web-0", port);
         shape(lab, "web-1", port);
     });
-    planted(&base, Rule::Unfit, &|lab, _| shape(lab, "web-1", averse));
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
+        shape(lab, "web-1", averse)
+    });
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         claim(lab, "web-0", "data", |_| {});
         claim(lab, "web-1", "data", |_| {});
         once(lab, "data");
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         for pod in ["web-0", "web-1"] {
             shape(lab, pod, |shape| shape.requests.memory = 3 << 30);
         }
@@ -186,12 +188,12 @@ fn the_pods_of_a_new_machine_bear_one_another() {
         claim(lab, "web-0", "a", |_| {});
         claim(lab, "web-1", "b", |_| {});
     };
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         volumes(lab);
         let kind = lab.policy.instance_types.get_mut("one").expect("one");
         kind.attach_limits.insert(DRIVER.into(), 1);
     });
-    planted(&base, Rule::Unfit, &|lab, action| {
+    planted(&base, CheckRule::Unfit, &|lab, action| {
         volumes(lab);
         *lab = lab.clone().ours("n1", "p", "one");
         let limits = [(Arc::from(DRIVER), Some(1))].into();
@@ -245,8 +247,12 @@ fn claims_that_wait_count_on_a_volume_each() {
     waiting(&mut lab, 2, |_, _| {});
     let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
     assert_eq!(fine, Ok(()));
-    planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 1, |_, _| {}));
-    planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 0, |_, _| {}));
+    planted(&base, CheckRule::Unfit, &|lab, _| {
+        waiting(lab, 1, |_, _| {})
+    });
+    planted(&base, CheckRule::Unfit, &|lab, _| {
+        waiting(lab, 0, |_, _| {})
+    });
     let amiss: [fn(&mut PersistentVolume, &mut Free); 8] = [
         |volume, _| volume.local = true,
         |volume, _| volume.deleting = true,
@@ -258,7 +264,7 @@ fn claims_that_wait_count_on_a_volume_each() {
         |_, free| free.claim = Some(PodKey::new("default", "c")),
     ];
     for change in amiss {
-        planted(&base, Rule::Unfit, &|lab, _| waiting(lab, 2, change));
+        planted(&base, CheckRule::Unfit, &|lab, _| waiting(lab, 2, change));
     }
 }
 
@@ -296,13 +302,15 @@ fn volumes_are_made_where_there_is_room() {
     counted(&mut lab, 0, Some(&[]));
     let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
     assert_eq!(fine, Ok(()));
-    planted(&base, Rule::Unfit, &|lab, _| counted(lab, -1, Some(&[])));
-    planted(&base, Rule::Unfit, &|lab, _| counted(lab, 0, None));
+    planted(&base, CheckRule::Unfit, &|lab, _| {
+        counted(lab, -1, Some(&[]))
+    });
+    planted(&base, CheckRule::Unfit, &|lab, _| counted(lab, 0, None));
     let elsewhere: &[(&str, &str)] = &[(ZONE, "mars")];
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         counted(lab, 0, Some(elsewhere));
     });
-    planted(&base, Rule::Unfit, &|lab, _| {
+    planted(&base, CheckRule::Unfit, &|lab, _| {
         counted(lab, 0, Some(&[]));
         lab.snapshot.cluster.capacities.clear();
     });
@@ -311,8 +319,8 @@ fn volumes_are_made_where_there_is_room() {
 #[test]
 fn a_pod_lands_where_its_volumes_let_it() {
     let base = removal();
-    broken(&base, Rule::Landing);
-    planted(&base, Rule::Landing, &|lab, _| {
+    broken(&base, CheckRule::Landing);
+    planted(&base, CheckRule::Landing, &|lab, _| {
         claim(lab, "web", "data", |_| {});
         *lab = lab.clone().bound("user", "other", 1, 1);
         claim(lab, "user", "more", |_| {});
@@ -322,7 +330,7 @@ fn a_pod_lands_where_its_volumes_let_it() {
             .csi_nodes
             .insert("other".into(), limits);
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         let label = ZoneLabel {
             key: ZONE.into(),
             values: vec!["pve1".into()],
@@ -332,10 +340,10 @@ fn a_pod_lands_where_its_volumes_let_it() {
             node.labels.insert(ZONE.into(), "pve2".into());
         });
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         shape(lab, "web", |shape| shape.requests.ephemeral = 21 << 30);
     });
-    planted(&base, Rule::Landing, &|lab, _| {
+    planted(&base, CheckRule::Landing, &|lab, _| {
         *lab = lab
             .clone()
             .edit_node("other", |node| node.allocatable.pods = 0);

@@ -1,7 +1,7 @@
 //! The rules for changing a VM in place.
 
 use super::{decided, edit_node, planted, pool, region};
-use crate::check::{Rule, check_beside, check_plan};
+use crate::check::{CheckRule, check_beside, check_plan};
 use crate::tests::in_place::differs;
 use crate::tests::lab::Lab;
 use model::action::{Kind, Reason};
@@ -31,45 +31,49 @@ fn vm(lab: &mut Lab, change: impl FnOnce(&mut MachineVm)) {
 fn a_vm_is_changed_in_place_while_it_is_at_rest_and_something_differs() {
     let base = decided(working(pool(), "n1"));
     assert_eq!(base.1.kind, Kind::Update);
-    planted(&base, Rule::Power, &|lab, _| {
+    planted(&base, CheckRule::Power, &|lab, _| {
         vm(lab, |vm| vm.lock = Some("backup".into()));
     });
-    planted(&base, Rule::Power, &|lab, _| vm(lab, |vm| vm.ha = true));
-    planted(&base, Rule::Ours, &|lab, _| vm(lab, |vm| vm.marked = false));
-    planted(&base, Rule::InPlace, &|lab, _| {
+    planted(&base, CheckRule::Power, &|lab, _| {
+        vm(lab, |vm| vm.ha = true)
+    });
+    planted(&base, CheckRule::Ours, &|lab, _| {
+        vm(lab, |vm| vm.marked = false)
+    });
+    planted(&base, CheckRule::InPlace, &|lab, _| {
         vm(lab, |vm| vm.differs.clear());
     });
-    planted(&base, Rule::InPlace, &|lab, _| {
+    planted(&base, CheckRule::InPlace, &|lab, _| {
         vm(lab, |vm| {
             vm.differs = vec![differs("tags", Some((Time(0), true)))];
         });
     });
-    planted(&base, Rule::InPlace, &|_, action| {
+    planted(&base, CheckRule::InPlace, &|_, action| {
         let keys = vec!["cores".into()];
         action.reason = Reason::Differs { keys };
     });
-    planted(&base, Rule::InPlace, &|_, action| {
+    planted(&base, CheckRule::InPlace, &|_, action| {
         action.reason = Reason::Unfinished;
     });
-    planted(&base, Rule::Host, &|lab, _| {
+    planted(&base, CheckRule::Host, &|lab, _| {
         for host in region(lab).hosts.values_mut() {
             host.online = false;
         }
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit(lab, |machine| machine.busy = Some(Busy::Down));
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit(lab, |machine| {
             machine.step = Some((Step::Drain, machine.mark.created));
         });
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit_node(lab, |node| {
             node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
         });
     });
-    planted(&base, Rule::Node, &|lab, _| {
+    planted(&base, CheckRule::Node, &|lab, _| {
         lab.snapshot.cluster.nodes.clear();
     });
 }
@@ -91,10 +95,16 @@ fn a_few_are_changed_at_a_time() {
     one_more.precondition.mark = Some((*target.mark).clone());
     let begun: Vec<_> = plan.iter().collect();
     let refused = check_beside(&one_more, &begun, &lab.snapshot, &lab.policy, lab.now);
-    assert_eq!(refused.map_err(|refusal| refusal.rule), Err(Rule::Parallel));
+    assert_eq!(
+        refused.map_err(|refusal| refusal.rule),
+        Err(CheckRule::Parallel)
+    );
     let alone = check_beside(&one_more, &[], &lab.snapshot, &lab.policy, lab.now);
     assert_eq!(alone, Ok(()));
     plan.push(one_more);
     let refused = check_plan(&plan, &lab.snapshot, &lab.policy, lab.now);
-    assert_eq!(refused.map_err(|refusal| refusal.rule), Err(Rule::Parallel));
+    assert_eq!(
+        refused.map_err(|refusal| refusal.rule),
+        Err(CheckRule::Parallel)
+    );
 }

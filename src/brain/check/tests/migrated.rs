@@ -17,14 +17,14 @@ fn a_zone_follows_a_vm_that_is_at_rest() {
             node.labels.insert(ZONE_LABEL.into(), zone.into());
         });
     };
-    planted(&base, Rule::Host, &|lab, _| zone(lab, "pve2"));
-    planted(&base, Rule::Host, &|lab, _| zone(lab, "rack-7"));
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Host, &|lab, _| zone(lab, "pve2"));
+    planted(&base, CheckRule::Host, &|lab, _| zone(lab, "rack-7"));
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         *lab = lab.clone().edit_machine("n1", |machine| {
             machine.vm.as_mut().expect("its VM").lock = Some("migrate".into());
         });
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit_node(lab, |node| {
             node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
         });

@@ -1,7 +1,7 @@
 //! Starting a VM that is off.
 
 use super::{decided, edit_node, planted, pool, region};
-use crate::check::Rule;
+use crate::check::CheckRule;
 use crate::tests::lab::Lab;
 use model::action::{Action, Kind};
 use model::policy::LEAVING_TAINT;
@@ -29,38 +29,38 @@ fn edit(lab: &mut Lab, change: impl FnOnce(&mut Machine)) {
 fn a_start_is_of_a_working_node_whose_vm_is_off_and_ours_to_switch_on() {
     let base = off();
     assert_eq!(base.1.kind, Kind::Start);
-    planted(&base, Rule::Power, &|lab, _| {
+    planted(&base, CheckRule::Power, &|lab, _| {
         edit(lab, |machine| {
             machine.vm.as_mut().expect("a VM").running = true;
         });
     });
-    planted(&base, Rule::Power, &|lab, _| {
+    planted(&base, CheckRule::Power, &|lab, _| {
         edit(lab, |machine| {
             machine.vm.as_mut().expect("a VM").lock = Some("backup".into());
         });
     });
-    planted(&base, Rule::Power, &|lab, _| {
+    planted(&base, CheckRule::Power, &|lab, _| {
         edit(lab, |machine| machine.vm.as_mut().expect("a VM").ha = true);
     });
-    planted(&base, Rule::Host, &|lab, _| {
+    planted(&base, CheckRule::Host, &|lab, _| {
         for host in region(lab).hosts.values_mut() {
             host.online = false;
         }
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit(lab, |machine| machine.busy = Some(Busy::Down));
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit(lab, |machine| {
             machine.step = Some((Step::Shutdown, machine.mark.created));
         });
     });
-    planted(&base, Rule::Leaving, &|lab, _| {
+    planted(&base, CheckRule::Leaving, &|lab, _| {
         edit_node(lab, |node| {
             node.taints.push(Taint::no_schedule(LEAVING_TAINT, "0"));
         });
     });
-    planted(&base, Rule::Node, &|lab, _| {
+    planted(&base, CheckRule::Node, &|lab, _| {
         lab.snapshot.cluster.nodes.clear();
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{creation, pool};
-use crate::check::{Rule, check_plan};
+use crate::check::{CheckRule, check_plan};
 use crate::tests::lab::Lab;
 use model::action::Action;
 use model::time::Span;
@@ -14,13 +14,13 @@ fn a_plan_is_refused_for_what_holds_only_one_by_one() {
         check_plan(plan, &lab.snapshot, &lab.policy, lab.now).map_err(|refusal| refusal.rule)
     };
     let (lab, action) = creation();
-    assert_eq!(rule(&lab, &[action.clone(), action]), Err(Rule::Twice));
+    assert_eq!(rule(&lab, &[action.clone(), action]), Err(CheckRule::Twice));
     // Two machines, one too many for the pool.
     let lab = pool().pods("web", 2, 1900, 100);
     let plan = lab.decide().plan;
     assert_eq!((plan.len(), rule(&lab, &plan)), (2, Ok(())));
     let tight = lab.edit_pool("p", |pool| pool.max = 1);
-    assert_eq!(rule(&tight, &plan), Err(Rule::PoolMax));
+    assert_eq!(rule(&tight, &plan), Err(CheckRule::PoolMax));
     // Two removals whose pods do not both land.
     let mut lab = pool()
         .ours("n1", "p", "one")
@@ -36,14 +36,14 @@ fn a_plan_is_refused_for_what_holds_only_one_by_one() {
     let small = lab
         .clone()
         .edit_node("other", |node| node.allocatable.cpu_milli = 799);
-    assert_eq!(rule(&small, &plan), Err(Rule::Landing));
+    assert_eq!(rule(&small, &plan), Err(CheckRule::Landing));
     let kept = lab.clone().edit_pool("p", |pool| pool.min = 1);
-    assert_eq!(rule(&kept, &plan), Err(Rule::PoolMin));
+    assert_eq!(rule(&kept, &plan), Err(CheckRule::PoolMin));
     let mut shared = lab.budget("x", "a", 1);
     for pod in shared.snapshot.cluster.pods.values_mut() {
         Arc::make_mut(&mut pod.shape)
             .labels
             .insert("app".into(), "a".into());
     }
-    assert_eq!(rule(&shared, &plan), Err(Rule::Budget));
+    assert_eq!(rule(&shared, &plan), Err(CheckRule::Budget));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use model::reasons::{Misfit, VolumeMisfit};
 
-use super::volumes::Need;
+use super::volumes::VolumeNeed;
 use crate::constraints::claims::Attached;
 
 /// Volumes of one driver that a pod needs.
@@ -25,7 +25,7 @@ pub(crate) type Attach = BTreeMap<Arc<str>, Volumes>;
 
 /// The limits of a node, and what counts against them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct AttachSlots {
     limits: BTreeMap<Arc<str>, i32>,
     /// Volumes that pods on the node use.
     used: BTreeSet<Attached>,
@@ -33,17 +33,17 @@ pub(crate) struct Slots {
     attached: BTreeSet<Attached>,
 }
 
-impl Slots {
+impl AttachSlots {
     /// A node with these limits and volumes; `None` when it has no limit.
     pub(crate) fn new(
         limits: BTreeMap<Arc<str>, i32>,
         mut used: BTreeSet<Attached>,
         mut attached: BTreeSet<Attached>,
-    ) -> Option<Arc<Slots>> {
+    ) -> Option<Arc<AttachSlots>> {
         used.retain(|(driver, _)| limits.contains_key(driver));
         attached.retain(|(driver, _)| limits.contains_key(driver));
         (!limits.is_empty()).then(|| {
-            Arc::new(Slots {
+            Arc::new(AttachSlots {
                 limits,
                 used,
                 attached,
@@ -81,7 +81,7 @@ impl Slots {
     }
 
     /// Why a pod that needs these may not come, if it may not.
-    pub(crate) fn misfit(&self, need: &Need) -> Option<Misfit> {
+    pub(crate) fn misfit(&self, need: &VolumeNeed) -> Option<Misfit> {
         need.attach.iter().find_map(|(driver, volumes)| {
             let limit = *self.limits.get(driver)?;
             let (more, used) = (self.new_on(driver, volumes), self.used_of(driver));
@@ -98,7 +98,7 @@ impl Slots {
         })
     }
 
-    fn take(&mut self, need: &Need) {
+    fn take(&mut self, need: &VolumeNeed) {
         for (driver, volumes) in &need.attach {
             if self.limits.contains_key(driver) {
                 let both = volumes.known.iter().chain(&volumes.fresh);
@@ -110,7 +110,7 @@ impl Slots {
 }
 
 /// Pods that need these volumes come to a place with these slots.
-pub(crate) fn take(slots: &mut Option<Arc<Slots>>, need: Option<&Need>) {
+pub(crate) fn take(slots: &mut Option<Arc<AttachSlots>>, need: Option<&VolumeNeed>) {
     if let (Some(slots), Some(need)) = (slots, need)
         && !need.attach.is_empty()
     {

@@ -21,7 +21,7 @@ pub(crate) const NEW: &str = "<new>";
 
 /// What a filter reads of a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct NodeView<'a> {
     /// The node's name, [`NEW`] for one that has none yet.
     pub(crate) name: &'a str,
     /// Labels.
@@ -41,7 +41,7 @@ pub(crate) fn here(mut misfit: Misfit) -> Misfit {
 }
 
 /// The first filter that keeps a pod of this shape off a node whatever runs there.
-pub(crate) fn misfit(shape: &PodShape, place: Place<'_>) -> Option<Misfit> {
+pub(crate) fn misfit(shape: &PodShape, place: NodeView<'_>) -> Option<Misfit> {
     if place.unschedulable && !taints::bears_cordon(&shape.tolerations) {
         return Some(Misfit::Cordoned);
     }

@@ -1,7 +1,7 @@
 //! Preferences about a node: preferred node affinity and `PreferNoSchedule`. They make a choice dearer,
 //! never impossible.
 
-use super::{Place, selector};
+use super::{NodeView, selector};
 use model::scheduling::{Effect, PodShape};
 
 /// What a `PreferNoSchedule` taint that is not tolerated weighs: as much as the strongest preference.
@@ -10,7 +10,7 @@ const TAINT: i64 = 100;
 const MOST: i64 = 1000;
 
 /// The weight of a shape's preferences that a place does not meet.
-pub(crate) fn unmet(shape: &PodShape, place: Place<'_>) -> i64 {
+pub(crate) fn unmet(shape: &PodShape, place: NodeView<'_>) -> i64 {
     let preferences = shape.preferred_nodes.iter();
     let missed = preferences.filter(|(_, term)| !selector::term(term, place.name, place.labels));
     let missed = missed.map(|(weight, _)| i64::from(*weight).clamp(0, 100));

@@ -23,7 +23,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// What a pod's claims ask of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Need {
+pub(crate) struct VolumeNeed {
     /// No node helps before this is settled.
     pub(crate) refusal: Option<VolumeMisfit>,
     /// One set of alternatives for each bound volume or class: the node must match one of each.
@@ -41,14 +41,14 @@ pub(crate) struct Need {
     /// The scheduler has chosen this node already and its volume is being made there.
     pub(crate) selected: Option<Arc<str>>,
     /// Unbound claims that a volume there is could serve, in kube-scheduler's order: the smallest first.
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<WaitingClaim>,
     /// Claims that one pod alone may use (`ReadWriteOncePod`), by name.
     pub(crate) alone: BTreeSet<Arc<str>>,
 }
 
 /// A claim that waits for its consumer and that a volume there is could serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingClaim {
     /// Bytes.
     pub(crate) storage: i64,
     pub(crate) matching: MatchingId,
@@ -64,7 +64,7 @@ pub(crate) struct Waiting {
     name: Option<Arc<str>>,
 }
 
-impl Waiting {
+impl WaitingClaim {
     /// Whether a volume can be made for it on a node.
     pub(crate) fn provides(&self, at: VolumeNode<'_>) -> bool {
         let near = |terms: &Vec<NodeTerm>| {
@@ -76,7 +76,7 @@ impl Waiting {
 }
 
 /// Why a claim finds no volume on a node; `others` have taken what it could have had.
-pub(crate) fn unserved(claim: &Waiting, at: VolumeNode<'_>, others: bool) -> VolumeMisfit {
+pub(crate) fn unserved(claim: &WaitingClaim, at: VolumeNode<'_>, others: bool) -> VolumeMisfit {
     let no_room = claim.room.as_ref().filter(|room| !room.reached(at.labels));
     VolumeMisfit::Unserved {
         claim: claim.name.clone(),
@@ -104,18 +104,18 @@ pub(crate) struct ClaimView<'v> {
 }
 
 /// Reads what the claims of `pod` ask; `None` for a pod without claims.
-pub(crate) fn need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<Need> {
+pub(crate) fn need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
     read(key, pod, view, false)
 }
 
 /// Reads what the claims of `pod` ask, and names each claim in what is told of it; `None` for a pod without claims.
-pub(crate) fn told(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<Need> {
+pub(crate) fn told(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
     read(key, pod, view, true)
 }
 
-fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need> {
+fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<VolumeNeed> {
     let cluster = view.cluster;
-    let mut need: Option<Need> = None;
+    let mut need: Option<VolumeNeed> = None;
     for volume in &pod.shape.volumes {
         let Some(name) = claim_name(key, volume) else {
             continue;
@@ -157,12 +157,12 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Need
     need
 }
 
-fn refuse(need: &mut Need, why: VolumeMisfit) {
+fn refuse(need: &mut VolumeNeed, why: VolumeMisfit) {
     need.refusal.get_or_insert(why);
 }
 
 /// Notes the volume of a claim where its driver has limits.
-fn attach(need: &mut Need, view: ClaimView<'_>, namespace: &str, name: &str, claim: &Claim) {
+fn attach(need: &mut VolumeNeed, view: ClaimView<'_>, namespace: &str, name: &str, claim: &Claim) {
     let found = view.claims.volume(view.cluster, namespace, name, claim);
     if let Some(((driver, handle), known)) = found {
         let volumes = need.attach.entry(driver).or_default();
@@ -175,7 +175,7 @@ fn attach(need: &mut Need, view: ClaimView<'_>, namespace: &str, name: &str, cla
     }
 }
 
-fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, tell: bool) {
+fn of_claim(need: &mut VolumeNeed, key: &PodKey, claim: &Claim, view: ClaimView<'_>, tell: bool) {
     let (name, cluster) = (&key.name, view.cluster);
     let named = || name.clone();
     if claim.deleting {
@@ -209,7 +209,7 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, t
             let Some((class, found)) = class(claim.class.as_ref(), cluster) else {
                 return;
             };
-            need.waiting.push(Waiting {
+            need.waiting.push(WaitingClaim {
                 storage,
                 matching,
                 shared: free_volumes.shared(key).then(|| key.clone()),
@@ -223,7 +223,7 @@ fn of_claim(need: &mut Need, key: &PodKey, claim: &Claim, view: ClaimView<'_>, t
     }
 }
 
-fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
+fn of_volume(need: &mut VolumeNeed, name: &Arc<str>, volume: &PersistentVolume) {
     if volume.deleting {
         need.doomed.get_or_insert_with(|| name.clone());
     }
@@ -238,7 +238,7 @@ fn of_volume(need: &mut Need, name: &Arc<str>, volume: &PersistentVolume) {
 
 /// A claim that no volume there is can serve.
 fn of_class(
-    need: &mut Need,
+    need: &mut VolumeNeed,
     claim: &Arc<str>,
     named: Option<&Arc<str>>,
     storage: Option<i64>,
@@ -295,12 +295,17 @@ fn default_class(cluster: &Cluster) -> Option<(&Arc<str>, &StorageClass)> {
 }
 
 /// What keeps a pod with this need off a node; `new` for one that does not exist yet.
-pub(crate) fn misfit(need: &Need, name: &str, labels: &Labels, new: bool) -> Option<Misfit> {
+pub(crate) fn misfit(need: &VolumeNeed, name: &str, labels: &Labels, new: bool) -> Option<Misfit> {
     let volume = volume_misfit(need, name, labels, new)?;
     Some(Misfit::Volume { volume })
 }
 
-fn volume_misfit(need: &Need, name: &str, labels: &Labels, new: bool) -> Option<VolumeMisfit> {
+fn volume_misfit(
+    need: &VolumeNeed,
+    name: &str,
+    labels: &Labels,
+    new: bool,
+) -> Option<VolumeMisfit> {
     if let Some(why) = &need.refusal {
         return Some(why.clone());
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::neighbours::selected;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 use model::scheduling::{HostPort, Labels, PodTerm};
 
 /// Cliques that the bound looks at, at most: the largest. Each is a levy.
@@ -24,7 +24,7 @@ pub(super) enum Clique<'a> {
 
 impl Clique<'_> {
     /// Whether a pod that runs keeps all pods of the clique off its node.
-    pub(super) fn barred_by(&self, pod: Shape<'_>) -> bool {
+    pub(super) fn barred_by(&self, pod: NamespacedShape<'_>) -> bool {
         match self {
             Clique::Port(protocol, address, port) => pod.shape.host_ports.iter().any(|taken| {
                 taken.port == *port
@@ -60,7 +60,9 @@ fn address_of(port: &HostPort) -> &str {
 }
 
 /// The cliques of these pods (with how many there are of each), and for each shape those it is in.
-pub(super) fn cliques<'a>(pods: &[(Shape<'a>, u64)]) -> (Vec<Clique<'a>>, Vec<Vec<usize>>) {
+pub(super) fn cliques<'a>(
+    pods: &[(NamespacedShape<'a>, u64)],
+) -> (Vec<Clique<'a>>, Vec<Vec<usize>>) {
     let ports = pods.iter().flat_map(|(pod, _)| &pod.shape.host_ports);
     let ports: BTreeSet<(&str, i32, &str)> = ports
         .map(|port| (protocol_of(port), port.port, address_of(port)))

@@ -40,13 +40,13 @@ use model::decision::Decision;
 use model::report::PodVerdict;
 use model::resources::Resources;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::report::explain::{self, Asked};
 use crate::scale_up::grow;
 use crate::simulation::demand::{self, Demand};
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::places;
-use crate::simulation::world::{SimNode, World};
+use crate::simulation::world::{SimCluster, SimNode};
 use problem::CoverProblem;
 
 /// Machines and price that any plan for the same pods needs; each number for itself.
@@ -77,13 +77,13 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     let mut world = places::build(&turn, &choices);
     let demand = demand::collect(&mut turn, &mut world);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let before = Before::of(&world, &demand, decision);
+    let before = BoundInput::of(&world, &demand, decision);
     let problem = read::problem(&world, &choices, &before, kept(&turn, &choices, decision));
     least(&problem)
 }
 
 /// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
-fn kept(turn: &Turn<'_>, choices: &[Choice<'_>], decision: &Decision) -> Vec<i128> {
+fn kept(turn: &DecisionBuilder<'_>, choices: &[Choice<'_>], decision: &Decision) -> Vec<i128> {
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &decision.plan {
         let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {
@@ -98,7 +98,7 @@ fn kept(turn: &Turn<'_>, choices: &[Choice<'_>], decision: &Decision) -> Vec<i12
 
 /// What there is before anything is placed.
 #[derive(Debug, Default)]
-struct Before {
+struct BoundInput {
     /// Places that may take pods, and what is free there.
     rooms: Vec<(usize, Resources)>,
     /// Pods that the decision places, by shape. Those on nodes that are leaving are not among them: no verdict says
@@ -106,9 +106,9 @@ struct Before {
     asked: Vec<u64>,
 }
 
-impl Before {
+impl BoundInput {
     /// Notes what is free and what is asked.
-    fn of(world: &World<'_>, demand: &Demand<'_>, decision: &Decision) -> Before {
+    fn of(world: &SimCluster<'_>, demand: &Demand<'_>, decision: &Decision) -> BoundInput {
         let verdicts = decision.report.pods.iter();
         let placed: BTreeSet<_> = verdicts
             .filter(|(_, verdict)| {
@@ -121,7 +121,7 @@ impl Before {
             })
             .map(|(key, _)| key)
             .collect();
-        let mut before = Before::default();
+        let mut before = BoundInput::default();
         for group in demand.groups.iter().filter(|group| group.calls()) {
             if before.asked.len() <= group.shape {
                 before.asked.resize(group.shape + 1, 0);

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Before;
+use super::BoundInput;
 use super::apart::{self, Clique};
 use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds};
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
-use crate::constraints::shape::{Resident, Shape};
+use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::simulation::offer::Choice;
-use crate::simulation::world::{SimNode, World};
+use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
 use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
 
@@ -44,14 +44,14 @@ impl ResourceNames {
 
 /// The world as a problem. `kept` are the machines made for the `min` of each pool.
 pub(super) fn problem(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     choices: &[Choice<'_>],
-    before: &Before,
+    before: &BoundInput,
     kept: Vec<i128>,
 ) -> CoverProblem {
     let asked = before.asked.iter().enumerate();
     let asked = asked.filter(|(_, count)| **count > 0);
-    let pods: Vec<(Shape<'_>, u64)> = asked
+    let pods: Vec<(NamespacedShape<'_>, u64)> = asked
         .map(|(shape, count)| (world.shapes[shape], *count))
         .collect();
     let names = pods
@@ -104,7 +104,7 @@ fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
 
 /// Alike pods together, with a shape of each.
 fn lots<'a>(
-    pods: &[(Shape<'a>, u64)],
+    pods: &[(NamespacedShape<'a>, u64)],
     within: &[Vec<usize>],
     names: &ResourceNames,
 ) -> (Vec<PodClass>, Vec<&'a PodShape>) {
@@ -158,8 +158,8 @@ fn may_be_made(
 
 /// The places that could take any of the pods.
 fn rooms(
-    world: &World<'_>,
-    before: &Before,
+    world: &SimCluster<'_>,
+    before: &BoundInput,
     names: &ResourceNames,
     lots: &[PodClass],
     shapes: &[&PodShape],
@@ -192,7 +192,7 @@ fn rooms(
 /// By clique: whether a pod that stays on a place keeps its pods off. `known` remembers the answers.
 fn stays(
     bin: &SimNode,
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     cliques: &[Clique<'_>],
     known: &mut [Vec<Option<bool>>],
 ) -> Vec<bool> {

@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use crate::decision::turn::Turn;
-use crate::scale_up::limits::Ledger;
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::places;
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::report::PodVerdict;
 
 /// A decision carried out.
-pub(super) struct Decided<'a> {
-    pub(super) world: World<'a>,
+pub(super) struct DecidedWorld<'a> {
+    pub(super) world: SimCluster<'a>,
     /// What limits and hosts still allow.
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LimitTracker,
 }
 
 /// Where a verdict has its pod.
@@ -30,12 +30,12 @@ pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
 
 /// Carries out a decision, as far as pods that are in the view wait for a place.
 pub(super) fn carry_out<'a>(
-    turn: &Turn<'a>,
+    turn: &DecisionBuilder<'a>,
     choices: &[Choice<'a>],
     decision: &Decision,
-) -> Decided<'a> {
+) -> DecidedWorld<'a> {
     let mut world = places::build(turn, choices);
-    let mut ledger = Ledger::of(turn);
+    let mut ledger = LimitTracker::of(turn);
     for (index, action) in decision.plan.iter().enumerate() {
         let Kind::Create(spec) = &action.kind else {
             continue;
@@ -64,5 +64,5 @@ pub(super) fn carry_out<'a>(
         world.put(index, shape, 1, false);
         world.supply(index, need.as_ref(), 1);
     }
-    Decided { world, ledger }
+    DecidedWorld { world, ledger }
 }

@@ -15,10 +15,10 @@ use model::story::{NodeStory, PodStory};
 use model::time::Time;
 
 use crate::budget;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::{backoff, find_holds};
 use crate::simulation::offer::{self, Choice};
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 use crate::simulation::{capacity, demand, pack, places};
 
 /// What a story is told of: everything a decision reads, and the decision made of it.
@@ -58,7 +58,7 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 }
 
 /// The world as it is when all pods that fit on what there is are placed.
-fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
+fn settle<'a>(turn: &mut DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
     let mut world = places::build(turn, choices);
     let demand = demand::collect(turn, &mut world);
     pack::existing(turn, &mut world, demand);
@@ -66,8 +66,8 @@ fn settle<'a>(turn: &mut Turn<'a>, choices: &[Choice<'a>]) -> World<'a> {
 }
 
 /// The steps before anything is placed.
-pub(super) fn begin(asked: Asked<'_>) -> Turn<'_> {
-    let mut turn = Turn::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
+pub(super) fn begin(asked: Asked<'_>) -> DecisionBuilder<'_> {
+    let mut turn = DecisionBuilder::begin(asked.snapshot, asked.policy, asked.memory, asked.now);
     find_holds::find(&mut turn, asked.memory);
     capacity::learn(&mut turn);
     backoff::count(&mut turn);
@@ -75,6 +75,6 @@ pub(super) fn begin(asked: Asked<'_>) -> Turn<'_> {
 }
 
 /// What could be made.
-fn choices<'a>(turn: &Turn<'a>) -> Vec<Choice<'a>> {
+fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
     offer::choices(turn)
 }

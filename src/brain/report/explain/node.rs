@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove};
@@ -15,11 +15,11 @@ use crate::scale_down::drain_rules::{self, Bar, Budgets};
 use crate::scale_down::rehearsal;
 use crate::scale_down::shrink;
 use crate::simulation::pack;
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::{Node, PodKey};
 use model::reasons::FateReason;
 use model::report::{Hold, NodeVerdict, PodVerdict, Scope};
-use model::story::{Fate, MachineFacts, NodeStory, PodFate};
+use model::story::{MachineFacts, NodeStory, PodFate, PodOutcome};
 
 use super::Asked;
 
@@ -50,7 +50,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     })
 }
 
-fn facts(turn: &Turn<'_>, known: &MachineView<'_>) -> MachineFacts {
+fn facts(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> MachineFacts {
     let mark = &known.machine.mark;
     let mut standing = tell_phase(&known.phase);
     if let Some(until) = known.kept {
@@ -101,7 +101,7 @@ fn shrink_holds(holds: &[Hold]) -> Vec<Hold> {
 }
 
 /// Thousandths of each allocatable amount that the node's pods request.
-fn shares(turn: &Turn<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
+fn shares(turn: &DecisionBuilder<'_>, name: &str, node: &Node) -> BTreeMap<Arc<str>, i64> {
     let mut sum = model::resources::Resources::default();
     for (_, pod) in turn.view.pods(name) {
         sum.add(&pod.shape.requests);
@@ -135,7 +135,12 @@ fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
 }
 
 /// What would become of every pod of the node if it went now, alone.
-fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &str) -> Vec<PodFate> {
+fn fates<'a>(
+    asked: Asked<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    name: &str,
+) -> Vec<PodFate> {
     let settings = turn
         .view
         .behind(name)
@@ -155,14 +160,14 @@ fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &st
         now: turn.now(),
     };
     let mut told = BTreeMap::new();
-    let mut moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>> = BTreeMap::new();
+    let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
         let fate = drain_rules::fate(key, pod, bar);
         let (fate, why) = match fate {
-            drain_rules::DrainOutcome::Stays => (Fate::Stays, None),
-            drain_rules::DrainOutcome::Goes => (Fate::Goes, None),
+            drain_rules::DrainOutcome::Stays => (PodOutcome::Stays, None),
+            drain_rules::DrainOutcome::Goes => (PodOutcome::Goes, None),
             drain_rules::DrainOutcome::Blocks(block) => (
-                Fate::Blocks {
+                PodOutcome::Blocks {
                     reason: block.why.reason(),
                 },
                 Some(FateReason::Blocked {
@@ -187,7 +192,7 @@ fn fates<'a>(asked: Asked<'a>, turn: &Turn<'a>, world: &mut World<'a>, name: &st
 }
 
 /// The other nodes that the decision takes down are gone, and their pods where they are to land.
-fn others_go<'a>(asked: Asked<'a>, world: &mut World<'a>, name: &str) {
+fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
     for (node, verdict) in &asked.decision.report.nodes {
         let NodeVerdict::Leaving { moves, .. } = verdict else {
             continue;
@@ -213,7 +218,7 @@ fn others_go<'a>(asked: Asked<'a>, world: &mut World<'a>, name: &str) {
 fn as_decided(
     asked: Asked<'_>,
     name: &str,
-    told: &mut BTreeMap<PodKey, (Fate, Option<FateReason>)>,
+    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
@@ -222,24 +227,24 @@ fn as_decided(
         _ => return,
     };
     for (key, (fate, why)) in told {
-        if !matches!(fate, Fate::Moves { .. } | Fate::Unplaced) {
+        if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;
         }
         if let Some(to) = moves.get(key) {
-            (*fate, *why) = (Fate::Moves { to: to.clone() }, None);
+            (*fate, *why) = (PodOutcome::Moves { to: to.clone() }, None);
         } else if let Some(by) = by {
             let once = Some(FateReason::OnceMachineWorks);
-            (*fate, *why) = (Fate::Moves { to: by.clone() }, once);
+            (*fate, *why) = (PodOutcome::Moves { to: by.clone() }, once);
         }
     }
 }
 
 /// Puts the pods that move elsewhere.
 fn land<'a>(
-    world: &mut World<'a>,
+    world: &mut SimCluster<'a>,
     name: &str,
-    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
-    told: &mut BTreeMap<PodKey, (Fate, Option<FateReason>)>,
+    moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
+    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     if let Some(bin) = world.by_name.get(name).copied() {
         world.close(bin);
@@ -259,23 +264,23 @@ fn land<'a>(
         for (bin, count) in placed {
             for (key, _) in left.by_ref().take(count) {
                 let to = world.nodes[bin].name.clone();
-                told.insert(key.clone(), (Fate::Moves { to }, None));
+                told.insert(key.clone(), (PodOutcome::Moves { to }, None));
             }
         }
         load.pods = left.collect();
         for (key, _) in &load.pods {
             let kept = Box::new(rehearsal::no_place(world, &load, Some(key), &open).why);
             let why = Some(FateReason::Unplaced { kept });
-            told.insert((*key).clone(), (Fate::Unplaced, why));
+            told.insert((*key).clone(), (PodOutcome::Unplaced, why));
         }
     }
 }
 
 /// What needs another place, in the order that scale-down tries it: pending pods that are to come here too.
 fn loads<'a>(
-    world: &World<'a>,
+    world: &SimCluster<'a>,
     name: &str,
-    moving: BTreeMap<(ShapeId, Option<Need>), Vec<Keyed<'a>>>,
+    moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
 ) -> Vec<PodsToMove<'a>> {
     let bin = world.by_name.get(name).map(|bin| &world.nodes[*bin]);
     let guests = bin.into_iter().flat_map(|bin| &bin.guests);

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::constraints::fit;
-use crate::constraints::fit::volumes::{self, Need};
-use crate::constraints::shape::{Shape, ShapeId};
-use crate::decision::turn::Turn;
-use crate::scale_up::limits::Ledger;
+use crate::constraints::fit::volumes::{self, VolumeNeed};
+use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::preempt;
-use crate::simulation::world::{NodeOrigin, SimNode, World};
+use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::cluster::{Pod, PodKey};
 use model::reasons::{Misfit, Refusals, Refused};
 use model::report::{Hold, PodVerdict, Scope};
@@ -22,9 +22,9 @@ use super::{Asked, decided, preferences};
 
 /// What is asked of every place.
 struct PodQuestion<'w, 'a> {
-    world: &'w World<'a>,
+    world: &'w SimCluster<'a>,
     shape: ShapeId,
-    need: Option<Need>,
+    need: Option<VolumeNeed>,
     rules: Option<Arc<Rules>>,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
     domains: Vec<Vec<Vec<DomainId>>>,
@@ -41,7 +41,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         snapshot: &others,
         ..asked
     });
-    turn.beside = Some(Shape {
+    turn.beside = Some(NamespacedShape {
         namespace: &key.namespace,
         shape: &pod.shape,
     });
@@ -61,7 +61,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
     // A pod that has to wait does so beside what is planned for others.
     let ledger = match asked.decision.report.pods.get(key) {
         Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
-        _ => Ledger::of(&turn),
+        _ => LimitTracker::of(&turn),
     };
     let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
         Some((place, preferences)) => (Some(place), preferences),
@@ -84,10 +84,10 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
 
 /// By place: whom kube-scheduler would preempt there for the pod.
 fn victims(
-    world: &mut World<'_>,
-    turn: &Turn<'_>,
+    world: &mut SimCluster<'_>,
+    turn: &DecisionBuilder<'_>,
     shape: ShapeId,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
 ) -> BTreeMap<usize, BTreeMap<PodKey, i32>> {
     let soft: Vec<usize> = world.soft.keys().copied().collect();
     let asked = soft.into_iter().filter_map(|index| {
@@ -98,7 +98,10 @@ fn victims(
 }
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
-pub(super) fn domains(world: &mut World<'_>, choices: &[Choice<'_>]) -> Vec<Vec<Vec<DomainId>>> {
+pub(super) fn domains(
+    world: &mut SimCluster<'_>,
+    choices: &[Choice<'_>],
+) -> Vec<Vec<Vec<DomainId>>> {
     let mut of = |offer: &Offer<'_>| {
         (0..world.company.keys())
             .map(|key| world.company.domain(key, &offer.labels))
@@ -157,7 +160,12 @@ impl PodQuestion<'_, '_> {
         self.world.company.misfit(self.rules.as_deref()?, at)
     }
 
-    fn offers(&self, turn: &Turn<'_>, choices: &[Choice<'_>], ledger: &Ledger) -> Vec<OfferAnswer> {
+    fn offers(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        choices: &[Choice<'_>],
+        ledger: &LimitTracker,
+    ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
         for (choice, domains) in choices.iter().zip(&self.domains) {
             let limit = ledger.admits(turn, choice).err().map(Arc::new);
@@ -206,13 +214,17 @@ fn both(limit: Option<&Arc<Refused>>, host: Option<Refused>) -> Option<Refusals>
 }
 
 /// The region of a choice, where its pool is in several.
-fn region(turn: &Turn<'_>, choice: &Choice<'_>) -> Option<Arc<str>> {
+fn region(turn: &DecisionBuilder<'_>, choice: &Choice<'_>) -> Option<Arc<str>> {
     let pool = turn.view.policy.pools.get(choice.pool)?;
     (!pool.further.is_empty()).then(|| choice.policy.region.clone())
 }
 
 /// A pool whose region shows no host that it may use.
-fn nowhere(turn: &Turn<'_>, choice: &Choice<'_>, limit: Option<Arc<Refused>>) -> OfferAnswer {
+fn nowhere(
+    turn: &DecisionBuilder<'_>,
+    choice: &Choice<'_>,
+    limit: Option<Arc<Refused>>,
+) -> OfferAnswer {
     let why = limit.unwrap_or_else(|| choice.nowhere.clone());
     OfferAnswer {
         pool: choice.pool.clone(),

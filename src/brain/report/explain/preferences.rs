@@ -8,17 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::decided::{self, Decided};
+use super::decided::{self, DecidedWorld};
 use super::{Asked, pod};
-use crate::constraints::fit::volumes::Need;
-use crate::constraints::fit::{self, Place, node_preferences, selector};
+use crate::constraints::fit::volumes::VolumeNeed;
+use crate::constraints::fit::{self, NodeView, node_preferences, selector};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::ShapeId;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
 use crate::simulation::offer::Choice;
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
 use model::cluster::{Pod, PodKey};
 use model::reasons::Reasons;
@@ -27,8 +27,8 @@ use model::scheduling::{Effect, LabelSelector, NodeTerm, PodShape, PodTerm, Tain
 use model::story::{PreferenceAnswer, PreferenceKind};
 
 /// The place of the decision, and everything the pod prefers there.
-struct Judge<'w, 'a> {
-    world: &'w World<'a>,
+struct PreferenceEvaluator<'w, 'a> {
+    world: &'w SimCluster<'a>,
     choices: &'w [Choice<'a>],
     pod: &'w PodShape,
     shape: ShapeId,
@@ -54,7 +54,7 @@ enum PlacedBy {
 
 /// A place where the pod is not.
 struct OtherPlace {
-    what: What,
+    what: NodeOrOffer,
     /// Why it could not be there even if nothing else ran there.
     never: Option<String>,
     /// Why it cannot be there now.
@@ -64,7 +64,7 @@ struct OtherPlace {
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum NodeOrOffer {
     /// A place in the world.
     Bin(usize),
     /// A machine that could be made: choice and offer.
@@ -75,21 +75,21 @@ enum What {
 /// pod.
 pub(super) fn weigh<'a>(
     asked: Asked<'_>,
-    turn: &Turn<'a>,
+    turn: &DecisionBuilder<'a>,
     choices: &[Choice<'a>],
     key: &'a PodKey,
     pod: &'a Pod,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
     let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
-    let Decided { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
+    let DecidedWorld { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
     let own = *world.by_name.get(place)?;
     let shape = world.intern(&key.namespace, &pod.shape);
     let named = world.preferences(shape, false);
     let usual = named.is_none();
     let preferences = named.or_else(|| world.preferences(shape, true));
     let rules = world.rules(shape);
-    let mut judge = Judge {
+    let mut judge = PreferenceEvaluator {
         choices,
         pod: &pod.shape,
         shape,
@@ -111,7 +111,12 @@ pub(super) fn weigh<'a>(
 }
 
 /// How the pod came to its place.
-fn fate(asked: Asked<'_>, world: &World<'_>, own: usize, verdict: Option<&PodVerdict>) -> PlacedBy {
+fn fate(
+    asked: Asked<'_>,
+    world: &SimCluster<'_>,
+    own: usize,
+    verdict: Option<&PodVerdict>,
+) -> PlacedBy {
     match verdict {
         None => PlacedBy::Bound,
         Some(PodVerdict::Triggers { machine, others }) => {
@@ -127,15 +132,15 @@ fn fate(asked: Asked<'_>, world: &World<'_>, own: usize, verdict: Option<&PodVer
     }
 }
 
-impl<'a> Judge<'_, 'a> {
+impl<'a> PreferenceEvaluator<'_, 'a> {
     /// All places but its own.
     fn look_around(
         &self,
-        need: Option<&Need>,
+        need: Option<&VolumeNeed>,
         rules: Option<&Rules>,
         held: impl Fn(&Choice<'a>, usize) -> Option<String>,
     ) -> Vec<OtherPlace> {
-        let company = |what: What| {
+        let company = |what: NodeOrOffer| {
             let misfit = |rules| {
                 let at = |key| self.domain(what, key);
                 self.world.company.misfit(rules, at)
@@ -146,7 +151,7 @@ impl<'a> Judge<'_, 'a> {
         let bins = bins.filter(|bin| *bin != self.own && !self.world.nodes[*bin].closed);
         let mut spots: Vec<OtherPlace> = bins
             .map(|index| {
-                let (what, bin) = (What::Bin(index), &self.world.nodes[index]);
+                let (what, bin) = (NodeOrOffer::Bin(index), &self.world.nodes[index]);
                 let fixed = self.world.misfit(index, self.pod, need);
                 let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
                 let never = fixed.or_else(|| company(what));
@@ -164,7 +169,7 @@ impl<'a> Judge<'_, 'a> {
             .collect();
         for (at, choice) in self.choices.iter().enumerate() {
             for (index, offer) in choice.offers.iter().enumerate() {
-                let what = What::Offer(at, index);
+                let what = NodeOrOffer::Offer(at, index);
                 let misfit = choice.misfit(offer, self.pod);
                 let misfit = misfit.or_else(|| {
                     let (stock, given) = (&self.world.free_volumes, &self.world.assumed);
@@ -183,17 +188,17 @@ impl<'a> Judge<'_, 'a> {
         spots
     }
 
-    fn domain(&self, what: What, key: KeyId) -> DomainId {
+    fn domain(&self, what: NodeOrOffer, key: KeyId) -> DomainId {
         match what {
-            What::Bin(bin) => self.world.company.at(bin)(key),
-            What::Offer(choice, offer) => self.domains[choice][offer][key],
+            NodeOrOffer::Bin(bin) => self.world.company.at(bin)(key),
+            NodeOrOffer::Offer(choice, offer) => self.domains[choice][offer][key],
         }
     }
 
-    fn place(&self, what: What) -> Place<'_> {
+    fn place(&self, what: NodeOrOffer) -> NodeView<'_> {
         match what {
-            What::Bin(bin) => self.world.nodes[bin].place(),
-            What::Offer(choice, offer) => {
+            NodeOrOffer::Bin(bin) => self.world.nodes[bin].place(),
+            NodeOrOffer::Offer(choice, offer) => {
                 let choice = &self.choices[choice];
                 choice.place(&choice.offers[offer])
             }
@@ -234,7 +239,7 @@ impl<'a> Judge<'_, 'a> {
 
     /// Preferred node affinity.
     fn node(&self, weight: i32, term: &NodeTerm) -> PreferenceAnswer {
-        let meets = |what: What| {
+        let meets = |what: NodeOrOffer| {
             let place = self.place(what);
             selector::term(term, place.name, place.labels)
         };
@@ -263,7 +268,7 @@ impl<'a> Judge<'_, 'a> {
             taint.effect == Effect::PreferNoSchedule
                 && !self.pod.tolerations.iter().any(|t| t.tolerates(taint))
         };
-        let own = What::Bin(self.own);
+        let own = NodeOrOffer::Bin(self.own);
         let possible = self.spots.iter().filter(|spot| spot.never.is_none());
         let places = possible.map(|spot| spot.what).chain([own]);
         let all: BTreeSet<&Taint> = places
@@ -274,7 +279,7 @@ impl<'a> Judge<'_, 'a> {
                 let value = if taint.value.is_empty() { "" } else { "=" };
                 let (key, name) = (&taint.key, &taint.value);
                 let preference = format!("prefers no taint {key}{value}{name}:PreferNoSchedule");
-                let meets = |what: What| !self.place(what).taints.contains(taint);
+                let meets = |what: NodeOrOffer| !self.place(what).taints.contains(taint);
                 self.answer(PreferenceKind::Taint, preference, None, meets)
             })
             .collect()
@@ -287,7 +292,7 @@ impl<'a> Judge<'_, 'a> {
         weight: i32,
         term: &PodTerm,
     ) -> PreferenceAnswer {
-        let pods = |what: What| {
+        let pods = |what: NodeOrOffer| {
             self.world
                 .company
                 .near(preferences, n, |key| self.domain(what, key))
@@ -299,7 +304,7 @@ impl<'a> Judge<'_, 'a> {
             Some(weight),
             |what| pods(what).0 > 0,
         );
-        if !answer.met && pods(What::Bin(self.own)).1 == 0 {
+        if !answer.met && pods(NodeOrOffer::Bin(self.own)).1 == 0 {
             answer.why = Some("there is no such pod".to_owned());
         }
         answer
@@ -312,7 +317,7 @@ impl<'a> Judge<'_, 'a> {
         weight: i32,
         term: &PodTerm,
     ) -> PreferenceAnswer {
-        let pods = |what: What| {
+        let pods = |what: NodeOrOffer| {
             self.world
                 .company
                 .apart(preferences, n, |key| self.domain(what, key))
@@ -325,7 +330,7 @@ impl<'a> Judge<'_, 'a> {
             |what| pods(what) == 0,
         );
         if !answer.met {
-            let here = match pods(What::Bin(self.own)) {
+            let here = match pods(NodeOrOffer::Bin(self.own)) {
                 1 => "one such pod is there".to_owned(),
                 many => format!("{many} such pods are there"),
             };
@@ -341,14 +346,14 @@ impl<'a> Judge<'_, 'a> {
     fn spread(&self, of: Evenness) -> PreferenceAnswer {
         let company = &self.world.company;
         let key = company.key_name(of.key);
-        let own = What::Bin(self.own);
+        let own = NodeOrOffer::Bin(self.own);
         let possible = self.spots.iter().filter(|spot| spot.never.is_none());
         let all = possible.map(|spot| spot.what).chain([own]);
         let all = all.map(|what| self.domain(what, of.key));
         let domains: BTreeSet<DomainId> = all.filter(|domain| *domain < FRESH).collect();
         let itself = i64::from(of.itself);
         // A domain with this pod in it may be ahead of the least by so much.
-        let even = |what: What| {
+        let even = |what: NodeOrOffer| {
             let at = self.domain(what, of.key);
             let with = |domain: DomainId| {
                 let pods = company.spread_pods(of, domain);
@@ -377,9 +382,9 @@ impl<'a> Judge<'_, 'a> {
         kind: PreferenceKind,
         preference: String,
         weight: Option<i32>,
-        meets: impl Fn(What) -> bool,
+        meets: impl Fn(NodeOrOffer) -> bool,
     ) -> PreferenceAnswer {
-        let met = meets(What::Bin(self.own));
+        let met = meets(NodeOrOffer::Bin(self.own));
         PreferenceAnswer {
             kind,
             preference,
@@ -391,16 +396,16 @@ impl<'a> Judge<'_, 'a> {
     }
 
     /// What keeps the pod off the places that meet a preference.
-    fn because(&self, meets: impl Fn(What) -> bool) -> String {
+    fn because(&self, meets: impl Fn(NodeOrOffer) -> bool) -> String {
         if matches!(self.fate, PlacedBy::Bound) {
             return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
         let nodes: Vec<&OtherPlace> = better()
-            .filter(|spot| matches!(spot.what, What::Bin(_)))
+            .filter(|spot| matches!(spot.what, NodeOrOffer::Bin(_)))
             .collect();
         let machines: Vec<&OtherPlace> = better()
-            .filter(|spot| !matches!(spot.what, What::Bin(_)))
+            .filter(|spot| !matches!(spot.what, NodeOrOffer::Bin(_)))
             .collect();
         let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
         let clauses: Vec<String> = clauses.into_iter().flatten().collect();
@@ -413,8 +418,8 @@ impl<'a> Judge<'_, 'a> {
     /// What keeps the pod off nodes, on which a preference would be met.
     fn of_nodes(&self, spots: &[&OtherPlace]) -> Option<String> {
         let name = |spot: &OtherPlace| match spot.what {
-            What::Bin(bin) => self.world.nodes[bin].name.clone(),
-            What::Offer(..) => Arc::from(""),
+            NodeOrOffer::Bin(bin) => self.world.nodes[bin].name.clone(),
+            NodeOrOffer::Offer(..) => Arc::from(""),
         };
         let more = match spots.len() {
             0 => return None,
@@ -442,7 +447,7 @@ impl<'a> Judge<'_, 'a> {
             .find(|spot| spot.misfit.is_none() && spot.held.is_none());
         let held = || spots.iter().find(|spot| spot.misfit.is_none());
         let spot = free.or_else(held).or(spots.first())?;
-        let What::Offer(choice, offer) = spot.what else {
+        let NodeOrOffer::Offer(choice, offer) = spot.what else {
             return None;
         };
         let choice = &self.choices[choice];
@@ -473,7 +478,7 @@ impl<'a> Judge<'_, 'a> {
             return Some(format!("a machine of {label} on {host}: {lost}"));
         }
         let there = node_preferences::unmet(self.pod, self.place(spot.what));
-        let here = node_preferences::unmet(self.pod, self.place(What::Bin(self.own)));
+        let here = node_preferences::unmet(self.pod, self.place(NodeOrOffer::Bin(self.own)));
         Some(if there >= here && here > 0 {
             format!("a machine of {label} on {host} would not meet other preferences")
         } else {

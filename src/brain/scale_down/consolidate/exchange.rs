@@ -1,12 +1,12 @@
 //! An empty node would go while a dearer one stays because its pods have no place: the other way round
 //! is cheaper, and nothing has to be made for it.
 
-use crate::decision::turn::Turn;
-use crate::scale_down::candidates::{Candidate, Mode};
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_down::candidates::{Mode, RemovalCandidate};
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{self, Keep, Rehearsals};
 use crate::scale_down::units::{GroupKind, RemovalGroup};
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 use model::disruption::Cause;
 use model::reasons::Kept;
 
@@ -16,12 +16,12 @@ const MOST: usize = 20;
 
 /// Lets empty nodes stay for dearer ones that then can go. Gives back the candidates that still cannot.
 pub(crate) fn plan<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     rehearsals: &mut Rehearsals,
     unneeded: &mut Vec<RemovalGroup<'a>>,
-    stuck: Vec<Candidate<'a>>,
-) -> Vec<Candidate<'a>> {
+    stuck: Vec<RemovalCandidate<'a>>,
+) -> Vec<RemovalCandidate<'a>> {
     let mut left = Vec::new();
     let mut tries = 0;
     let mut budgets = None;
@@ -49,7 +49,11 @@ pub(crate) fn plan<'a>(
 }
 
 /// Whether its pool's budgets would let a node go now: for one that has to wait nothing empty stays.
-fn may_go(turn: &Turn<'_>, budgets: &NodeBudgets<'_>, candidate: &Candidate<'_>) -> bool {
+fn may_go(
+    turn: &DecisionBuilder<'_>,
+    budgets: &NodeBudgets<'_>,
+    candidate: &RemovalCandidate<'_>,
+) -> bool {
     let Some(known) = turn.view.behind(candidate.name) else {
         return false;
     };
@@ -63,12 +67,12 @@ fn may_go(turn: &Turn<'_>, budgets: &NodeBudgets<'_>, candidate: &Candidate<'_>)
 /// Tries one candidate on each empty node that is cheaper, the cheapest first; gives it back when none
 /// will do.
 fn exchanged<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     rehearsals: &mut Rehearsals,
     unneeded: &mut Vec<RemovalGroup<'a>>,
-    mut candidate: Candidate<'a>,
-) -> Option<Candidate<'a>> {
+    mut candidate: RemovalCandidate<'a>,
+) -> Option<RemovalCandidate<'a>> {
     let mut spares: Vec<usize> = (0..unneeded.len())
         .filter(|index| cheaper(turn, &unneeded[*index], &candidate))
         .collect();
@@ -99,7 +103,11 @@ fn exchanged<'a>(
 
 /// Whether a unit is one empty node that goes for consolidation and is cheaper by what the candidate's
 /// pool wants.
-fn cheaper(turn: &Turn<'_>, unit: &RemovalGroup<'_>, candidate: &Candidate<'_>) -> bool {
+fn cheaper(
+    turn: &DecisionBuilder<'_>,
+    unit: &RemovalGroup<'_>,
+    candidate: &RemovalCandidate<'_>,
+) -> bool {
     let [spare] = &unit.nodes[..] else {
         return false;
     };

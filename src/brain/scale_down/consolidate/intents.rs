@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{cost, replaces, trial};
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use model::action::Reason;
 use model::memory::Replacement;
@@ -25,7 +25,7 @@ const PATIENCE: Span = Span::minutes(30);
 const TRUCE: Span = Span::minutes(6 * 60);
 
 /// Forgets what is done or came to nothing.
-pub(crate) fn tidy(turn: &mut Turn<'_>) {
+pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
     let now = turn.now();
     turn.memory.unreplaceable.retain(|_, until| *until > now);
     for until in turn.memory.unreplaceable.values_mut() {
@@ -78,7 +78,7 @@ pub(crate) fn tidy(turn: &mut Turn<'_>) {
 
 /// The machine that shall replace a node, if one shall.
 pub(crate) fn replacing<'t>(
-    turn: &'t Turn<'_>,
+    turn: &'t DecisionBuilder<'_>,
     node: &str,
 ) -> Option<(&'t Arc<str>, &'t Replacement)> {
     turn.memory
@@ -101,7 +101,7 @@ pub(crate) struct Rest {
 /// What is left to do of a replacement, if that is worth while by the prices of today; for a node of
 /// it whether or not that is going.
 pub(crate) fn rest(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     machine: &str,
     replacement: &Replacement,
     node: Option<&str>,
@@ -138,7 +138,7 @@ pub(crate) fn rest(
 }
 
 /// A node goes: if for the machine that replaces it, that machine stays.
-pub(crate) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reason) {
+pub(crate) fn goes(turn: &mut DecisionBuilder<'_>, node: &Arc<str>, reason: &Reason) {
     if let Reason::Replaced { by, .. } = reason
         && let Some(replacement) = turn.memory.replacements.get_mut(by)
     {
@@ -147,7 +147,7 @@ pub(crate) fn goes(turn: &mut Turn<'_>, node: &Arc<str>, reason: &Reason) {
 }
 
 /// Whether a machine works, so that the nodes it replaces may go.
-pub(crate) fn works(turn: &Turn<'_>, machine: &str) -> bool {
+pub(crate) fn works(turn: &DecisionBuilder<'_>, machine: &str) -> bool {
     turn.view
         .machines
         .get(machine)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::constraints::shape::Keyed;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::drain_rules;
 use model::memory::Settled;
@@ -11,7 +11,7 @@ use model::time::Time;
 
 /// Brings what is remembered of the nodes of consolidated pools up to date. A view that is not good
 /// changes nothing, and one that does not show yet who is behind the nodes lets what came or went count alone.
-pub(crate) fn note(turn: &mut Turn<'_>) {
+pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     if !turn.holds.may_observe() {
         return;
     }
@@ -41,7 +41,7 @@ pub(crate) fn note(turn: &mut Turn<'_>) {
 }
 
 /// Since when a node is as it is, if that is known; and when its pool lets it be consolidated.
-pub(crate) fn since(turn: &Turn<'_>, known: &MachineView<'_>) -> Option<(Time, Time)> {
+pub(crate) fn since(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<(Time, Time)> {
     let (name, _) = known.node?;
     let since = turn.memory.settled.get(name)?.since;
     Some((since, since + super::of(known)?.after))
@@ -49,7 +49,7 @@ pub(crate) fn since(turn: &Turn<'_>, known: &MachineView<'_>) -> Option<(Time, T
 
 /// Whether something came or went so lately that the node at this position shall be left in peace: its pool is
 /// consolidated and its time is not over.
-pub(crate) fn restless(turn: &Turn<'_>, node: usize) -> bool {
+pub(crate) fn restless(turn: &DecisionBuilder<'_>, node: usize) -> bool {
     let Some(known) = turn.view.behind_at(node) else {
         return false;
     };

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::trial::{self, Bench, Swap};
+use super::trial::{self, Bench, ReplacementMachine};
 use super::{SECOND_LOOK, quiet};
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachinePhase;
-use crate::scale_down::candidates::{Candidate, Mode};
-use crate::scale_down::removals::{self, Removals};
+use crate::scale_down::candidates::{Mode, RemovalCandidate};
+use crate::scale_down::removals::{self, RemovalAllowance};
 use crate::scale_down::shrink;
-use crate::scale_up::limits::Ledger;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::offer::Choice;
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::work;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 use model::action::{Kind, Reason};
 use model::disruption::Cause;
 use model::memory::{FoundConsolidation, Replacement};
@@ -37,11 +37,11 @@ const MOST_ALONE: usize = 100;
 /// pods find no place on what there is, the nodes of `order`; those of `spare` are unneeded, or are to be
 /// let be for now.
 pub(crate) fn plan<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
-    removals: &Removals<'a>,
-    stuck: &[Candidate<'a>],
+    removals: &RemovalAllowance<'a>,
+    stuck: &[RemovalCandidate<'a>],
     (order, spare): (&[usize], &[usize]),
 ) {
     if !turn.holds.may_observe() {
@@ -58,7 +58,7 @@ pub(crate) fn plan<'a>(
     if grows || under_way >= most {
         return;
     }
-    let mut nodes: Vec<&Candidate<'a>> = Vec::new();
+    let mut nodes: Vec<&RemovalCandidate<'a>> = Vec::new();
     for candidate in stuck {
         if movable(turn, world, removals, candidate) {
             nodes.push(candidate);
@@ -75,7 +75,7 @@ pub(crate) fn plan<'a>(
         turn.memory.consolidation = Some(before);
         return;
     }
-    let ledger = Ledger::of(turn);
+    let ledger = LimitTracker::of(turn);
     let mut bench = Bench {
         choices,
         ledger: &ledger,
@@ -102,14 +102,14 @@ pub(crate) fn plan<'a>(
     }
 }
 
-type Plan<'c, 'a> = (Vec<&'c Candidate<'a>>, Swap);
+type FoundReplacement<'c, 'a> = (Vec<&'c RemovalCandidate<'a>>, ReplacementMachine);
 
 /// Whether a node may be replaced at all now.
 fn movable<'a>(
-    turn: &mut Turn<'a>,
-    world: &World<'a>,
-    removals: &Removals<'a>,
-    candidate: &Candidate<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &SimCluster<'a>,
+    removals: &RemovalAllowance<'a>,
+    candidate: &RemovalCandidate<'a>,
 ) -> bool {
     let Some(known) = turn.view.behind(candidate.name) else {
         return false;
@@ -146,12 +146,12 @@ fn movable<'a>(
 /// down from all of them, for two may be too few to pay for a larger machine and three enough; many by
 /// halving.
 fn together<'c, 'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    removals: &Removals<'a>,
-    nodes: &[&'c Candidate<'a>],
-) -> Option<Plan<'c, 'a>> {
+    removals: &RemovalAllowance<'a>,
+    nodes: &[&'c RemovalCandidate<'a>],
+) -> Option<FoundReplacement<'c, 'a>> {
     if nodes.len() <= FEW_TOGETHER {
         return (2..=nodes.len()).rev().find_map(|count| {
             let swap = swap(turn, world, bench, removals, &nodes[..count])?;
@@ -175,12 +175,12 @@ fn together<'c, 'a>(
 }
 
 fn alone<'c, 'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    removals: &Removals<'a>,
-    nodes: &[&'c Candidate<'a>],
-) -> Option<Plan<'c, 'a>> {
+    removals: &RemovalAllowance<'a>,
+    nodes: &[&'c RemovalCandidate<'a>],
+) -> Option<FoundReplacement<'c, 'a>> {
     nodes.iter().take(MOST_ALONE).find_map(|node| {
         let swap = swap(turn, world, bench, removals, &[*node])?;
         Some((vec![*node], swap))
@@ -189,12 +189,12 @@ fn alone<'c, 'a>(
 
 /// A trial whose outcome the pools' floors and budgets allow.
 fn swap<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    removals: &Removals<'a>,
-    nodes: &[&Candidate<'a>],
-) -> Option<Swap> {
+    removals: &RemovalAllowance<'a>,
+    nodes: &[&RemovalCandidate<'a>],
+) -> Option<ReplacementMachine> {
     let mut pools: BTreeMap<&str, u32> = BTreeMap::new();
     for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
         let count = pools.entry(known.pool_name()).or_insert(0);
@@ -217,10 +217,10 @@ fn swap<'a>(
 /// What was found, so that a second look can tell whether it is the same: the nodes, since when their
 /// pods are the same, and what takes their place where.
 fn describe(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     choices: &[Choice<'_>],
-    nodes: &[&Candidate<'_>],
-    swap: &Swap,
+    nodes: &[&RemovalCandidate<'_>],
+    swap: &ReplacementMachine,
 ) -> String {
     let choice = &choices[swap.choice];
     let mut text = String::new();
@@ -244,15 +244,15 @@ fn not_made(refused: Refused) -> Warning {
 
 /// Plans the machine, and remembers what it replaces.
 fn make<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
-    nodes: &[&Candidate<'a>],
-    swap: &Swap,
+    nodes: &[&RemovalCandidate<'a>],
+    swap: &ReplacementMachine,
 ) {
     let choice = &choices[swap.choice];
     let mut planned = PlannedMachines::begin();
-    let ledger = Ledger::of(turn);
+    let ledger = LimitTracker::of(turn);
     if let Err(why) = ledger.addresses_admit(choice) {
         return turn.warn(not_made(why.clone()));
     }
@@ -307,9 +307,9 @@ fn make<'a>(
 
 /// Says of each node that the machine `by` replaces it, and where its pods go.
 fn report(
-    turn: &mut Turn<'_>,
-    nodes: &[&Candidate<'_>],
-    swap: &Swap,
+    turn: &mut DecisionBuilder<'_>,
+    nodes: &[&RemovalCandidate<'_>],
+    swap: &ReplacementMachine,
     (by, why): (&Arc<str>, &Replacing),
 ) {
     for node in nodes {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachineView;
-use crate::scale_down::candidates::{Candidate, PodsToMove};
+use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
-use crate::scale_up::limits::Ledger;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::offer::{self, Choice};
-use crate::simulation::pack::{self, Lane};
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::pack::{self, FitIndex};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::PodKey;
 use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
@@ -21,7 +21,7 @@ use model::reasons::{Refusals, Refused};
 /// What trials are made with.
 pub(super) struct Bench<'b, 'a> {
     pub(super) choices: &'b [Choice<'a>],
-    pub(super) ledger: &'b Ledger,
+    pub(super) ledger: &'b LimitTracker,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [usize],
     /// Nodes that count as gone or are let be for now, and are there all the same.
@@ -37,7 +37,7 @@ type Domain = (Arc<str>, Arc<str>);
 
 /// A machine that would do.
 #[derive(Clone, Debug)]
-pub(super) struct Swap {
+pub(super) struct ReplacementMachine {
     pub(super) choice: usize,
     pub(super) offer: usize,
     pub(super) saving: i64,
@@ -52,11 +52,11 @@ pub(super) struct Swap {
 /// The cheapest machine that takes the place of these nodes, if it saves enough. The world is as it
 /// was afterwards.
 pub(super) fn swap<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    nodes: &[&Candidate<'a>],
-) -> Option<Swap> {
+    nodes: &[&RemovalCandidate<'a>],
+) -> Option<ReplacementMachine> {
     let mut undo = RehearsalUndo::default();
     for node in nodes {
         rehearsal::close(world, node.bin, &mut undo);
@@ -66,7 +66,7 @@ pub(super) fn swap<'a>(
         return None;
     }
     let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
-    let mut lane = Lane::over(&open, world);
+    let mut lane = FitIndex::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut unplaced = Vec::new();
@@ -91,15 +91,16 @@ pub(super) fn swap<'a>(
     };
     undo.roll_back(world);
     let swap = found?;
-    is_order_independent(world, bench, nodes, &swap, &open).then_some(Swap { moves, ..swap })
+    is_order_independent(world, bench, nodes, &swap, &open)
+        .then_some(ReplacementMachine { moves, ..swap })
 }
 
 /// Whether the pods find room on what is left and the machine in whatever order they come.
 fn is_order_independent<'a>(
-    world: &mut World<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    nodes: &[&Candidate<'a>],
-    swap: &Swap,
+    nodes: &[&RemovalCandidate<'a>],
+    swap: &ReplacementMachine,
     open: &[usize],
 ) -> bool {
     let bin = bench.place(world, (swap.choice, swap.offer));
@@ -113,7 +114,7 @@ fn is_order_independent<'a>(
     let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
     let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
     let order_independent = [first, last].iter().all(|order| {
-        let mut lane = Lane::indexed(order, world);
+        let mut lane = FitIndex::indexed(order, world);
         rehearsal::is_order_independent(world, nodes, &mut lane)
     });
     world.close(bin);
@@ -123,7 +124,11 @@ fn is_order_independent<'a>(
 
 /// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
 /// no machine is made, and it shows in a while what goes.
-fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<'a>]) -> bool {
+fn spared<'a>(
+    world: &mut SimCluster<'a>,
+    bench: &Bench<'_, 'a>,
+    nodes: &[&RemovalCandidate<'a>],
+) -> bool {
     if bench.spare.is_empty() {
         return false;
     }
@@ -139,7 +144,7 @@ fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<
     let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
-    let mut lane = Lane::over(&open, world);
+    let mut lane = FitIndex::over(&open, world);
     let fits = nodes.iter().all(|node| {
         rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo).is_empty()
     });
@@ -151,13 +156,13 @@ fn spared<'a>(world: &mut World<'a>, bench: &Bench<'_, 'a>, nodes: &[&Candidate<
 }
 
 fn cheapest<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    nodes: &[&Candidate<'a>],
+    nodes: &[&RemovalCandidate<'a>],
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
-) -> Option<Swap> {
+) -> Option<ReplacementMachine> {
     let olds: Vec<&MachineView<'a>> = nodes
         .iter()
         .filter_map(|node| turn.view.behind(node.name))
@@ -169,7 +174,7 @@ fn cheapest<'a>(
     let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
     by_price.sort_by_key(|index| (bench.choices[*index].price, *index));
     let mut others = BTreeMap::new();
-    let mut found: Option<Swap> = None;
+    let mut found: Option<ReplacementMachine> = None;
     for index in by_price {
         let choice = &bench.choices[index];
         let verdict = match &found {
@@ -182,7 +187,7 @@ fn cheapest<'a>(
                 others.insert(choice.label.clone(), why.into());
             }
             Ok(offer) => {
-                found = Some(Swap {
+                found = Some(ReplacementMachine {
                     choice: index,
                     offer,
                     saving: price.saturating_sub(choice.price),
@@ -193,7 +198,7 @@ fn cheapest<'a>(
             }
         }
     }
-    found.map(|swap| Swap { others, ..swap })
+    found.map(|swap| ReplacementMachine { others, ..swap })
 }
 
 /// What must be saved at least on these nodes.
@@ -218,8 +223,8 @@ fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
 
 /// Whether a choice may take the place of these machines, whatever the host.
 fn eligible(
-    turn: &Turn<'_>,
-    ledger: &Ledger,
+    turn: &DecisionBuilder<'_>,
+    ledger: &LimitTracker,
     choice: &Choice<'_>,
     olds: &[&MachineView<'_>],
     most: i64,
@@ -253,7 +258,7 @@ fn eligible(
 
 /// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
 fn host<'a>(
-    world: &mut World<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
     index: usize,
     unplaced: &[Unplaced<'_, 'a>],
@@ -288,7 +293,7 @@ fn host<'a>(
 
 /// Whether one machine of an offer holds the pods.
 fn holds<'a>(
-    world: &mut World<'a>,
+    world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
     at: (usize, usize),
     unplaced: &[Unplaced<'_, 'a>],
@@ -328,7 +333,7 @@ fn holds<'a>(
 
 impl<'a> Bench<'_, 'a> {
     /// The closed place that stands for a new machine of an offer in trials.
-    fn place(&mut self, world: &mut World<'a>, at: (usize, usize)) -> usize {
+    fn place(&mut self, world: &mut SimCluster<'a>, at: (usize, usize)) -> usize {
         if let Some(bin) = self.places.get(&at) {
             return *bin;
         }
@@ -346,7 +351,7 @@ impl<'a> Bench<'_, 'a> {
 
 /// Domains over which pods of a node must be spread and of which nothing is left without the node.
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
-pub(crate) fn lone_domains(world: &World<'_>, node: &Candidate<'_>) -> Vec<Domain> {
+pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) -> Vec<Domain> {
     let mut lone = Vec::new();
     let labels = &world.nodes[node.bin].labels;
     for load in &node.loads {

@@ -4,7 +4,7 @@ use super::fit_matrix::FitMatrix;
 use super::market::Market;
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::offer::Choice;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// What machines could be made. No phase changes it; answers are added as they are asked for.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
     }
 
     /// Finds the domains of all offers, where topology keys came into use since.
-    pub(super) fn locate(&mut self, world: &mut World<'a>) {
+    pub(super) fn locate(&mut self, world: &mut SimCluster<'a>) {
         let keys = world.company.keys();
         if self.domains.first().is_some_and(|row| row.len() == keys) {
             return;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pending::GroupRun;
-use super::refusals::{No, SharedRefusals, Words};
+use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::simulation::company::{Preferences, Rules};
@@ -60,7 +60,7 @@ pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     /// The first run of those that may fill up the node.
     pub(super) others: Option<usize>,
     /// What is said against choices.
-    words: Words,
+    words: RefusalLog,
     /// Something may not be opened that could later.
     held: bool,
     /// By choice: something is said against it already.
@@ -83,7 +83,7 @@ pub(super) fn choose(
         lead,
         rules,
         others: others(view, lead, rules),
-        words: Words::default(),
+        words: RefusalLog::default(),
         held: false,
         refused: vec![false; view.catalog.choices.len()],
         pools: BTreeMap::new(),
@@ -249,7 +249,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let host = view
             .ledger
             .type_admits(choice, None)
-            .map_err(No::Held)
+            .map_err(OfferRefusal::Held)
             .and_then(|()| view.host(index, Some((self.lead, self.rules))));
         match host {
             Ok((offer, unmet)) => Some(OpenableChoice {
@@ -258,7 +258,7 @@ impl ChoiceSearch<'_, '_, '_> {
                 cost: self.cost(index, if preferences { unmet } else { 0 }),
             }),
             Err(no) => {
-                self.held |= matches!(no, No::Held(_));
+                self.held |= matches!(no, OfferRefusal::Held(_));
                 self.refused[index] = true;
                 let text = view.refused(no, self.rules, &mut self.known);
                 self.words.say(choices, index, &text);

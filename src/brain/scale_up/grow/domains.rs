@@ -7,21 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit_matrix::FitMatrix;
-use crate::decision::turn::Turn;
-use crate::scale_up::limits::Ledger;
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::Choice;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 
 /// Opens these domains to the pods that need a place; [`super::plan`] closes them.
 pub(crate) fn open<'a>(
-    turn: &Turn<'a>,
-    world: &mut World<'a>,
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
     demand: &Demand<'a>,
 ) {
-    let spread = |world: &World<'_>, group: &Group<'_>| {
+    let spread = |world: &SimCluster<'_>, group: &Group<'_>| {
         // Those that must leave their nodes go where the removal found room, by the domains there are.
         if group.origin == Origin::Leaves {
             return false;
@@ -33,7 +33,7 @@ pub(crate) fn open<'a>(
     if !demand.groups.iter().any(|group| spread(world, group)) {
         return;
     }
-    let ledger = Ledger::of(turn);
+    let ledger = LimitTracker::of(turn);
     let mut offers = Vec::new();
     for choice in choices {
         let admits = ledger.admits(turn, choice).is_ok();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::catalog::Catalog;
 use super::choose::{self, Pick};
-use super::pending::{self, Pending};
+use super::pending::{self, PendingGroups};
 use super::planner::Planner;
 use super::refusals::SharedRefusals;
 use super::retype::Retype;
@@ -33,7 +33,7 @@ pub(super) struct Visit {
 struct FirstPlan<'f, 'p, 'a> {
     planner: &'f mut Planner<'p, 'a>,
     catalog: &'f mut Catalog<'p, 'a>,
-    pending: &'f mut Pending<'a>,
+    pending: &'f mut PendingGroups<'a>,
     visits: Vec<Visit>,
 }
 
@@ -42,7 +42,7 @@ struct FirstPlan<'f, 'p, 'a> {
 pub(super) fn open_machines<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
-    pending: &mut Pending<'a>,
+    pending: &mut PendingGroups<'a>,
 ) -> Vec<Visit> {
     let mut plan = FirstPlan {
         planner,

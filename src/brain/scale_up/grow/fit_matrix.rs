@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 use crate::simulation::classes::ChoosyId;
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{Choice, Daemon, Offer};
-use crate::simulation::pack::Why;
-use crate::simulation::world::World;
+use crate::simulation::pack::RefusalsByChoice;
+use crate::simulation::world::SimCluster;
 use model::reasons::{Misfit, Refused};
 use model::resources::Resources;
 use model::scheduling::HostPort;
@@ -21,7 +21,7 @@ type FitQuestion<'a> = (
     ChoosyId,
     &'a Resources,
     &'a [HostPort],
-    Option<Arc<Need>>,
+    Option<Arc<VolumeNeed>>,
     Vec<usize>,
 );
 
@@ -33,7 +33,7 @@ pub(super) struct FitRow {
     /// By choice: whether any of its offers holds the pod.
     pub(super) any: Vec<bool>,
     /// Why a choice does not.
-    pub(super) why: Arc<Why>,
+    pub(super) why: Arc<RefusalsByChoice>,
     /// Every choice could be judged.
     pub(super) known: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct FitMatrix<'a> {
     all: Vec<FitRow>,
     asked: BTreeMap<FitQuestion<'a>, usize>,
     /// The DaemonSets of all offers, once somebody asked.
-    daemons: Option<Vec<Shape<'a>>>,
+    daemons: Option<Vec<NamespacedShape<'a>>>,
 }
 
 impl FitRow {
@@ -63,7 +63,7 @@ impl<'a> FitMatrix<'a> {
     /// The row of a group.
     pub(super) fn of(
         &mut self,
-        world: &World<'a>,
+        world: &SimCluster<'a>,
         choices: &[Choice<'a>],
         group: &Group<'a>,
     ) -> usize {
@@ -78,7 +78,7 @@ impl<'a> FitMatrix<'a> {
                     .is_some()
             })
             .collect();
-        let shapes: Vec<Shape<'a>> = foes.iter().map(|index| daemons[*index]).collect();
+        let shapes: Vec<NamespacedShape<'a>> = foes.iter().map(|index| daemons[*index]).collect();
         let question = (
             world.requirements(group.shape),
             &shape.requests,
@@ -96,7 +96,7 @@ impl<'a> FitMatrix<'a> {
 }
 
 /// The DaemonSets that run on new nodes, each once.
-fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<Shape<'a>> {
+fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<NamespacedShape<'a>> {
     let mut known = BTreeSet::new();
     let offers = choices.iter().flat_map(|choice| &choice.offers);
     let residents = offers.flat_map(|offer| &offer.residents);
@@ -106,10 +106,10 @@ fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<Shape<'a>> {
 
 /// Why a pod cannot be beside the DaemonSets of an offer: machines made for it would stay empty.
 fn beside(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     offer: &Offer<'_>,
-    pod: Shape<'_>,
-    foes: &[Shape<'_>],
+    pod: NamespacedShape<'_>,
+    foes: &[NamespacedShape<'_>],
 ) -> Option<Misfit> {
     foes.iter().find_map(|foe| {
         let mut residents = offer.residents.iter();
@@ -124,15 +124,15 @@ fn beside(
 }
 
 fn examine(
-    world: &World<'_>,
+    world: &SimCluster<'_>,
     choices: &[Choice<'_>],
     group: &Group<'_>,
-    foes: &[Shape<'_>],
+    foes: &[NamespacedShape<'_>],
 ) -> FitRow {
     let pod = world.shapes[group.shape];
     let shape = pod.shape;
     let (mut fits, mut any) = (Vec::new(), Vec::new());
-    let (mut why, mut known) = (Why::new(), true);
+    let (mut why, mut known) = (RefusalsByChoice::new(), true);
     let untouched = AssumedBindings::default();
     for choice in choices {
         let mut misfit = None;

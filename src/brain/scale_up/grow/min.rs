@@ -7,11 +7,11 @@ use model::reasons::{Held, Refused};
 use model::report::{Hold, Scope};
 
 use super::catalog::Catalog;
-use super::pending::Pending;
+use super::pending::PendingGroups;
 use super::planner::Planner;
-use super::refusals::No;
+use super::refusals::OfferRefusal;
 use super::view::PlanView;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::decision::unread;
 use crate::observed::view::MachinePhase;
 use crate::scale_up::hosts::HostRank;
@@ -25,7 +25,7 @@ type ChoiceRank = ((Reverse<i32>, i64), HostRank);
 pub(super) fn keep<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
-    pending: &Pending<'a>,
+    pending: &PendingGroups<'a>,
 ) {
     let policy = planner.turn.view.policy;
     for (name, pool) in &policy.pools {
@@ -49,7 +49,7 @@ pub(super) fn keep<'a>(
 }
 
 /// How many nodes of a pool count for its `min`.
-fn count_nodes(turn: &Turn<'_>, pool: &Arc<str>) -> u32 {
+fn count_nodes(turn: &DecisionBuilder<'_>, pool: &Arc<str>) -> u32 {
     let machines = turn.view.machines.values();
     let of_pool = machines.filter(|known| known.pool_name() == &**pool);
     let have = of_pool.filter(|known| {
@@ -82,7 +82,7 @@ fn find_cheapest(view: PlanView<'_, '_>, pool: &Arc<str>) -> Result<(usize, usiz
         let found = view
             .ledger
             .admits(view.turn, choice)
-            .map_err(No::Held)
+            .map_err(OfferRefusal::Held)
             .and_then(|()| view.host(index, None));
         match found {
             Ok((offer, _)) => {

@@ -26,26 +26,26 @@ mod retype;
 mod trial_node;
 mod view;
 
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::batch;
 use crate::simulation::demand::Group;
 use crate::simulation::offer::Choice;
-use crate::simulation::pack::Lane;
-use crate::simulation::world::World;
+use crate::simulation::pack::FitIndex;
+use crate::simulation::world::SimCluster;
 use catalog::Catalog;
-use pending::Pending;
+use pending::PendingGroups;
 use planner::Planner;
 
 /// Plans the machines to make. `groups` are the pods that fit on nothing there is (`existing`).
 pub(crate) fn plan<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
     groups: Vec<Group<'a>>,
-    existing: Lane,
+    existing: FitIndex,
 ) {
     let mut catalog = Catalog::of(choices);
-    let mut pending = Pending::sort_out(turn, world, &mut catalog, groups);
+    let mut pending = PendingGroups::sort_out(turn, world, &mut catalog, groups);
     let mut planner = Planner::begin(turn, world, existing);
     min::keep(&mut planner, &catalog, &pending);
     if let Some(until) = batch::update(planner.turn, pending.uids()) {

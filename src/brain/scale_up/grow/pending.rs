@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::asker::Asker;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
 use crate::simulation::offer;
-use crate::simulation::pack::Why;
-use crate::simulation::world::World;
+use crate::simulation::pack::RefusalsByChoice;
+use crate::simulation::world::SimCluster;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refused};
 use model::report::PodVerdict;
@@ -25,13 +25,13 @@ use model::time::Time;
 #[derive(Debug)]
 pub(super) struct PendingGroup<'a> {
     pub(super) shape: ShapeId,
-    pub(super) need: Option<Arc<Need>>,
+    pub(super) need: Option<Arc<VolumeNeed>>,
     pub(super) pods: Vec<Asker<'a>>,
     /// The pods before this one have a place.
     pub(super) next: usize,
     /// What the offers say to it: an index into the catalogue's rows.
     pub(super) row: usize,
-    /// Which of [`Pending::runs`] it is in.
+    /// Which of [`PendingGroups::runs`] it is in.
     pub(super) run: usize,
     /// Other pods matter to it.
     pub(super) dependent: bool,
@@ -40,7 +40,7 @@ pub(super) struct PendingGroup<'a> {
     /// Every pod needs a node of its own.
     pub(super) alone: bool,
     /// Why choices were not taken, for its verdicts.
-    pub(super) why: Arc<Why>,
+    pub(super) why: Arc<RefusalsByChoice>,
 }
 
 /// Groups that follow one another and ask the same of a node.
@@ -61,7 +61,7 @@ pub(super) struct GroupRun<'a> {
 
 /// The pods that need new machines.
 #[derive(Debug)]
-pub(super) struct Pending<'a> {
+pub(super) struct PendingGroups<'a> {
     /// In the order in which they are served: priority, then those that each need a node of their own, then size.
     pub(super) groups: Vec<PendingGroup<'a>>,
     pub(super) runs: Vec<GroupRun<'a>>,
@@ -74,15 +74,15 @@ impl PendingGroup<'_> {
     }
 }
 
-impl<'a> Pending<'a> {
+impl<'a> PendingGroups<'a> {
     /// Finds out which choice could hold which group, and puts the groups in order. A group that none could hold has no
     /// compatible pool: its pods are told so and are not pending here.
     pub(super) fn sort_out(
-        turn: &mut Turn<'a>,
-        world: &mut World<'a>,
+        turn: &mut DecisionBuilder<'a>,
+        world: &mut SimCluster<'a>,
         catalog: &mut Catalog<'_, 'a>,
         groups: Vec<Group<'a>>,
-    ) -> Pending<'a> {
+    ) -> PendingGroups<'a> {
         let hopeful = groups.into_iter();
         let hopeful = hopeful.filter_map(|group| admit(turn, world, catalog, group));
         let mut groups: Vec<PendingGroup<'a>> = hopeful.collect();
@@ -94,7 +94,7 @@ impl<'a> Pending<'a> {
             (rank, group.row, first.pod.created, first.key)
         });
         let runs = join_runs(world, &mut groups);
-        Pending { groups, runs }
+        PendingGroups { groups, runs }
     }
 
     /// The UIDs of all pods that are pending.
@@ -104,7 +104,7 @@ impl<'a> Pending<'a> {
     }
 
     /// Tells all pods that their batch is open `until` then.
-    pub(super) fn wait(&self, turn: &mut Turn<'a>, until: Time) {
+    pub(super) fn wait(&self, turn: &mut DecisionBuilder<'a>, until: Time) {
         for asker in self.groups.iter().flat_map(|group| &group.pods) {
             turn.say(*asker, &PodVerdict::Batched { until });
         }
@@ -118,7 +118,7 @@ impl<'a> Pending<'a> {
     /// Takes the next pods of a group off the list.
     pub(super) fn take_next(
         &mut self,
-        turn: &mut Turn<'a>,
+        turn: &mut DecisionBuilder<'a>,
         group: usize,
         count: usize,
     ) -> Vec<Asker<'a>> {
@@ -143,8 +143,8 @@ impl<'a> Pending<'a> {
 
 /// A group as it is pending; `None` where it is not, and its verdict is said.
 fn admit<'a>(
-    turn: &mut Turn<'a>,
-    world: &mut World<'a>,
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
     catalog: &mut Catalog<'_, 'a>,
     group: Group<'a>,
 ) -> Option<PendingGroup<'a>> {
@@ -184,7 +184,7 @@ fn admit<'a>(
 }
 
 /// Joins groups that follow one another and ask the same of a node, and tells each which run it is in.
-fn join_runs<'a>(world: &World<'a>, groups: &mut [PendingGroup<'a>]) -> Vec<GroupRun<'a>> {
+fn join_runs<'a>(world: &SimCluster<'a>, groups: &mut [PendingGroup<'a>]) -> Vec<GroupRun<'a>> {
     let mut runs: Vec<GroupRun<'a>> = Vec::new();
     for (index, group) in groups.iter_mut().enumerate() {
         let shape = world.shapes[group.shape].shape;
@@ -213,13 +213,13 @@ fn join_runs<'a>(world: &World<'a>, groups: &mut [PendingGroup<'a>]) -> Vec<Grou
 
 /// The verdict on a pod whose claim is for one pod alone and goes to another.
 pub(super) fn waits_for_claim(
-    turn: &Turn<'_>,
+    turn: &DecisionBuilder<'_>,
     key: &PodKey,
-    need: Option<&Need>,
+    need: Option<&VolumeNeed>,
 ) -> Option<PodVerdict> {
     let why = turn.promises.taken(key, need)?;
     let misfit = Box::new(Misfit::Volume { volume: why });
     let refusals = Refused::Misfit { misfit }.into();
-    let why: Reasons = Arc::new(Why::from([("*".into(), refusals)]));
+    let why: Reasons = Arc::new(RefusalsByChoice::from([("*".into(), refusals)]));
     Some(PodVerdict::Held { why })
 }

@@ -5,37 +5,37 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::catalog::Catalog;
-use super::pending::Pending;
+use super::pending::PendingGroups;
 use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::decision::turn::Turn;
-use crate::scale_up::limits::Ledger;
-use crate::simulation::pack::Lane;
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_up::limits::LimitTracker;
+use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
-use crate::simulation::world::{NodeOrigin, World};
+use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::reasons::Refused;
 use model::report::PodVerdict;
 
 /// The plan in the making.
 #[derive(Debug)]
 pub(super) struct Planner<'p, 'a> {
-    pub(super) turn: &'p mut Turn<'a>,
-    pub(super) world: &'p mut World<'a>,
-    pub(super) ledger: Ledger,
+    pub(super) turn: &'p mut DecisionBuilder<'a>,
+    pub(super) world: &'p mut SimCluster<'a>,
+    pub(super) ledger: LimitTracker,
     pub(super) planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
-    pub(super) existing: Lane,
+    pub(super) existing: FitIndex,
 }
 
 impl<'p, 'a> Planner<'p, 'a> {
     /// No machine is planned yet.
     pub(super) fn begin(
-        turn: &'p mut Turn<'a>,
-        world: &'p mut World<'a>,
-        existing: Lane,
+        turn: &'p mut DecisionBuilder<'a>,
+        world: &'p mut SimCluster<'a>,
+        existing: FitIndex,
     ) -> Planner<'p, 'a> {
-        let ledger = Ledger::of(turn);
+        let ledger = LimitTracker::of(turn);
         Planner {
             turn,
             world,
@@ -49,7 +49,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn view<'v>(
         &'v self,
         catalog: &'v Catalog<'v, 'a>,
-        pending: &'v Pending<'a>,
+        pending: &'v PendingGroups<'a>,
     ) -> PlanView<'v, 'a> {
         PlanView {
             turn: self.turn,
@@ -87,7 +87,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn retype(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        pending: &Pending<'a>,
+        pending: &PendingGroups<'a>,
         (machine, choice, offer): (usize, usize, usize),
     ) -> usize {
         let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
@@ -112,7 +112,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn relocate(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        pending: &Pending<'a>,
+        pending: &PendingGroups<'a>,
         (machine, offer): (usize, usize),
     ) {
         let planned = &self.planned.machines[machine];
@@ -206,20 +206,20 @@ impl<'p, 'a> Planner<'p, 'a> {
         for (machine, bin) in bins.iter().enumerate() {
             self.world.nodes[*bin].site = NodeOrigin::Planned(machine);
         }
-        self.planned.lane = Lane::over(&bins, self.world);
+        self.planned.lane = FitIndex::over(&bins, self.world);
     }
 
     /// Indexes the places there are anew, after pods left them.
     pub(super) fn renew_existing(&mut self) {
         let bins = (0..self.existing.len()).map(|position| self.existing.at(position));
         let bins: Vec<usize> = bins.collect();
-        self.existing = Lane::over(&bins, self.world);
+        self.existing = FitIndex::over(&bins, self.world);
     }
 
     /// The next pods of a group go to a planned node.
     pub(super) fn assign_next(
         &mut self,
-        pending: &mut Pending<'a>,
+        pending: &mut PendingGroups<'a>,
         (group, count): (usize, usize),
         bin: usize,
     ) {
@@ -238,7 +238,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Writes the actions of the planned machines.
-    pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &Pending<'a>) {
+    pub(super) fn finish(self, catalog: &Catalog<'_, 'a>, pending: &PendingGroups<'a>) {
         self.world.company.close();
         self.planned.finish(self.turn, catalog.choices, |assigned| {
             &pending.groups[assigned.group].pods[assigned.pods.clone()]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::pending::Pending;
+use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::retype::Retype;
 use super::view::PlanView;
@@ -33,7 +33,7 @@ const USUAL: usize = 64;
 struct PreferenceSearch<'s, 'p, 'a> {
     planner: &'s mut Planner<'p, 'a>,
     catalog: &'s Catalog<'p, 'a>,
-    pending: &'s Pending<'a>,
+    pending: &'s PendingGroups<'a>,
     /// Preferences that the pods name.
     own: BTreeMap<usize, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
@@ -46,7 +46,7 @@ struct PreferenceSearch<'s, 'p, 'a> {
 pub(super) fn apply<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
-    pending: &Pending<'a>,
+    pending: &PendingGroups<'a>,
 ) {
     let (own, all) = find_preferences(planner, pending);
     if all.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn apply<'p, 'a>(
 /// Preferences by group: those that pods on planned machines name, and the same with the scheduler's defaults.
 fn find_preferences(
     planner: &mut Planner<'_, '_>,
-    pending: &Pending<'_>,
+    pending: &PendingGroups<'_>,
 ) -> (
     BTreeMap<usize, Arc<Preferences>>,
     BTreeMap<usize, Arc<Preferences>>,

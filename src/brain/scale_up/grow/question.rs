@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{Bits, Class, Fixed, Lot, Model, Problem, Rank, Site};
-use super::pending::Pending;
+use super::draft::{Bits, FixedPlace, Lot, Model, ModelClass, ModelOffer, Problem, Rank};
+use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::simulation::company::topology::{DomainId, FRESH};
-use crate::simulation::company::{Numbers, Tally};
+use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
 
@@ -26,7 +26,7 @@ const OFFERS: usize = 60_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver.
 #[derive(Debug, Default)]
-struct Names {
+struct CountedNames {
     resources: Vec<Arc<str>>,
     drivers: Vec<Arc<str>>,
 }
@@ -35,7 +35,7 @@ struct Names {
 type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
 
 /// An offer with what decides which model it is of.
-struct Seen<'c, 'a> {
+struct SeenOffer<'c, 'a> {
     choice: usize,
     at: usize,
     of: &'c Offer<'a>,
@@ -46,7 +46,7 @@ struct Seen<'c, 'a> {
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
     loose: &'q [Loose],
-    names: Names,
+    names: CountedNames,
 }
 
 /// The second plan's question, where it is not too large; and the places that stay, by their bins.
@@ -103,7 +103,7 @@ pub(super) fn question(
 pub(super) fn prepare<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &mut Catalog<'_, 'a>,
-    pending: &Pending<'a>,
+    pending: &PendingGroups<'a>,
     loose: &[Loose],
 ) {
     for of in loose {
@@ -136,14 +136,14 @@ pub(super) fn scarcity(view: PlanView<'_, '_>, choice: usize, loose: &[Loose]) -
 }
 
 /// What is counted of these pods.
-fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> Names {
+fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
     let asked = loose.iter().map(|loose| asked(view, loose.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
     let needs = loose.iter();
     let needs = needs.filter_map(|loose| view.group(loose.group).need.as_deref());
     let drivers: BTreeSet<&Arc<str>> = needs.flat_map(|need| need.attach.keys()).collect();
-    Names {
+    CountedNames {
         resources: resources.into_iter().cloned().collect(),
         drivers: drivers.into_iter().cloned().collect(),
     }
@@ -158,7 +158,7 @@ fn asked<'a>(view: PlanView<'_, 'a>, group: usize) -> &'a Resources {
 fn find_wanted<'n>(
     view: PlanView<'_, '_>,
     loose: &[Loose],
-    names: &'n Names,
+    names: &'n CountedNames,
 ) -> BTreeSet<&'n Arc<str>> {
     let asks = |name: &&Arc<str>| {
         let mut groups = loose.iter();
@@ -246,7 +246,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What offers are to the rules that pods have for each other's company.
-    fn classes(&self, numbers: &Numbers) -> (Vec<Class>, Vec<Seen<'v, 'a>>) {
+    fn classes(&self, numbers: &CounterRules) -> (Vec<ModelClass>, Vec<SeenOffer<'v, 'a>>) {
         let view = self.view;
         let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
@@ -274,7 +274,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 let class = *known
                     .entry((domains.clone(), counts.clone(), daemons.clone()))
                     .or_insert_with(|| {
-                        classes.push(Class {
+                        classes.push(ModelClass {
                             domains,
                             counts,
                             daemons,
@@ -282,7 +282,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                         });
                         classes.len() - 1
                     });
-                seen.push(Seen {
+                seen.push(SeenOffer {
                     choice: index,
                     at,
                     of: offer,
@@ -294,7 +294,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// The models, and by group which of them it may be on.
-    fn models(&self, seen: Vec<Seen<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
+    fn models(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.ledger.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
@@ -348,7 +348,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// The model of an offer by itself, and by group whether it may be on it; none where no group may.
     fn model(
         &self,
-        offer: &Seen<'v, 'a>,
+        offer: &SeenOffer<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
     ) -> Option<(Model, Vec<bool>)> {
         let view = self.view;
@@ -365,7 +365,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
             limit.map_or(i64::MAX, i64::from)
         }));
-        let site = Site {
+        let site = ModelOffer {
             offer: offer.at,
             host: offer.of.host_slot,
         };
@@ -388,7 +388,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
 
     /// The places that stay, and their bins: machines that are planned for something else, and nodes that
     /// others may open to pods.
-    fn fixed(&self, withdrawn: &[usize], numbers: &Numbers) -> (Vec<Fixed>, Vec<usize>) {
+    fn fixed(&self, withdrawn: &[usize], numbers: &CounterRules) -> (Vec<FixedPlace>, Vec<usize>) {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = Vec::new();
         let mut bins = Vec::new();
@@ -405,7 +405,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }));
             let counts = numbers.counters.iter();
             let counts = counts.map(|tally| view.world.company.counts_on(tally, bin));
-            fixed.push(Fixed {
+            fixed.push(FixedPlace {
                 free,
                 tier,
                 may,
@@ -484,7 +484,7 @@ fn tie(problem: &mut Problem) {
 }
 
 /// What a group asks or an offer has, by resource.
-fn amounts(of: &Resources, names: &Names, asked: bool) -> Vec<i64> {
+fn amounts(of: &Resources, names: &CountedNames, asked: bool) -> Vec<i64> {
     let pods = if asked { 1 } else { of.pods };
     let fixed = [of.cpu_milli, of.memory, of.ephemeral, pods];
     let extended = names.resources.iter().map(|name| of.get(name));

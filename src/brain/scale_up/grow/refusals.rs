@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::simulation::offer::Choice;
-use crate::simulation::pack::Why;
+use crate::simulation::pack::RefusalsByChoice;
 use model::reasons::{Reasons, Refused, VolumeMisfit};
 
 /// Types of a pool that share a reason and are still named one by one, at most; more are named together, as `pool/*`.
@@ -12,7 +12,7 @@ const NAMED: usize = 8;
 
 /// Why no machine is made somewhere.
 #[derive(Clone, Debug)]
-pub(super) enum No {
+pub(super) enum OfferRefusal {
     /// A limit, a hold, a host that is full: that may change.
     Held(Refused),
     /// Other pods forbid it, on the offer with this index over all choices.
@@ -23,20 +23,20 @@ pub(super) enum No {
 
 /// What was said of the choices that were not taken: pool, refusal, choices.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct RefusalLog {
     said: Vec<(usize, Arc<Refused>, Vec<usize>)>,
 }
 
 /// Reasons put together before, by the index of a group's row and what was said since.
 #[derive(Debug, Default)]
 pub(super) struct SharedRefusals {
-    known: BTreeMap<Said, Reasons>,
+    known: BTreeMap<GroupRefusals, Reasons>,
 }
 
 /// A group's row, and what was said of choices since.
-type Said = (usize, Vec<(Arc<str>, Arc<Refused>)>);
+type GroupRefusals = (usize, Vec<(Arc<str>, Arc<Refused>)>);
 
-impl Words {
+impl RefusalLog {
     /// Says something of a choice.
     pub(super) fn say(&mut self, choices: &[Choice<'_>], choice: usize, refused: &Arc<Refused>) {
         let pool = choices[choice].pool_slot;
@@ -89,8 +89,8 @@ impl SharedRefusals {
         &mut self,
         choices: &[Choice<'_>],
         row: usize,
-        misfits: &Arc<Why>,
-        words: &Words,
+        misfits: &Arc<RefusalsByChoice>,
+        words: &RefusalLog,
     ) -> Reasons {
         if words.said.is_empty() {
             return misfits.clone();

@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
-use super::draft::{self, Answer, Problem, Rank, To};
+use super::draft::{self, BetterPlan, Problem, Rank, To};
 use super::first::Visit;
-use super::pending::Pending;
+use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
-use crate::decision::turn::Turn;
+use crate::decision::turn::DecisionBuilder;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -62,7 +62,7 @@ struct Seat {
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
-    pending: &mut Pending<'a>,
+    pending: &mut PendingGroups<'a>,
     visits: Vec<Visit>,
 ) {
     let Some(withdrawal) = propose(planner.view(catalog, pending), &visits) else {
@@ -84,7 +84,7 @@ pub(super) fn repack<'p, 'a>(
         let Some(answer) = ask(planner.turn, &problem) else {
             return false;
         };
-        let mut trial = Trial {
+        let mut trial = RepackTrial {
             planner,
             catalog,
             pending,
@@ -234,7 +234,7 @@ fn rank(
 
 /// A better plan, if one is found. What found none is not asked again as long as nothing has changed: where
 /// limits leave somebody out for good, every decision would pay for it.
-fn ask(turn: &mut Turn<'_>, problem: &Problem) -> Option<Answer> {
+fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem) -> Option<BetterPlan> {
     let digest = problem.digest();
     if turn.memory.no_better_plan == Some(digest) {
         return None;
@@ -247,7 +247,7 @@ fn ask(turn: &mut Turn<'_>, problem: &Problem) -> Option<Answer> {
 /// Pods leave the nodes that they came to.
 fn leave<'a>(
     planner: &mut Planner<'_, 'a>,
-    pending: &Pending<'a>,
+    pending: &PendingGroups<'a>,
     mut visits: Vec<Visit>,
 ) -> Vec<Visit> {
     for visit in visits.iter_mut().rev() {
@@ -269,7 +269,7 @@ fn leave<'a>(
 }
 
 /// Pods come to nodes as they did.
-fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &Pending<'a>, visits: Vec<Visit>) {
+fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>, visits: Vec<Visit>) {
     for visit in visits {
         let group = &pending.groups[visit.group];
         for (bin, count) in &visit.seats {
@@ -283,22 +283,22 @@ fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &Pending<'a>, visits: 
 }
 
 /// The second plan, tried in the world.
-struct Trial<'r, 'p, 'a> {
+struct RepackTrial<'r, 'p, 'a> {
     planner: &'r mut Planner<'p, 'a>,
     catalog: &'r Catalog<'p, 'a>,
-    pending: &'r mut Pending<'a>,
+    pending: &'r mut PendingGroups<'a>,
     withdrawal: &'r Withdrawal,
     problem: &'r Problem,
 }
 
-impl Trial<'_, '_, '_> {
+impl RepackTrial<'_, '_, '_> {
     fn view(&self) -> PlanView<'_, '_> {
         self.planner.view(self.catalog, self.pending)
     }
 
     /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
     /// Otherwise all is as it was, the machines withdrawn. `bins` are the places that stayed.
-    fn replace(&mut self, answer: &Answer, bins: &[usize]) -> bool {
+    fn replace(&mut self, answer: &BetterPlan, bins: &[usize]) -> bool {
         let machines = &self.withdrawal.machines;
         let old = self.planner.take_off(machines);
         let first = self.planner.planned.machines.len();
@@ -322,7 +322,7 @@ impl Trial<'_, '_, '_> {
     /// pods of which loose group are at which place; `None` where a machine could not be made.
     fn lay(
         &mut self,
-        answer: &Answer,
+        answer: &BetterPlan,
         bins: &[usize],
         undo: &mut Vec<(usize, Saved)>,
     ) -> Option<Vec<Seat>> {

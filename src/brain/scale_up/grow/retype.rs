@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::pending::Pending;
+use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
-use crate::constraints::fit::attach::Slots;
+use crate::constraints::fit::attach::AttachSlots;
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::SimNode;
@@ -96,7 +96,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     }
 
     /// What volumes it could attach.
-    pub(super) fn slots(&self) -> Option<Arc<Slots>> {
+    pub(super) fn slots(&self) -> Option<Arc<AttachSlots>> {
         let now = &self.bin().slots;
         let unused = now.as_ref().is_none_or(|slots| slots.unused());
         let slots = if unused { &self.wanted().0.slots } else { now };
@@ -161,7 +161,7 @@ impl<'v, 'a> Retype<'v, 'a> {
 pub(super) fn shrink_to_fit<'a>(
     planner: &mut Planner<'_, 'a>,
     catalog: &Catalog<'_, 'a>,
-    pending: &Pending<'a>,
+    pending: &PendingGroups<'a>,
 ) {
     let mut order: Vec<usize> = (0..catalog.choices.len()).collect();
     order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));

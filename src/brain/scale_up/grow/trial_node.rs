@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::choose::Pick;
 use super::retype::Retype;
 use super::view::PlanView;
-use crate::constraints::fit::attach::{self, Slots};
-use crate::constraints::fit::volumes::Need;
+use crate::constraints::fit::attach::{self, AttachSlots};
+use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, amounts};
 use crate::constraints::free_volumes::VolumeBindings;
 use model::resources::Resources;
@@ -18,7 +18,7 @@ pub(super) struct TrialNode<'v, 'a> {
     view: PlanView<'v, 'a>,
     free: Resources,
     ports: Vec<HostPort>,
-    slots: Option<Arc<Slots>>,
+    slots: Option<Arc<AttachSlots>>,
     /// Which offer it is of.
     choice: usize,
     offer: usize,
@@ -161,7 +161,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// For how many pods, `limit` at most, the node finds volumes beside those in `bindings`, which is added to.
-    fn served(&self, need: &Need, limit: u64, bindings: &mut VolumeBindings) -> u64 {
+    fn served(&self, need: &VolumeNeed, limit: u64, bindings: &mut VolumeBindings) -> u64 {
         let at = self.view.choice(self.choice).offers[self.offer].at();
         let world = self.view.world;
         world

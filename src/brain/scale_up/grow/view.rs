@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::fit_matrix::FitRow;
-use super::pending::{Pending, PendingGroup};
-use super::refusals::No;
+use super::pending::{PendingGroup, PendingGroups};
+use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
-use crate::constraints::shape::Shape;
-use crate::decision::turn::Turn;
-use crate::scale_up::limits::Ledger;
+use crate::constraints::shape::NamespacedShape;
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
-use crate::simulation::pack::{self, Lane};
+use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::planned::PlannedMachines;
-use crate::simulation::world::World;
+use crate::simulation::world::SimCluster;
 use model::reasons::{Misfit, Reasons, Refused, VolumeMisfit};
 
 /// Hosts whose reasons are said where none will do: `explain pod` has them all.
@@ -23,13 +23,13 @@ const HOSTS_NAMED: usize = 3;
 /// All that is known of a plan in the making.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlanView<'v, 'a> {
-    pub(super) turn: &'v Turn<'a>,
-    pub(super) world: &'v World<'a>,
-    pub(super) ledger: &'v Ledger,
+    pub(super) turn: &'v DecisionBuilder<'a>,
+    pub(super) world: &'v SimCluster<'a>,
+    pub(super) ledger: &'v LimitTracker,
     pub(super) planned: &'v PlannedMachines,
-    pub(super) existing: &'v Lane,
+    pub(super) existing: &'v FitIndex,
     pub(super) catalog: &'v Catalog<'v, 'a>,
-    pub(super) pending: &'v Pending<'a>,
+    pub(super) pending: &'v PendingGroups<'a>,
 }
 
 impl<'v, 'a> PlanView<'v, 'a> {
@@ -42,7 +42,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// What a pod of a group is to placing.
-    pub(super) fn shape(&self, group: usize) -> Shape<'a> {
+    pub(super) fn shape(&self, group: usize) -> NamespacedShape<'a> {
         self.world.shapes[self.group(group).shape]
     }
 
@@ -103,29 +103,32 @@ impl<'v, 'a> PlanView<'v, 'a> {
         &self,
         choice: usize,
         lead: Option<(usize, Option<&Rules>)>,
-    ) -> Result<(usize, i64), No> {
+    ) -> Result<(usize, i64), OfferRefusal> {
         let chosen = self.choice(choice);
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
-        let (mut held, mut refusal): (Vec<Refused>, Option<No>) = (Vec::new(), None);
+        let (mut held, mut refusal): (Vec<Refused>, Option<OfferRefusal>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
         for (index, offer) in chosen.offers.iter().enumerate() {
             if row.is_some_and(|row| !row.fits[chosen.first + index]) {
                 continue;
             }
             let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
-                Some(_) => Err(No::Misfit(chosen.first + index)),
-                None => self.ledger.host_admits(chosen, offer).map_err(No::Held),
+                Some(_) => Err(OfferRefusal::Misfit(chosen.first + index)),
+                None => self
+                    .ledger
+                    .host_admits(chosen, offer)
+                    .map_err(OfferRefusal::Held),
             };
             let verdict = verdict.and_then(|()| {
                 let why = lead.and_then(|(group, _)| self.unserved(group, offer));
-                why.map_or(Ok(()), |why| Err(No::Volume(why)))
+                why.map_or(Ok(()), |why| Err(OfferRefusal::Volume(why)))
             });
             if let Err(why) = verdict {
                 refused += 1;
                 match why {
-                    No::Held(why) if held.len() < HOSTS_NAMED => held.push(why),
-                    No::Held(_) => {}
+                    OfferRefusal::Held(why) if held.len() < HOSTS_NAMED => held.push(why),
+                    OfferRefusal::Held(_) => {}
                     other => refusal = refusal.or(Some(other)),
                 }
                 continue;
@@ -140,29 +143,29 @@ impl<'v, 'a> PlanView<'v, 'a> {
             .ok_or_else(|| match (held.is_empty(), refusal) {
                 // What may change by itself is said before what may not.
                 (true, Some(refusal)) => refusal,
-                (true, None) => No::Held(Refused::NoHost),
+                (true, None) => OfferRefusal::Held(Refused::NoHost),
                 (false, _) if refused > 1 => {
                     let (hosts, first) = (refused, held);
-                    No::Held(Refused::NoneOfHosts { hosts, first })
+                    OfferRefusal::Held(Refused::NoneOfHosts { hosts, first })
                 }
-                (false, _) => No::Held(held.remove(0)),
+                (false, _) => OfferRefusal::Held(held.remove(0)),
             })
     }
 
     /// Why no machine is made somewhere. Of offers in the same domains one refusal is shared.
     pub(super) fn refused(
         &self,
-        no: No,
+        no: OfferRefusal,
         rules: Option<&Rules>,
         known: &mut Vec<(usize, Arc<Refused>)>,
     ) -> Arc<Refused> {
         let slot = match no {
-            No::Held(refused) => return Arc::new(refused),
-            No::Volume(volume) => {
+            OfferRefusal::Held(refused) => return Arc::new(refused),
+            OfferRefusal::Volume(volume) => {
                 let misfit = Box::new(Misfit::Volume { volume });
                 return Arc::new(Refused::Misfit { misfit });
             }
-            No::Misfit(slot) => slot,
+            OfferRefusal::Misfit(slot) => slot,
         };
         let domains = &self.catalog.domains;
         let same = |(other, _): &&(usize, Arc<Refused>)| domains[*other] == domains[slot];

@@ -7,7 +7,7 @@ use model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
 use super::Surroundings;
 use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::constraints::fit::{selector, taints};
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 use crate::simulation::world::SimNode;
 use model::scheduling::Labels;
 
@@ -40,7 +40,7 @@ pub(super) struct SpreadScope<'a> {
 
 /// What a counter counts: which pods, over which key, on which nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Subject<'a> {
+pub(super) struct CountedPods<'a> {
     pub(super) who: Who<'a>,
     pub(super) key: KeyId,
     pub(super) scope: SpreadScope<'a>,
@@ -49,7 +49,7 @@ pub(super) struct Subject<'a> {
 /// Pods of one subject, by domain.
 #[derive(Debug)]
 pub(super) struct Counter<'a> {
-    pub(super) subject: Subject<'a>,
+    pub(super) subject: CountedPods<'a>,
     /// Some rule that pods insist on reads it; preferences alone do not make it so.
     pub(super) hard: bool,
     /// Pods by domain.
@@ -75,7 +75,7 @@ impl Who<'_> {
     }
 
     /// Whether pods of a shape are counted.
-    pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: Shape<'_>) -> bool {
+    pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
         match self {
             Who::Selected(namespace, selector) => {
                 *namespace == pod.namespace
@@ -120,7 +120,7 @@ impl SpreadScope<'_> {
 
 impl<'a> Counter<'a> {
     /// A counter that has counted nothing; it knows no place.
-    pub(super) fn new(subject: Subject<'a>) -> Counter<'a> {
+    pub(super) fn new(subject: CountedPods<'a>) -> Counter<'a> {
         Counter {
             subject,
             hard: false,

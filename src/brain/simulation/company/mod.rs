@@ -18,20 +18,20 @@ use model::label_list::LabelList;
 use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint};
 
 use crate::constraints::fit::selector;
-use crate::constraints::shape::{Shape, ShapeId};
+use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::simulation::world::SimNode;
-use counter::{Counter, SpreadScope, Subject, Who};
-pub(crate) use numbers::{Asks, Even, Numbers, Tally};
+use counter::{CountedPods, Counter, SpreadScope, Who};
+pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
 use rules::{CounterId, SpreadRule};
-use topology::{DomainId, KeyId, NOWHERE, Topology};
+use topology::{DomainId, KeyId, NOWHERE, TopologyDomains};
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'w, 'a> {
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
-    topology: &'w Topology,
+    topology: &'w TopologyDomains,
 }
 
 /// Pods of one shape that came to a place, or left it.
@@ -46,9 +46,9 @@ struct CounterChange {
 /// All counters, and the rules compiled to them.
 #[derive(Debug)]
 pub(crate) struct Company<'a> {
-    topology: Topology,
+    topology: TopologyDomains,
     counters: Vec<Counter<'a>>,
-    known: BTreeMap<Subject<'a>, CounterId>,
+    known: BTreeMap<CountedPods<'a>, CounterId>,
     /// The counters for spreading: places matter to no other.
     spreading: Vec<CounterId>,
     /// Counters of pods that hold an anti-affinity term, with the term and its owner's namespace.
@@ -67,7 +67,7 @@ pub(crate) struct Company<'a> {
 
 impl Surroundings<'_, '_> {
     /// Whether a term of a pod in `namespace` takes in a pod.
-    fn takes(&self, term: &PodTerm, namespace: &str, pod: Shape<'_>) -> bool {
+    fn takes(&self, term: &PodTerm, namespace: &str, pod: NamespacedShape<'_>) -> bool {
         takes_in(self.namespaces, term, namespace, pod)
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn takes_in(
     namespaces: &BTreeMap<Arc<str>, Labels>,
     term: &PodTerm,
     namespace: &str,
-    pod: Shape<'_>,
+    pod: NamespacedShape<'_>,
 ) -> bool {
     let named = || term.namespaces.iter().any(|name| **name == *pod.namespace);
     let own = term.namespaces.is_empty()
@@ -99,7 +99,7 @@ impl<'a> Company<'a> {
         default_spread: &'a [SpreadConstraint],
     ) -> Company<'a> {
         Company {
-            topology: Topology::default(),
+            topology: TopologyDomains::default(),
             counters: Vec::new(),
             known: BTreeMap::new(),
             spreading: Vec::new(),
@@ -115,7 +115,7 @@ impl<'a> Company<'a> {
 
     /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
     /// beginning.
-    pub(crate) fn add_shape(&mut self, shapes: &[Shape<'a>], bins: &[SimNode]) {
+    pub(crate) fn add_shape(&mut self, shapes: &[NamespacedShape<'a>], bins: &[SimNode]) {
         let Some(pod) = shapes.last().copied() else {
             return;
         };
@@ -250,7 +250,7 @@ impl<'a> Company<'a> {
     /// The rules of a shape; `None` when other pods do not matter to it.
     pub(crate) fn rules(
         &mut self,
-        shapes: &[Shape<'a>],
+        shapes: &[NamespacedShape<'a>],
         bins: &[SimNode],
         id: ShapeId,
     ) -> Option<Arc<Rules>> {
@@ -283,12 +283,12 @@ impl<'a> Company<'a> {
     /// does; `has` says which keys the node has.
     pub(crate) fn at_odds<'s>(
         &self,
-        one: Shape<'s>,
-        other: Shape<'s>,
+        one: NamespacedShape<'s>,
+        other: NamespacedShape<'s>,
         has: impl Fn(&str) -> bool,
     ) -> Option<&'s Arc<str>> {
         let around = self.around();
-        let against = |holder: Shape<'s>, pod: Shape<'s>| {
+        let against = |holder: NamespacedShape<'s>, pod: NamespacedShape<'s>| {
             let mut terms = holder.shape.pod_anti_affinity.iter();
             terms.find(|term| has(&term.topology_key) && around.takes(term, holder.namespace, pod))
         };
@@ -301,7 +301,7 @@ impl<'a> Company<'a> {
     pub(crate) fn open(
         &mut self,
         id: ShapeId,
-        mut of: impl FnMut(&mut Topology, KeyId, &[KeyId]) -> Vec<DomainId>,
+        mut of: impl FnMut(&mut TopologyDomains, KeyId, &[KeyId]) -> Vec<DomainId>,
     ) {
         let Some(rules) = &mut self.rules[id] else {
             return;
@@ -328,7 +328,7 @@ impl<'a> Company<'a> {
         self.rules[id].as_deref()
     }
 
-    fn compile(&mut self, shapes: &[Shape<'a>], bins: &[SimNode], id: ShapeId) -> Rules {
+    fn compile(&mut self, shapes: &[NamespacedShape<'a>], bins: &[SimNode], id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);
         let mut rules = Rules::default();
@@ -373,7 +373,7 @@ impl<'a> Company<'a> {
 
     /// The spread constraints of a pod: its own, else the cluster's, for pods that a controller keeps
     /// several of.
-    pub(crate) fn constraints(&self, pod: Shape<'a>) -> &'a [SpreadConstraint] {
+    pub(crate) fn constraints(&self, pod: NamespacedShape<'a>) -> &'a [SpreadConstraint] {
         if pod.shape.spread.is_empty() && replicated(pod) {
             self.default_spread
         } else {
@@ -383,9 +383,9 @@ impl<'a> Company<'a> {
 
     fn spread(
         &mut self,
-        shapes: &[Shape<'a>],
+        shapes: &[NamespacedShape<'a>],
         bins: &[SimNode],
-        pod: Shape<'a>,
+        pod: NamespacedShape<'a>,
         constraint: &SpreadConstraint,
         keys: &[KeyId],
     ) -> SpreadRule {
@@ -434,14 +434,14 @@ impl<'a> Company<'a> {
     /// The counter of a subject; a new one counts all that is there.
     fn counter(
         &mut self,
-        shapes: &[Shape<'a>],
+        shapes: &[NamespacedShape<'a>],
         bins: &[SimNode],
         who: Who<'a>,
         key: &Arc<str>,
         scope: SpreadScope<'a>,
     ) -> CounterId {
         let key = self.key(bins, key);
-        let subject = Subject { who, key, scope };
+        let subject = CountedPods { who, key, scope };
         if let Some(known) = self.known.get(&subject) {
             return *known;
         }
@@ -489,7 +489,7 @@ impl<'a> Company<'a> {
 }
 
 /// Whether a controller keeps several of a pod.
-fn replicated(pod: Shape<'_>) -> bool {
+fn replicated(pod: NamespacedShape<'_>) -> bool {
     let kinds = ["ReplicaSet", "StatefulSet", "ReplicationController"];
     let owner = pod.shape.owner.as_ref();
     owner.is_some_and(|owner| kinds.contains(&&*owner.kind))

@@ -7,12 +7,12 @@ use super::counter::Counter;
 use super::rules::{CounterId, Rules};
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
-use crate::constraints::shape::{Shape, ShapeId};
+use crate::constraints::shape::{NamespacedShape, ShapeId};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct CounterRules {
     pub(crate) counters: Vec<Tally>,
     /// By shape, in the order in which they were asked for.
     pub(crate) shapes: Vec<Asks>,
@@ -31,7 +31,7 @@ pub(crate) struct Tally {
     pub(crate) places: Vec<u32>,
 }
 
-/// The rules of a shape; counters by their index in [`Numbers::counters`].
+/// The rules of a shape; counters by their index in [`CounterRules::counters`].
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Asks {
     /// No pod of these may be in the domain.
@@ -64,8 +64,8 @@ pub(crate) struct Even {
 impl Company<'_> {
     /// The rules of these shapes, as far as they were asked for before, and what the counters hold that they
     /// read.
-    pub(crate) fn numbers(&self, shapes: &[ShapeId]) -> Numbers {
-        let mut numbers = Numbers::default();
+    pub(crate) fn numbers(&self, shapes: &[ShapeId]) -> CounterRules {
+        let mut numbers = CounterRules::default();
         let mut known: BTreeMap<CounterId, usize> = BTreeMap::new();
         for shape in shapes {
             let asks = match self.rules[*shape].as_deref() {
@@ -144,7 +144,7 @@ impl Company<'_> {
     }
 
     /// Whether a counter counts pods of a shape.
-    pub(crate) fn would_take(&self, tally: &Tally, pod: Shape<'_>) -> bool {
+    pub(crate) fn would_take(&self, tally: &Tally, pod: NamespacedShape<'_>) -> bool {
         let who = &self.counters[tally.id].subject.who;
         who.counts(&self.around(), pod)
     }

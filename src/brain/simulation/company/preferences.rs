@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::counter::{SpreadScope, Who};
 use super::rules::CounterId;
 use super::topology::{DomainId, KeyId, NOWHERE};
-use super::{Company, Shape};
+use super::{Company, NamespacedShape};
 use crate::constraints::shape::ShapeId;
 use crate::simulation::world::SimNode;
 use model::policy::ZONE_LABEL;
@@ -47,7 +47,10 @@ pub(crate) struct Evenness {
 }
 
 /// Whether pods of a shape prefer something of the company of others, the cluster's defaults apart.
-pub(crate) fn has_preferences(pod: Shape<'_>, default_spread: &[SpreadConstraint]) -> bool {
+pub(crate) fn has_preferences(
+    pod: NamespacedShape<'_>,
+    default_spread: &[SpreadConstraint],
+) -> bool {
     let shape = pod.shape;
     !shape.preferred_pods.is_empty()
         || !shape.preferred_anti_pods.is_empty()
@@ -64,7 +67,7 @@ impl<'a> Company<'a> {
     /// kube-scheduler prefers for it where it says nothing itself.
     pub(crate) fn preferences(
         &mut self,
-        shapes: &[Shape<'a>],
+        shapes: &[NamespacedShape<'a>],
         bins: &[SimNode],
         id: ShapeId,
         defaults: bool,
@@ -109,9 +112,9 @@ impl<'a> Company<'a> {
     /// The default of kube-scheduler that has to do with where machines are made.
     fn usual(
         &mut self,
-        shapes: &[Shape<'a>],
+        shapes: &[NamespacedShape<'a>],
         bins: &[SimNode],
-        pod: Shape<'a>,
+        pod: NamespacedShape<'a>,
     ) -> Option<(i64, CounterId)> {
         super::replicated(pod).then(|| {
             let constraint = SpreadConstraint {
@@ -175,7 +178,11 @@ impl<'a> Company<'a> {
     }
 
     /// What a pod prefers to be spread over.
-    pub(crate) fn spreads(&self, preferences: &Preferences, pod: Shape<'a>) -> Vec<Evenness> {
+    pub(crate) fn spreads(
+        &self,
+        preferences: &Preferences,
+        pod: NamespacedShape<'a>,
+    ) -> Vec<Evenness> {
         let of = |(skew, counter): &(i64, CounterId)| {
             let subject = &self.counters[*counter].subject;
             Evenness {

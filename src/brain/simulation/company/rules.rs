@@ -8,7 +8,7 @@ use model::reasons::Misfit;
 
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
-use crate::constraints::shape::Shape;
+use crate::constraints::shape::NamespacedShape;
 
 /// Index of a counter.
 pub(super) type CounterId = usize;
@@ -101,7 +101,7 @@ impl Company<'_> {
         &self,
         rules: &Rules,
         at: impl Fn(KeyId) -> DomainId + Copy,
-        pods: &(impl Iterator<Item = Shape<'s>> + Clone),
+        pods: &(impl Iterator<Item = NamespacedShape<'s>> + Clone),
     ) -> u64 {
         let most = self.most(rules, at);
         if most > 0 || rules.wanted.is_empty() {

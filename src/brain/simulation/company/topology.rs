@@ -21,7 +21,7 @@ pub(crate) const FRESH: DomainId = u32::MAX - 1;
 
 /// One topology key.
 #[derive(Debug)]
-struct Key {
+struct TopologyKey {
     name: Arc<str>,
     known: BTreeMap<Arc<str>, DomainId>,
     values: Vec<Arc<str>>,
@@ -31,12 +31,12 @@ struct Key {
 
 /// The keys in use, with the domain of every place.
 #[derive(Debug, Default)]
-pub(crate) struct Topology {
-    keys: Vec<Key>,
+pub(crate) struct TopologyDomains {
+    keys: Vec<TopologyKey>,
     places: usize,
 }
 
-impl Topology {
+impl TopologyDomains {
     /// The index of a key, if it is in use.
     pub(crate) fn find(&self, name: &str) -> Option<KeyId> {
         self.keys.iter().position(|key| *key.name == *name)
@@ -51,7 +51,7 @@ impl Topology {
         if let Some(known) = self.find(name) {
             return known;
         }
-        let mut key = Key {
+        let mut key = TopologyKey {
             name: name.clone(),
             known: BTreeMap::new(),
             values: Vec::new(),
@@ -107,7 +107,7 @@ impl Topology {
     }
 }
 
-impl Key {
+impl TopologyKey {
     fn domain_of(&mut self, labels: &Labels) -> DomainId {
         let Some(value) = labels.get(&self.name) else {
             return NOWHERE;

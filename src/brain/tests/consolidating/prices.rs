@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::check::{Rule, check};
+use crate::check::{CheckRule, check};
 use crate::tests::lab::{Lab, kept, made, removed};
 use model::action::Reason;
 use model::cluster::PodKey;
@@ -82,7 +82,7 @@ fn what_was_planned_at_other_prices_is_refused() {
     let lab = lab.edit_kind("s", |kind| kind.price = Some(101));
     assert_eq!(
         verdict(&lab).map_err(|refusal| refusal.rule),
-        Err(Rule::Saving)
+        Err(CheckRule::Saving)
     );
     assert_eq!(removed(&lab.decide()), ["n1"], "planned anew it goes");
 }

@@ -105,7 +105,7 @@ fn mutate(value: &mut Value, path: &[usize], with: Value) {
 fn put_everywhere(value: &Value) -> crate::kube::store::ClusterStore {
     let store = crate::kube::store::ClusterStore::new();
     let raw = serde_json::value::to_raw_value(value).expect("it is JSON");
-    for kind in crate::kube::Kind::ALL {
+    for kind in crate::kube::WatchedKind::ALL {
         store.take_changed(kind, &raw, Time(0));
     }
     store

@@ -25,14 +25,14 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 fn pod_of(value: Value) -> (Pod, Vec<String>) {
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let (_, view) = pod(&mut reader, &read(value)).expect("it has a name");
     (view, reader.problems)
 }
 
 fn node_of(value: Value) -> (Node, Vec<String>) {
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let (_, view) = node(&mut reader, &read(value)).expect("it has a name");
     (view, reader.problems)
 }
@@ -149,8 +149,9 @@ fn pods_of_one_controller_share_their_shape() {
     let mut other = fixture(POD);
     other["metadata"]["name"] = "shop-6c9f7d8b5d-zzzzz".into();
     other["metadata"]["uid"] = "other".into();
-    let (_, first) = pod(&mut Reader::new(&mut interner), &read(fixture(POD))).expect("a pod");
-    let (_, second) = pod(&mut Reader::new(&mut interner), &read(other)).expect("a pod");
+    let (_, first) =
+        pod(&mut ObjectReader::new(&mut interner), &read(fixture(POD))).expect("a pod");
+    let (_, second) = pod(&mut ObjectReader::new(&mut interner), &read(other)).expect("a pod");
     assert!(Arc::ptr_eq(&first.shape, &second.shape));
 }
 
@@ -413,7 +414,7 @@ fn a_node_that_says_nothing_offers_nothing() {
 #[test]
 fn a_daemon_sets_pods_count_as_its_controller_and_admission_make_them() {
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let priorities = BTreeMap::from([
         (
             "critical".into(),
@@ -503,7 +504,7 @@ fn a_daemon_sets_pods_count_as_its_controller_and_admission_make_them() {
 fn a_budget_that_its_controller_has_not_seen_allows_nothing() {
     let mut interner = Interner::default();
     let mut budget_of = |value: Value| {
-        budget(&mut Reader::new(&mut interner), &read(value))
+        budget(&mut ObjectReader::new(&mut interner), &read(value))
             .expect("a budget")
             .1
     };
@@ -528,7 +529,7 @@ fn a_budget_that_its_controller_has_not_seen_allows_nothing() {
 #[test]
 fn storage() {
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let (_, view) = claim(
         &mut reader,
         &read(json!({

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::read;
 use crate::kube::intern::Interner;
-use crate::kube::translate::{Reader, claim, csi_driver, persistent_volume, storage_capacity};
+use crate::kube::translate::{
+    ObjectReader, claim, csi_driver, persistent_volume, storage_capacity,
+};
 use crate::model::cluster::{ClaimRequest, Free, PodKey};
 
 fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) {
@@ -20,7 +22,7 @@ fn offered(change: impl FnOnce(&mut Value)) -> (Option<Arc<Free>>, Vec<String>) 
     });
     change(&mut object);
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let (_, view) = persistent_volume(&mut reader, &read(object)).expect("a volume");
     (view.free, reader.problems)
 }
@@ -36,7 +38,7 @@ fn asked(change: impl FnOnce(&mut Value)) -> (Option<Arc<ClaimRequest>>, Vec<Str
     });
     change(&mut object);
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let (_, view) = claim(&mut reader, &read(object)).expect("a claim");
     (view.asks, reader.problems)
 }
@@ -110,7 +112,7 @@ fn sizes_that_cannot_be_read_are_told_and_taken_for_the_worst() {
 #[test]
 fn what_a_driver_has_free() {
     let mut interner = Interner::default();
-    let mut reader = Reader::new(&mut interner);
+    let mut reader = ObjectReader::new(&mut interner);
     let driver = |spec: Value| json!({ "metadata": { "name": "csi" }, "spec": spec });
     for (spec, publishes) in [
         (json!({ "storageCapacity": true }), true),
@@ -122,7 +124,7 @@ fn what_a_driver_has_free() {
     }
     let free = |object: Value| {
         let mut interner = Interner::default();
-        let mut reader = Reader::new(&mut interner);
+        let mut reader = ObjectReader::new(&mut interner);
         let mut object = object;
         object["metadata"] = json!({ "name": "csisc-1", "namespace": "csi-proxmox" });
         let (_, view) = storage_capacity(&mut reader, &read(object)).expect("it has a name");

@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::auth::User;
-use super::bell::Listener;
+use super::bell::BellListener;
 use super::object::{controller, map, namespace, owner_reference, set, text};
 use super::resources::{
     CONFIGMAPS, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS, PVS,
@@ -26,7 +26,7 @@ use super::resources::{
 };
 use super::scheduler::Scheduler;
 use super::store::State;
-use super::{Inner, bootstrap, verbs, volumes};
+use super::{KubeInner, bootstrap, verbs, volumes};
 use crate::model::time::{Span, Time};
 
 /// How long the controllers take to notice a change: what arrives meanwhile is seen in one turn.
@@ -39,13 +39,13 @@ const GARBAGE_PERIOD: Span = Span::seconds(20);
 const BURST: usize = 500;
 
 /// Starts the controllers of a cluster; they end with it.
-pub(super) fn start(inner: &Arc<Inner>) {
+pub(super) fn start(inner: &Arc<KubeInner>) {
     let weak = Arc::downgrade(inner);
     let bell = inner.lock().any_bell();
     tokio::spawn(run(weak, bell));
 }
 
-async fn run(weak: Weak<Inner>, mut bell: Listener) {
+async fn run(weak: Weak<KubeInner>, mut bell: BellListener) {
     let mut controllers = Controllers::default();
     loop {
         bell.hear();
@@ -115,7 +115,7 @@ impl Controllers {
     }
 
     /// One turn of all; returns when the next timer rings.
-    fn turn(&mut self, inner: &Inner) -> Time {
+    fn turn(&mut self, inner: &KubeInner) -> Time {
         let state = &mut *inner.lock();
         self.workloads(state);
         if self.due(

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{EPOCH, Kube, KubeSpec};
 use crate::clock::Clock;
 use crate::sim::guests::api::Api;
-use crate::sim::kube::UserSpec;
+use crate::sim::kube::KubeUserSpec;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -19,7 +19,7 @@ fn binding(kind: &str, role: &str, subject: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn roles_give_their_rights_to_whom_a_binding_names_and_where_it_is() {
-    let user = |name: &str, group: &str| UserSpec {
+    let user = |name: &str, group: &str| KubeUserSpec {
         name: name.to_owned(),
         token: format!("token-of-{name}"),
         groups: vec![group.to_owned()],

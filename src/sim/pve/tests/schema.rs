@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::schema::{Kind, Param, disks};
-use super::super::table::{Call, all};
+use super::super::schema::{ParamKind, ParamSchema, disks};
+use super::super::table::{ApiMethod, all};
 
 /// Where the whole schema lies, seen from the repository: beside it, or beside its worktrees.
 const WHOLE: &[&str] = &[
@@ -51,45 +51,47 @@ fn flag(value: &Value) -> bool {
 }
 
 /// What the table says of a parameter, in the schema's words.
-fn said(param: &Param) -> Vec<(&'static str, Value)> {
+fn said(param: &ParamSchema) -> Vec<(&'static str, Value)> {
     let bounds = |least: Option<i64>, most: Option<i64>| {
         vec![("minimum", json!(least)), ("maximum", json!(most))]
     };
     match param.kind {
-        Kind::Integer(least, most) => {
+        ParamKind::Integer(least, most) => {
             [vec![("type", json!("integer"))], bounds(least, most)].concat()
         }
-        Kind::Number(least, most) => {
+        ParamKind::Number(least, most) => {
             [vec![("type", json!("number"))], bounds(least, most)].concat()
         }
-        Kind::Boolean => vec![("type", json!("boolean"))],
-        Kind::Text(limit) => vec![
+        ParamKind::Boolean => vec![("type", json!("boolean"))],
+        ParamKind::Text(limit) => vec![
             ("type", json!("string")),
             ("maxLength", json!(limit)),
             ("enum", json!(null)),
         ],
-        Kind::Enum(values) => vec![("type", json!("string")), ("enum", json!(values))],
-        Kind::Pattern(pattern, _) => vec![("type", json!("string")), ("pattern", json!(pattern))],
-        Kind::Format(format, limit, _) => {
+        ParamKind::Enum(values) => vec![("type", json!("string")), ("enum", json!(values))],
+        ParamKind::Pattern(pattern, _) => {
+            vec![("type", json!("string")), ("pattern", json!(pattern))]
+        }
+        ParamKind::Format(format, limit, _) => {
             vec![
                 ("type", json!("string")),
                 ("format", json!(format)),
                 ("maxLength", json!(limit)),
             ]
         }
-        Kind::Properties => vec![
+        ParamKind::Properties => vec![
             ("type", json!("string")),
             ("enum", json!(null)),
             ("pattern", json!(null)),
         ],
-        Kind::List => vec![("type", json!("array"))],
-        Kind::Disk => vec![("type", json!("string")), ("enum", json!(disks()))],
+        ParamKind::List => vec![("type", json!("array"))],
+        ParamKind::Disk => vec![("type", json!("string")), ("enum", json!(disks()))],
     }
 }
 
-fn differences(call: &Call, schema: &Value) -> Vec<String> {
+fn differences(call: &ApiMethod, schema: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
-    let params: Vec<&Param> = call.params.iter().flat_map(|group| group.iter()).collect();
+    let params: Vec<&ParamSchema> = call.params.iter().flat_map(|group| group.iter()).collect();
     for param in &params {
         let property = &schema[param.name];
         if property.is_null() {
@@ -106,7 +108,7 @@ fn differences(call: &Call, schema: &Value) -> Vec<String> {
             let theirs = &property[key];
             let same = match key {
                 "minimum" | "maximum" => number(theirs) == number(&ours),
-                "enum" if matches!(param.kind, Kind::Disk) => contains(theirs, &ours),
+                "enum" if matches!(param.kind, ParamKind::Disk) => contains(theirs, &ours),
                 _ => *theirs == ours,
             };
             if !same {

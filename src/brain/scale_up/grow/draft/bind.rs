@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::state::Draft;
 use super::{Bits, Model, Problem};
-use crate::scale_up::hosts::{HostCapacity, Size};
+use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
 
@@ -45,8 +45,8 @@ impl Allowance {
 
 impl Model {
     /// What a machine of it takes of its host.
-    fn size(&self) -> Size {
-        Size {
+    fn size(&self) -> MachineSize {
+        MachineSize {
             cpu_milli: self.cpu_milli,
             memory: self.memory,
         }

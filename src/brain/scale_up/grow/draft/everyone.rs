@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fill::{self, Way};
-use super::state::{Amounts, Draft, Load, Machine};
+use super::state::{Amounts, Draft, DraftMachine, Load};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, Rank};
 
@@ -25,7 +25,7 @@ const PLACES: usize = 32;
 
 /// By what pods that hang on no others are sorted, the largest first.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum PodOrder {
     /// What they ask of all resources, in parts of the largest machine.
     Size,
     /// What they ask of one resource.
@@ -39,9 +39,9 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
         return None;
     }
     let steps = STEPS * STEPS_PODS / pods.max(STEPS_PODS);
-    for order in [Order::Size, Order::Resource(0), Order::Resource(1)] {
+    for order in [PodOrder::Size, PodOrder::Resource(0), PodOrder::Resource(1)] {
         problem.allow(u64::MAX, steps.saturating_mul(pods));
-        let mut search = Search::new(Draft::new(problem), order, steps);
+        let mut search = AllPodsSearch::new(Draft::new(problem), order, steps);
         if search.place(0) {
             let mut found = search.draft;
             found.rebind();
@@ -56,7 +56,7 @@ pub(super) fn search(problem: &Problem, best: Rank) -> Option<Draft<'_>> {
     None
 }
 
-struct Search<'p> {
+struct AllPodsSearch<'p> {
     problem: &'p Problem,
     units: Vec<Unit>,
     /// By unit: what it and those after it ask.
@@ -74,9 +74,9 @@ struct Search<'p> {
     steps: u64,
 }
 
-impl<'p> Search<'p> {
+impl<'p> AllPodsSearch<'p> {
     /// A search for places of those who have none in a plan.
-    fn new(draft: Draft<'p>, order: Order, steps: u64) -> Search<'p> {
+    fn new(draft: Draft<'p>, order: PodOrder, steps: u64) -> AllPodsSearch<'p> {
         let problem = draft.problem;
         let units = sorted(problem, &draft.left, order);
         let none = Load::empty(problem).sum;
@@ -102,7 +102,7 @@ impl<'p> Search<'p> {
                 *largest = (*free).max(*largest);
             }
         }
-        Search {
+        AllPodsSearch {
             most: most(&draft, units.len()),
             problem,
             units,
@@ -172,7 +172,7 @@ impl<'p> Search<'p> {
     }
 
     /// The most that one of the models that a machine may be of has free of each resource.
-    fn largest_of(&self, machine: &Machine) -> Amounts {
+    fn largest_of(&self, machine: &DraftMachine) -> Amounts {
         let mut largest = Load::empty(self.problem).sum;
         for model in machine.models.iter() {
             let free = &self.problem.models[model].free;
@@ -244,7 +244,7 @@ fn most(draft: &Draft<'_>, units: usize) -> usize {
 
 /// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others hang on, then those that hang
 /// on them, then all others; what may be in fewer places first, then the largest.
-fn sorted(problem: &Problem, left: &[usize], order: Order) -> Vec<Unit> {
+fn sorted(problem: &Problem, left: &[usize], order: PodOrder) -> Vec<Unit> {
     let placeable = |unit: &Unit| {
         let lots = unit.parts.iter().map(|(lot, _)| *lot);
         let mut places = lots.map(|lot| {
@@ -268,8 +268,8 @@ fn sorted(problem: &Problem, left: &[usize], order: Order) -> Vec<Unit> {
         let follows = lots.clone().any(|lot| !lot.asks.wanted.is_empty());
         let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
         let size = match order {
-            Order::Size => fill::size(problem, unit),
-            Order::Resource(resource) => i128::from(fill::amounts(problem, unit)[resource]),
+            PodOrder::Size => fill::size(problem, unit),
+            PodOrder::Resource(resource) => i128::from(fill::amounts(problem, unit)[resource]),
         };
         (loose, follows, breadth, Reverse(size), unit.parts.clone())
     });

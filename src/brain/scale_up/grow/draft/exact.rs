@@ -16,7 +16,7 @@ const PODS: u64 = 32;
 const MODELS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
-struct Search<'p, 'r> {
+struct ExactSearch<'p, 'r> {
     problem: &'p Problem,
     rates: &'r Rates,
     units: Vec<Unit>,
@@ -33,7 +33,7 @@ struct Search<'p, 'r> {
 
 /// Orders in which units are placed; others than the first where somebody has no place yet.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum UnitOrder {
     /// What is worth most first.
     Worth,
     /// What asks most of one resource.
@@ -44,8 +44,12 @@ enum Order {
 
 /// A plan better than `best`, if one is found.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    let mut found = by(problem, rates, best, Order::Worth);
-    for order in [Order::Breadth, Order::Resource(0), Order::Resource(1)] {
+    let mut found = by(problem, rates, best, UnitOrder::Worth);
+    for order in [
+        UnitOrder::Breadth,
+        UnitOrder::Resource(0),
+        UnitOrder::Resource(1),
+    ] {
         let rank = found.as_ref().map_or(best, Draft::rank);
         if rank.lost > 0 {
             found = by(problem, rates, rank, order).or(found);
@@ -55,7 +59,7 @@ pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Opt
 }
 
 /// Searches in one order; nothing, where the question is too large for that.
-fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Option<Draft<'p>> {
+fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: UnitOrder) -> Option<Draft<'p>> {
     if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
@@ -70,7 +74,7 @@ fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Opti
         rest.push(with);
     }
     rest.reverse();
-    let mut search = Search {
+    let mut search = ExactSearch {
         problem,
         rates,
         units,
@@ -86,7 +90,7 @@ fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: Order) -> Opti
     search.found
 }
 
-fn sorted(problem: &Problem, rates: &Rates, order: Order) -> Vec<Unit> {
+fn sorted(problem: &Problem, rates: &Rates, order: UnitOrder) -> Vec<Unit> {
     let (units, _) = units::of(problem, Deal::Apart);
     let mut units: Vec<Unit> = units
         .into_iter()
@@ -109,9 +113,9 @@ fn sorted(problem: &Problem, rates: &Rates, order: Order) -> Vec<Unit> {
         let asked = asked(problem, unit);
         let mut worth = rates.worth(&asked);
         match order {
-            Order::Worth => {}
-            Order::Resource(resource) => worth.insert(0, i128::from(asked[resource])),
-            Order::Breadth => {
+            UnitOrder::Worth => {}
+            UnitOrder::Resource(resource) => worth.insert(0, i128::from(asked[resource])),
+            UnitOrder::Breadth => {
                 let breadth = i128::try_from(breadth.unwrap_or(0)).unwrap_or(i128::MAX);
                 worth.insert(0, -breadth);
             }
@@ -147,7 +151,7 @@ enum Went {
     Nowhere,
 }
 
-impl Search<'_, '_> {
+impl ExactSearch<'_, '_> {
     /// Places the units from `next` on. Alike units that nothing else hangs on go to places in their order:
     /// `from` is where the one before went, if it is such a one.
     fn place(&mut self, next: usize, from: Option<Went>, lost: u128) {
@@ -212,7 +216,7 @@ impl Search<'_, '_> {
         };
         let machines = &self.draft.machines;
         let mine = &machines[at];
-        let twin = |other: &super::state::Machine| {
+        let twin = |other: &super::state::DraftMachine| {
             other.class == mine.class && other.load.counts == mine.load.counts
         };
         let mut before = machines[..at].iter().enumerate();

@@ -35,7 +35,7 @@ pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) ->
     let priorities = priorities(problem);
     for deal in [Deal::Packed, Deal::Even, Deal::Apart] {
         let (units, choosy) = units::of(problem, deal);
-        for size in [Size::Sum, Size::Most] {
+        for size in [PodSize::Sum, PodSize::Most] {
             for narrow in [true, false] {
                 for menu in &menus {
                     for cheapest in [false, true] {
@@ -45,7 +45,7 @@ pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) ->
                             spin: 0,
                             among: None,
                         };
-                        let keys: Vec<Key> = units
+                        let keys: Vec<LotOrder> = units
                             .iter()
                             .map(|unit| key(problem, &priorities, unit, (size, narrow)))
                             .collect();
@@ -64,7 +64,7 @@ pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) ->
 
 /// How large a pod is.
 #[derive(Clone, Copy, Debug)]
-enum Size {
+enum PodSize {
     /// All it asks, in parts of the largest machine.
     Sum,
     /// What it asks most of.
@@ -115,7 +115,7 @@ fn sizes(problem: &Problem, amounts: &[i64]) -> (i128, i128) {
 /// Lays out plans in one way, those first who found no place before; says whether it is enough.
 fn rounds<'p>(
     problem: &'p Problem,
-    (units, keys): (&[Unit], &[Key]),
+    (units, keys): (&[Unit], &[LotOrder]),
     way: Way<'_>,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) -> bool {
@@ -171,7 +171,7 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
     }
 }
 
-type Key = (Reverse<i32>, usize, Reverse<i128>);
+type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 
 /// By lot: its priority, or the highest of those that follow its pods, who cannot be placed before them.
 fn priorities(problem: &Problem) -> Vec<i32> {
@@ -196,15 +196,20 @@ fn priorities(problem: &Problem) -> Vec<i32> {
     }
 }
 
-fn key(problem: &Problem, priorities: &[i32], unit: &Unit, (size, narrow): (Size, bool)) -> Key {
+fn key(
+    problem: &Problem,
+    priorities: &[i32],
+    unit: &Unit,
+    (size, narrow): (PodSize, bool),
+) -> LotOrder {
     let lots = unit.parts.iter().map(|(lot, _)| &problem.lots[*lot]);
     let all = unit.parts.iter().map(|(lot, _)| priorities[*lot]);
     let priority = all.max().unwrap_or(0);
     let breadth = lots.map(|lot| lot.may.len()).min().unwrap_or(0);
     let (sum, most) = sizes(problem, &amounts(problem, unit));
     let size = match size {
-        Size::Sum => sum,
-        Size::Most => most,
+        PodSize::Sum => sum,
+        PodSize::Most => most,
     };
     let breadth = if narrow { breadth } else { 0 };
     (Reverse(priority), breadth, Reverse(size))
@@ -324,10 +329,10 @@ fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
 }
 
 /// What decides which spot is thought of first: how crowded it is, what it costs more, its class and number.
-type Order = (i64, i64, usize, usize);
+type SpotOrder = (i64, i64, usize, usize);
 
 /// What is asked while spots are looked for.
-struct Wanted<'w> {
+struct SpotQuery<'w> {
     lots: SmallVec<[usize; 6]>,
     asked: Amounts,
     zoned: bool,
@@ -336,7 +341,7 @@ struct Wanted<'w> {
     way: Way<'w>,
 }
 
-impl Wanted<'_> {
+impl SpotQuery<'_> {
     fn crowd(&self, draft: &Draft<'_>, spot: Spot) -> i64 {
         self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
     }
@@ -355,7 +360,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
     }
-    let wanted = Wanted {
+    let wanted = SpotQuery {
         zoned: lots.iter().any(|lot| problem.lots[*lot].zoned),
         asked: amounts(problem, unit),
         lots,
@@ -363,7 +368,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
         way,
     };
     let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
-    let mut found: Vec<(Order, Spot)> = Vec::with_capacity(places.min(64));
+    let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
         for at in 0..problem.fixed.len() {
             let mut lots = wanted.lots.iter();
@@ -394,7 +399,12 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     found.into_iter().map(|(_, spot)| spot).collect()
 }
 
-fn on_machine(draft: &Draft<'_>, wanted: &Wanted<'_>, at: usize, found: &mut Vec<(Order, Spot)>) {
+fn on_machine(
+    draft: &Draft<'_>,
+    wanted: &SpotQuery<'_>,
+    at: usize,
+    found: &mut Vec<(SpotOrder, Spot)>,
+) {
     let problem = draft.problem;
     let machine = &draft.machines[at];
     if !machine.models.meets(&wanted.may) || machine.load.counts.is_empty() {
@@ -436,7 +446,7 @@ fn on_machine(draft: &Draft<'_>, wanted: &Wanted<'_>, at: usize, found: &mut Vec
     }
 }
 
-fn on_new(draft: &Draft<'_>, wanted: &Wanted<'_>, found: &mut Vec<(Order, Spot)>) {
+fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder, Spot)>) {
     let problem = draft.problem;
     let new = |class: Option<usize>| Spot { to: None, class };
     let cost = |within: &Bits| {

@@ -77,7 +77,7 @@ pub(super) struct Lot {
 #[derive(Debug, Hash)]
 pub(super) struct Model {
     pub(super) choice: usize,
-    pub(super) sites: Vec<Site>,
+    pub(super) sites: Vec<ModelOffer>,
     /// By site, what it takes beside CPU and memory.
     pub(super) takes: Vec<Takes>,
     pub(super) pool: usize,
@@ -96,14 +96,14 @@ pub(super) struct Model {
 
 /// Where a model can be made.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct Site {
+pub(super) struct ModelOffer {
     pub(super) offer: usize,
     pub(super) host: usize,
 }
 
 /// Models whose nodes are the same to what pods ask of each other's company.
 #[derive(Debug, Hash)]
-pub(super) struct Class {
+pub(super) struct ModelClass {
     /// By topology key.
     pub(super) domains: Vec<DomainId>,
     /// By counter: whether its pods are counted there.
@@ -115,7 +115,7 @@ pub(super) struct Class {
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.
 #[derive(Debug, Hash)]
-pub(super) struct Fixed {
+pub(super) struct FixedPlace {
     pub(super) free: Vec<i64>,
     pub(super) tier: usize,
     /// By lot.
@@ -132,8 +132,8 @@ pub(super) struct Problem {
     pub(super) lots: Vec<Lot>,
     /// Those of heavier pools first, then the cheapest.
     pub(super) models: Vec<Model>,
-    pub(super) classes: Vec<Class>,
-    pub(super) fixed: Vec<Fixed>,
+    pub(super) classes: Vec<ModelClass>,
+    pub(super) fixed: Vec<FixedPlace>,
     pub(super) counters: Vec<Tally>,
     pub(super) pools: Vec<Allowance>,
     /// Over all pools.
@@ -166,16 +166,16 @@ pub(super) struct Rank {
 
 /// A better plan.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct BetterPlan {
     /// By machine: its model and offer.
     pub(super) made: Vec<(usize, usize)>,
     /// Which pods go where, in an order in which each may go there.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<Placement>,
 }
 
 /// Pods of one lot that go somewhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct Placement {
     pub(super) lot: usize,
     pub(super) to: To,
     pub(super) count: usize,
@@ -221,7 +221,7 @@ impl Problem {
 }
 
 /// A plan better than the one there is, if one is found.
-pub(super) fn solve(problem: &Problem) -> Option<Answer> {
+pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
     let pods = problem.pods();
     problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
     let least = rates::Rates::of(problem);

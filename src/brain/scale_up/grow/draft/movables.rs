@@ -3,7 +3,7 @@
 
 use super::state::{Amounts, Draft, Load, Spot};
 use super::units::{self, Deal};
-use super::{Bits, Problem, Step, To, fill};
+use super::{Bits, Placement, Problem, To, fill};
 use crate::simulation::company::topology::FRESH;
 
 /// Pods that change their place together.
@@ -307,7 +307,7 @@ impl<'p> Draft<'p> {
                     let bound = machine.bound.map(|(model, _)| model);
                     machine.class = bound.map(|model| self.problem.models[model].class);
                 }
-                draft.steps.push(Step {
+                draft.steps.push(Placement {
                     lot: *lot,
                     to: To::Machine(*place),
                     count: *count,

@@ -62,7 +62,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 
 struct Overload<'m> {
     movables: &'m Movables,
-    machines: Vec<Machine>,
+    machines: Vec<ExchangingMachine>,
     /// By movable: its machine.
     places: Vec<usize>,
     /// What all machines carry too much, in parts of each.
@@ -70,7 +70,7 @@ struct Overload<'m> {
     dice: Dice,
 }
 
-struct Machine {
+struct ExchangingMachine {
     model: usize,
     class: usize,
     size: Amounts,
@@ -86,7 +86,7 @@ struct Machine {
 type Few = SmallVec<[usize; 2]>;
 
 /// Movables that leave one machine for another, and those that come back.
-struct Change {
+struct MachineExchange {
     from: usize,
     to: usize,
     go: Few,
@@ -103,7 +103,7 @@ impl<'m> Overload<'m> {
         let mut machines = Vec::with_capacity(stays.len());
         for (machine, stays) in start.machines.iter().zip(stays) {
             let (model, _) = machine.bound?;
-            machines.push(Machine {
+            machines.push(ExchangingMachine {
                 model,
                 class: problem.models[model].class,
                 size: problem.models[model].free.iter().copied().collect(),
@@ -180,7 +180,7 @@ impl<'m> Overload<'m> {
     }
 
     /// Some change of places, every other one from a machine that carries too much.
-    fn think(&mut self) -> Option<Change> {
+    fn think(&mut self) -> Option<MachineExchange> {
         let first = if self.dice.below(2) == 0 {
             let begin = self.dice.below(self.machines.len());
             let around = (0..self.machines.len()).map(|at| (begin + at) % self.machines.len());
@@ -218,7 +218,7 @@ impl<'m> Overload<'m> {
                 }
             }
         }
-        Some(Change {
+        Some(MachineExchange {
             from,
             to,
             go,
@@ -228,7 +228,7 @@ impl<'m> Overload<'m> {
     }
 
     /// Whether both machines may be those of all who come.
-    fn may(&self, change: &Change) -> bool {
+    fn may(&self, change: &MachineExchange) -> bool {
         let (go, back) = (&change.go, &change.back);
         go.iter().all(|of| self.takes(change.to, *of, back, go))
             && back.iter().all(|of| self.takes(change.from, *of, go, back))
@@ -258,7 +258,7 @@ impl<'m> Overload<'m> {
         })
     }
 
-    fn make(&mut self, change: Change) {
+    fn make(&mut self, change: MachineExchange) {
         let [from, to] = change.after;
         self.machines[change.from].sum = from;
         self.machines[change.to].sum = to;
@@ -294,7 +294,7 @@ fn one(dice: &mut Dice, of: &[usize]) -> Option<usize> {
 }
 
 /// What a machine would carry too much, in parts of it.
-fn excess(machine: &Machine, sum: &Amounts) -> i64 {
+fn excess(machine: &ExchangingMachine, sum: &Amounts) -> i64 {
     let over = sum.iter().zip(&machine.size).map(|(sum, size)| {
         let over = i128::from(sum - size) * i128::from(PARTS);
         if *sum <= *size || *sum <= 0 {

@@ -11,7 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{Bits, Problem, Step, To};
+use super::{Bits, Placement, Problem, To};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -355,7 +355,7 @@ impl<'p> Draft<'p> {
             }
             for (at, lot, count) in gone {
                 self.take_off(at, lot, count);
-                let left = |step: &Step| step.to == To::Machine(at) && step.lot == lot;
+                let left = |step: &Placement| step.to == To::Machine(at) && step.lot == lot;
                 self.steps.retain(|step| !left(step));
                 if self.machines[at].load.counts.is_empty() {
                     self.unbook(at);
@@ -408,7 +408,7 @@ impl<'p> Draft<'p> {
                 moved |= placed > 0;
                 if placed < step.count {
                     let count = step.count - placed;
-                    next.push(Step { count, ..step });
+                    next.push(Placement { count, ..step });
                 }
             }
             if !moved {
@@ -425,7 +425,7 @@ impl<'p> Draft<'p> {
     fn repeat(
         &mut self,
         other: &Draft<'p>,
-        step: Step,
+        step: Placement,
         (made, menu): (&mut [Option<usize>], &Bits),
     ) -> usize {
         let mark = self.mark();

@@ -4,7 +4,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
-use super::{Answer, Bits, Problem, Rank, Step, To};
+use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -20,7 +20,7 @@ pub(super) struct Load {
 
 /// A planned machine.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
+pub(super) struct DraftMachine {
     pub(super) load: Load,
     /// The models that can carry it.
     pub(super) models: Bits,
@@ -34,7 +34,7 @@ pub(super) struct Machine {
 #[derive(Clone, Debug)]
 enum Undo {
     Fixed(usize, Load),
-    Machine(usize, Machine),
+    Machine(usize, DraftMachine),
     Made,
     Pods(usize, DomainId, i64),
     Total(usize, i64),
@@ -47,7 +47,7 @@ enum Undo {
 #[derive(Clone, Debug)]
 pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
-    pub(super) machines: Vec<Machine>,
+    pub(super) machines: Vec<DraftMachine>,
     pub(super) fixed: Vec<Load>,
     pub(super) books: Books,
     /// By lot: pods without a place.
@@ -56,7 +56,7 @@ pub(super) struct Draft<'p> {
     pub(super) pods: Vec<Vec<i64>>,
     pub(super) places: Vec<Vec<u32>>,
     pub(super) totals: Vec<i64>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<Placement>,
     undo: Vec<Undo>,
 }
 
@@ -201,7 +201,7 @@ impl<'p> Draft<'p> {
     /// A machine with nothing on it.
     pub(super) fn make(&mut self) -> usize {
         let models = self.problem.models.len();
-        self.machines.push(Machine {
+        self.machines.push(DraftMachine {
             load: Load::empty(self.problem),
             models: Bits::all(models),
             class: None,
@@ -244,7 +244,7 @@ impl<'p> Draft<'p> {
                 self.undo.push(Undo::Step(count));
             }
             _ => {
-                self.steps.push(Step { lot, to, count });
+                self.steps.push(Placement { lot, to, count });
                 self.undo.push(Undo::Step(0));
             }
         }
@@ -434,7 +434,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Which pods are where, those whose places depend on others first, in the order in which they came.
-    pub(super) fn steps_in_order(&self) -> Vec<Step> {
+    pub(super) fn steps_in_order(&self) -> Vec<Placement> {
         let tied = |lot: usize| self.problem.lots[lot].tied;
         let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
         let fixed = self.fixed.iter().enumerate();
@@ -444,7 +444,7 @@ impl<'p> Draft<'p> {
         let loads = fixed.chain(machines);
         let loose = loads.flat_map(|(to, load)| {
             let counts = load.counts.iter().filter(|(lot, _)| !tied(*lot));
-            counts.map(move |(lot, count)| Step {
+            counts.map(move |(lot, count)| Placement {
                 lot: *lot,
                 to,
                 count: *count,
@@ -454,7 +454,7 @@ impl<'p> Draft<'p> {
     }
 
     /// What it comes to.
-    pub(super) fn answer(&self) -> Answer {
+    pub(super) fn answer(&self) -> BetterPlan {
         let mut index = vec![usize::MAX; self.machines.len()];
         let mut made = Vec::new();
         for (at, machine) in self.machines.iter().enumerate() {
@@ -464,13 +464,13 @@ impl<'p> Draft<'p> {
             }
         }
         let steps = self.steps_in_order().into_iter().map(|step| match step.to {
-            To::Machine(at) => Step {
+            To::Machine(at) => Placement {
                 to: To::Machine(index[at]),
                 ..step
             },
             To::Fixed(_) => step,
         });
-        Answer {
+        BetterPlan {
             made,
             steps: steps.collect(),
         }

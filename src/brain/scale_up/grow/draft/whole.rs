@@ -40,7 +40,7 @@ struct PodWorth {
 }
 
 /// The search for one filling.
-struct Search<'f, 'p> {
+struct FillSearch<'f, 'p> {
     filler: &'f Filler<'p>,
     values: &'f Values,
     /// Lots with how many pods there are.
@@ -299,7 +299,7 @@ impl<'p> Filler<'p> {
         }
         let top = dearest.first().copied().unwrap_or(PART);
         let enough = ((whole - whole / GOOD) / PART).saturating_mul(top);
-        let mut search = Search {
+        let mut search = FillSearch {
             filler: self,
             values,
             lots: &usable,
@@ -319,7 +319,7 @@ impl<'p> Filler<'p> {
     }
 }
 
-impl Search<'_, '_> {
+impl FillSearch<'_, '_> {
     /// Goes on with the lots from `from` on: what is on the machine is worth `worth`, what is free `rest`.
     fn go_on(&mut self, from: usize, free: &mut Vec<i64>, (worth, rest): (i128, i128)) {
         if worth > self.best.0 {
