@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 
 use super::lab::Lab;
-use super::naive::{Naive, Site, said, silent};
+use super::naive::{Naive, said, silent};
 use super::wide::story::tell;
 use super::wide::{Wide, wide};
 use crate::decide;
+use filters::Site;
 use model::cluster::PodKey;
 use model::decision::Decision;
 use model::report::PodVerdict;
@@ -63,10 +64,10 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
         if !incompatible && !matches!(verdict, PodVerdict::Held { .. }) || depends(lab, key) {
             continue;
         }
-        for at in 0..naive.spots.len() {
+        for at in 0..naive.world.spots.len() {
             let fits = naive.fits(key, at).is_ok() || naive.preempting(key, at).is_some();
-            if naive.spots[at].site != Site::Planned && fits {
-                let name = &naive.spots[at].name;
+            if naive.world.spots[at].site != Site::Planned && fits {
+                let name = &naive.world.spots[at].name;
                 return Err(format!("{key} fits on {name}{}", tell(lab, &decision)));
             }
         }

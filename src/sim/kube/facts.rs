@@ -1,14 +1,15 @@
 //! What a judge may ask of the fake cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use filters::{Guest, Spot, room, welcome};
 use serde_json::Value;
 
 use super::auth::User;
-use super::object::{condition, is_true, map, name, namespace, text, time, uid};
+use super::object::{condition, is_true, name, namespace, text, time, uid};
 use super::resources::{EVENTS, LEASES, NAMESPACES, NODES, PODS, Res, VOLUMEATTACHMENTS};
-use super::scheduler::fit;
-use super::scheduler::requests::{Amounts, amounts, pod_requests};
+use super::scheduler::{ended, fit, read};
 use super::store::State;
 use super::verbs::must_be_drained;
 use super::{Kube, controllers};
@@ -81,6 +82,20 @@ pub(super) fn end_deed(
         deed.after = state.get(res, space, wanted);
         state.deeds.push(deed);
     }
+}
+
+/// A node on which nothing runs; one that does not say how many pods it takes takes any number.
+fn roomy(node: &Value) -> Spot {
+    let mut spot = read::spot(node);
+    if spot.offers.pods == 0 {
+        spot.offers.pods = i64::MAX;
+    }
+    spot
+}
+
+/// Whether a node takes a pod, as far as that is between it and what it holds.
+fn takes(spot: &Spot, pod: &Guest) -> bool {
+    welcome(&pod.shape, spot).is_ok() && room(&pod.shape, spot).is_ok()
 }
 
 impl Kube {
@@ -160,22 +175,15 @@ impl Kube {
 
     /// Whether an empty node like this one would take the pod beside the daemon pods it would get.
     pub fn would_take(&self, node: &Value, pod: &Value) -> bool {
-        let mut room = amounts(map(node, "/status/allocatable"));
-        room.entry("pods".to_owned()).or_insert(i64::MAX);
-        let mut wanted = vec![pod_requests(pod)];
+        let mut spot = roomy(node);
         for daemon in self.objects("apps/v1", "DaemonSet") {
-            let daemon = controllers::daemon_pod(&daemon);
-            if fit::daemon_starts(&daemon, node) {
-                wanted.push(pod_requests(&daemon));
+            let daemon = read::guest(&controllers::daemon_pod(&daemon));
+            if fit::daemon_starts(&daemon, &spot) {
+                spot.guests.push(daemon);
             }
         }
-        for (resource, amount) in wanted.iter().flatten() {
-            let left = room.entry(resource.clone()).or_default();
-            *left = left.saturating_sub(*amount);
-        }
-        fit::chosen(pod, node)
-            && fit::untolerated(pod, node, &["NoSchedule", "NoExecute"]).is_none()
-            && room.values().all(|left| *left >= 0)
+        spot.cordoned = false;
+        takes(&spot, &read::guest(pod))
     }
 
     /// What callers changed after the first so many changes, oldest first.
@@ -198,31 +206,21 @@ impl Kube {
     pub fn homeless_without(&self, node: &str, bound: Time, at: Time) -> Vec<String> {
         let state = self.inner.lock();
         let pods = state.all(PODS);
-        let mut used: std::collections::BTreeMap<&str, Amounts> = std::collections::BTreeMap::new();
         // Creation times are whole seconds.
         let second = Time(at.0 - at.0.rem_euclid(1000));
         let known = |p: &Value| time(p, "/metadata/creationTimestamp").is_none_or(|t| t < second);
-        let ended = |p: &Value| matches!(text(p, "/status/phase"), "Succeeded" | "Failed");
+        let ready = state
+            .all(NODES)
+            .values()
+            .filter(|node| is_true(node, "Ready"));
+        let others = ready.filter(|other| name(other) != node);
+        let mut others: BTreeMap<&str, Spot> =
+            others.map(|other| (name(other), roomy(other))).collect();
         for pod in pods.values().filter(|p| !ended(p) && known(p)) {
-            let there = used.entry(text(pod, "/spec/nodeName")).or_default();
-            for (resource, amount) in pod_requests(pod) {
-                *there.entry(resource).or_default() += amount;
+            if let Some(other) = others.get_mut(text(pod, "/spec/nodeName")) {
+                other.guests.push(read::guest(pod));
             }
         }
-        let room = |other: &Value, pod: &Value| {
-            let mut free = amounts(map(other, "/status/allocatable"));
-            free.entry("pods".to_owned()).or_insert(i64::MAX);
-            let none = Amounts::new();
-            let taken = used.get(name(other)).unwrap_or(&none);
-            is_true(other, "Ready")
-                && !fit::shut(pod, other)
-                && fit::chosen(pod, other)
-                && fit::untolerated(pod, other, &["NoSchedule", "NoExecute"]).is_none()
-                && pod_requests(pod).iter().all(|(resource, amount)| {
-                    let left = free.get(resource).unwrap_or(&0) - taken.get(resource).unwrap_or(&0);
-                    *amount <= left
-                })
-        };
         let old = |pod: &Value| {
             let at = condition(pod, "PodScheduled").map_or("", |c| text(c, "/lastTransitionTime"));
             at.parse::<jiff::Timestamp>()
@@ -233,11 +231,8 @@ impl Kube {
             .filter(|p| text(p, "/spec/nodeName") == node && must_be_drained(p) && old(p));
         concerned
             .filter(|pod| {
-                let mut others = state
-                    .all(NODES)
-                    .values()
-                    .filter(|other| name(other) != node);
-                !others.any(|other| room(other, pod))
+                let pod = read::guest(pod);
+                !others.values().any(|other| takes(other, &pod))
             })
             .map(|p| format!("{}/{}", namespace(p), name(p)))
             .collect()

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::object::{list, map, text};
+use super::object::map;
 use super::resources::{EVENTS, NAMESPACES, NODES, PODS, Res, SECRETS};
+use super::scheduler::read;
 use super::status::ErrorStatus;
 
 /// One requirement of a label selector.
@@ -173,25 +174,8 @@ impl ListSelector {
 
 /// Whether labels match a `LabelSelector` object. `null` matches nothing, `{}` everything.
 pub(super) fn label_selector(selector: &Value, labels: Option<&Map<String, Value>>) -> bool {
-    if !selector.is_object() {
-        return false;
-    }
-    let get = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
-    let exact = map(selector, "/matchLabels")
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| get(key) == value.as_str()));
-    exact
-        && list(selector, "/matchExpressions").iter().all(|e| {
-            let values = list(e, "/values");
-            let found = get(text(e, "/key"));
-            let among = |f: &str| values.iter().any(|v| v.as_str() == Some(f));
-            match text(e, "/operator") {
-                "In" => found.is_some_and(among),
-                "NotIn" => found.is_none_or(|f| !among(f)),
-                "Exists" => found.is_some(),
-                "DoesNotExist" => found.is_none(),
-                _ => false,
-            }
-        })
+    let selector = read::selector(selector);
+    filters::selects(selector.as_ref(), |key| labels?.get(key)?.as_str())
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::object::{annotation, deleting, list, name, namespace, seconds, set, text, uid};
 use super::resources::{PODS, PVCS, PVS, STORAGECLASSES, VOLUMEATTACHMENTS};
-use super::scheduler::fit::node_selector;
 use super::store::State;
 use super::verbs;
 use crate::model::time::{Span, Time};
@@ -40,47 +39,14 @@ fn waits_for_pod(state: &State, claim: &Value) -> bool {
     class.is_some_and(|c| text(&c, "/volumeBindingMode") == "WaitForFirstConsumer")
 }
 
-/// Why a pod cannot be scheduled anywhere because of its claims.
-pub(super) fn unready(state: &State, pod: &Value) -> Option<String> {
-    for title in claims(pod) {
-        let Some(claim) = state.get(PVCS, namespace(pod), &title) else {
-            return Some(format!("persistentvolumeclaim \"{title}\" not found"));
-        };
-        if deleting(&claim) {
-            return Some(format!(
-                "persistentvolumeclaim \"{title}\" is being deleted"
-            ));
-        }
-        if text(&claim, "/spec/volumeName").is_empty() && !waits_for_pod(state, &claim) {
-            return Some("pod has unbound immediate PersistentVolumeClaims".to_owned());
-        }
-    }
-    None
-}
-
-/// Why a pod cannot run on this node because of its volumes.
-pub(super) fn elsewhere(state: &State, pod: &Value, node: &Value) -> Option<String> {
-    for title in claims(pod) {
-        let claim = state.get(PVCS, namespace(pod), &title)?;
-        let Some(volume) = state.get(PVS, "", text(&claim, "/spec/volumeName")) else {
-            continue;
-        };
-        let required = volume.pointer("/spec/nodeAffinity/required");
-        if required.is_some_and(|r| !node_selector(r, node)) {
-            return Some("node(s) had volume node affinity conflict".to_owned());
-        }
-    }
-    None
-}
-
 /// Binds the claims of a pod that gets this node.
-pub(super) fn claim_for(state: &mut State, pod: &Value, node: &Value) {
+pub(super) fn claim_for(state: &mut State, pod: &Value, node: &str) {
     for title in claims(pod) {
         let Some(claim) = state.get(PVCS, namespace(pod), &title) else {
             continue;
         };
         if text(&claim, "/spec/volumeName").is_empty() {
-            provision(state, &claim, Some(name(node)));
+            provision(state, &claim, Some(node));
         }
     }
 }

@@ -1,59 +1,36 @@
-//! A second opinion on placements, written apart from the deciding code and from the checker, straight
-//! from what the Kubernetes documentation says of each field; slow and obvious.
+//! A second opinion on placements: kube-scheduler's filters as `src/filters` says them, apart from the deciding code and from
+//! the checker.
 //!
 //! It takes a view, a plan and where pods are said to go, lays the pods down one after the other, and
 //! asks every filter of each at its turn. In which order the brain thought is not said in a report, so
 //! any order in which all of them fit will do: pods that fit now are laid down now.
 
-mod company;
-mod filters;
 mod spots;
-mod volumes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lab::Lab;
+use filters::{Guest, World};
 use model::cluster::{Pod, PodKey};
 use model::decision::Decision;
 use model::report::PodVerdict;
-use model::scheduling::PodShape;
-
-pub(super) use spots::Site;
-
-/// A pod that stands somewhere.
-#[derive(Clone, Debug)]
-pub(super) struct Guest {
-    pub(super) key: PodKey,
-    pub(super) shape: Arc<PodShape>,
-    pub(super) deleting: bool,
-}
-
-/// A node: there, on its way, or planned.
-#[derive(Clone, Debug)]
-pub(super) struct Spot {
-    pub(super) name: Arc<str>,
-    pub(super) site: Site,
-    pub(super) labels: model::scheduling::Labels,
-    pub(super) taints: Vec<model::scheduling::Taint>,
-    pub(super) cordoned: bool,
-    pub(super) offers: model::resources::Resources,
-    /// Volumes it can attach, by driver.
-    pub(super) limits: std::collections::BTreeMap<Arc<str>, i32>,
-    pub(super) guests: Vec<Guest>,
-    /// Pods that were preempted here: their volumes are not detached at once.
-    pub(super) preempted: Vec<Guest>,
-    /// A planned node that nobody was laid on yet: it is no domain.
-    pub(super) empty_planned: bool,
-}
 
 /// The world in which pods are laid down.
 #[derive(Clone, Debug)]
 pub(super) struct Naive<'a> {
     pub(super) lab: &'a Lab,
-    pub(super) spots: Vec<Spot>,
-    /// Claims that waited, and the volumes they got.
-    pub(super) gone: Vec<(PodKey, Arc<str>)>,
+    pub(super) world: World<'a>,
+}
+
+/// A pod as the filters want it.
+fn guest(key: &PodKey, pod: &Pod) -> Guest {
+    Guest {
+        key: key.clone(),
+        shape: pod.shape.clone(),
+        deleting: pod.deletion.is_some(),
+        bound: pod.node.is_some(),
+    }
 }
 
 /// Where the report and the plan say that pods go. Pods that kube-scheduler has nominated a node for are
@@ -109,20 +86,31 @@ pub(super) fn silent(lab: &Lab, key: &PodKey, decision: &Decision) -> bool {
 impl<'a> Naive<'a> {
     /// The view, with the machines of a plan.
     pub(super) fn of(lab: &'a Lab, decision: &Decision) -> Naive<'a> {
-        let mut naive = Naive {
-            lab,
+        let world = World {
             spots: spots::all(lab, decision),
+            cluster: &lab.snapshot.cluster,
+            default_spread: &lab.policy.scale_up.default_spread,
             gone: Vec::new(),
         };
+        let mut naive = Naive { lab, world };
         let pods = lab.snapshot.cluster.pods.iter();
         for (key, pod) in pods.filter(|(_, pod)| pod.node.is_none() && pod.deletion.is_none()) {
             let nominated = pod.nominated.as_ref();
             if let Some(at) = nominated.and_then(|name| naive.find(name)) {
-                let found = volumes::found(&naive, key, pod, &naive.spots[at]);
-                naive.gone.extend(found.into_iter().flatten());
+                naive.book(key, at);
             }
         }
         naive
+    }
+
+    fn pod(&self, key: &PodKey) -> Guest {
+        guest(key, &self.lab.snapshot.cluster.pods[key])
+    }
+
+    /// The claims of a pod get the volumes that are there for them.
+    fn book(&mut self, key: &PodKey, at: usize) {
+        let found = self.world.found(&self.pod(key), &self.world.spots[at]);
+        self.world.gone.extend(found.into_iter().flatten());
     }
 
     /// A machine could be made for a pod: every filter lets it onto an empty one of some choice.
@@ -130,21 +118,16 @@ impl<'a> Naive<'a> {
         spots::offers(self.lab).into_iter().find_map(|spot| {
             let mut other = self.clone();
             let name = spot.name.clone();
-            other.spots.push(spot);
-            let at = other.spots.len() - 1;
+            other.world.spots.push(spot);
+            let at = other.world.spots.len() - 1;
             other.fits(key, at).is_ok().then(|| name.to_string())
         })
     }
 
     /// Why a pod may not come to a spot now, by the first filter that says so.
     pub(super) fn fits(&self, key: &PodKey, at: usize) -> Result<(), String> {
-        let pod = &self.lab.snapshot.cluster.pods[key];
-        let spot = &self.spots[at];
-        filters::node(&pod.shape, spot)?;
-        volumes::fit(self, key, pod, spot)?;
-        filters::room(&pod.shape, spot)?;
-        company::affinity(self, key, &pod.shape, at)?;
-        company::spread(self, key, &pod.shape, at)
+        let verdict = self.world.ask(&self.pod(key)).fits(at);
+        verdict.map_err(|no| format!("{}: {}", no.said.join(", "), no.about))
     }
 
     /// The world in which a pod fits on a spot because expendable pods are preempted for it, if there is one:
@@ -156,19 +139,19 @@ impl<'a> Naive<'a> {
             return None;
         }
         let mut other = self.clone();
-        let (low, stay) = (other.spots[at].guests.drain(..))
+        let (low, stay) = (other.world.spots[at].guests.drain(..))
             .partition(|guest: &Guest| guest.shape.priority < cutoff);
         let mut low: Vec<Guest> = low;
-        other.spots[at].guests = stay;
-        other.spots[at].preempted.extend(low.iter().cloned());
+        other.world.spots[at].guests = stay;
+        other.world.spots[at].preempted.extend(low.iter().cloned());
         other.fits(key, at).ok()?;
         low.sort_by_key(|guest| std::cmp::Reverse(guest.shape.priority));
         for guest in low {
-            let spot = &mut other.spots[at];
+            let spot = &mut other.world.spots[at];
             spot.preempted.retain(|gone| gone.key != guest.key);
             spot.guests.push(guest.clone());
             if other.fits(key, at).is_err() {
-                let spot = &mut other.spots[at];
+                let spot = &mut other.world.spots[at];
                 spot.guests.pop();
                 spot.preempted.push(guest);
             }
@@ -178,21 +161,19 @@ impl<'a> Naive<'a> {
 
     /// Lays a pod down.
     pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
-        let pod: &Pod = &self.lab.snapshot.cluster.pods[key];
-        let found = volumes::found(self, key, pod, &self.spots[at]);
-        self.gone.extend(found.into_iter().flatten());
-        let spot = &mut self.spots[at];
-        spot.empty_planned = false;
+        self.book(key, at);
+        let pod = self.pod(key);
+        let spot = &mut self.world.spots[at];
+        spot.empty = false;
         spot.guests.push(Guest {
-            key: key.clone(),
-            shape: pod.shape.clone(),
             deleting: false,
+            ..pod
         });
     }
 
     /// A spot by name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.spots.iter().position(|spot| *spot.name == *name)
+        self.world.spots.iter().position(|spot| *spot.name == *name)
     }
 
     /// Lays down all of these: those first that fit on nodes there are. Says which never fits, and why.
@@ -230,7 +211,7 @@ impl<'a> Naive<'a> {
         first: &BTreeSet<PodKey>,
     ) -> Result<(), (&'k PodKey, String)> {
         let mut waiting: Vec<(&PodKey, usize)> = said.to_vec();
-        waiting.sort_by_key(|(_, at)| self.spots[*at].site);
+        waiting.sort_by_key(|(_, at)| self.world.spots[*at].site);
         waiting.retain(|(key, at)| {
             let early = first.contains(*key) && self.fits(key, *at).is_err();
             let Some(world) = early.then(|| self.preempting(key, *at)).flatten() else {
@@ -257,7 +238,7 @@ impl<'a> Naive<'a> {
                 }
                 let (key, at) = waiting[0];
                 let why = self.fits(key, at).err().unwrap_or_default();
-                let name = &self.spots[at].name;
+                let name = &self.world.spots[at].name;
                 return Err((key, format!("on {name}: {why}")));
             };
             let (key, at) = waiting.remove(index);

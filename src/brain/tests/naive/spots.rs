@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::filters::{bears, chosen};
-use super::{Guest, Spot};
+use super::guest;
 use crate::tests::lab::Lab;
+use filters::{Guest, Site, Spot, attached, bears, chosen};
 use model::action::Kind;
 use model::cluster::{Node, PodKey, ReadyStatus};
 use model::decision::Decision;
@@ -13,14 +13,6 @@ use model::policy::{LEAVING_TAINT, STARTUP_TAINT};
 use model::region::{Busy, Machine, Step};
 use model::resources::Resources;
 use model::scheduling::{Labels, Taint};
-
-/// What stands behind a spot, in the order in which they are filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::tests) enum Site {
-    Node,
-    Coming,
-    Planned,
-}
 
 /// Taints that Kubernetes takes away by itself.
 const PASSING: [&str; 6] = [
@@ -137,9 +129,9 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
         cordoned: node.unschedulable,
         offers: node.allocatable.clone(),
         limits: said_limits(lab, name),
+        attached: attached(&lab.snapshot.cluster, name),
         guests: standing(lab, name),
-        preempted: Vec::new(),
-        empty_planned: false,
+        ..Spot::default()
     };
     if let (Some(machine), true) = (machine, coming || lost) {
         spot.taints.retain(|taint| !PASSING.contains(&&*taint.key));
@@ -183,11 +175,7 @@ fn standing(lab: &Lab, name: &str) -> Vec<Guest> {
         let awaited =
             pod.node.is_none() && pod.nominated.as_deref() == Some(name) && pod.deletion.is_none();
         if (pod.node.as_deref() == Some(name) || awaited) && !pod.phase.terminal() {
-            guests.push(Guest {
-                key: key.clone(),
-                shape: pod.shape.clone(),
-                deleting: pod.deletion.is_some(),
-            });
+            guests.push(guest(key, pod));
         }
     }
     guests
@@ -214,20 +202,19 @@ fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site
         site,
         labels,
         taints: policy.taints.clone(),
-        cordoned: false,
         offers: promise(lab, pool, kind),
         limits: promised_limits(lab, pool, kind),
-        guests: Vec::new(),
-        preempted: Vec::new(),
-        empty_planned: site == Site::Planned,
+        empty: site == Site::Planned,
+        ..Spot::default()
     };
     for (key, set) in &lab.snapshot.cluster.daemon_sets {
-        let runs = bears(&set.shape, &spot.taints) && chosen(&set.shape, &spot.name, &spot.labels);
+        let runs = bears(&set.shape, &spot.taints) && chosen(&set.shape, &spot);
         if runs {
             spot.guests.push(Guest {
                 key: PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name)),
                 shape: set.shape.clone(),
                 deleting: false,
+                bound: false,
             });
         }
     }

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use filters::Spot;
 use serde_json::{Value, json};
 
 use super::{erase, from_template, owned, store};
 use crate::sim::kube::object::{deleting, is_true, list, name, set, text, uid};
 use crate::sim::kube::resources::{DAEMONSETS, NODES, PODS};
-use crate::sim::kube::scheduler::fit;
+use crate::sim::kube::scheduler::{fit, read};
 use crate::sim::kube::store::State;
 
 /// What every daemon pod tolerates.
@@ -27,19 +28,20 @@ pub(super) fn reconcile(state: &mut State) {
         return;
     }
     let pods = owned(state, PODS);
-    let nodes = state.snapshot(NODES);
+    let nodes: Vec<Spot> = state.all(NODES).values().map(|n| read::spot(n)).collect();
     for target in state.snapshot(DAEMONSETS) {
         if deleting(&target) {
             continue;
         }
         let own = pods.get(uid(&target)).map_or(&[][..], Vec::as_slice);
         let template = prototype(&target);
+        let (guest, wanted) = (read::guest(&template), text(&template, "/spec/nodeName"));
         let mut desired = 0;
         let mut served = BTreeSet::new();
         for pod in own {
             let node = node_of(pod);
-            let there = nodes.iter().find(|n| name(n) == node);
-            let stays = there.is_some_and(|n| fit::daemon_stays(&template, n));
+            let there = nodes.iter().find(|n| *n.name == *node);
+            let stays = there.is_some_and(|n| fit::daemon_stays(&guest, n));
             let finished = matches!(text(pod, "/status/phase"), "Failed" | "Succeeded");
             if deleting(pod) {
                 served.insert(node.to_owned());
@@ -48,11 +50,12 @@ pub(super) fn reconcile(state: &mut State) {
             }
         }
         for node in &nodes {
-            if fit::daemon_starts(&template, node) {
+            let meant = wanted.is_empty() || *wanted == *node.name;
+            if meant && fit::daemon_starts(&guest, node) {
                 desired += 1;
-                if !served.contains(name(node)) {
+                if !served.contains(&*node.name) {
                     let mut pod = template.clone();
-                    pin(&mut pod, name(node));
+                    pin(&mut pod, &node.name);
                     store(state, PODS, pod);
                 }
             }

@@ -13,7 +13,7 @@ use crate::sim::kube::object::{
     time,
 };
 use crate::sim::kube::resources::{LEASES, NODES, PODS};
-use crate::sim::kube::scheduler::fit::tolerates;
+use crate::sim::kube::scheduler::read;
 use crate::sim::kube::store::State;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -144,9 +144,13 @@ fn expel(state: &mut State) -> Option<Time> {
 fn leaves(pod: &Value, taints: &[&Value], now: Time) -> Option<Time> {
     let mut first: Option<Time> = None;
     for taint in taints {
+        let covers = |toleration: &Value| {
+            let toleration = read::toleration(toleration);
+            toleration.is_some_and(|one| filters::tolerates(&one, &read::taint(taint)))
+        };
         let matching: Vec<&Value> = list(pod, "/spec/tolerations")
             .iter()
-            .filter(|t| tolerates(t, taint))
+            .filter(|t| covers(t))
             .collect();
         let since = time(taint, "/timeAdded").unwrap_or(now);
         let end = if matching.is_empty() {

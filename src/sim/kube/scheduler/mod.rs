@@ -1,73 +1,33 @@
-//! A small kube-scheduler: filters in upstream's order with upstream's words, least-allocated
-//! scoring, priority order. It honours nominated nodes; it does not preempt and ignores preferences.
+//! A small kube-scheduler: priority order, upstream's filters (`src/filters`) with upstream's words, least-allocated scoring.
+//! It honours nominated nodes; it does not preempt and ignores preferences.
 
 mod arrivals;
 pub(in crate::sim::kube) mod fit;
 mod nominations;
-mod pods;
+pub(in crate::sim::kube) mod read;
 pub(in crate::sim::kube) mod requests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use filters::{Guest, No, Spot, World, attached};
 use serde_json::Value;
 
 use super::eviction::assign;
 use super::object::{
-    controller, deleting, list, map, name, namespace, number, set_condition, text, version,
+    controller, deleting, list, name, namespace, number, set_condition, text, version,
 };
 use super::resources::{NODES, PODS};
 use super::store::{Key, State};
 use super::volumes;
+use crate::model::cluster::Cluster;
 use arrivals::Arrivals;
 use nominations::{Nominations, Occasions, nominated};
-use requests::{Amounts, HostPort, amounts, host_ports, pod_requests, ports_collide};
 
-/// What a pod needs, read once for each of its versions.
-#[derive(Debug)]
-struct Needs {
-    version: u64,
-    requests: Amounts,
-    ports: BTreeSet<HostPort>,
-}
-
-/// A node with what runs on it.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) node: Arc<Value>,
-    free: Amounts,
-    capacity: Amounts,
-    ports: BTreeSet<HostPort>,
-    pub(super) pods: Vec<Arc<Value>>,
-}
-
-/// Why a node does not take a pod, and whether evicting others could change that.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct No {
-    reasons: Vec<String>,
-    preemptible: bool,
-}
-
-impl No {
-    fn firm(reason: impl Into<String>) -> No {
-        No {
-            reasons: vec![reason.into()],
-            preemptible: false,
-        }
-    }
-
-    fn soft(reasons: Vec<String>) -> No {
-        No {
-            reasons,
-            preemptible: true,
-        }
-    }
-}
-
-/// The scheduler and what it has read.
+/// The scheduler and what it has read: each pod once for each of its versions.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
-    needs: BTreeMap<Key, Arc<Needs>>,
+    known: BTreeMap<Key, (u64, Guest)>,
     occasions: Occasions,
     arrivals: Arrivals,
 }
@@ -79,7 +39,13 @@ impl Scheduler {
             return;
         }
         self.read(state);
-        let mut places = self.places(state);
+        let cluster = read::cluster(state);
+        let mut world = World {
+            spots: self.spots(state, &cluster),
+            cluster: &cluster,
+            default_spread: &[],
+            gone: Vec::new(),
+        };
         let mut queue: Vec<Arc<Value>> = state
             .all(PODS)
             .values()
@@ -94,7 +60,7 @@ impl Scheduler {
             )
         });
         let mut nominations = Nominations::of(&queue);
-        self.occasions.look(&places, &queue);
+        self.occasions.look(state, &world.spots, &queue);
         // Pods of one owner are alike: where one did not fit, neither will the next in this turn.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
         for pod in queue {
@@ -105,14 +71,18 @@ impl Scheduler {
             let known = kin.as_ref().and_then(|k| refused.get(k)).cloned();
             let outcome = match known {
                 Some(message) => Err(message),
-                None => self.place(state, &places, &nominations, &pod),
+                None => self.place(&mut world, &nominations, &pod),
             };
             match outcome {
                 Ok(at) => {
-                    let title = name(&places[at].node).to_owned();
-                    volumes::claim_for(state, &pod, &places[at].node);
-                    assign(state, &pod, &title);
-                    self.occupy(&mut places[at], &pod);
+                    let spot = &mut world.spots[at];
+                    volumes::claim_for(state, &pod, &spot.name);
+                    assign(state, &pod, &spot.name);
+                    let guest = self.guest(&pod);
+                    spot.guests.push(Guest {
+                        bound: true,
+                        ..guest
+                    });
                     nominations.forget(&pod);
                 }
                 Err(message) => {
@@ -130,105 +100,77 @@ impl Scheduler {
     }
 
     fn read(&mut self, state: &State) {
-        let mut needs = BTreeMap::new();
+        let mut known = BTreeMap::new();
         for (key, pod) in state.all(PODS) {
-            let known = self
-                .needs
-                .get(key)
-                .filter(|n| n.version == version(pod))
-                .cloned();
-            let fresh = || {
-                Arc::new(Needs {
-                    version: version(pod),
-                    requests: pod_requests(pod),
-                    ports: host_ports(pod),
-                })
-            };
-            needs.insert(key.clone(), known.unwrap_or_else(fresh));
+            let before = self.known.remove(key);
+            let before = before.filter(|(seen, _)| *seen == version(pod));
+            let now = before.unwrap_or_else(|| (version(pod), read::guest(pod)));
+            known.insert(key.clone(), now);
         }
-        self.needs = needs;
+        self.known = known;
     }
 
-    fn of(&self, pod: &Value) -> Arc<Needs> {
+    fn guest(&self, pod: &Value) -> Guest {
         let key = (namespace(pod).to_owned(), name(pod).to_owned());
-        self.needs.get(&key).cloned().unwrap_or_else(|| {
-            Arc::new(Needs {
-                version: 0,
-                requests: pod_requests(pod),
-                ports: host_ports(pod),
-            })
-        })
+        let known = self.known.get(&key).map(|(_, guest)| guest.clone());
+        known.unwrap_or_else(|| read::guest(pod))
     }
 
-    fn places(&self, state: &State) -> Vec<Place> {
-        let mut places: Vec<Place> = state
-            .all(NODES)
-            .values()
-            .map(|node| {
-                let capacity = amounts(map(node, "/status/allocatable"));
-                Place {
-                    node: Arc::clone(node),
-                    free: capacity.clone(),
-                    capacity,
-                    ports: BTreeSet::new(),
-                    pods: Vec::new(),
-                }
-            })
-            .collect();
-        let index: BTreeMap<String, usize> = places
+    /// The nodes with what runs on them.
+    fn spots(&self, state: &State, cluster: &Cluster) -> Vec<Spot> {
+        let spot = |node: &Arc<Value>| Spot {
+            limits: read::limits(state, name(node)),
+            attached: attached(cluster, name(node)),
+            ..read::spot(node)
+        };
+        let mut spots: Vec<Spot> = state.all(NODES).values().map(spot).collect();
+        let index: BTreeMap<Arc<str>, usize> = spots
             .iter()
             .enumerate()
-            .map(|(at, p)| (name(&p.node).to_owned(), at))
+            .map(|(at, spot)| (spot.name.clone(), at))
             .collect();
-        for pod in state.all(PODS).values() {
-            let there = index.get(text(pod, "/spec/nodeName"));
-            let ended = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
-            if let Some(at) = there.filter(|_| !ended) {
-                self.occupy(&mut places[*at], pod);
+        for pod in state.all(PODS).values().filter(|pod| !ended(pod)) {
+            if let Some(at) = index.get(text(pod, "/spec/nodeName")) {
+                spots[*at].guests.push(self.guest(pod));
             }
         }
-        places
-    }
-
-    fn occupy(&self, place: &mut Place, pod: &Arc<Value>) {
-        let needs = self.of(pod);
-        for (resource, wanted) in &needs.requests {
-            *place.free.entry(resource.clone()).or_default() -= wanted;
-        }
-        place.ports.extend(needs.ports.iter().cloned());
-        place.pods.push(Arc::clone(pod));
+        spots
     }
 
     /// The node for a pod, or the message why there is none.
     fn place(
         &self,
-        state: &State,
-        places: &[Place],
+        world: &mut World<'_>,
         nominations: &Nominations,
-        pod: &Arc<Value>,
+        pod: &Value,
     ) -> Result<usize, String> {
-        if places.is_empty() {
+        if world.spots.is_empty() {
             return Err("no nodes available to schedule pods".to_owned());
         }
-        if let Some(reason) = volumes::unready(state, pod) {
+        let guest = self.guest(pod);
+        if let Err(no) = world.ready(&guest) {
             return Err(format!(
-                "0/{} nodes are available: {reason}. preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling.",
-                places.len()
+                "0/{} nodes are available: {}. preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling.",
+                world.spots.len(),
+                no.said.join(", ")
             ));
         }
-        let needs = self.of(pod);
-        let takes = |at: usize| self.takes(state, (places, at), nominations, pod, &needs);
-        let first = nominated(pod);
-        let first = first.and_then(|node| places.iter().position(|p| name(&p.node) == node));
+        let crowded = self.crowded(world, nominations, pod, &guest);
+        let question = world.ask(&guest);
+        let takes = |at: usize| match crowded.get(&at) {
+            Some(no) => Err(no.clone()),
+            None => question.fits(at),
+        };
+        let first = nominated(pod).and_then(|node| find(world, node));
         if let Some(at) = first.filter(|at| takes(*at).is_ok()) {
             return Ok(at);
         }
         let mut best: Option<(i64, usize)> = None;
         let mut refusals = Vec::new();
-        for (at, place) in places.iter().enumerate() {
+        for (at, spot) in world.spots.iter().enumerate() {
             match takes(at) {
                 Ok(()) => {
-                    let score = score(place, &needs);
+                    let score = score(spot, &guest);
                     if best.is_none_or(|(highest, _)| score > highest) {
                         best = Some((score, at));
                     }
@@ -239,29 +181,39 @@ impl Scheduler {
         best.map(|(_, at)| at).ok_or_else(|| message(&refusals))
     }
 
-    /// All filters for a node, with the pods whose room on it is kept, and without them: those may never come,
-    /// and others need their company.
-    fn takes(
+    /// Nodes that do not take a pod beside those whose room on them is kept. That it fits without them is asked as well:
+    /// they may never come, and others need their company.
+    fn crowded(
         &self,
-        state: &State,
-        (places, at): (&[Place], usize),
+        world: &mut World<'_>,
         nominations: &Nominations,
-        pod: &Arc<Value>,
-        needs: &Needs,
-    ) -> Result<(), No> {
-        let place = &places[at];
-        if !nominations.is_empty() {
-            let kept = nominations.against(name(&place.node), pod);
-            if !kept.is_empty() {
-                let mut places = places.to_vec();
-                for other in &kept {
-                    self.occupy(&mut places[at], other);
-                }
-                filter(state, &places, &places[at], pod, needs)?;
+        pod: &Value,
+        guest: &Guest,
+    ) -> BTreeMap<usize, No> {
+        let mut crowded = BTreeMap::new();
+        for (node, kept) in nominations.against(pod) {
+            let Some(at) = find(world, node) else {
+                continue;
+            };
+            let there = world.spots[at].guests.len();
+            let kept = kept.into_iter().map(|other| self.guest(other));
+            world.spots[at].guests.extend(kept);
+            if let Err(no) = world.ask(guest).fits(at) {
+                crowded.insert(at, no);
             }
+            world.spots[at].guests.truncate(there);
         }
-        filter(state, places, place, pod, needs)
+        crowded
     }
+}
+
+fn find(world: &World<'_>, node: &str) -> Option<usize> {
+    world.spots.iter().position(|spot| *spot.name == *node)
+}
+
+/// Whether a pod holds nothing on its node any more.
+pub(super) fn ended(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
 /// Whether a pod is the scheduler's business.
@@ -280,92 +232,24 @@ fn refuse(state: &mut State, pod: &Value, message: &str) {
     });
 }
 
-/// All filters in upstream's order; the first that says no ends it.
-fn filter(
-    state: &State,
-    places: &[Place],
-    place: &Place,
-    pod: &Value,
-    needs: &Needs,
-) -> Result<(), No> {
-    let node = &place.node;
-    if fit::shut(pod, node) {
-        return Err(No::firm("node(s) were unschedulable"));
-    }
-    if let Some(taint) = fit::untolerated(pod, node, &["NoSchedule", "NoExecute"]) {
-        return Err(No::firm(format!(
-            "node(s) had untolerated taint {{{}: {}}}",
-            text(taint, "/key"),
-            text(taint, "/value")
-        )));
-    }
-    if !fit::chosen(pod, node) {
-        return Err(No::firm(
-            "node(s) didn't match Pod's node affinity/selector",
-        ));
-    }
-    if ports_collide(&needs.ports, &place.ports) {
-        return Err(No::soft(vec![
-            "node(s) didn't have free ports for the requested pod ports".to_owned(),
-        ]));
-    }
-    resources(place, needs)?;
-    if let Some(reason) = volumes::elsewhere(state, pod, node) {
-        return Err(No::firm(reason));
-    }
-    pods::spread(places, place, pod)?;
-    pods::affinity(places, place, pod)
-}
-
-fn resources(place: &Place, needs: &Needs) -> Result<(), No> {
-    let mut reasons = Vec::new();
-    let mut beyond_capacity = false;
-    for (resource, wanted) in &needs.requests {
-        let free = place.free.get(resource).copied().unwrap_or(0);
-        if *wanted > 0 && *wanted > free {
-            beyond_capacity |= *wanted > place.capacity.get(resource).copied().unwrap_or(0);
-            reasons.push(if resource == "pods" {
-                "Too many pods".to_owned()
-            } else {
-                format!("Insufficient {resource}")
-            });
-        }
-    }
-    if reasons.is_empty() {
-        Ok(())
-    } else if beyond_capacity {
-        Err(No {
-            reasons,
-            preemptible: false,
-        })
-    } else {
-        Err(No::soft(reasons))
-    }
-}
-
 /// NodeResourcesFit's LeastAllocated over CPU and memory, in ten-thousandths.
-fn score(place: &Place, needs: &Needs) -> i64 {
-    ["cpu", "memory"]
-        .iter()
-        .map(|resource| {
-            let capacity = place.capacity.get(*resource).copied().unwrap_or(0);
-            let wanted = needs.requests.get(*resource).copied().unwrap_or(0);
-            let left = place.free.get(*resource).copied().unwrap_or(0) - wanted;
-            if capacity > 0 {
-                let share = i128::from(left.max(0)) * 10_000 / i128::from(capacity);
-                i64::try_from(share).unwrap_or(0)
-            } else {
-                0
-            }
-        })
-        .sum()
+fn score(spot: &Spot, pod: &Guest) -> i64 {
+    let share = |resource: &&str| {
+        let offered = i128::from(spot.offers.get(resource));
+        let left = offered - spot.used(resource) - i128::from(pod.shape.requests.get(resource));
+        let share = (left.max(0) * 10_000).checked_div(offered.max(0));
+        share
+            .and_then(|share| i64::try_from(share).ok())
+            .unwrap_or(0)
+    };
+    ["cpu", "memory"].iter().map(share).sum()
 }
 
 /// `0/3 nodes are available: 1 Insufficient cpu, …`, as kube-scheduler writes it.
 fn message(refusals: &[No]) -> String {
     let all = refusals.len();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in refusals.iter().flat_map(|n| &n.reasons) {
+    for reason in refusals.iter().flat_map(|no| &no.said) {
         *counts.entry(reason).or_default() += 1;
     }
     let join = |mut parts: Vec<String>| {
@@ -373,7 +257,7 @@ fn message(refusals: &[No]) -> String {
         parts.join(", ")
     };
     let why = join(counts.iter().map(|(r, n)| format!("{n} {r}")).collect());
-    let soft = refusals.iter().filter(|n| n.preemptible).count();
+    let soft = refusals.iter().filter(|no| no.preemptible).count();
     let mut preemption = Vec::new();
     if soft > 0 {
         preemption.push(format!(

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use filters::Spot;
 use serde_json::Value;
 
-use super::Place;
+use super::ended;
 use crate::sim::kube::object::{name, namespace, number, text, uid, unset};
 use crate::sim::kube::resources::PODS;
 use crate::sim::kube::store::State;
@@ -34,18 +35,12 @@ impl Nominations {
         Nominations { by_node }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_node.is_empty()
-    }
-
-    /// The pods whose room on a node is kept against `pod`.
-    pub(super) fn against(&self, node: &str, pod: &Value) -> Vec<Arc<Value>> {
+    /// The nodes on which room is kept against `pod`, and the pods for which.
+    pub(super) fn against(&self, pod: &Value) -> impl Iterator<Item = (&str, Vec<&Arc<Value>>)> {
         let rank = |pod: &Value| number(pod, "/spec/priority").unwrap_or(0);
-        let there = self.by_node.get(node).into_iter().flatten();
-        there
-            .filter(|other| uid(other) != uid(pod) && rank(other) >= rank(pod))
-            .cloned()
-            .collect()
+        let kept = move |other: &&Arc<Value>| uid(other) != uid(pod) && rank(other) >= rank(pod);
+        let nodes = self.by_node.iter();
+        nodes.map(move |(node, pods)| (node.as_str(), pods.iter().filter(kept).collect()))
     }
 
     /// The pod was bound, or its nomination was cleared.
@@ -81,23 +76,16 @@ pub(super) struct Occasions {
 
 impl Occasions {
     /// Looks at what there is as a turn begins.
-    pub(super) fn look(&mut self, places: &[Place], queue: &[Arc<Value>]) {
+    pub(super) fn look(&mut self, state: &State, spots: &[Spot], queue: &[Arc<Value>]) {
         let mut nodes = DefaultHasher::new();
-        for place in places {
-            name(&place.node).hash(&mut nodes);
-            for field in [
-                "/metadata/labels",
-                "/spec/taints",
-                "/spec/unschedulable",
-                "/status/allocatable",
-            ] {
-                let part = place.node.pointer(field).unwrap_or(&Value::Null);
-                part.to_string().hash(&mut nodes);
-            }
+        for spot in spots {
+            (&spot.name, &spot.labels, &spot.taints).hash(&mut nodes);
+            (spot.cordoned, &spot.offers).hash(&mut nodes);
         }
         let nodes = nodes.finish();
-        let pods = places.iter().flat_map(|place| &place.pods);
-        let bound: BTreeSet<u64> = pods
+        let pods = state.all(PODS).values().filter(|pod| !ended(pod));
+        let bound = pods.filter(|pod| !text(pod, "/spec/nodeName").is_empty());
+        let bound: BTreeSet<u64> = bound
             .map(|pod| {
                 let mut hasher = DefaultHasher::new();
                 uid(pod).hash(&mut hasher);

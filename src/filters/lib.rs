@@ -1,0 +1,156 @@
+//! kube-scheduler's filters, written apart from the brain and from its checker, straight from what the Kubernetes
+//! documentation says of each field: slow and obvious.
+//!
+//! They are the second opinion on the brain's placements in its tests, and the filters of the simulator's scheduler. Both say
+//! what there is in plain data; no method of that data which decides something is used here. Preferences are no
+//! filters and are not here.
+
+mod company;
+mod node;
+mod volumes;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::cluster::{Cluster, PodKey};
+use model::resources::Resources;
+use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
+
+use company::Company;
+pub use node::{bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
+pub use volumes::{Attached, ZONES, attached};
+
+/// What stands behind a spot, in the order in which kube-scheduler can fill them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Site {
+    /// A node.
+    #[default]
+    Node,
+    /// A machine on its way.
+    Coming,
+    /// A machine that is to be made.
+    Planned,
+}
+
+/// A pod that stands somewhere, or asks where it may stand.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// Its requests and constraints.
+    pub shape: Arc<PodShape>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It is bound to a node.
+    pub bound: bool,
+}
+
+/// A node as the filters see it.
+#[derive(Clone, Debug, Default)]
+pub struct Spot {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What stands behind it.
+    pub site: Site,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// No pod shall come (`spec.unschedulable`).
+    pub cordoned: bool,
+    /// What pods may ask for in all (`status.allocatable`).
+    pub offers: Resources,
+    /// How many volumes it can attach, by CSI driver.
+    pub limits: BTreeMap<Arc<str>, i32>,
+    /// Volumes that are attached to it, whether a pod uses them or not.
+    pub attached: BTreeSet<Attached>,
+    /// The pods on it, and those for which it is kept.
+    pub guests: Vec<Guest>,
+    /// Pods that were preempted here: their volumes are not detached at once.
+    pub preempted: Vec<Guest>,
+    /// A planned node that nobody was laid on yet: it is no domain.
+    pub empty: bool,
+}
+
+/// The world in which a pod looks for a spot.
+#[derive(Clone, Debug)]
+pub struct World<'a> {
+    /// The nodes.
+    pub spots: Vec<Spot>,
+    /// Namespaces and all that has to do with volumes; its pods and nodes are not looked at.
+    pub cluster: &'a Cluster,
+    /// What kube-scheduler's configuration asks of replicated pods that name no spread constraint.
+    pub default_spread: &'a [SpreadConstraint],
+    /// Claims that waited, and the volumes they got.
+    pub gone: Vec<(PodKey, Arc<str>)>,
+}
+
+/// Why a pod may not come to a spot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct No {
+    /// In kube-scheduler's words.
+    pub said: Vec<Cow<'static, str>>,
+    /// Evicting others could change it, kube-scheduler thinks.
+    pub preemptible: bool,
+    /// Who or what is in the way, where kube-scheduler does not say it.
+    pub about: String,
+}
+
+impl No {
+    fn firm(said: impl Into<Cow<'static, str>>, about: &(impl ToString + ?Sized)) -> No {
+        No {
+            said: vec![said.into()],
+            preemptible: false,
+            about: about.to_string(),
+        }
+    }
+
+    fn soft(said: &'static str, about: &(impl ToString + ?Sized)) -> No {
+        No {
+            preemptible: true,
+            ..No::firm(said, about)
+        }
+    }
+}
+
+/// A pod that asks where it may stand: whom its constraints, and theirs, are about has been looked up.
+#[derive(Debug)]
+pub struct Question<'w> {
+    world: &'w World<'w>,
+    pod: &'w Guest,
+    company: Company<'w>,
+}
+
+impl World<'_> {
+    /// Asks for a pod.
+    pub fn ask<'w>(&'w self, pod: &'w Guest) -> Question<'w> {
+        Question {
+            world: self,
+            pod,
+            company: Company::of(self, pod),
+        }
+    }
+
+    /// Why a pod may run nowhere, whatever the node.
+    pub fn ready(&self, pod: &Guest) -> Result<(), No> {
+        volumes::ready(self.cluster, pod)
+    }
+
+    /// The volumes that claims of a pod which wait get on a spot; for the others one is made there.
+    pub fn found(&self, pod: &Guest, spot: &Spot) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+        volumes::found(self, pod, spot)
+    }
+}
+
+impl Question<'_> {
+    /// Why the pod may not come to a spot, by the first of kube-scheduler's filters that says so.
+    pub fn fits(&self, at: usize) -> Result<(), No> {
+        let (pod, spot) = (self.pod, &self.world.spots[at]);
+        node::welcome(&pod.shape, spot)?;
+        node::room(&pod.shape, spot)?;
+        volumes::fit(self.world, pod, spot)?;
+        self.company.spread(at)?;
+        self.company.affinity(at)
+    }
+}

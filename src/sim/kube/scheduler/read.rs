@@ -1,0 +1,322 @@
+//! Objects of the wire as the filters want them, read apart from how the daemon reads the same objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use filters::{Guest, Spot, ZONES};
+use serde_json::{Map, Value};
+
+use super::requests::{amounts, host_ports, pod_requests};
+use crate::model::cluster::{
+    Attachment, Claim, Cluster, PersistentVolume, PodKey, StorageClass, ZoneLabel,
+};
+use crate::model::scheduling::{
+    Effect, LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, PodTraits, Requirement,
+    SpreadConstraint, Taint, Toleration, Volume,
+};
+use crate::sim::kube::object::{
+    annotation, at, cordoned, deleting, label, list, map, name, namespace, number, text,
+};
+use crate::sim::kube::resources::{
+    CSINODES, NAMESPACES, PVCS, PVS, Res, STORAGECLASSES, VOLUMEATTACHMENTS,
+};
+use crate::sim::kube::store::State;
+
+/// A pod, or one of a template.
+pub(in crate::sim::kube) fn guest(pod: &Value) -> Guest {
+    let required = |kind: &str| {
+        let path = format!("/spec/affinity/{kind}/requiredDuringSchedulingIgnoredDuringExecution");
+        pod.pointer(&path).filter(|required| !required.is_null())
+    };
+    let pod_terms =
+        |kind: &str| required(kind).map_or(Vec::new(), |terms| each(terms, "", pod_term));
+    let traits = PodTraits {
+        requests: pod_requests(pod),
+        node_selector: texts(map(pod, "/spec/nodeSelector")),
+        node_affinity: required("nodeAffinity").map(node_terms),
+        tolerations: list(pod, "/spec/tolerations")
+            .iter()
+            .filter_map(toleration)
+            .collect(),
+        pod_affinity: pod_terms("podAffinity"),
+        pod_anti_affinity: pod_terms("podAntiAffinity"),
+        spread: each(pod, "/spec/topologySpreadConstraints", spread),
+        host_ports: host_ports(pod),
+        volumes: list(pod, "/spec/volumes")
+            .iter()
+            .filter_map(volume)
+            .collect(),
+        ..PodTraits::default()
+    };
+    Guest {
+        key: PodKey::new(namespace(pod), name(pod)),
+        shape: Arc::new(PodShape {
+            labels: texts(map(pod, "/metadata/labels")).into(),
+            owner: None,
+            traits: Arc::new(traits),
+        }),
+        deleting: deleting(pod),
+        bound: !text(pod, "/spec/nodeName").is_empty(),
+    }
+}
+
+/// A node on which nothing runs.
+pub(in crate::sim::kube) fn spot(node: &Value) -> Spot {
+    Spot {
+        name: name(node).into(),
+        labels: texts(map(node, "/metadata/labels")),
+        taints: each(node, "/spec/taints", taint),
+        cordoned: cordoned(node),
+        offers: amounts(map(node, "/status/allocatable")),
+        ..Spot::default()
+    }
+}
+
+/// The text at a path, unless it is empty.
+fn given(object: &Value, path: &str) -> Option<Arc<str>> {
+    Some(text(object, path))
+        .filter(|text| !text.is_empty())
+        .map(Arc::from)
+}
+
+fn each<T>(object: &Value, path: &str, read: impl FnMut(&Value) -> T) -> Vec<T> {
+    list(object, path).iter().map(read).collect()
+}
+
+fn strings(object: &Value, path: &str) -> Vec<Arc<str>> {
+    let values = list(object, path).iter();
+    values
+        .filter_map(|value| Some(value.as_str()?.into()))
+        .collect()
+}
+
+fn texts(map: Option<&Map<String, Value>>) -> Labels {
+    let pairs = map.into_iter().flatten();
+    let text =
+        |(key, value): (&String, &Value)| Some((key.as_str().into(), value.as_str()?.into()));
+    pairs.filter_map(text).collect()
+}
+
+/// The API server lets no other effect in.
+fn effect(word: &str) -> Effect {
+    match word {
+        "NoSchedule" => Effect::NoSchedule,
+        "NoExecute" => Effect::NoExecute,
+        _ => Effect::PreferNoSchedule,
+    }
+}
+
+/// A taint of a node.
+pub(in crate::sim::kube) fn taint(taint: &Value) -> Taint {
+    Taint {
+        key: text(taint, "/key").into(),
+        value: text(taint, "/value").into(),
+        effect: effect(text(taint, "/effect")),
+    }
+}
+
+/// A toleration; `None` for one that compares numbers, which covers nothing.
+pub(in crate::sim::kube) fn toleration(toleration: &Value) -> Option<Toleration> {
+    let operator = text(toleration, "/operator");
+    ["", "Equal", "Exists"]
+        .contains(&operator)
+        .then(|| Toleration {
+            key: given(toleration, "/key"),
+            exists: operator == "Exists",
+            value: text(toleration, "/value").into(),
+            effect: given(toleration, "/effect").map(|word| effect(&word)),
+        })
+}
+
+/// The terms of a node selector.
+fn node_terms(selector: &Value) -> Vec<NodeTerm> {
+    each(selector, "/nodeSelectorTerms", |term| NodeTerm {
+        expressions: each(term, "/matchExpressions", requirement),
+        fields: each(term, "/matchFields", requirement),
+    })
+}
+
+fn requirement(wanted: &Value) -> Requirement {
+    Requirement {
+        key: text(wanted, "/key").into(),
+        operator: match text(wanted, "/operator") {
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            "Gt" => Operator::Gt,
+            "Lt" => Operator::Lt,
+            // The API server lets no other in.
+            _ => Operator::In,
+        },
+        values: strings(wanted, "/values"),
+    }
+}
+
+/// A label selector; `null` is none.
+pub(in crate::sim::kube) fn selector(selector: &Value) -> Option<LabelSelector> {
+    selector.is_object().then(|| LabelSelector {
+        labels: texts(map(selector, "/matchLabels")),
+        expressions: each(selector, "/matchExpressions", requirement),
+    })
+}
+
+fn pod_term(term: &Value) -> PodTerm {
+    PodTerm {
+        selector: selector(&term["labelSelector"]),
+        topology_key: text(term, "/topologyKey").into(),
+        namespaces: strings(term, "/namespaces"),
+        namespace_selector: selector(&term["namespaceSelector"]),
+    }
+}
+
+fn spread(constraint: &Value) -> SpreadConstraint {
+    let small = |path: &str| number(constraint, path).and_then(|n| i32::try_from(n).ok());
+    SpreadConstraint {
+        max_skew: small("/maxSkew").unwrap_or(1),
+        topology_key: text(constraint, "/topologyKey").into(),
+        hard: text(constraint, "/whenUnsatisfiable") != "ScheduleAnyway",
+        selector: selector(&constraint["labelSelector"]),
+        min_domains: small("/minDomains"),
+        match_label_keys: strings(constraint, "/matchLabelKeys"),
+        honor_affinity: text(constraint, "/nodeAffinityPolicy") != "Ignore",
+        honor_taints: text(constraint, "/nodeTaintsPolicy") == "Honor",
+    }
+}
+
+fn volume(volume: &Value) -> Option<Volume> {
+    if volume.get("ephemeral").is_some() {
+        return Some(Volume::Ephemeral {
+            name: text(volume, "/name").into(),
+            class: given(
+                volume,
+                "/ephemeral/volumeClaimTemplate/spec/storageClassName",
+            ),
+        });
+    }
+    given(volume, "/persistentVolumeClaim/claimName").map(Volume::Claim)
+}
+
+/// Namespaces and storage. The volume controllers bind no claim to a volume that a person made, so no volume is offered to any.
+pub(super) fn cluster(state: &State) -> Cluster {
+    fn all<K: Ord, V>(state: &State, res: Res, read: impl Fn(&Value) -> (K, V)) -> BTreeMap<K, V> {
+        state.all(res).values().map(|object| read(object)).collect()
+    }
+    let key = |object: &Value| PodKey::new(namespace(object), name(object));
+    Cluster {
+        namespaces: all(state, NAMESPACES, |one| {
+            (name(one).into(), texts(map(one, "/metadata/labels")))
+        }),
+        claims: all(state, PVCS, |one| (key(one), claim(one))),
+        volumes: all(state, PVS, |one| (name(one).into(), persistent_volume(one))),
+        storage_classes: all(state, STORAGECLASSES, |one| (name(one).into(), class(one))),
+        attachments: all(state, VOLUMEATTACHMENTS, |one| {
+            let attachment = Attachment {
+                node: text(one, "/spec/nodeName").into(),
+                volume: given(one, "/spec/source/persistentVolumeName"),
+                driver: text(one, "/spec/attacher").into(),
+            };
+            (name(one).into(), attachment)
+        }),
+        ..Cluster::default()
+    }
+}
+
+/// What a node can attach, by its CSINode.
+pub(super) fn limits(state: &State, node: &str) -> BTreeMap<Arc<str>, i32> {
+    let said = state.get(CSINODES, "", node).unwrap_or_default();
+    let limit = |driver: &Value| {
+        let count = number(driver, "/allocatable/count")?;
+        Some((text(driver, "/name").into(), i32::try_from(count).ok()?))
+    };
+    list(&said, "/spec/drivers")
+        .iter()
+        .filter_map(limit)
+        .collect()
+}
+
+fn claim(claim: &Value) -> Claim {
+    let modes = strings(claim, "/spec/accessModes");
+    Claim {
+        volume: given(claim, "/spec/volumeName"),
+        class: given(claim, "/spec/storageClassName"),
+        bound: text(claim, "/status/phase") == "Bound",
+        lost: text(claim, "/status/phase") == "Lost",
+        deleting: deleting(claim),
+        once_pod: modes.iter().any(|mode| &**mode == "ReadWriteOncePod"),
+        selected_node: annotation(claim, "volume.kubernetes.io/selected-node").map(Arc::from),
+        asks: None,
+    }
+}
+
+fn persistent_volume(volume: &Value) -> PersistentVolume {
+    let zone = |(key, _): &(&str, &str)| {
+        let values = label(volume, key)?.split("__").map(Arc::from).collect();
+        let key = Arc::from(*key);
+        Some(ZoneLabel { key, values })
+    };
+    let source = |kind: &str| volume["spec"].get(kind).is_some();
+    PersistentVolume {
+        node_affinity: at(volume, "/spec/nodeAffinity/required").map(node_terms),
+        zones: ZONES.iter().filter_map(zone).collect(),
+        driver: given(volume, "/spec/csi/driver"),
+        handle: given(volume, "/spec/csi/volumeHandle"),
+        local: source("local") || source("hostPath"),
+        deleting: deleting(volume),
+        free: None,
+    }
+}
+
+fn class(class: &Value) -> StorageClass {
+    StorageClass {
+        provisioner: text(class, "/provisioner").into(),
+        wait_for_consumer: text(class, "/volumeBindingMode") == "WaitForFirstConsumer",
+        ..StorageClass::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filters::{chosen, tolerates};
+    use serde_json::json;
+
+    #[test]
+    fn tolerations_match_as_upstream_matches_them() {
+        let set = taint(&json!({"key": "a", "value": "1", "effect": "NoSchedule"}));
+        for (one, wanted) in [
+            (json!({"operator": "Exists"}), true),
+            (json!({"key": "a", "operator": "Exists"}), true),
+            (json!({"key": "a", "value": "1"}), true),
+            (
+                json!({"key": "a", "operator": "Equal", "value": "2"}),
+                false,
+            ),
+            (json!({"key": "b", "operator": "Exists"}), false),
+            (
+                json!({"key": "a", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
+            (json!({"value": "1"}), false),
+            (json!({"key": "a", "operator": "Lt", "value": "2"}), false),
+        ] {
+            let tolerated = toleration(&one).is_some_and(|one| tolerates(&one, &set));
+            assert_eq!(tolerated, wanted, "{one}");
+        }
+    }
+
+    #[test]
+    fn an_empty_term_matches_nothing() {
+        let node = spot(&json!({"metadata": {"name": "n", "labels": {"size": "4"}}}));
+        let meets = |terms: Value| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let pod = json!({"metadata": {}, "spec": {"affinity": {"nodeAffinity": required}}});
+            chosen(&guest(&pod).shape, &node)
+        };
+        assert!(!meets(json!([])));
+        assert!(!meets(json!([{}])));
+        let size = json!({"key": "size", "operator": "Gt", "values": ["3"]});
+        assert!(meets(json!([{}, {"matchExpressions": [size]}])));
+        let named = json!({"key": "metadata.name", "operator": "In", "values": ["m"]});
+        assert!(!meets(json!([{"matchFields": [named]}])));
+    }
+}
