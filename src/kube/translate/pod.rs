@@ -9,7 +9,7 @@ use crate::model::scheduling::{NodeTerm, Operator, PodShape, PodTraits};
 /// A pod's view; `None` when it lacks namespace or name.
 pub(in crate::kube) fn pod(
     reader: &mut ObjectReader<'_>,
-    pod: &wire::Pod,
+    pod: &wire::WirePod,
 ) -> Option<(PodKey, Pod)> {
     let meta = &pod.metadata;
     let key = reader.key(meta)?;
