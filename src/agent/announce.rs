@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::agent::executor::{Ended, Overdue};
-use crate::agent::news::{self, SentEvents};
 use crate::agent::turn::Turn;
+use crate::agent::turn_events::{self, SentEvents};
 use crate::config::settings::Settings;
 use crate::kube::KubeClient;
 use crate::kube::events::{Event, EventRecorder, recorder};
@@ -27,7 +27,7 @@ const STATUS_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Announcer {
     events: EventRecorder,
-    told: SentEvents,
+    sent: SentEvents,
     /// Machines that are left alone because of a contradiction, and what it is.
     contradicted: BTreeMap<Arc<str>, String>,
     namespace: String,
@@ -47,7 +47,7 @@ impl Announcer {
         let writing = write_status(kube.clone(), namespace.clone(), newest);
         let announcer = Announcer {
             events,
-            told: SentEvents::default(),
+            sent: SentEvents::default(),
             contradicted: BTreeMap::new(),
             namespace,
             turns,
@@ -69,7 +69,7 @@ impl Announcer {
         }
         if turn.snapshot.leader {
             self.log_contradictions(turn);
-            self.tell(news::of_decision(turn, &self.namespace), turn);
+            self.send_new(turn_events::of_decision(turn, &self.namespace), turn);
             self.turns.send_replace(Some(turn.clone()));
         }
     }
@@ -97,14 +97,14 @@ impl Announcer {
 
     /// An action of `turn` was begun.
     pub fn begun(&mut self, action: &Action, turn: &Turn) {
-        for event in news::of_beginning(action, turn, &self.namespace) {
+        for event in turn_events::of_beginning(action, turn, &self.namespace) {
             self.events.record(event);
         }
     }
 
     /// An action ended; `turn` is the last one that was taken.
     pub fn ended(&mut self, ended: &Ended, turn: &Turn) {
-        for event in news::of_ending(ended, &self.namespace, turn) {
+        for event in turn_events::of_ending(ended, &self.namespace, turn) {
             self.events.record(event);
         }
     }
@@ -118,11 +118,11 @@ impl Announcer {
         } else {
             tracing::info!(%machine, seconds, waits_for = %wait.what, "an action takes its time");
         }
-        self.tell(news::of_wait(overdue, turn), turn);
+        self.send_new(turn_events::of_wait(overdue, turn), turn);
     }
 
-    fn tell(&mut self, news: Vec<Event>, turn: &Turn) {
-        for event in self.told.fresh(news, turn.at) {
+    fn send_new(&mut self, events: Vec<Event>, turn: &Turn) {
+        for event in self.sent.drop_repeated(events, turn.at) {
             self.events.record(event);
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::agent::answers::{self, TurnQuestion};
 use crate::agent::control::{ControlAnswer, ControlCommand};
 use crate::agent::state::StateFiles;
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
 use crate::model::time::Time;
@@ -28,9 +28,9 @@ pub struct Answering {
     /// The turns as they come.
     pub turns: watch::Receiver<Option<Arc<Turn>>>,
     /// Asks for a turn.
-    pub poke: Arc<Notify>,
+    pub wake_up: Arc<Notify>,
     /// How things stand.
-    pub status: Arc<dyn Fn() -> Status + Send + Sync>,
+    pub status: Arc<dyn Fn() -> DaemonStatus + Send + Sync>,
 }
 
 impl fmt::Debug for Answering {
@@ -112,7 +112,7 @@ impl Answering {
         }
         let mut turns = self.turns.clone();
         turns.mark_unchanged();
-        self.poke.notify_one();
+        self.wake_up.notify_one();
         let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
         turns.borrow().clone()
     }

@@ -43,7 +43,7 @@ impl HostClocks {
     }
 
     /// A host was asked at `sent` and told `theirs` at `came`; `None`: it did not tell.
-    pub(super) fn told(&mut self, host: Arc<str>, sent: Time, theirs: Option<Time>, came: Time) {
+    pub(super) fn record(&mut self, host: Arc<str>, sent: Time, theirs: Option<Time>, came: Time) {
         let ahead = theirs.map(|theirs| ahead(sent, theirs, came));
         self.known.insert(host, ClockReading { at: came, ahead });
     }
@@ -73,7 +73,7 @@ mod tests {
         for minute in 0..100 {
             let now = Time(0) + Span::minutes(minute);
             if let Some(host) = clocks.due(hosts.iter(), now) {
-                clocks.told(host.clone(), now, Some(now + Span::seconds(7)), now);
+                clocks.record(host.clone(), now, Some(now + Span::seconds(7)), now);
                 asked.push((minute, host));
             }
         }
@@ -99,7 +99,7 @@ mod tests {
     fn a_host_that_does_not_tell_is_not_asked_at_every_turn() {
         let host: Arc<str> = "a".into();
         let mut clocks = HostClocks::default();
-        clocks.told(host.clone(), Time(0), None, Time(0));
+        clocks.record(host.clone(), Time(0), None, Time(0));
         assert_eq!(clocks.due([&host].into_iter(), Time(60_000)), None);
         assert_eq!(clocks.ahead("a"), None);
     }

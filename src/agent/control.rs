@@ -178,7 +178,8 @@ pub enum ControlError {
 /// # Errors
 /// It cannot be reached, does not answer, or refuses.
 pub async fn ask(socket: &Path, command: &ControlCommand) -> Result<Value, ControlError> {
-    told(socket, command).await.map(|told| told.value)
+    let answer = ask_with_time(socket, command).await?;
+    Ok(answer.value)
 }
 
 /// Why a path can be no control socket: a directory or a file is there. Connecting to one fails with `Connection refused`,
@@ -193,11 +194,14 @@ fn no_socket(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Asks the daemon behind `socket`, and says what its clock showed then: the times in the answer are to be told by that.
+/// Asks the daemon behind `socket`, and says what its clock showed then: ages are reckoned from that.
 ///
 /// # Errors
 /// As of [`ask`].
-pub async fn told(socket: &Path, command: &ControlCommand) -> Result<DaemonAnswer, ControlError> {
+pub async fn ask_with_time(
+    socket: &Path,
+    command: &ControlCommand,
+) -> Result<DaemonAnswer, ControlError> {
     let unreachable = |source| ControlError::Unreachable {
         path: socket.to_owned(),
         source,
@@ -283,7 +287,7 @@ pub async fn bind(path: &Path) -> std::io::Result<UnixListener> {
 pub struct SocketClock {
     /// The daemon's clock.
     pub clock: Clock,
-    /// So many of its seconds pass in one of a person: more than one in simulations alone.
+    /// How many seconds of the clock pass in one real second: more than one in simulations alone.
     pub seconds: u32,
 }
 

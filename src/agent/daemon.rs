@@ -13,19 +13,21 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::announce::Announcer;
-use crate::agent::beside;
-use crate::agent::executor::{ActionWaits, Ended, Executor, NotBegun, Observer, Tools, Turns};
+use crate::agent::background;
+use crate::agent::clock_steps::{self, ClockSteps};
+use crate::agent::executor::{
+    ActionWaits, ConcurrencyLimits, Ended, Executor, NotBegun, Observer, Tools,
+};
 use crate::agent::identity::identify;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::PodNominator;
 use crate::agent::observe::{self, Sources};
-use crate::agent::opening;
 use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
-use crate::agent::spacing::{AnswerTimes, SPACING, called, spacing};
+use crate::agent::startup;
 use crate::agent::state::{StateError, StateFiles};
-use crate::agent::steps::{self, Steps};
 use crate::agent::turn::Turn;
+use crate::agent::turn_timing::{AnswerTimes, SHORTEST_INTERVAL, interval_after, wait_for_change};
 use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
@@ -69,7 +71,7 @@ pub struct DaemonParts {
     /// Where each turn is published.
     pub turns: channel::Sender<Option<Arc<Turn>>>,
     /// Asks for a turn at once: a pause began or ended, somebody wants a plan.
-    pub poke: Arc<Notify>,
+    pub wake_up: Arc<Notify>,
 }
 
 /// Why the loop ended.
@@ -211,23 +213,23 @@ type RegionWatches = (
 fn watch_regions(
     parts: &DaemonParts,
     clients: &BTreeMap<RegionName, crate::pve::Client>,
-    hurrying: &channel::Receiver<bool>,
+    fast_polls: &channel::Receiver<bool>,
     doubts: &Doubts,
     tasks: &mut JoinSet<String>,
 ) -> RegionWatches {
-    let (mut views, mut pokes) = (BTreeMap::new(), Vec::new());
+    let (mut views, mut poll_requests) = (BTreeMap::new(), Vec::new());
     for (name, client) in clients {
         let (sender, receiver) = channel::channel(RegionView::default());
-        let poke = Arc::new(Notify::new());
+        let poll_now = Arc::new(Notify::new());
         let settings = parts.settings.clone();
         let watcher = RegionWatcher::new(name.clone(), client.clone(), parts.clock, settings);
         let watcher = watcher.with_doubts(doubts.clone());
-        let watching = watcher.run(sender, hurrying.clone(), poke.clone());
+        let watching = watcher.run(sender, fast_polls.clone(), poll_now.clone());
         tasks.spawn(named("a region's watcher", watching));
         views.insert(name.clone(), receiver);
-        pokes.push(poke);
+        poll_requests.push(poll_now);
     }
-    (views, pokes)
+    (views, poll_requests)
 }
 
 /// A client for each region.
@@ -248,7 +250,7 @@ pub(super) async fn named(name: &str, task: impl Future<Output = ()>) -> String 
 fn seen(view: &RegionView, now: Time) -> RegionView {
     let mut view = view.clone();
     if let Some(begun) = view.begun {
-        view.source.as_of = now - steps::ceil(begun.elapsed());
+        view.source.as_of = now - clock_steps::ceil(begun.elapsed());
     }
     view
 }
@@ -263,8 +265,8 @@ struct Loop {
     /// Those that the last turn saw.
     seen: ChangeCounts,
     regions: BTreeMap<RegionName, channel::Receiver<RegionView>>,
-    pokes: Vec<Arc<Notify>>,
-    hurry: channel::Sender<bool>,
+    poll_requests: Vec<Arc<Notify>>,
+    poll_fast: channel::Sender<bool>,
     leadership: Leadership,
     holder: channel::Receiver<Holder>,
     cluster_id: channel::Receiver<Option<Arc<str>>>,
@@ -275,7 +277,7 @@ struct Loop {
     awake: Option<Time>,
     /// When the lease became ours, by the clock that nobody sets; regions read before that count as not read.
     leads: Option<Instant>,
-    steps: Steps,
+    steps: ClockSteps,
     /// The machines of other clusters that were told of.
     former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     number: u64,
@@ -294,16 +296,16 @@ impl Loop {
         tasks: &mut JoinSet<String>,
         idle: CancellationToken,
     ) -> Result<Loop, DaemonError> {
-        let journal = opening::journal(&parts.state)?;
-        let memory = opening::memory(&parts.state, &journal, parts.clock.now())?;
+        let journal = startup::journal(&parts.state)?;
+        let memory = startup::memory(&parts.state, &journal, parts.clock.now())?;
         let kube = parts.kube.clone();
-        let seed = opening::seed(&parts.random);
+        let seed = startup::seed(&parts.random);
         let store = watch_cluster(&kube, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
-        let (hurry, hurrying) = channel::channel(false);
+        let (poll_fast, fast_polls) = channel::channel(false);
         let clients = clients(&parts);
         let doubts = Doubts::default();
-        let (regions, pokes) = watch_regions(&parts, &clients, &hurrying, &doubts, tasks);
+        let (regions, poll_requests) = watch_regions(&parts, &clients, &fast_polls, &doubts, tasks);
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
@@ -311,8 +313,8 @@ impl Loop {
         let (nominations, withdrawing) = PodNominator::new(&kube, &memory.bookings);
         tasks.spawn(named("the nominations", withdrawing));
         let recording = Recording::begin(&parts);
-        beside::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
-        beside::approve_certificates(&parts, &clients, leadership.holder(), tasks);
+        background::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
+        background::approve_certificates(&parts, &clients, leadership.holder(), tasks);
         let tools = Tools {
             clock: parts.clock,
             settings: parts.settings.clone(),
@@ -322,12 +324,12 @@ impl Loop {
             journal: journal.clone(),
             random: parts.random.clone(),
             observer: recording.hearing(&parts.observer, parts.clock),
-            clones: crate::agent::executor::CloneTurns::default(),
+            clones: crate::agent::executor::CloneLimits::default(),
             task_times: crate::agent::executor::TaskTimes::default(),
-            pings: Turns::default(),
+            agent_pings: ConcurrencyLimits::default(),
             doubts,
             nominations: nominations.clone(),
-            crowd: Arc::default(),
+            active_tasks: Arc::default(),
             waits: ActionWaits::default(),
             works: Arc::default(),
         };
@@ -341,8 +343,8 @@ impl Loop {
             seen: ChangeCounts::default(),
             store,
             regions,
-            pokes,
-            hurry,
+            poll_requests,
+            poll_fast,
             holder: leadership.holder(),
             leadership,
             cluster_id,
@@ -351,7 +353,7 @@ impl Loop {
             memory,
             awake: None,
             leads: None,
-            steps: Steps::default(),
+            steps: ClockSteps::default(),
             former: BTreeMap::new(),
             number: 0,
             id_error,
@@ -372,15 +374,17 @@ impl Loop {
                 if let Some(last) = &self.last {
                     self.announcer.ended(&ended, last);
                 }
-                self.pokes.iter().for_each(|poke| poke.notify_one());
+                self.poll_requests
+                    .iter()
+                    .for_each(|poll_now| poll_now.notify_one());
             }
             // After a while of quiet the first change is looked at at once.
             sleep_until(earliest).await;
             let (began, pods) = (Instant::now(), self.seen.unschedulable);
             let turned = self.turn();
             let cost = began.elapsed();
-            let (ended, unhurried) = (Instant::now(), Instant::now() + spacing(cost));
-            earliest = ended + SPACING;
+            let (ended, unhurried) = (Instant::now(), Instant::now() + interval_after(cost));
+            earliest = ended + SHORTEST_INTERVAL;
             let batch = self.memory.batch.as_ref();
             let filling = batch.is_some_and(|batch| !batch.closed);
             let in_vain = self.seen.unschedulable != pods && !filling;
@@ -401,7 +405,7 @@ impl Loop {
     /// Waits for a reason to look again.
     async fn rest(&mut self, wake: Instant, answers: AnswerTimes) -> Option<Ended> {
         // The turn looks at all that changed, whatever calls for it.
-        let changed = called(&mut self.changes, self.seen, answers);
+        let changed = wait_for_change(&mut self.changes, self.seen, answers);
         let region = async {
             let mut waits: Vec<_> = self
                 .regions
@@ -417,7 +421,7 @@ impl Loop {
         tokio::select! {
             biased;
             ended = self.executor.ended() => return Some(ended),
-            () = self.parts.poke.notified() => {}
+            () = self.parts.wake_up.notified() => {}
             _ = self.holder.changed() => {}
             _ = self.cluster_id.changed() => {}
             _ = self.id_error.changed() => {}
@@ -483,8 +487,8 @@ impl Loop {
         self.last = Some(turn.clone());
         self.parts.turns.send_replace(Some(turn));
         let busy = !self.executor.busy().is_empty();
-        self.hurry
-            .send_if_modified(|hurry| std::mem::replace(hurry, busy) != busy);
+        self.poll_fast
+            .send_if_modified(|poll_fast| std::mem::replace(poll_fast, busy) != busy);
         Ok(wake.map_or_else(
             || Instant::now() + LONGEST_REST,
             |wake| Instant::now() + wake.since(now).to_std(),
@@ -506,7 +510,9 @@ impl Loop {
     fn observe(&mut self, now: Time) -> Snapshot {
         let leader = self.leadership.held();
         if leader && self.leads.is_none() {
-            self.pokes.iter().for_each(|poke| poke.notify_one());
+            self.poll_requests
+                .iter()
+                .for_each(|poll_now| poll_now.notify_one());
         }
         self.leads = leader.then(|| self.leads.unwrap_or_else(Instant::now));
         let mut regions: BTreeMap<RegionName, RegionView> = self

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::blot::without_tokens;
+use super::token_redaction::without_tokens;
 use crate::model::foreign::{self, ForeignOutput, ForeignText};
 
 /// Says how far the guest has booted; waits three seconds for the end of cloud-init, if need be.

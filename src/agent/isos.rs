@@ -67,7 +67,7 @@ impl Sweeper {
                 let Some((_, vmid)) = iso_volume(&volume) else {
                     continue;
                 };
-                if self.needs(region, vmid) || !self.taken_out(client, &volume, vmid).await? {
+                if self.needs(region, vmid) || !self.take_out(client, &volume, vmid).await? {
                     continue;
                 }
                 client.remove_iso(&host, &volume).await?;
@@ -89,7 +89,7 @@ impl Sweeper {
     }
 
     /// Takes the image out of the VM that may have it in; says whether it may be removed.
-    async fn taken_out(&self, client: &Client, volume: &str, vmid: u32) -> Result<bool, CallError> {
+    async fn take_out(&self, client: &Client, volume: &str, vmid: u32) -> Result<bool, CallError> {
         // Read anew: the VM may have come since.
         let resources = client.resources().await?;
         let Some(guest) = resources.guests.get(&vmid) else {

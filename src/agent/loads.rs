@@ -24,7 +24,7 @@ pub(super) struct HostLoads {
 #[derive(Debug)]
 struct LoadReading {
     at: Instant,
-    told: Option<(Instant, HostLoad)>,
+    last: Option<(Instant, HostLoad)>,
 }
 
 impl HostLoads {
@@ -44,15 +44,15 @@ impl HostLoads {
     }
 
     /// A host was asked at `now`; `None`: it did not tell, and what it told before stands for a while.
-    pub(super) fn told(&mut self, host: Arc<str>, now: Instant, load: Option<HostLoad>) {
-        let before = self.known.remove(&host).and_then(|asked| asked.told);
-        let told = load.map(|load| (now, load)).or(before);
-        self.known.insert(host, LoadReading { at: now, told });
+    pub(super) fn record(&mut self, host: Arc<str>, now: Instant, load: Option<HostLoad>) {
+        let before = self.known.remove(&host).and_then(|asked| asked.last);
+        let last = load.map(|load| (now, load)).or(before);
+        self.known.insert(host, LoadReading { at: now, last });
     }
 
     /// How loaded a host is, if that is known.
     pub(super) fn of(&self, host: &str, now: Instant) -> Option<HostLoad> {
-        let (at, load) = self.known.get(host)?.told?;
+        let (at, load) = self.known.get(host)?.last?;
         (now.duration_since(at) < STALE).then_some(load)
     }
 }
@@ -72,11 +72,11 @@ mod tests {
             cpu: Some(500),
             ..HostLoad::default()
         };
-        loads.told("a".into(), start, Some(load));
+        loads.record("a".into(), start, Some(load));
         assert_eq!(loads.due(hosts.iter(), after(30)), hosts[1..]);
-        loads.told("b".into(), after(30), None);
+        loads.record("b".into(), after(30), None);
         assert_eq!(loads.due(hosts.iter(), after(60)), hosts[..1]);
-        loads.told("a".into(), after(60), None);
+        loads.record("a".into(), after(60), None);
         assert_eq!(loads.of("a", after(299)), Some(load));
         assert_eq!(loads.of("a", after(300)), None, "it is too old");
         assert_eq!(loads.of("b", after(60)), None);

@@ -16,11 +16,11 @@ use crate::model::words;
 
 /// Panics that are kept.
 const KEPT: usize = 10;
-/// So many of them …
+/// This many panics …
 const OFTEN: usize = 3;
-/// … within this time set the memory aside.
+/// … within this time make the daemon set the memory aside.
 const LATELY: Span = Span::minutes(10);
-/// It is set aside once in this time, so that the one that was spoilt is not lost to the next.
+/// The memory is set aside at most once in this time, so that the one that was spoilt is not lost to the next.
 const NOT_AGAIN: Span = Span::minutes(60);
 
 /// What the file holds.

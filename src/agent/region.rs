@@ -14,11 +14,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::agent::clocks::HostClocks;
+use crate::agent::foreign_guests::{ForeignGuests, SharedResources};
 use crate::agent::in_place::{self, Beside, groups};
 use crate::agent::inspection;
 use crate::agent::loads::HostLoads;
 use crate::agent::machines::{LastVmConfig, Observed};
-use crate::agent::strangers::{Scarce, Strangers};
 use crate::agent::templates::{self, RegionTemplates};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, TemplateSettings};
@@ -115,7 +115,7 @@ impl RegionView {
 /// What was read of a VM's configuration.
 #[derive(Clone, Debug)]
 struct KnownConfig {
-    fingerprint: ConfigFingerprint,
+    fingerprint: Fingerprint,
     config: Arc<VmConfig>,
     /// The rules of its firewall, if the file names security groups for it and they could be read.
     rules: Option<Arc<Vec<FirewallRule>>>,
@@ -138,7 +138,7 @@ impl KnownConfig {
 
 /// What changes in the resources when a configuration may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ConfigFingerprint {
+pub(super) struct Fingerprint {
     host: Arc<str>,
     name: Arc<str>,
     lock: Option<Arc<str>>,
@@ -148,9 +148,9 @@ pub(super) struct ConfigFingerprint {
     memory: i64,
 }
 
-impl ConfigFingerprint {
-    pub(super) fn of(guest: &GuestResource) -> ConfigFingerprint {
-        ConfigFingerprint {
+impl Fingerprint {
+    pub(super) fn of(guest: &GuestResource) -> Fingerprint {
+        Fingerprint {
             host: guest.host.clone(),
             name: guest.name.clone(),
             lock: guest.lock.clone(),
@@ -170,7 +170,7 @@ pub struct RegionWatcher {
     clock: Clock,
     settings: Arc<Settings>,
     known: BTreeMap<u32, KnownConfig>,
-    strangers: Strangers,
+    foreign_guests: ForeignGuests,
     mappings: BTreeMap<Arc<str>, MappedDevices>,
     /// What was seen last.
     last: Shared<Region>,
@@ -195,7 +195,7 @@ impl RegionWatcher {
             clock,
             settings,
             known: BTreeMap::new(),
-            strangers: Strangers::default(),
+            foreign_guests: ForeignGuests::default(),
             mappings: BTreeMap::new(),
             last: Shared::default(),
             doubts: Doubts::default(),
@@ -211,13 +211,13 @@ impl RegionWatcher {
         RegionWatcher { doubts, ..self }
     }
 
-    /// Polls until dropped. `hurry` says that machines are being worked on, `poke` asks for a poll
+    /// Polls until dropped. `poll_fast` says that machines are being worked on, `poll_now` asks for a poll
     /// at once.
     pub async fn run(
         mut self,
         view: watch::Sender<RegionView>,
-        mut hurry: watch::Receiver<bool>,
-        poke: Arc<Notify>,
+        mut poll_fast: watch::Receiver<bool>,
+        poll_now: Arc<Notify>,
     ) {
         let interval = self
             .settings
@@ -260,19 +260,19 @@ impl RegionWatcher {
             }
             let began = Instant::now();
             loop {
-                let pace = if *hurry.borrow_and_update() {
+                let pace = if *poll_fast.borrow_and_update() {
                     interval.min(BUSY_POLL)
                 } else {
                     interval
                 };
                 tokio::select! {
                     biased;
-                    () = poke.notified() => {
+                    () = poll_now.notified() => {
                         // Later than what asked for it, also by a clock of milliseconds.
                         tokio::time::sleep(TICK).await;
                         break;
                     }
-                    changed = hurry.changed() => if changed.is_err() { return },
+                    changed = poll_fast.changed() => if changed.is_err() { return },
                     () = tokio::time::sleep_until(began + pace.to_std()) => break,
                 }
             }
@@ -286,7 +286,7 @@ impl RegionWatcher {
         let mut resources = self.client.resources().await.map_err(text)?;
         unread::complete(&mut resources, &status, &self.last.vms);
         self.read_configs(&resources).await.map_err(text)?;
-        self.read_strangers(&resources).await;
+        self.read_foreign_guests(&resources).await;
         self.read_mappings().await;
         self.read_loads(&resources).await;
         let mut region = Region {
@@ -352,7 +352,7 @@ impl RegionWatcher {
                 None
             }
         };
-        self.clocks.told(host, sent, theirs, self.clock.now());
+        self.clocks.record(host, sent, theirs, self.clock.now());
         self.clock_was_last = true;
         true
     }
@@ -367,8 +367,7 @@ impl RegionWatcher {
             .guests
             .iter()
             .filter(|(vmid, guest)| guest.kind == GuestKind::Qemu && self.matters(**vmid, guest));
-        let mut changed = Vec::new();
-        let mut old = Vec::new();
+        let (mut changed, mut old) = (Vec::new(), Vec::new());
         for (vmid, guest) in wanted {
             if !online(resources, &guest.host) {
                 // PVE forgets name and size of a dead host's VMs, and cannot read them: what was read last stands.
@@ -377,8 +376,7 @@ impl RegionWatcher {
             match self.known.get(vmid) {
                 // Whether it changed an odd row does not tell.
                 Some(known)
-                    if (guest.odd.is_some()
-                        || known.fingerprint == ConfigFingerprint::of(guest))
+                    if (guest.odd.is_some() || known.fingerprint == Fingerprint::of(guest))
                         && !doubted.contains(vmid) =>
                 {
                     if now.duration_since(known.read) > known.stale_after(*vmid) {
@@ -405,7 +403,7 @@ impl RegionWatcher {
                 Ok(config) => {
                     let rules = self.rules(&guest.host, vmid, &config).await;
                     let known = KnownConfig {
-                        fingerprint: ConfigFingerprint::of(guest),
+                        fingerprint: Fingerprint::of(guest),
                         rules,
                         config: Arc::new(config),
                         read: now,
@@ -432,10 +430,10 @@ impl RegionWatcher {
     }
 
     /// Reads what hosts have to keep for guests that are not ours.
-    async fn read_strangers(&mut self, resources: &ClusterResources) {
+    async fn read_foreign_guests(&mut self, resources: &ClusterResources) {
         let policy = self.settings.policy.regions.get(&self.name);
         let counting = policy.map(|policy| policy.capacity.clone());
-        self.strangers.keep(&resources.guests);
+        self.foreign_guests.keep(&resources.guests);
         let theirs = resources.guests.iter().filter(|(vmid, guest)| {
             let ours = guest.kind == GuestKind::Qemu && self.matters(**vmid, guest);
             !ours && !guest.template && online(resources, &guest.host)
@@ -443,13 +441,13 @@ impl RegionWatcher {
         let theirs: Vec<(u32, &GuestResource)> =
             theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
         let mut pools = self.settings.policy.pools_in(&self.name);
-        let scarce = Scarce {
+        let scarce = SharedResources {
             addresses: pools.any(|(_, pool)| !pool.networks.is_empty()),
             devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
             cpus: self.settings.policy.pins_in(&self.name),
         };
         let counting = counting.unwrap_or_default();
-        self.strangers
+        self.foreign_guests
             .read(&self.client, &theirs, &counting, scarce)
             .await;
     }
@@ -484,7 +482,7 @@ impl RegionWatcher {
             if let Err(error) = &load {
                 tracing::debug!(region = %self.name, %host, %error, "cannot read a host's load");
             }
-            self.loads.told(host, Instant::now(), load.ok());
+            self.loads.record(host, Instant::now(), load.ok());
         }
     }
 
@@ -532,12 +530,12 @@ impl RegionWatcher {
 
     fn vm(&self, vmid: u32, guest: &GuestResource, resources: &ClusterResources) -> Vm {
         let known = self.known.get(&vmid).filter(|known| {
-            known.fingerprint == ConfigFingerprint::of(guest)
+            known.fingerprint == Fingerprint::of(guest)
                 || guest.odd.is_some()
                 || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
         });
         let own = || known.map(|known| known.config.promise());
-        let promise = self.strangers.promise(vmid, guest).or_else(own);
+        let promise = self.foreign_guests.promise(vmid, guest).or_else(own);
         let in_range = self
             .settings
             .policy
@@ -571,7 +569,7 @@ impl RegionWatcher {
                 .and_then(|promise| promise.pins.clone()),
             addresses: promise.map(|promise| promise.addresses).or_else(|| {
                 let gone = !online(resources, &guest.host);
-                self.strangers
+                self.foreign_guests
                     .last_addresses(vmid)
                     .filter(|_| gone)
                     .cloned()

@@ -23,7 +23,7 @@ use crate::model::words;
 
 /// The state of the daemon and of what it looks after.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct DaemonStatus {
     /// The program's version.
     pub version: String,
     /// False while the configuration file was not edited.
@@ -103,7 +103,7 @@ pub struct MachineStatus {
     /// What is wrong with a machine that became a node: it, its host or its node.
     #[serde(default)]
     pub ails: Option<ForeignText>,
-    /// Its Node exists and its VM is off.
+    /// Whether the VM is off while its Node object exists.
     #[serde(default)]
     pub off: bool,
     /// What of its VM the file gives another value.
@@ -127,11 +127,11 @@ pub struct PendingCounts {
     pub no_compatible_pool: usize,
 }
 
-impl Status {
+impl DaemonStatus {
     /// The status after `turn`.
-    pub fn of(turn: &Turn) -> Status {
+    pub fn of(turn: &Turn) -> DaemonStatus {
         let (snapshot, report) = (&turn.snapshot, &turn.decision.report);
-        Status {
+        DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configured: true,
             configuration: String::new(),
@@ -167,7 +167,7 @@ impl Status {
         }
     }
 
-    /// The same in one line, for systemd's `STATUS=`.
+    /// The status in one line, for systemd's `STATUS=`.
     pub fn line(&self) -> String {
         if !self.configured {
             return "not configured: edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler".to_owned();

@@ -49,7 +49,7 @@ pub struct OwnKeys {
 }
 
 impl OwnKeys {
-    /// The same with the keys for the CPUs that a mark reserves, on the host where the machine's VM is.
+    /// These keys and those for the CPUs that a mark reserves, on the host where the machine's VM is.
     ///
     /// # Errors
     /// The configuration does not give it these CPUs any more.
@@ -156,7 +156,7 @@ pub fn write(
         let further = further.filter(|key| !wanted.contains_key(*key));
         write.delete.extend(further.cloned());
     }
-    // The same holds for NUMA nodes: with further ones of a template the memory would not sum up, and the VM not start.
+    // NUMA nodes are ours alone too: with further ones of a template the memory would not sum up, and the VM not start.
     if !network.cpus.is_empty() {
         let further = current.keys().filter(|key| is_numa(key));
         let further = further.filter(|key| !wanted.contains_key(*key));

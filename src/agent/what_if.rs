@@ -78,7 +78,7 @@ pub struct WhatIfOutcome {
 pub struct WhatIfVerdict {
     /// `pod` or `node`.
     pub kind: &'static str,
-    /// Its name.
+    /// The name of the pod or node.
     pub name: String,
     /// What the brain would make of it, in a word; of pods as in JSON.
     pub verdict: String,

@@ -22,7 +22,7 @@ use super::allow::AdmittedCall;
 use super::intents::CloneIntent;
 use super::owned;
 use super::policy::BrokerPolicy;
-use super::service::{BrokerReply, BrokerService, Ends, in_time, unusable};
+use super::service::{BrokerService, Ends, Reply, in_time, unusable};
 
 /// A VM that was somebody else's is looked at again after this.
 const FOREIGN: Duration = Duration::from_mins(10);
@@ -247,7 +247,7 @@ impl BrokerService {
             count.add(policy, (mark.vmid, host, &MarkedMachine::of(mark)), (0, 0));
             if let Some(shared) = count.shared((mark, host), |_| true) {
                 if seen.sure.is_some() {
-                    return Err(BrokerReply::refused(&format!(
+                    return Err(Reply::refused(&format!(
                         "{} does not get {shared} reserved already",
                         mark.machine
                     )));
@@ -259,7 +259,7 @@ impl BrokerService {
                 return Ok(());
             };
             if seen.sure.is_some() {
-                return Err(BrokerReply::refused(&format!(
+                return Err(Reply::refused(&format!(
                     "{over}; raise max in the configuration, or wait for a removal"
                 )));
             }
@@ -281,8 +281,7 @@ impl BrokerService {
         if !starts && !sizes.iter().any(|key| call.param(key).is_some()) {
             return Ok(());
         }
-        owned::sized(policy, call, mark, config, record)
-            .map_err(|why| BrokerReply::refused(&why))?;
+        owned::sized(policy, call, mark, config, record).map_err(|why| Reply::refused(&why))?;
         // One list of the region at a time lies in memory.
         let _one = self.counting.lock().await;
         let resources = self.resources(end).await?;
@@ -305,7 +304,7 @@ impl BrokerService {
             let new = !record.configured || (affinity.is_some() && affinity != has);
             let shared = count.shared((mark, host), keeps).filter(|_| new);
             if let Some(shared) = shared {
-                return Err(BrokerReply::refused(&format!(
+                return Err(Reply::refused(&format!(
                     "VM {} does not get {shared}",
                     mark.vmid
                 )));
@@ -315,7 +314,7 @@ impl BrokerService {
             };
             if seen.sure.is_some() {
                 let what = if starts { "started" } else { "given its size" };
-                return Err(BrokerReply::refused(&format!(
+                return Err(Reply::refused(&format!(
                     "VM {} is not {what}: {over}; raise max in the configuration, or remove machines",
                     mark.vmid
                 )));

@@ -12,7 +12,7 @@ use super::forward::ForwardResult;
 use super::intents::CloneIntent;
 use super::owned;
 use super::policy::BrokerPolicy;
-use super::service::{BrokerReply, BrokerService, Ends, in_time, place, task_of};
+use super::service::{BrokerService, Ends, Reply, in_time, place, task_of};
 
 impl BrokerService {
     /// Clones the template in the path, if the limits leave room for one more machine, and only after
@@ -23,11 +23,11 @@ impl BrokerService {
         call: &AdmittedCall,
         request: PveRequest,
         end: Instant,
-    ) -> Result<BrokerReply, Ends> {
+    ) -> Result<Reply, Ends> {
         let (host, template) = place(call)?;
         let mark = self.new_mark(call)?;
         let config = self.config(host, template, end).await?;
-        let refuse = |why: String| BrokerReply::refused(&why);
+        let refuse = |why: String| Reply::refused(&why);
         owned::template(policy, template, &config).map_err(refuse)?;
         let target = call.param("target").unwrap_or(host);
         owned::fits_pool(policy, &mark, target, template, &config).map_err(refuse)?;
@@ -42,9 +42,9 @@ impl BrokerService {
         call: &AdmittedCall,
         request: PveRequest,
         end: Instant,
-    ) -> Result<BrokerReply, Ends> {
+    ) -> Result<Reply, Ends> {
         let mark = self.new_mark(call)?;
-        owned::made_of_settings(policy, call, &mark).map_err(|why| BrokerReply::refused(&why))?;
+        owned::made_of_settings(policy, call, &mark).map_err(|why| Reply::refused(&why))?;
         let host = call.host.as_deref().unwrap_or_default();
         self.make_vm(policy, (&mark, (host, host), NO_TEMPLATE), request, end)
             .await
@@ -52,7 +52,7 @@ impl BrokerService {
 
     /// The mark of the VM that a call makes.
     fn new_mark(&self, call: &AdmittedCall) -> Result<Mark, Ends> {
-        let refuse = |why: String| BrokerReply::refused(&why);
+        let refuse = |why: String| Reply::refused(&why);
         let mark = owned::mark_of_clone(call).map_err(refuse)?;
         if mark.vmid == VOLUMES_VMID {
             return Err(refuse(format!(
@@ -71,7 +71,7 @@ impl BrokerService {
         (mark, (host, target), template): (&Mark, (&str, &str), u32),
         request: PveRequest,
         end: Instant,
-    ) -> Result<BrokerReply, Ends> {
+    ) -> Result<Reply, Ends> {
         let (intent, earlier) = self
             .intend(policy, mark, (host, target), template, end)
             .await?;
@@ -101,7 +101,7 @@ impl BrokerService {
             }
             ForwardResult::Unknown(_) => {}
         }
-        Ok(BrokerReply::of(sent))
+        Ok(Reply::of(sent))
     }
 
     /// Makes the intent of a clone durable, when its VMID is free and the limits leave room. The second
@@ -118,13 +118,13 @@ impl BrokerService {
         let _one = self.counting.lock().await;
         let taken = || {
             // The words by which the client knows a taken VMID.
-            BrokerReply::refused(&format!("VM {} already exists or is being made", mark.vmid))
+            Reply::refused(&format!("VM {} already exists or is being made", mark.vmid))
         };
         let now = self.clock.now();
         let earlier = self
             .intents
             .get(mark.vmid, now)
-            .map_err(|why| BrokerReply::not_sent(&why))?;
+            .map_err(|why| Reply::not_sent(&why))?;
         let same = earlier.as_ref().is_some_and(|intent| {
             !intent.settled && intent.machine == mark.machine && intent.template == template
         });
@@ -143,7 +143,7 @@ impl BrokerService {
         let intent = CloneIntent::new(mark, host, template, now)
             .on(mark, target)
             .after(earlier.as_ref());
-        let fail = |why: String| BrokerReply::not_sent(&why);
+        let fail = |why: String| Reply::not_sent(&why);
         self.intents.record(&intent).map_err(fail)?;
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         Ok((intent, earlier.filter(|_| same)))

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::model::action::{CLONE_LOCK, is_being_made};
 use crate::model::mark::{Mark, Ownership};
 use crate::model::time::Span;
-use crate::pve::{CallEffect, PveRequest, TaskEntry, TaskState, Upid, VmConfig, rows, sound};
+use crate::pve::{CallEffect, PveRequest, Task, TaskState, Upid, VmConfig, rows, sound};
 
 use super::allow::AdmittedCall;
 use super::census;
@@ -18,7 +18,7 @@ use super::intents::CloneIntent;
 use super::owned;
 use super::policy::BrokerPolicy;
 use super::removals::{self, Removal};
-use super::service::{BrokerReply, BrokerService, Ends, in_time, place, task_of};
+use super::service::{BrokerService, Ends, Reply, in_time, place, task_of};
 
 /// A reading of the region shows a clone that PVE has begun so long ago, wherever it was asked.
 const SETTLED: Span = Span::minutes(1);
@@ -34,7 +34,7 @@ impl BrokerService {
         call: &AdmittedCall,
         mut request: PveRequest,
         end: Instant,
-    ) -> Result<BrokerReply, Ends> {
+    ) -> Result<Reply, Ends> {
         let (host, vmid) = place(call)?;
         let (removal, past_lock) = self.may_destroy(policy, host, vmid, end).await?;
         if past_lock {
@@ -45,7 +45,7 @@ impl BrokerService {
         let earlier = self.removals.get(vmid, self.clock.now()).unwrap_or(None);
         self.removals
             .record(&removal)
-            .map_err(|why| BrokerReply::not_sent(&why))?;
+            .map_err(|why| Reply::not_sent(&why))?;
         let sent = self.way.send(&request, end).await;
         let noted = match &sent {
             ForwardResult::Answer(answer) if answer.outcome().is_none() => {
@@ -71,7 +71,7 @@ impl BrokerService {
         if let Err(why) = noted {
             tracing::error!(why, "the record of a removal is not up to date");
         }
-        Ok(BrokerReply::of(sent))
+        Ok(Reply::of(sent))
     }
 
     /// A reading of the region passed: what is recorded of VMs that it does not show is over.
@@ -141,7 +141,7 @@ impl BrokerService {
         end: Instant,
     ) -> Result<(Removal, bool), Ends> {
         if !policy.in_range(vmid) {
-            return Err(BrokerReply::refused(&format!(
+            return Err(Reply::refused(&format!(
                 "VM {vmid} is outside the configured range"
             )));
         }
@@ -168,8 +168,8 @@ impl BrokerService {
         }
         let mark: Mark = self
             .mark(policy, vmid, &config)
-            .map_err(|why| BrokerReply::refused(&why))?;
-        owned::no_data(vmid, &config).map_err(|why| BrokerReply::refused(&why))?;
+            .map_err(|why| Reply::refused(&why))?;
+        owned::no_data(vmid, &config).map_err(|why| Reply::refused(&why))?;
         let removal = removal(&mark.machine, &mark.cluster);
         let record = self.now_ours(&mark, host, &config)?;
         if locked {
@@ -188,7 +188,7 @@ impl BrokerService {
         config: &VmConfig,
         end: Instant,
     ) -> Result<CloneIntent, Ends> {
-        let refuse = |why: String| BrokerReply::refused(&why);
+        let refuse = |why: String| Reply::refused(&why);
         let intent = self.intents.get(vmid, self.clock.now()).map_err(refuse)?;
         let lock = config.lock.as_deref();
         let Some(intent) = intent.filter(|intent| intent.may_be_placeholder(lock)) else {
@@ -242,7 +242,7 @@ impl BrokerService {
         config: &VmConfig,
         end: Instant,
     ) -> Result<Removal, Ends> {
-        let refuse = |why: String| BrokerReply::refused(&why);
+        let refuse = |why: String| Reply::refused(&why);
         let removal = self
             .removals
             .get(vmid, self.clock.now())
@@ -264,7 +264,7 @@ impl BrokerService {
         let params = [("source", "active"), ("vmid", &*id), ("limit", &*limit)];
         let path = ["nodes", host, "tasks"];
         let tasks = self.read_sound(&path, &params, end, sound::tasks).await?;
-        let tasks = TaskEntry::read_all(&tasks);
+        let tasks = Task::read_all(&tasks);
         let under_way = tasks.iter().find(|task| {
             task.running && (task.upid.id() == id || Some(&task.upid) == removal.task.as_ref())
         });
@@ -285,7 +285,7 @@ impl BrokerService {
         intent: &CloneIntent,
         end: Instant,
     ) -> Result<(), Ends> {
-        let refuse = |why: String| Err(BrokerReply::refused(&why));
+        let refuse = |why: String| Err(Reply::refused(&why));
         let vmid = intent.vmid;
         if intent.host != host {
             return refuse(format!(
@@ -295,7 +295,7 @@ impl BrokerService {
         }
         self.cluster
             .check(&intent.cluster)
-            .map_err(|why| BrokerReply::refused(&why))?;
+            .map_err(|why| Reply::refused(&why))?;
         let (_, last) = intent.span();
         let age = self.clock.now().since(last);
         if age < policy.allow.quarantine {

@@ -22,7 +22,7 @@ use crate::pve::transport::unix::OUTCOME_HEADER;
 use super::allow::RawRequest;
 use super::gate::MemoryShare;
 use super::peer::PeerProcess;
-use super::service::{BrokerReply, BrokerService};
+use super::service::{BrokerService, Reply};
 
 /// Connections of the daemon's user at a time; the daemon keeps a handful.
 const CONNECTIONS: usize = 28;
@@ -134,7 +134,7 @@ fn admitted(stream: &UnixStream, service: &BrokerService) -> Option<PeerProcess>
 
 /// Tells a client that there is no place for it, and does not wait for it to read that.
 fn turn_away(stream: &UnixStream) {
-    let reply = BrokerReply::not_sent("too many connections; close some, or ask again");
+    let reply = Reply::not_sent("too many connections; close some, or ask again");
     let body = String::from_utf8_lossy(&reply.body);
     let text = format!(
         "HTTP/1.1 503 Service Unavailable\r\n{OUTCOME_HEADER}: {}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -186,8 +186,8 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let reply = match timeout(BODY, Limited::new(body, MAX_BODY).collect()).await {
-        Err(_) => BrokerReply::refused("the body did not come"),
-        Ok(Err(_)) => BrokerReply::refused("the body is broken or larger than 512 KiB"),
+        Err(_) => Reply::refused("the body did not come"),
+        Ok(Err(_)) => Reply::refused("the body is broken or larger than 512 KiB"),
         Ok(Ok(body)) => {
             let bytes = body.to_bytes();
             let content_type = head.headers.get(header::CONTENT_TYPE);
@@ -216,7 +216,7 @@ impl AsRef<[u8]> for HeldBody {
     }
 }
 
-fn response(reply: BrokerReply, last: bool) -> Response<Full<Bytes>> {
+fn response(reply: Reply, last: bool) -> Response<Full<Bytes>> {
     let body = Bytes::from_owner(HeldBody {
         body: reply.body,
         _share: reply.share,

@@ -21,7 +21,7 @@ use super::allow::AdmittedCall;
 use super::allow::against::may_go;
 use super::owned;
 use super::policy::BrokerPolicy;
-use super::service::{BrokerReply, BrokerService, Ends, place};
+use super::service::{BrokerService, Ends, Reply, place};
 
 /// How long a list of the cluster's hosts is good.
 const MEMBERS: Duration = Duration::from_mins(1);
@@ -96,10 +96,10 @@ impl BrokerService {
         }
         match self.known.member(host) {
             Some((true, _)) => Ok(()),
-            Some((false, _)) => Err(BrokerReply::refused(&format!(
+            Some((false, _)) => Err(Reply::refused(&format!(
                 "{host} is no host of this cluster (`pvecm nodes` lists them)"
             ))),
-            None => Err(BrokerReply::not_sent(
+            None => Err(Reply::not_sent(
                 "cannot look before the call: PVE names no hosts of the cluster",
             )),
         }
@@ -123,7 +123,7 @@ impl BrokerService {
             "rules",
         ];
         let rules = self.read(&path, &[], end).await?;
-        may_go(policy, call, &mark, &rules).map_err(|why| BrokerReply::refused(&why))
+        may_go(policy, call, &mark, &rules).map_err(|why| Reply::refused(&why))
     }
 
     /// The host of the VM that a call names, by PVE's list.
@@ -133,7 +133,7 @@ impl BrokerService {
         let entries = resources.as_array().into_iter().flatten().map(Fields::of);
         let mut entries = entries.filter(|entry| vmid.is_some() && entry.integer("vmid") == vmid);
         let host = entries.find_map(|entry| entry.text("node"));
-        host.ok_or_else(|| BrokerReply::refused("PVE's list has no such VM"))
+        host.ok_or_else(|| Reply::refused("PVE's list has no such VM"))
     }
 
     /// Refuses a read of a VM that lies in no range and is no template of the policy.
@@ -147,7 +147,7 @@ impl BrokerService {
             return Ok(());
         }
         let vmid = call.subject().unwrap_or_default();
-        Err(BrokerReply::refused(&format!(
+        Err(Reply::refused(&format!(
             "VM {vmid} lies in no range of the configuration and is no template of it; \
              nothing of it is told (vmids of the region; vmid, vm_name or tags of the template)"
         )))
@@ -161,7 +161,7 @@ impl BrokerService {
         end: Instant,
     ) -> Result<bool, Ends> {
         let (Some(host), Some(vmid)) = (call.host.as_deref(), call.subject()) else {
-            return Err(BrokerReply::refused("the call names no VM"));
+            return Err(Reply::refused("the call names no VM"));
         };
         let allow = &policy.allow;
         if policy.in_range(vmid)

@@ -37,7 +37,7 @@ const LEAST: Duration = Duration::from_secs(5);
 
 /// What goes back to the daemon.
 #[derive(Clone, Debug)]
-pub(super) struct BrokerReply {
+pub(super) struct Reply {
     pub(super) status: u16,
     /// PVE's own phrase where there is one.
     pub(super) reason: String,
@@ -48,10 +48,10 @@ pub(super) struct BrokerReply {
     pub(super) share: Option<MemoryShare>,
 }
 
-impl BrokerReply {
-    fn own(status: u16, outcome: &'static str, message: &str) -> BrokerReply {
+impl Reply {
+    fn own(status: u16, outcome: &'static str, message: &str) -> Reply {
         let body = json!({ "data": null, "message": format!("broker: {message}") });
-        BrokerReply {
+        Reply {
             status,
             reason: String::new(),
             outcome,
@@ -61,19 +61,19 @@ impl BrokerReply {
     }
 
     /// The broker does not allow it; nothing was sent.
-    pub(super) fn refused(why: &str) -> BrokerReply {
-        BrokerReply::own(403, "refused-by-broker", why)
+    pub(super) fn refused(why: &str) -> Reply {
+        Reply::own(403, "refused-by-broker", why)
     }
 
-    pub(super) fn not_sent(why: &str) -> BrokerReply {
-        BrokerReply::own(503, "not-sent", why)
+    pub(super) fn not_sent(why: &str) -> Reply {
+        Reply::own(503, "not-sent", why)
     }
 
-    pub(super) fn of(sent: ForwardResult) -> BrokerReply {
+    pub(super) fn of(sent: ForwardResult) -> Reply {
         match sent {
-            ForwardResult::Never(why) => BrokerReply::not_sent(&why),
-            ForwardResult::Unknown(why) => BrokerReply::own(504, "unknown", &why),
-            ForwardResult::Answer(answer) => BrokerReply {
+            ForwardResult::Never(why) => Reply::not_sent(&why),
+            ForwardResult::Unknown(why) => Reply::own(504, "unknown", &why),
+            ForwardResult::Answer(answer) => Reply {
                 outcome: match answer.outcome() {
                     None => "done",
                     Some(CallEffect::NotSent) => "not-sent",
@@ -101,7 +101,7 @@ impl BrokerReply {
 }
 
 /// A call that ends here and now, with this answer.
-pub(super) type Ends = BrokerReply;
+pub(super) type Ends = Reply;
 
 /// The broker behind the socket.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl BrokerService {
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, peer: PeerProcess, raw: RawRequest<'_>) -> BrokerReply {
+    pub(super) async fn answer(&self, peer: PeerProcess, raw: RawRequest<'_>) -> Reply {
         self.waits.due(None).iter().for_each(audit::repeated);
         if raw.path == "/broker/info" {
             return self.info(peer, raw).await;
@@ -178,12 +178,12 @@ impl BrokerService {
                 if self.refusals.shown() {
                     audit::refused(peer, raw.method, raw.path, &why);
                 }
-                return BrokerReply::refused(&why);
+                return Reply::refused(&why);
             }
         };
         let began = Instant::now();
         let reply = match self.gate.enter(peer, &call.path).await {
-            Err(why) => BrokerReply::not_sent(&why),
+            Err(why) => Reply::not_sent(&why),
             Ok(pass) => {
                 let mut reply = match self.make(&policy, &call).await {
                     Ok(reply) | Err(reply) => reply,
@@ -204,7 +204,7 @@ impl BrokerService {
         reply
     }
 
-    async fn make(&self, policy: &BrokerPolicy, call: &AdmittedCall) -> Result<BrokerReply, Ends> {
+    async fn make(&self, policy: &BrokerPolicy, call: &AdmittedCall) -> Result<Reply, Ends> {
         let whole = match call.rule.needs {
             VmProof::Nothing | VmProof::Reach => READ,
             _ => CHANGE,
@@ -275,10 +275,10 @@ impl BrokerService {
     }
 
     /// Of a guest's configuration its part in the host's capacity.
-    fn promise(policy: &BrokerPolicy, mut reply: BrokerReply) -> BrokerReply {
+    fn promise(policy: &BrokerPolicy, mut reply: Reply) -> Reply {
         if reply.outcome == "done" {
             let Some(body) = reach::promise(policy, &reply.body) else {
-                return BrokerReply::not_sent("PVE's configuration of the guest cannot be read");
+                return Reply::not_sent("PVE's configuration of the guest cannot be read");
             };
             reply.body = body;
         }
@@ -286,12 +286,7 @@ impl BrokerService {
     }
 
     /// What a read tells the broker itself, and what of it is not for the daemon.
-    fn read_too(
-        &self,
-        policy: &BrokerPolicy,
-        call: &AdmittedCall,
-        mut reply: BrokerReply,
-    ) -> BrokerReply {
+    fn read_too(&self, policy: &BrokerPolicy, call: &AdmittedCall, mut reply: Reply) -> Reply {
         if reply.outcome != "done" {
             return reply;
         }
@@ -302,7 +297,7 @@ impl BrokerService {
             "disks" | "bridges" | "pools" | "pci-mappings" | "security-groups"
             | "firewall-rules" | "firewall-options" => {
                 let Some(body) = reach::told(policy, call, &reply.body) else {
-                    return BrokerReply::not_sent("PVE's list cannot be read");
+                    return Reply::not_sent("PVE's list cannot be read");
                 };
                 reply.body = body;
             }
@@ -323,11 +318,11 @@ impl BrokerService {
         }
     }
 
-    async fn forward(&self, request: &PveRequest, end: Instant) -> Result<BrokerReply, Ends> {
+    async fn forward(&self, request: &PveRequest, end: Instant) -> Result<Reply, Ends> {
         if request.method != HttpMethod::Get {
             in_time(end)?;
         }
-        Ok(BrokerReply::of(self.way.send(request, end).await))
+        Ok(Reply::of(self.way.send(request, end).await))
     }
 
     /// Reads for the broker itself. What PVE answers with an error ends the call with that error:
@@ -352,7 +347,7 @@ impl BrokerService {
         let end = end.min(Instant::now() + READ);
         match self.way.send(&request, end).await {
             ForwardResult::Answer(answer) => data(answer),
-            ForwardResult::Never(why) | ForwardResult::Unknown(why) => Err(BrokerReply::not_sent(
+            ForwardResult::Never(why) | ForwardResult::Unknown(why) => Err(Reply::not_sent(
                 &format!("cannot look before the call: {why}"),
             )),
         }
@@ -404,9 +399,9 @@ impl BrokerService {
         end: Instant,
     ) -> Result<(Mark, VmConfig, CloneIntent), Ends> {
         let vmid = call.subject();
-        let vmid = vmid.ok_or_else(|| BrokerReply::refused("the call names no VM"))?;
+        let vmid = vmid.ok_or_else(|| Reply::refused("the call names no VM"))?;
         if !policy.in_range(vmid) {
-            return Err(BrokerReply::refused(&format!(
+            return Err(Reply::refused(&format!(
                 "VM {vmid} is outside the configured range"
             )));
         }
@@ -417,7 +412,7 @@ impl BrokerService {
                 allow::against::check(policy, call, &mark, &config)?;
                 Ok(mark)
             })
-            .map_err(|why| BrokerReply::refused(&why))?;
+            .map_err(|why| Reply::refused(&why))?;
         let record = self.now_ours(&mark, host, &config)?;
         Ok((mark, config, record))
     }
@@ -441,7 +436,7 @@ impl BrokerService {
         host: &str,
         config: &VmConfig,
     ) -> Result<CloneIntent, Ends> {
-        let fail = |why: String| BrokerReply::not_sent(&why);
+        let fail = |why: String| Reply::not_sent(&why);
         self.cluster.learn(&mark.cluster).map_err(fail)?;
         self.census.note(mark.vmid, Some(mark));
         let now = self.clock.now();
@@ -483,7 +478,7 @@ impl BrokerService {
         if call.param("protection").is_none() || !protected || !record.configured {
             return Ok(());
         }
-        Err(BrokerReply::refused(&format!(
+        Err(Reply::refused(&format!(
             "VM {0} is protected in PVE, and not by its template: somebody wants to keep it; `qm set {0} --protection 0` lets it go",
             record.vmid
         )))
@@ -505,9 +500,9 @@ impl BrokerService {
     }
 
     /// `GET /broker/info`: version, policy, channel, the cluster it is bound to, and what is wrong.
-    async fn info(&self, peer: PeerProcess, raw: RawRequest<'_>) -> BrokerReply {
+    async fn info(&self, peer: PeerProcess, raw: RawRequest<'_>) -> Reply {
         if raw.method != "GET" || raw.query.is_some() || !raw.body.is_empty() {
-            return BrokerReply::refused("/broker/info takes a plain GET");
+            return Reply::refused("/broker/info takes a plain GET");
         }
         let mut known = self.known_version();
         if known.is_none()
@@ -531,7 +526,7 @@ impl BrokerService {
             "last_error": self.way.last_error(),
             "cluster": self.cluster.learnt(),
         }});
-        BrokerReply {
+        Reply {
             status: 200,
             reason: String::new(),
             outcome: "done",
@@ -552,9 +547,7 @@ impl BrokerService {
 /// Enough of a change's time is left to make it.
 pub(super) fn in_time(end: Instant) -> Result<(), Ends> {
     if end.saturating_duration_since(Instant::now()) < LEAST {
-        return Err(BrokerReply::not_sent(
-            "the checks before it took all its time",
-        ));
+        return Err(Reply::not_sent("the checks before it took all its time"));
     }
     Ok(())
 }
@@ -570,7 +563,7 @@ fn only_unprotects(call: &AdmittedCall) -> bool {
 pub(super) fn place(call: &AdmittedCall) -> Result<(&str, u32), Ends> {
     match (&call.host, call.vmid) {
         (Some(host), Some(vmid)) => Ok((host, vmid)),
-        _ => Err(BrokerReply::refused("the path names no VM")),
+        _ => Err(Reply::refused("the path names no VM")),
     }
 }
 
@@ -578,14 +571,14 @@ fn data(answer: PveAnswer) -> Result<Value, Ends> {
     match answer.outcome() {
         None => {
             let body: Value = serde_json::from_slice(&answer.body).map_err(|_| {
-                BrokerReply::not_sent("cannot look before the call: PVE's answer is no JSON")
+                Reply::not_sent("cannot look before the call: PVE's answer is no JSON")
             })?;
             Ok(body.get("data").cloned().unwrap_or(Value::Null))
         }
         Some(CallEffect::Refused | CallEffect::RefusedByBroker) => {
-            Err(BrokerReply::of(ForwardResult::Answer(answer)))
+            Err(Reply::of(ForwardResult::Answer(answer)))
         }
-        Some(CallEffect::NotSent | CallEffect::Unknown) => Err(BrokerReply::not_sent(&format!(
+        Some(CallEffect::NotSent | CallEffect::Unknown) => Err(Reply::not_sent(&format!(
             "cannot look before the call: PVE answered {} {}",
             answer.status, answer.reason
         ))),
@@ -598,9 +591,9 @@ pub(super) fn task_of(answer: &PveAnswer) -> Option<Upid> {
 }
 
 /// The reply where an answer of PVE's that a call hangs on cannot be used.
-pub(super) fn unusable(path: &[&str], why: &str) -> BrokerReply {
+pub(super) fn unusable(path: &[&str], why: &str) -> Reply {
     let path = crate::pve::path(path);
-    BrokerReply::not_sent(&format!(
+    Reply::not_sent(&format!(
         "cannot look before the call: PVE's answer to GET {path} cannot be used: {why}; try again, and look at \
          pveproxy's log if it stays so"
     ))

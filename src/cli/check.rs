@@ -15,7 +15,7 @@ use crate::model::words;
 
 /// Checks the file, and with `--live` what it names.
 pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure> {
-    let mut report = doctor::Report::default();
+    let mut report = doctor::DoctorReport::default();
     if options.live {
         // Before anything is read: the file itself may be one that the daemon cannot read.
         report = doctor::as_user(&options.look.user);
@@ -23,7 +23,7 @@ pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure>
         if report.verdict() == doctor::Grade::Wrong {
             return Err(CliFailure::Said);
         }
-        report = doctor::Report::default();
+        report = doctor::DoctorReport::default();
     }
     let settings = load(path)?;
     let summary = summary(&path.display().to_string(), &settings);

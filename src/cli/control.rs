@@ -82,11 +82,11 @@ pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), CliFailure> {
 }
 
 /// Asks the daemon what is to be told with times: they are by its clock.
-pub(super) fn told(
+pub(super) fn ask_with_time(
     options: &ControlOptions,
     command: &ControlCommand,
 ) -> Result<(Value, Time), CliFailure> {
-    let told = runtime()?.block_on(control::told(&options.socket, command))?;
+    let told = runtime()?.block_on(control::ask_with_time(&options.socket, command))?;
     Ok((told.value, told.now))
 }
 

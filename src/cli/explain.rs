@@ -77,7 +77,7 @@ fn tell<T: DeserializeOwned>(
     on_saved: impl FnOnce(Asked<'_>) -> anyhow::Result<T>,
 ) -> Result<(T, Time), CliFailure> {
     let Some(path) = &options.snapshot else {
-        let (answer, now) = control::told(&options.output.control, question)?;
+        let (answer, now) = control::ask_with_time(&options.output.control, question)?;
         let told = serde_json::from_value(answer)
             .context("the daemon's answer cannot be read; is it of another version?")?;
         return Ok((told, now));

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::model::foreign::ForeignText;
 use crate::model::reasons::Held;
 use crate::model::report::Scope;
@@ -16,7 +16,7 @@ const SHOWN: usize = 32;
 
 /// The status with each failure told once and short: a back-off names the machine whose failure began it, while that is
 /// there to tell of it, and a hold does not say again what its pool says.
-pub(super) fn once(status: &Status) -> Status {
+pub(super) fn once(status: &DaemonStatus) -> DaemonStatus {
     let mut short = status.clone();
     for (name, pool) in &mut short.pools {
         let Some(message) = pool.backoff_message.clone() else {
@@ -42,7 +42,7 @@ pub(super) fn once(status: &Status) -> Status {
 }
 
 /// The machine that is there to tell of the failure that a back-off's message holds.
-fn teller<'a>(status: &'a Status, message: &str) -> Option<&'a str> {
+fn teller<'a>(status: &'a DaemonStatus, message: &str) -> Option<&'a str> {
     let mut machines = status.machines.iter();
     let found = machines.find(|(_, machine)| {
         let failure = machine.failure.as_ref();
@@ -54,7 +54,7 @@ fn teller<'a>(status: &'a Status, message: &str) -> Option<&'a str> {
 }
 
 /// The failures that [`once`] cut, in full.
-pub(super) fn in_full(text: &mut String, status: &Status) {
+pub(super) fn in_full(text: &mut String, status: &DaemonStatus) {
     let mut cut: Vec<(&str, &str)> = Vec::new();
     for (name, machine) in &status.machines {
         cut.extend(

@@ -23,7 +23,8 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure
             planned(&read(path)?, &settings.policy)
         }
         None => {
-            let (answer, now) = control::told(&options.output.control, &ControlCommand::Plan)?;
+            let (answer, now) =
+                control::ask_with_time(&options.output.control, &ControlCommand::Plan)?;
             let decision = serde_json::from_value(answer)
                 .context("the daemon's answer cannot be read; is it of another version?")?;
             (decision, now)

@@ -18,7 +18,7 @@ use crate::agent::control;
 use crate::agent::daemon::{self, DaemonError, DaemonParts};
 use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::config::settings::Channel;
@@ -103,7 +103,7 @@ struct ServiceShared {
     /// Files of the journal that the present work could not use.
     unreadable: Mutex<Vec<UnreadableEntry>>,
     turns: watch::Sender<Option<Arc<Turn>>>,
-    poke: Arc<Notify>,
+    wake_up: Arc<Notify>,
     /// Whether there is anything to do, and what is wrong with the daemon itself.
     standing: Mutex<Standing>,
     metrics: Arc<Metrics>,
@@ -223,13 +223,13 @@ impl ServiceShared {
         turn.as_ref()?.snapshot.cluster_id.clone()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> DaemonStatus {
         let standing = self.standing().clone();
         let mut status = self
             .turns
             .borrow()
             .as_ref()
-            .map_or_else(Status::default, |turn| Status::of(turn));
+            .map_or_else(DaemonStatus::default, |turn| DaemonStatus::of(turn));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
         status.configuration = self.in_force.borrow().digest();
@@ -278,7 +278,7 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
         state,
         unreadable: Mutex::default(),
         turns: watch::Sender::new(None),
-        poke: Arc::new(Notify::new()),
+        wake_up: Arc::new(Notify::new()),
         standing: Mutex::default(),
         metrics: Arc::new(Metrics::new()),
         health: watch::Sender::new(Health::starting(Instant::now())),
@@ -539,7 +539,7 @@ async fn parts(
         identity: identity(),
         observer: shared.metrics.clone(),
         turns: shared.turns.clone(),
-        poke: shared.poke.clone(),
+        wake_up: shared.wake_up.clone(),
     })
 }
 

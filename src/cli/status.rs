@@ -14,7 +14,7 @@ use super::render::section;
 use super::{CliFailure, control, narrow, render, said, write};
 use crate::agent::control::ControlCommand;
 use crate::agent::executor::{ActionWait, PATIENCE};
-use crate::agent::status::{MachineStatus, Status};
+use crate::agent::status::{DaemonStatus, MachineStatus};
 use crate::model::foreign;
 use crate::model::region::Busy;
 use crate::model::report::Hold;
@@ -53,7 +53,7 @@ fn framed(text: &str, redraws: bool) -> String {
 
 /// The daemon's status as it is to be printed.
 fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
-    let (answer, now) = control::told(&options.control, &ControlCommand::Status)?;
+    let (answer, now) = control::ask_with_time(&options.control, &ControlCommand::Status)?;
     match options.output {
         OutputFormat::Json => {
             let text = serde_json::to_string_pretty(&answer)?;
@@ -62,7 +62,7 @@ fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
         OutputFormat::Yaml => return output::yaml(&answer),
         OutputFormat::Table | OutputFormat::Wide => {}
     }
-    let status: Status = serde_json::from_value(answer)
+    let status: DaemonStatus = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
     let whole = options.output == OutputFormat::Wide;
     let text = text(&status, whole, now);
@@ -70,7 +70,7 @@ fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
 }
 
 /// For people: `wide` with every failure in full where it belongs.
-fn text(whole: &Status, wide: bool, now: Time) -> String {
+fn text(whole: &DaemonStatus, wide: bool, now: Time) -> String {
     let short = if wide {
         whole.clone()
     } else {
@@ -111,7 +111,7 @@ fn text(whole: &Status, wide: bool, now: Time) -> String {
 }
 
 /// What is on hold; a fault that is named elsewhere is not named again.
-fn held(text: &mut String, status: &Status, now: Time) {
+fn held(text: &mut String, status: &DaemonStatus, now: Time) {
     let named = |cause: &str| {
         let causes = status
             .troubles
@@ -130,7 +130,7 @@ fn held(text: &mut String, status: &Status, now: Time) {
 }
 
 /// `wide`: the region of each, even where there is one alone.
-fn machines(text: &mut String, status: &Status, wide: bool, now: Time) {
+fn machines(text: &mut String, status: &DaemonStatus, wide: bool, now: Time) {
     let named = wide || several_regions(status);
     let rows = status
         .machines
@@ -156,7 +156,7 @@ fn machines(text: &mut String, status: &Status, wide: bool, now: Time) {
 }
 
 /// Whether the daemon looks after machines in several regions, or did.
-fn several_regions(status: &Status) -> bool {
+fn several_regions(status: &DaemonStatus) -> bool {
     let sources = status.sources.keys();
     let sources = sources.filter_map(|source| source.strip_prefix("pve/")?.split('/').next());
     let hosts = status.hosts.keys().map(|region| &**region);
@@ -222,7 +222,7 @@ fn stuck(wait: &ActionWait, now: Time) -> bool {
     wait.hindered || now.since(wait.since) >= PATIENCE
 }
 
-fn pending(text: &mut String, status: &Status) {
+fn pending(text: &mut String, status: &DaemonStatus) {
     let pending = status.pending;
     if pending.all > 0 {
         let _ = writeln!(
@@ -235,7 +235,7 @@ fn pending(text: &mut String, status: &Status) {
 }
 
 /// What faults hinder. The headline names the first of them already.
-fn troubles(text: &mut String, status: &Status) {
+fn troubles(text: &mut String, status: &DaemonStatus) {
     let rows = status
         .troubles
         .iter()
@@ -329,7 +329,7 @@ mod tests {
             coming: 1,
             ..PoolState::default()
         };
-        let status = Status {
+        let status = DaemonStatus {
             version: "1.2.3".into(),
             configured: true,
             problems: vec!["the file has errors; the previous configuration is in force".into()],
@@ -364,7 +364,7 @@ mod tests {
                 effect: "1m old: pve/default".into(),
                 hinders: true,
             }],
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         insta::assert_snapshot!(text(&status, false, NOW));
     }
@@ -389,7 +389,7 @@ mod tests {
         let unread = || Held::NotRead {
             sources: sources.clone(),
         };
-        let status = Status {
+        let status = DaemonStatus {
             configured: true,
             at: Some(NOW),
             unread: BTreeSet::from([Arc::from("kube/pods")]),
@@ -403,7 +403,7 @@ mod tests {
                 effect: "not read yet: the lease and 15 others".into(),
                 hinders: true,
             }],
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let text = text(&status, false, NOW);
         assert_eq!(text.matches(cause).count(), 1, "{text}");
@@ -443,7 +443,7 @@ mod tests {
             backoff_message: Some(backoff.as_str().into()),
             ..PoolState::default()
         };
-        let status = Status {
+        let status = DaemonStatus {
             version: "1.2.3".into(),
             configured: true,
             leader: true,
@@ -459,7 +459,7 @@ mod tests {
             }],
             pools: BTreeMap::from([(Arc::from("general"), pool.clone())]),
             machines: BTreeMap::from([(Arc::from("general-abcde"), failed)]),
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let whole = |text: &str| {
             let (_, below) = text
@@ -484,7 +484,7 @@ mod tests {
         assert!(whole(&shown), "{shown}");
         // The machine is gone: its pool tells of it.
         let gone = text(
-            &Status {
+            &DaemonStatus {
                 machines: BTreeMap::new(),
                 ..status
             },
@@ -509,9 +509,9 @@ mod tests {
 
     #[test]
     fn nothing_configured() {
-        let status = Status {
+        let status = DaemonStatus {
             version: "1.2.3".into(),
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let text = text(&status, false, NOW);
         assert!(

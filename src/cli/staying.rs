@@ -9,19 +9,19 @@ use std::path::Path;
 use super::args::StayingOptions;
 use super::{CliFailure, control, print, render};
 use crate::agent::control::ControlCommand;
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::model::mark::{self, Mark, Ownership};
 
 /// Names the machines; prints nothing when there are none.
 pub(super) fn run(options: &StayingOptions) -> Result<(), CliFailure> {
-    let status: Option<Status> = control::ask(&options.control, &ControlCommand::Status)
+    let status: Option<DaemonStatus> = control::ask(&options.control, &ControlCommand::Status)
         .ok()
         .and_then(|answer| serde_json::from_value(answer).ok());
     print(&text(status.as_ref(), &marked(&options.pve_directory)))
 }
 
 /// Machines by VMID, with the host. Where the daemon answers, machines of other clusters are none of ours.
-fn text(status: Option<&Status>, marked: &BTreeMap<u32, (String, Mark)>) -> String {
+fn text(status: Option<&DaemonStatus>, marked: &BTreeMap<u32, (String, Mark)>) -> String {
     let cluster = status.and_then(|status| status.cluster_id.as_deref());
     let mut lines: BTreeMap<u32, String> = marked
         .iter()
@@ -169,9 +169,9 @@ mod tests {
         assert!(marked(&folder.path().join("nowhere")).is_empty());
         assert_eq!(text(None, &BTreeMap::new()), "");
 
-        let mut status = Status {
+        let mut status = DaemonStatus {
             cluster_id: Some("1/home".into()),
-            ..Status::default()
+            ..DaemonStatus::default()
         };
         let machine = MachineStatus {
             region: "default".into(),

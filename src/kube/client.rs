@@ -77,7 +77,7 @@ struct Link {
 
 impl fmt::Debug for ClientInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner")
+        f.debug_struct("ClientInner")
             .field("connector", &self.connector)
             .finish_non_exhaustive()
     }

@@ -323,21 +323,21 @@ impl ClusterState {
             WatchedKind::Claims => keyed!(
                 self,
                 raw,
-                wire::Claim,
+                wire::WireClaim,
                 translate::claim,
                 self.cluster.claims
             ),
             WatchedKind::Volumes => named!(
                 self,
                 raw,
-                wire::PersistentVolume,
+                wire::WirePersistentVolume,
                 translate::persistent_volume,
                 self.cluster.volumes
             ),
             WatchedKind::StorageClasses => named!(
                 self,
                 raw,
-                wire::StorageClass,
+                wire::WireStorageClass,
                 translate::storage_class,
                 self.cluster.storage_classes
             ),
@@ -351,7 +351,7 @@ impl ClusterState {
             WatchedKind::Capacities => keyed!(
                 self,
                 raw,
-                wire::StorageCapacity,
+                wire::WireStorageCapacity,
                 translate::storage_capacity,
                 self.cluster.capacities
             ),
@@ -365,7 +365,7 @@ impl ClusterState {
             _ => named!(
                 self,
                 raw,
-                wire::Attachment,
+                wire::WireAttachment,
                 translate::attachment,
                 self.cluster.attachments
             ),
@@ -378,7 +378,7 @@ impl ClusterState {
             named!(
                 self,
                 raw,
-                wire::PriorityClass,
+                wire::WirePriorityClass,
                 translate::priority_class,
                 self.priorities
             )
@@ -386,7 +386,7 @@ impl ClusterState {
             named!(
                 self,
                 raw,
-                wire::RuntimeClass,
+                wire::WireRuntimeClass,
                 translate::runtime_class,
                 self.runtimes
             )
@@ -398,7 +398,7 @@ impl ClusterState {
 
     fn put_node(&mut self, raw: &RawValue) -> Applied {
         let mut applied = Applied::default();
-        match object::<wire::Node>(raw) {
+        match object::<wire::WireNode>(raw) {
             Ok(read) => {
                 let mut reader = ObjectReader::new(&mut self.interner);
                 if let Some((name, mut node)) = translate::node(&mut reader, &read) {
@@ -444,7 +444,7 @@ impl ClusterState {
 
     fn put_daemon_set(&mut self, raw: &RawValue) -> Applied {
         let mut applied = Applied::default();
-        match object::<wire::DaemonSet>(raw) {
+        match object::<wire::WireDaemonSet>(raw) {
             Ok(read) => {
                 let mut reader = ObjectReader::new(&mut self.interner);
                 let view =

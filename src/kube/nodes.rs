@@ -85,7 +85,7 @@ impl Current {
 impl KubeClient {
     /// One node, fresh from etcd (`GET /api/v1/nodes/NAME`); `None` when there is none.
     pub async fn node(&self, name: &str) -> Result<Option<Node>, KubeError> {
-        match self.read::<wire::Node>(get(name)).await {
+        match self.read::<wire::WireNode>(get(name)).await {
             Ok(node) => Ok(view(&node).map(|(_, node)| node)),
             Err(error) if error.not_found() => Ok(None),
             Err(error) => Err(error),
@@ -105,7 +105,7 @@ impl KubeClient {
             field_selector: "",
         };
         let read = |(nodes, damaged): &mut NodesRead, item: ListItem<'_>| match item
-            .object::<wire::Node>()
+            .object::<wire::WireNode>()
         {
             Ok(node) => nodes.extend(view(&node)),
             Err(unreadable) => *damaged = Some(unreadable),
@@ -268,7 +268,7 @@ fn get(name: &str) -> KubeRequest {
     KubeRequest::new("get", "nodes", name, path)
 }
 
-fn view(node: &wire::Node) -> Option<(Arc<str>, Node)> {
+fn view(node: &wire::WireNode) -> Option<(Arc<str>, Node)> {
     let mut interner = Interner::default();
     translate::node(&mut ObjectReader::new(&mut interner), node)
 }

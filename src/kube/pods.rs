@@ -72,7 +72,7 @@ pub(super) fn read_pod(
     node: Option<&str>,
 ) -> (Option<(PodKey, Pod)>, Vec<String>) {
     let mut reader = ObjectReader::new(interner);
-    match item.object::<wire::Pod>() {
+    match item.object::<wire::WirePod>() {
         Ok(pod) => {
             let view = translate::pod(&mut reader, &pod);
             (view, reader.problems)
@@ -220,7 +220,7 @@ impl KubeClient {
         };
         let read = |all: &mut AttachmentsRead, item: ListItem<'_>| {
             let (interner, found, damaged) = all;
-            match item.object::<wire::Attachment>() {
+            match item.object::<wire::WireAttachment>() {
                 Ok(read) => {
                     found.extend(translate::attachment(
                         &mut ObjectReader::new(interner),

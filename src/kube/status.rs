@@ -111,7 +111,7 @@ fn render(since: &mut Since, input: &StatusInput, now: Time) -> String {
     }
     sum.ready += input.other_ready;
     sum.unready += input.other_unready;
-    let mut lines = Lines {
+    let mut lines = StatusLines {
         text: String::new(),
         since,
         now,
@@ -158,13 +158,13 @@ fn render(since: &mut Since, input: &StatusInput, now: Time) -> String {
     lines.text
 }
 
-struct Lines<'a> {
+struct StatusLines<'a> {
     text: String,
     since: &'a mut Since,
     now: Time,
 }
 
-impl Lines<'_> {
+impl StatusLines<'_> {
     fn pool(&mut self, name: &Arc<str>, pool: &PoolState) {
         let _ = writeln!(self.text, "- name: {}", quoted(name));
         let health = if pool.unready > 0 {

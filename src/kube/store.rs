@@ -84,7 +84,7 @@ pub(super) struct ClusterState {
     pub(super) priorities: BTreeMap<Arc<str>, PriorityClass>,
     pub(super) runtimes: BTreeMap<Arc<str>, RuntimeClass>,
     /// DaemonSets as read: they are translated anew when a class that they may name changes.
-    pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::DaemonSet>>,
+    pub(super) daemon_templates: BTreeMap<PodKey, Box<wire::WireDaemonSet>>,
     /// The kinds that are away because of the connection or the API server itself.
     outage: BTreeSet<WatchedKind>,
     pub(super) early: Early,

@@ -69,12 +69,12 @@ pub struct NotifierParts {
     /// What time it is.
     pub clock: Clock,
     /// Asks for another try at once: somebody mended something.
-    pub poke: Arc<Notify>,
+    pub wake_up: Arc<Notify>,
 }
 
 impl fmt::Debug for NotifierParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").finish_non_exhaustive()
+        f.debug_struct("NotifierParts").finish_non_exhaustive()
     }
 }
 
@@ -124,7 +124,7 @@ pub async fn run(parts: NotifierParts) {
     loop {
         notifier.reconfigure();
         notifier.turn();
-        let poke = notifier.parts.poke.clone();
+        let wake_up = notifier.parts.wake_up.clone();
         tokio::select! {
             Some(sent) = notifier.sending.join_next() => {
                 // A task of ours that panicked has ended the process.
@@ -132,7 +132,7 @@ pub async fn run(parts: NotifierParts) {
                     notifier.ended(sent);
                 }
             }
-            () = poke.notified() => notifier.going.values_mut().for_each(|going| going.next = None),
+            () = wake_up.notified() => notifier.going.values_mut().for_each(|going| going.next = None),
             _ = notifier.parts.whom.changed() => {}
             () = sleep(LOOK) => {}
         }

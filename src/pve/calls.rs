@@ -17,7 +17,7 @@ use super::texts::FailureCause;
 use super::transport::{CallEffect, CallError, HttpMethod, PveRequest};
 use super::types::{
     BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus,
-    PveVersion, TaskEntry, TaskState, VmStatus, deadline,
+    PveVersion, Task, TaskState, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
@@ -368,8 +368,7 @@ impl Client {
         Ok(VmStatus::read(&data))
     }
 
-    /// `POST …/qemu/{template}/clone` on the host that has the template. The task's id names the
-    /// *template*, not the new VM (qemu-server PVE/API2/Qemu.pm:4749).
+    /// `POST …/qemu/{template}/clone` on the template's host. The task's id names the *template* (PVE/API2/Qemu.pm:4749).
     pub async fn clone_vm(
         &self,
         host: &str,
@@ -377,8 +376,8 @@ impl Client {
         clone: &CloneVm,
     ) -> Result<Upid, CallError> {
         let at = vm_path(host, template, &["clone"])?;
-        self.task("clone", HttpMethod::Post, at, clone.params())
-            .await
+        let params = clone.params();
+        self.task("clone", HttpMethod::Post, at, params).await
     }
 
     /// `POST /nodes/{host}/qemu`: a new VM with these parameters, its `vmid` among them.
@@ -513,7 +512,7 @@ impl Client {
 
     /// Tasks on `vmid` that have not ended, on `host`: `GET /nodes/{host}/tasks?source=active`. A
     /// clone's task is its template's.
-    pub async fn active_tasks(&self, host: &str, vmid: u32) -> Result<Vec<TaskEntry>, CallError> {
+    pub async fn active_tasks(&self, host: &str, vmid: u32) -> Result<Vec<Task>, CallError> {
         let at = host_path(host, &["tasks"])?;
         let params = vec![
             pair("source", "active"),
@@ -524,7 +523,7 @@ impl Client {
         let data = self
             .get_sound(asked, params, deadline::READ_HOST, sound::tasks)
             .await?;
-        let mut tasks = TaskEntry::read_all(&data);
+        let mut tasks = Task::read_all(&data);
         tasks.retain(|task| task.running);
         Ok(tasks)
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::resources::ClusterResources;
 use super::transport::answer::HttpAnswer;
 use super::types::{
-    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, PveVersion, TaskEntry, TaskState, VmStatus,
+    BrokerInfo, ClusterStatus, ExecResult, NodeStatus, PveVersion, Task, TaskState, VmStatus,
 };
 use super::vm_config::VmConfig;
 use crate::model::foreign::steers;
@@ -70,7 +70,7 @@ proptest! {
             let _ = region::Storage::from(storage);
         }
         let _ = (BrokerInfo::read(&data), PveVersion::read(&data).major(), ClusterStatus::read(&rows));
-        let _ = (NodeStatus::read(&data), VmStatus::read(&data), TaskEntry::read_all(&rows), ExecResult::read(&data));
+        let _ = (NodeStatus::read(&data), VmStatus::read(&data), Task::read_all(&rows), ExecResult::read(&data));
         let config = VmConfig::read(&data);
         let _ = (config.boot_disk(), config.ownership());
         if let TaskState::Failed(text) | TaskState::Warnings(text) = TaskState::read(&data) {

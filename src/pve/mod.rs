@@ -41,7 +41,7 @@ pub use texts::FailureCause;
 pub use transport::{CallEffect, CallError, HttpMethod, LATE_CALL, PveRequest, Transport};
 pub use types::{
     BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member,
-    NodeStatus, PveVersion, TaskEntry, TaskState, VmStatus,
+    NodeStatus, PveVersion, Task, TaskState, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, MAX_QUEUES, Net, VmConfig};

@@ -147,73 +147,68 @@ fn beside(text: &str) -> Option<FailureCause> {
 }
 
 fn known(text: &str) -> Option<FailureCause> {
+    use FailureCause as Cause;
     let has = |part: &str| text.contains(part);
     let cause = match () {
         // pve-cluster src/PVE/Cluster.pm:129, and inside `cfs-lock '…' error: no quorum!`.
-        () if has("no quorum") => FailureCause::NoQuorum,
+        () if has("no quorum") => Cause::NoQuorum,
         // pve-cluster src/PVE/Cluster.pm:628, inside `cfs-lock 'storage-…' error: …`.
-        () if has("got lock request timeout") || has("cfs-lock '") => FailureCause::StorageLock,
+        () if has("got lock request timeout") || has("cfs-lock '") => Cause::StorageLock,
         // pve-common src/PVE/Tools.pm:264.
-        () if has("can't lock file") => FailureCause::LockTimeout,
+        () if has("can't lock file") => Cause::LockTimeout,
         // pve-common src/PVE/File.pm:98: the rename that makes VMIDs unique in the cluster.
-        () if has("close (rename) atomic file") && has("File exists") => FailureCause::VmidTaken,
+        () if has("close (rename) atomic file") && has("File exists") => Cause::VmidTaken,
         // qemu-server src/PVE/API2/Qemu.pm:4502; pve-cluster src/PVE/Cluster.pm `check_vmid_unused`.
-        () if has("config file already exists") => FailureCause::VmidTaken,
-        () if has("VM ") && has(" already exists") && !has("disk image") => FailureCause::VmidTaken,
+        () if has("config file already exists") => Cause::VmidTaken,
+        () if has("VM ") && has(" already exists") && !has("disk image") => Cause::VmidTaken,
         // pve-storage src/PVE/Storage/Plugin.pm, a file of that name.
-        () if has("disk image") && has("already exists") => FailureCause::DiskExists,
+        () if has("disk image") && has("already exists") => Cause::DiskExists,
         // pve-guest-common src/PVE/AbstractConfig.pm:57.
-        () if has("Configuration file '") && has("does not exist") => FailureCause::Gone,
+        () if has("Configuration file '") && has("does not exist") => Cause::Gone,
         // qemu-server src/PVE/QemuConfig.pm by way of AbstractConfig.pm: a VM that is nowhere.
-        () if has("unable to find configuration file for VM") => FailureCause::Gone,
+        () if has("unable to find configuration file for VM") => Cause::Gone,
         // pve-common src/PVE/File.pm:60 under /etc/pve.
-        () if has("unable to open file '/etc/pve/") && has("Permission denied") => {
-            FailureCause::NoQuorum
-        }
+        () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,
         // pve-guest-common src/PVE/AbstractConfig.pm:393.
-        () if has("protection mode enabled") => FailureCause::Protected,
+        () if has("protection mode enabled") => Cause::Protected,
         // qemu-server src/PVE/API2/Qemu.pm:2211 and :6006.
-        () if has("checksum mismatch (file change") => FailureCause::Changed,
+        () if has("checksum mismatch (file change") => Cause::Changed,
         // qemu-server src/PVE/API2/Qemu.pm:2842.
-        () if has("is running - destroy failed") => FailureCause::StillRunning,
+        () if has("is running - destroy failed") => Cause::StillRunning,
         // qemu-server src/PVE/QemuServer.pm:5531.
-        () if has("already running") => FailureCause::AlreadyRunning,
+        () if has("already running") => Cause::AlreadyRunning,
         // qemu-server src/PVE/QemuServer.pm:6295 and :6310.
-        () if has("VM quit/powerdown failed") => FailureCause::ShutdownTimeout,
+        () if has("VM quit/powerdown failed") => Cause::ShutdownTimeout,
         // qemu-server src/PVE/QemuServer/Agent.pm:111.
-        () if has("VM ") && has("is not running") => FailureCause::NotRunning,
+        () if has("VM ") && has("is not running") => Cause::NotRunning,
         // qemu-server src/PVE/API2/Qemu.pm, destroy of a VM in HA without purge.
-        () if has("used in HA resources") => FailureCause::HighAvailability,
+        () if has("used in HA resources") => Cause::HighAvailability,
         // pve-manager PVE/API2/Tasks.pm:316 and :517.
-        () if has("no such task") => FailureCause::NoSuchTask,
+        () if has("no such task") => Cause::NoSuchTask,
         // qemu-server src/PVE/API2/Qemu.pm, `resize_vm`.
-        () if has("shrinking disks is not supported") => FailureCause::Shrink,
+        () if has("shrinking disks is not supported") => Cause::Shrink,
         // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
         () if has("can't clone ")
             || has("not allowed for linked clones")
             || has("Linked clone feature is not supported") =>
         {
-            FailureCause::CloneImpossible
+            Cause::CloneImpossible
         }
         // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
-        () if has("received interrupt") || has("interrupted by signal") => {
-            FailureCause::Interrupted
-        }
+        () if has("received interrupt") || has("interrupted by signal") => Cause::Interrupted,
         // pve-common src/PVE/UPID.pm:91: a worker that died without a last line, with its host mostly.
         () if text == "unexpected status" || text == "it stopped without a status" => {
-            FailureCause::Interrupted
+            Cause::Interrupted
         }
         // pve-cluster, the name in the path.
-        () if has("hostname lookup '") => FailureCause::HostUnreachable,
+        () if has("hostname lookup '") => Cause::HostUnreachable,
         // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
         // and a late answer of an earlier command confuses the next.
-        () if has(" qga command '") || has("unable to open monitor socket") => {
-            FailureCause::Timeout
-        }
+        () if has(" qga command '") || has("unable to open monitor socket") => Cause::Timeout,
         // qemu-server src/PVE/QemuServer/Monitor.pm, `qmp_cmd`.
-        () if has("VM ") && has(" not running") => FailureCause::NotRunning,
+        () if has("VM ") && has(" not running") => Cause::NotRunning,
         // qemu-server src/PVE/QMPClient.pm:503.
-        () if has("got timeout") => FailureCause::Timeout,
+        () if has("got timeout") => Cause::Timeout,
         () => return None,
     };
     Some(cause)

@@ -291,22 +291,22 @@ impl ConfigUpdate {
 
 /// A task in a host's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskEntry {
+pub struct Task {
     /// Its id.
     pub upid: Upid,
     /// It has not ended.
     pub running: bool,
 }
 
-impl TaskEntry {
-    pub(crate) fn read_all(data: &Value) -> Vec<TaskEntry> {
+impl Task {
+    pub(crate) fn read_all(data: &Value) -> Vec<Task> {
         data.as_array()
             .into_iter()
             .flatten()
             .map(Fields::of)
             .filter_map(|fields| {
                 let status = fields.text("status").unwrap_or_default();
-                Some(TaskEntry {
+                Some(Task {
                     upid: fields.text("upid")?.parse().ok()?,
                     // pve-manager Tasks.pm writes RUNNING for what has no status yet.
                     running: fields.get("endtime").is_none()

@@ -98,7 +98,7 @@ pub struct World {
     /// The daemon's turns.
     pub turns: watch::Sender<Option<Arc<Turn>>>,
     /// Asks the daemon for a turn.
-    pub poke: Arc<Notify>,
+    pub wake_up: Arc<Notify>,
     /// The broker's stand-in between the daemon and PVE.
     pub broker: Broker,
     /// Further regions, by name, each with a PVE cluster of its own.
@@ -163,7 +163,7 @@ impl World {
             pve_faults: Faults::new(spec.seed ^ 1),
             kube_faults: Faults::new(spec.seed ^ 2),
             turns: watch::Sender::new(None),
-            poke: Arc::new(Notify::new()),
+            wake_up: Arc::new(Notify::new()),
             broker,
             further,
             observer: Arc::new(Nothing),
@@ -250,7 +250,7 @@ impl World {
             identity: IDENTITY.to_owned(),
             observer: self.observer.clone(),
             turns: self.turns.clone(),
-            poke: self.poke.clone(),
+            wake_up: self.wake_up.clone(),
         })
     }
 }

@@ -37,7 +37,7 @@ pub use health::{Health, LIVE_LIMIT};
 pub use metrics::Metrics;
 pub use server::serve;
 
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::model::foreign::{self, ForeignText};
@@ -131,15 +131,15 @@ impl WebState {
 
 /// Tells the status that `status` shows.
 #[derive(Clone)]
-pub struct StatusSource(Arc<dyn Fn() -> Status + Send + Sync>);
+pub struct StatusSource(Arc<dyn Fn() -> DaemonStatus + Send + Sync>);
 
 impl StatusSource {
     /// One that asks this.
-    pub fn new(ask: impl Fn() -> Status + Send + Sync + 'static) -> StatusSource {
+    pub fn new(ask: impl Fn() -> DaemonStatus + Send + Sync + 'static) -> StatusSource {
         StatusSource(Arc::new(ask))
     }
 
-    fn tell(&self) -> Status {
+    fn tell(&self) -> DaemonStatus {
         (self.0)()
     }
 }

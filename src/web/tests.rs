@@ -381,7 +381,7 @@ pub(super) async fn start_behind(access: super::access::Access) -> Server {
     let status = StatusSource::new(move || {
         let turn = seen.borrow();
         turn.as_ref()
-            .map_or_else(Status::default, |turn| Status::of(turn))
+            .map_or_else(DaemonStatus::default, |turn| DaemonStatus::of(turn))
     });
     let state = WebState::new(
         Arc::new(Metrics::new()),

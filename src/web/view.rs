@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::usual::UsualTime;
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::agent::wording;
 use crate::config::settings::Deadlines;
@@ -35,7 +35,7 @@ pub(super) struct PageView<'a> {
     demo: bool,
     /// The headline.
     line: String,
-    status: &'a Status,
+    status: &'a DaemonStatus,
     plan: Vec<PlannedView<'a>>,
     /// What the new machines of the plan cost, in words.
     growth: Option<String>,
@@ -134,7 +134,7 @@ pub(super) struct Frame<'a> {
     pub(super) now: Time,
     pub(super) pace: u32,
     pub(super) demo: bool,
-    pub(super) status: &'a Status,
+    pub(super) status: &'a DaemonStatus,
     pub(super) usual: BTreeMap<Step, UsualTime>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pve_autoscaler::agent::status::Status;
+use pve_autoscaler::agent::status::DaemonStatus;
 use pve_autoscaler::config;
 use pve_autoscaler::model::drift::Drift;
 use pve_autoscaler::sim::guests::GuestSpec;
@@ -13,7 +13,7 @@ use crate::common::{Scene, simulate};
 use crate::hosts::fill;
 
 /// The status and the findings some minutes after two machines that `HASTY` made find another file.
-async fn reloaded(after: &str, between: impl Fn(&Scene)) -> (Status, Scene) {
+async fn reloaded(after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
     let mut scene = Scene::new(5, HASTY, GuestSpec::default());
     tokio::select! {
         biased;
@@ -30,7 +30,7 @@ async fn reloaded(after: &str, between: impl Fn(&Scene)) -> (Status, Scene) {
         () = tokio::time::sleep(Duration::from_mins(5)) => {}
     }
     let turn = scene.world.turns.borrow().clone().expect("a turn");
-    (Status::of(&turn), scene)
+    (DaemonStatus::of(&turn), scene)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pve_autoscaler::agent::status::{MachineStatus, Status};
+use pve_autoscaler::agent::status::{DaemonStatus, MachineStatus};
 use pve_autoscaler::agent::turn::Turn;
 use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::report::{NodeVerdict, PodVerdict};
@@ -163,7 +163,7 @@ async fn waits_for(scene: &Scene, part: &str) -> (Arc<str>, MachineStatus) {
         let Some(turn) = scene.world.turns.borrow().clone() else {
             continue;
         };
-        let machines = Status::of(&turn).machines.into_iter();
+        let machines = DaemonStatus::of(&turn).machines.into_iter();
         let found = machines.into_iter().find(|(_, machine)| {
             machine
                 .waits
@@ -353,7 +353,7 @@ fn one_fault_is_named_once() {
                 () = scene.live(None, 0, Workload::default(), Duration::from_mins(10)) => {}
             }
             let turn = scene.world.turns.borrow().clone().expect("it took turns");
-            let status = Status::of(&turn);
+            let status = DaemonStatus::of(&turn);
             let [trouble] = status.troubles.as_slice() else {
                 panic!("{what}: {:#?}", status.troubles);
             };
@@ -441,7 +441,7 @@ fn a_node_that_stopped_working_is_told_with_its_cause() {
                 () = breaks => {}
             }
             let turn = scene.world.turns.borrow().clone().expect("it took turns");
-            let status = Status::of(&turn);
+            let status = DaemonStatus::of(&turn);
             let mut machines = status.machines.values();
             let ails = machines.find_map(|machine| machine.ails.clone());
             let ails = ails.unwrap_or_else(|| panic!("{words}: {status:#?}"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pve_autoscaler::agent::status::Status;
+use pve_autoscaler::agent::status::DaemonStatus;
 use pve_autoscaler::model::foreign::steers;
 use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
 use pve_autoscaler::model::time::{Span, Time};
@@ -45,7 +45,7 @@ fn expect_clean(what: &str, document: &Value) {
 /// What all that shows a failure tells of it.
 async fn told(scene: &Scene) -> Vec<String> {
     let turn = scene.world.turns.borrow().clone().expect("a turn");
-    let status = Status::of(&turn);
+    let status = DaemonStatus::of(&turn);
     expect_clean("status", &serde_json::to_value(&status).expect("JSON"));
     assert!(!status.line().chars().any(steers), "{:?}", status.line());
     let mut told = vec![status.line()];
@@ -114,7 +114,7 @@ fn what_a_guest_prints_steers_nobody_and_holds_no_token() {
             let mut turns = scene.world.turns.subscribe();
             while turns.changed().await.is_ok() {
                 let turn = turns.borrow_and_update().clone().expect("a turn");
-                let status = Status::of(&turn);
+                let status = DaemonStatus::of(&turn);
                 expect_clean("status", &serde_json::to_value(&status).expect("JSON"));
                 assert!(!status.line().chars().any(steers), "{:?}", status.line());
                 failed |= status

@@ -14,10 +14,10 @@ use crate::agent::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::model::action::CLONE_LOCK;
 use crate::model::region::{Failure, Step};
 use crate::pve::transport::{CallEffect, CallError};
-use crate::pve::{CloneVm, FailureCause, TaskEntry, TaskState, Upid};
+use crate::pve::{CloneVm, FailureCause, Task, TaskState, Upid};
 
 use super::up::PlanOrigin;
-use super::work::{Stop, TaskFailure, VmState, Work, passing};
+use super::work::{Stop, TaskFailure, VmState, Work, is_transient};
 
 /// Between two looks at a clone under way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -33,9 +33,9 @@ pub(super) async fn ensure(work: &Work, plan: PlanOrigin) -> Result<(), Failure>
     let mut turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         work.progress("its turn to clone: others clone to the same storage");
         // Until then it asks nothing of anybody.
-        let _aside = work.step_aside();
+        let _aside = work.pause_polling();
         let tools = &work.tools;
-        tools.clones.turn(&tools.settings, &entry).await
+        tools.clones.acquire(&tools.settings, &entry).await
     } else {
         None
     };
@@ -259,7 +259,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
             (_, FailureCause::NoQuorum) if !planted!(QuorumIgnored) => {
                 Err(Stop::Transient(error.to_string()))
             }
-            _ if passing(&error) && !planted!(LostReplyIsFailure) => {
+            _ if is_transient(&error) && !planted!(LostReplyIsFailure) => {
                 work.note_outage(error.to_string());
                 sleep(SETTLE).await;
                 Ok(())
@@ -327,7 +327,7 @@ async fn running_clone(work: &Work) -> Result<bool, Stop> {
             .patiently("listing tasks", || work.pve.active_tasks(&host, named))
             .await?;
         let source = named.to_string();
-        let runs = |task: &TaskEntry| {
+        let runs = |task: &Task| {
             task.upid.kind() == kind
                 && task.upid.id() == source
                 && !claimed.iter().any(|upid| upid == task.upid.as_str())

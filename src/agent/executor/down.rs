@@ -22,7 +22,7 @@ use super::late;
 use super::nocloud;
 use super::node;
 use super::tools::Tools;
-use super::work::{Stop, TaskFailure, VmState, Work, passing};
+use super::work::{Stop, TaskFailure, VmState, Work, is_transient};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ pub(super) async fn take_down(
     )
     .await?;
     node::drop_token(&work).await;
-    nocloud::removed(&work).await;
+    nocloud::remove_image(&work).await;
     late::end_entry(&work)
 }
 
@@ -415,7 +415,7 @@ async fn stopped(
             }
             Err(error)
                 if matches!(error.cause(), FailureCause::NotRunning | FailureCause::Gone) => {}
-            Err(error) if passing(&error) => {
+            Err(error) if is_transient(&error) => {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -519,7 +519,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 }
             }
             Err(error)
-                if passing(&error)
+                if is_transient(&error)
                     || matches!(error.cause(), FailureCause::Gone)
                     || error.status == Some(403) =>
             {
@@ -563,7 +563,7 @@ async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
     };
     match work.pve.update_config(&host, work.mark.vmid, &update).await {
         Ok(()) => Ok(()),
-        Err(error) if passing(&error) || error.cause() == FailureCause::Changed => {
+        Err(error) if is_transient(&error) || error.cause() == FailureCause::Changed => {
             work.note(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }

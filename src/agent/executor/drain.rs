@@ -16,7 +16,7 @@ use crate::model::policy::STARTUP_TAINT;
 use crate::model::time::Span;
 use crate::model::words;
 
-use super::work::{Stop, Work, kube_passing};
+use super::work::{Stop, Work, is_transient_kube};
 
 /// Between the taint and the fresh look at the pods: kube-scheduler may still bind on its older view
 /// (`node-delete-delay-after-taint`; Karpenter's minimum drain time). Every drain has it, an empty node's too, so no
@@ -266,7 +266,7 @@ impl NodeDrain<'_> {
                 work.held_by(key, uid, &why);
                 (String::from(why), retry_after)
             }
-            EvictOutcome::Failed(error) if kube_passing(&error) => {
+            EvictOutcome::Failed(error) if is_transient_kube(&error) => {
                 work.held_by(key, uid, &error.to_string());
                 work.wait_for_kube(&format!("evicting {key}"), &error);
                 let retry_after = match &error {

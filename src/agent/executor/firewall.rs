@@ -7,7 +7,7 @@ use crate::pve::transport::CallError;
 use crate::pve::{FailureCause, FirewallRule, SecurityGroup};
 
 use super::vm;
-use super::work::{Stop, Work, passing};
+use super::work::{Stop, Work, is_transient};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(super) async fn settled(work: &Work) -> Result<(), Stop> {
             Ok(()) => return Ok(()),
             // Gone: the end of a clone moves the VM to its target host.
             Err(error)
-                if passing(&error)
+                if is_transient(&error)
                     || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());

@@ -12,7 +12,7 @@ use crate::model::foreign::ForeignOutput;
 use crate::model::time::Span;
 use crate::pve::FailureCause;
 
-use super::work::{Stop, Work, pace_alone, passing};
+use super::work::{Stop, Work, is_transient, pace_alone};
 use super::{joining, node};
 
 /// Longest pause between two questions while the guest boots or kubeadm runs.
@@ -24,7 +24,7 @@ const NEXT_QUESTION: Duration = Duration::from_millis(50);
 const FIRST_BOOT_LOOK: Duration = Duration::from_secs(15);
 /// What stands in the failure of a machine whose guest agent runs no commands.
 pub const REFUSES_COMMANDS: &str = "the guest agent must allow guest-exec";
-/// So many looks for what a script said come one after the other, however many machines are worked on.
+/// How many of the first looks at a script's output follow each other quickly, however many machines are worked on.
 const QUICK_LOOKS: u32 = 2;
 /// Before a guest command that could not be run is run again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                     super::vm::ours(work).await?;
                 }
                 FailureCause::NotRunning => return Err(went_off(work).await),
-                _ if passing(&error) => work.note_outage(error.to_string()),
+                _ if is_transient(&error) => work.note_outage(error.to_string()),
                 _ => return Err(error.into()),
             },
         }
@@ -102,7 +102,7 @@ pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop>
             Ok(status) if status.running => {}
             Ok(_) => return Err(went_off(work).await),
             Err(error) if error.cause() == FailureCause::Gone => drop(super::vm::ours(work).await?),
-            Err(error) if passing(&error) => work.note_outage(error.to_string()),
+            Err(error) if is_transient(&error) => work.note_outage(error.to_string()),
             Err(error) => return Err(error.into()),
         }
     }
@@ -299,7 +299,7 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
             Ok(())
         }
         FailureCause::NotRunning => Err(went_off(work).await),
-        _ if passing(error) => {
+        _ if is_transient(error) => {
             work.note_outage(error.to_string());
             Ok(())
         }

@@ -19,7 +19,7 @@ use super::firewall;
 use super::tools::Tools;
 use super::up;
 use super::vm;
-use super::work::{Stop, Work, passing};
+use super::work::{Stop, Work, is_transient};
 
 /// After a call that PVE could not do just now.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -93,7 +93,7 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
                 asked = open;
             }
             Err(error)
-                if passing(&error)
+                if is_transient(&error)
                     || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());

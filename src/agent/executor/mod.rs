@@ -4,7 +4,9 @@
 //! task may be dropped at any await and begun again later, by this process or the next one: every
 //! step first looks whether it is done already.
 
+mod awaiting_refresh;
 mod clone;
+mod concurrency;
 mod down;
 mod drain;
 mod firewall;
@@ -18,16 +20,14 @@ mod late;
 mod looks;
 mod nocloud;
 mod node;
-mod passing;
 mod reserved;
-mod settling;
-mod spent;
+mod step_time;
 mod sweep;
 mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
-mod turns;
+mod transient;
 mod up;
 mod vm;
 mod waits;
@@ -49,12 +49,12 @@ use crate::model::region::{Busy, Failure, Machine, RegionName, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
-use settling::Settling;
+use awaiting_refresh::AwaitingRefresh;
 
+pub use concurrency::{CloneLimits, ConcurrencyLimits};
 pub use follow::TaskTimes;
 pub use guest::REFUSES_COMMANDS;
 pub use tools::{Nothing, Observer, Tools};
-pub use turns::{CloneTurns, Turns};
 pub use waits::{ActionWait, ActionWaits, Overdue, PATIENCE};
 
 /// Machines worked on at the same time. Beyond this a plan waits for the next turn; the brain's own
@@ -100,7 +100,7 @@ pub struct Executor {
     running: BTreeMap<Arc<str>, RunningAction>,
     tasks: JoinSet<Ended>,
     cooling: BTreeMap<(Arc<str>, &'static str), Cooling>,
-    settling: Settling,
+    settling: AwaitingRefresh,
 }
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Executor {
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             cooling: BTreeMap::new(),
-            settling: Settling::default(),
+            settling: AwaitingRefresh::default(),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::config::settings::CloudInitSettings;
 use crate::model::facts::Facts;
 use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
 
-use super::work::{Stop, Work, passing};
+use super::work::{Stop, Work, is_transient};
 use super::{joining, node, vm};
 
 /// Between two looks whether PVE has copied an image, or removed it.
@@ -66,7 +66,7 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
     let uuid = node::uuid(work).await?;
     if node::has_joined(work, &uuid)? {
         // It would not start without its image, which may be gone.
-        return ejected(work).await;
+        return eject_image(work).await;
     }
     let image = image(work, &texts, &config, &uuid).await?;
     let name = iso_name(work.mark.vmid, &image);
@@ -141,7 +141,7 @@ async fn uploaded(work: &Work, storage: &str, name: &str, image: &[u8]) -> Resul
         if !sent {
             match work.pve.upload_iso(&host, storage, name, image).await {
                 Ok(()) => sent = true,
-                Err(error) if passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     work.note_outage(error.to_string());
                     work.wait_before_retry(&error, PAUSE).await?;
                 }
@@ -213,7 +213,7 @@ async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
 }
 
 /// The machine has no image of ours in any drive.
-async fn ejected(work: &Work) -> Result<(), Stop> {
+async fn eject_image(work: &Work) -> Result<(), Stop> {
     let mut writes = 0;
     loop {
         let config = vm::unlocked(work).await?;
@@ -260,7 +260,7 @@ async fn written(
             Ok(())
         }
         Err(error)
-            if passing(&error)
+            if is_transient(&error)
                 || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
         {
             work.note_outage(error.to_string());
@@ -270,22 +270,22 @@ async fn written(
     }
 }
 
-/// Its node is Ready: the image goes, as far as that is possible in short time.
-pub(super) async fn taken_out(work: &Work) {
+/// Takes the image out and removes it once the node is Ready, as far as that is possible in short time.
+pub(super) async fn take_out_image(work: &Work) {
     if texts(work).is_none() {
         return;
     }
     let gone = async {
-        ejected(work).await?;
-        files_gone(work).await
+        eject_image(work).await?;
+        remove_files(work).await
     };
     tell(work, timeout(PATIENCE, gone).await.ok());
 }
 
-/// Its VM is gone: so is what it started with.
-pub(super) async fn removed(work: &Work) {
+/// Removes the image of a VM that is gone.
+pub(super) async fn remove_image(work: &Work) {
     if texts(work).is_some() {
-        tell(work, timeout(PATIENCE, files_gone(work)).await.ok());
+        tell(work, timeout(PATIENCE, remove_files(work)).await.ok());
     }
 }
 
@@ -299,7 +299,7 @@ fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
 }
 
 /// No image of the machine's is on its host's storage.
-async fn files_gone(work: &Work) -> Result<(), Stop> {
+async fn remove_files(work: &Work) -> Result<(), Stop> {
     let Some(texts) = texts(work) else {
         return Ok(());
     };
@@ -316,7 +316,7 @@ async fn files_gone(work: &Work) -> Result<(), Stop> {
         for volume in left {
             match work.pve.remove_iso(&host, volume).await {
                 Ok(()) => {}
-                Err(error) if passing(&error) => work.note_outage(error.to_string()),
+                Err(error) if is_transient(&error) => work.note_outage(error.to_string()),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -16,7 +16,7 @@ use super::late;
 use super::nocloud;
 use super::node;
 use super::tools::Tools;
-use super::work::{Stop, VmState, Work, kube_within, passing};
+use super::work::{Stop, VmState, Work, is_transient, kube_within};
 
 /// Time for one sweep action; what is not done then is planned again.
 const DEADLINE: Span = Span::minutes(5);
@@ -48,7 +48,7 @@ pub(super) async fn delete_placeholder(tools: Tools, entry: &JournalEntry) -> Re
     work.attempt(Step::Destroy, DEADLINE, cleared(&work))
         .await?;
     node::drop_token(&work).await;
-    nocloud::removed(&work).await;
+    nocloud::remove_image(&work).await;
     late::end_entry(&work)
 }
 
@@ -94,7 +94,7 @@ async fn cleared(work: &Work) -> Result<(), Stop> {
                     )
                 }));
             }
-            Err(error) if passing(&error) || error.cause() == FailureCause::Gone => {
+            Err(error) if is_transient(&error) || error.cause() == FailureCause::Gone => {
                 work.note(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -120,7 +120,7 @@ pub(super) async fn drop_intent(tools: Tools, entry: &JournalEntry) -> Result<()
     work.attempt(Step::Destroy, DROP_DEADLINE, nothing_there(&work))
         .await?;
     node::drop_token(&work).await;
-    nocloud::removed(&work).await;
+    nocloud::remove_image(&work).await;
     work.tools
         .journal
         .remove(&work.machine)
@@ -137,7 +137,7 @@ async fn nothing_there(work: &Work) -> Result<(), Stop> {
     }
     let mut look = work.look().await?;
     if work.entry()?.was_ours() && matches!(look, VmState::Foreign(_)) {
-        // Its mark is gone: one reading may have lost it on the way.
+        // The mark is gone: one reading may have lost it on the way.
         sleep(PAUSE).await;
         look = work.look().await?;
     }
@@ -271,7 +271,7 @@ async fn not_behind(sweep: &Sweep<'_>, node: &Node) -> Result<(), Failure> {
                     "VM {vmid} has the node's UUID, though PVE does not list it; it is not gone"
                 )));
             }
-            Err(error) if passing(&error) && resources.is_online(&target.host) => {
+            Err(error) if is_transient(&error) && resources.is_online(&target.host) => {
                 return Err(sweep.failure(format!(
                     "PVE does not list VM {vmid}, and its host does not say whether it is there: {error}"
                 )));

@@ -19,8 +19,8 @@ use crate::model::action::Action;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
+use super::concurrency::{CloneLimits, ConcurrencyLimits};
 use super::follow::TaskTimes;
-use super::turns::{CloneTurns, Turns};
 use super::waits::ActionWaits;
 
 /// Hears what the executor does, for metrics, the record and traces.
@@ -75,16 +75,16 @@ pub struct Tools {
     pub random: Arc<Mutex<StdRng>>,
     /// Who hears of steps.
     pub observer: Arc<dyn Observer>,
-    /// Turns at clones.
-    pub clones: CloneTurns,
+    /// How many clones may run at once, by storage.
+    pub clones: CloneLimits,
     /// How long PVE's tasks usually take.
     pub task_times: TaskTimes,
-    /// Turns at asking agents, by region and host.
-    pub pings: Turns,
+    /// How many guest agents may be asked at once, by region and host.
+    pub agent_pings: ConcurrencyLimits,
     /// VMs that look otherwise than their region's watcher may have read them.
     pub doubts: Doubts,
     /// How many machines are being worked on.
-    pub crowd: Arc<AtomicUsize>,
+    pub active_tasks: Arc<AtomicUsize>,
     /// Which pods the nodes that are made are made for.
     pub nominations: PodNominator,
     /// What the actions wait for.
@@ -128,7 +128,7 @@ impl Tools {
     ) -> Option<OwnedSemaphorePermit> {
         let key = format!("{region}/{host}");
         // The semaphore is never closed.
-        self.pings
+        self.agent_pings
             .of(key, PINGS_PER_HOST)
             .acquire_owned()
             .await

@@ -73,7 +73,7 @@ pub(super) async fn bring_up(
     )
     .await?;
     node::drop_token(&work).await;
-    nocloud::taken_out(&work).await;
+    nocloud::take_out_image(&work).await;
     work.record(|entry| {
         entry.step = Step::Done;
         entry.reached = entry.reached.max(Some(Step::Done));

@@ -12,7 +12,7 @@ use crate::pve::transport::CallEffect;
 use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
 
 use super::reserved;
-use super::work::{Stop, VmState, Work, passing};
+use super::work::{Stop, VmState, Work, is_transient};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE: Duration = Duration::from_secs(5);
@@ -116,7 +116,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
             Ok(()) => writes += 1,
             // Gone: the end of a clone moves the configuration to its target host.
             Err(error)
-                if passing(&error)
+                if is_transient(&error)
                     || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
             {
                 work.note_outage(error.to_string());
@@ -174,7 +174,7 @@ pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
         match work.pve.resize(&host, work.mark.vmid, key, wanted).await {
             Ok(Some(upid)) => task_done(work, &upid, "the resize").await?,
             Ok(None) => {}
-            Err(error) if passing(&error) || error.cause() == FailureCause::Gone => {
+            Err(error) if is_transient(&error) || error.cause() == FailureCause::Gone => {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
@@ -218,7 +218,7 @@ pub(super) async fn started(work: &Work) -> Result<(), Stop> {
         match work.pve.start(&host, work.mark.vmid).await {
             Ok(upid) => task_done(work, &upid, "the start").await?,
             Err(error)
-                if passing(&error)
+                if is_transient(&error)
                     || error.outcome == CallEffect::Unknown
                     || error.cause() == FailureCause::Gone =>
             {

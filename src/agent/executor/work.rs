@@ -13,12 +13,12 @@ use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, GuestKind, Step};
 use crate::model::time::Span;
 use crate::pve::transport::CallError;
-use crate::pve::{ClusterResources, FailureCause, TaskEntry, VmConfig};
+use crate::pve::{ClusterResources, FailureCause, Task, VmConfig};
 
 use super::Tools;
-pub(super) use super::passing::{kube_passing, passing};
-use super::spent::span;
+use super::step_time::span;
 pub(super) use super::task::TaskFailure;
+pub(super) use super::transient::{is_transient, is_transient_kube};
 
 /// First pause after a failed call; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ pub(super) enum Stop {
 
 impl From<CallError> for Stop {
     fn from(error: CallError) -> Stop {
-        if passing(&error) {
+        if is_transient(&error) {
             Stop::Transient(error.to_string())
         } else {
             Stop::Failed(error.to_string())
@@ -56,7 +56,7 @@ impl From<CallError> for Stop {
 
 impl From<crate::kube::KubeError> for Stop {
     fn from(error: crate::kube::KubeError) -> Stop {
-        if kube_passing(&error) {
+        if is_transient_kube(&error) {
             Stop::Transient(error.to_string())
         } else {
             Stop::Failed(error.to_string())
@@ -105,19 +105,19 @@ pub(super) enum VmState {
 /// A machine being worked on.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// What it is worked on with.
+    /// What the actions are done with.
     pub(super) tools: Tools,
-    /// Its name.
+    /// The name of the machine that is worked on.
     pub(super) machine: Arc<str>,
-    /// The mark its VM must carry.
+    /// The mark that the machine's VM must carry.
     pub(super) mark: Mark,
-    /// The PVE client of its region.
+    /// The PVE client of the machine's region.
     pub(super) pve: crate::pve::Client,
     /// What was seen last, for the message when a step's time is up.
     pub(super) last: Mutex<LastWait>,
     /// The step worked at, and how long somebody has worked at it so far.
     pub(super) spent: Mutex<Option<(Step, Span)>>,
-    /// Its number, unlike that of any other work.
+    /// The number of this work; no other work has it.
     number: u64,
     /// The configuration at the last look, and when that was.
     seen: Mutex<Option<(Instant, VmConfig)>>,
@@ -133,7 +133,7 @@ pub(super) struct LastWait {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
+        self.tools.active_tasks.fetch_sub(1, Ordering::Relaxed);
         self.tools.waits.end(&self.machine, self.number);
     }
 }
@@ -147,7 +147,7 @@ impl Work {
                 "region {region} is not in the configuration; add it again or remove the VM by hand"
             ))
         })?;
-        tools.crowd.fetch_add(1, Ordering::Relaxed);
+        tools.active_tasks.fetch_add(1, Ordering::Relaxed);
         let number = tools.works.fetch_add(1, Ordering::Relaxed);
         tools.waits.begin(&entry.target.machine, number);
         Ok(Work {
@@ -286,9 +286,10 @@ impl Work {
     /// The pause before the next look at something that has been waited for since `began`. The more
     /// machines are worked on, the longer: PVE is asked about as often as for one.
     pub(super) fn pace(&self, began: Instant, longest: Duration) -> Duration {
-        let crowd = u32::try_from(self.tools.crowd.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let active =
+            u32::try_from(self.tools.active_tasks.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         let pause = pace_alone(began.elapsed());
-        pause.saturating_mul(crowd.max(1)).min(longest)
+        pause.saturating_mul(active.max(1)).min(longest)
     }
 
     /// Looks at what has the machine's VMID now, wherever it is, reading the mark afresh.
@@ -330,7 +331,7 @@ impl Work {
                     self.note(error.to_string());
                     sleep(FIRST_PAUSE).await;
                 }
-                Err(error) if passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     self.note_outage(error.to_string());
                     sleep(FIRST_PAUSE * 4).await;
                 }
@@ -353,7 +354,7 @@ impl Work {
                 let ours = matches!(marked, Ownership::Marked(mark) if *mark == self.mark);
                 ours.then(|| format!("host {host} shows it with our mark"))
             }
-            Err(error) if passing(&error) && resources.is_online(host) => {
+            Err(error) if is_transient(&error) && resources.is_online(host) => {
                 Some(format!("host {host} does not say: {error}"))
             }
             Err(_) => None,
@@ -465,7 +466,7 @@ impl Work {
             .patiently("listing tasks", || self.pve.active_tasks(&host, vmid))
             .await?;
         let id = vmid.to_string();
-        let removes = |task: &TaskEntry| task.upid.kind() == "qmdestroy" && task.upid.id() == id;
+        let removes = |task: &Task| task.upid.kind() == "qmdestroy" && task.upid.id() == id;
         Ok(tasks.iter().any(removes))
     }
 
@@ -483,7 +484,7 @@ impl Work {
         loop {
             match call().await {
                 Ok(value) => return Ok(value),
-                Err(error) if passing(&error) => {
+                Err(error) if is_transient(&error) => {
                     self.note_outage(format!("{what}: {error}"));
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -493,7 +494,7 @@ impl Work {
         }
     }
 
-    /// The same for a Kubernetes call.
+    /// Makes a Kubernetes call, and makes it again while it fails with what passes by itself.
     pub(super) async fn patiently_kube<T, F>(
         &self,
         what: &str,
@@ -506,7 +507,7 @@ impl Work {
         loop {
             match call().await {
                 Ok(value) => return Ok(value),
-                Err(error) if kube_passing(&error) => {
+                Err(error) if is_transient_kube(&error) => {
                     self.wait_for_kube(what, &error);
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -573,7 +574,7 @@ where
     let mut pause = FIRST_PAUSE;
     loop {
         match call().await {
-            Err(error) if kube_passing(&error) && Instant::now() + pause < ends => {
+            Err(error) if is_transient_kube(&error) && Instant::now() + pause < ends => {
                 tracing::warn!(machine, %error, "Kubernetes is asked again");
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -15,11 +15,11 @@ const MOST_NAMES: usize = 32;
 /// What is known of a machine whose kubelet asks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownKubelet<'a> {
-    /// Its node, which is called as the machine.
+    /// The machine's node, which has the machine's name.
     pub(super) node: &'a str,
-    /// The DNS domain that it was given; empty for none.
+    /// The DNS domain that the machine was given; empty for none.
     pub(super) domain: &'a str,
-    /// The addresses of its VM.
+    /// The addresses of the machine's VM.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// Addresses that are somebody else's, and why.
     pub(super) others: BTreeMap<IpAddr, String>,

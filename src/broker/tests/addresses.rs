@@ -96,9 +96,8 @@ async fn of_two_with_one_address_one_is_configured() {
         let path = format!("/nodes/{HOST}/qemu/{vmid}/config");
         rig.send("PUT", &path, &params).await
     };
-    let said = |reply: &crate::broker::service::BrokerReply| {
-        String::from_utf8_lossy(&reply.body).into_owned()
-    };
+    let said =
+        |reply: &crate::broker::service::Reply| String::from_utf8_lossy(&reply.body).into_owned();
     let reply = write(9051).await;
     assert!(
         said(&reply).contains("VM 9051 does not get the address 192.0.2.50: VM 9050 has it"),

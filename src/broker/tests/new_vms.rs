@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::rig::{self, Rig};
 use super::world::{HOST, UPID, bare, mark, new_vm};
-use crate::broker::service::BrokerReply;
+use crate::broker::service::Reply;
 use crate::model::mark::Mark;
 use crate::model::time::Span;
 
@@ -16,7 +16,7 @@ fn params(mark: &Mark) -> Vec<(String, String)> {
     new_vm().params(mark, &mark.describe("for the shop"), DISK)
 }
 
-async fn send(rig: &Rig, path: &str, params: &[(String, String)]) -> BrokerReply {
+async fn send(rig: &Rig, path: &str, params: &[(String, String)]) -> Reply {
     let pairs: Vec<(&str, &str)> = params.iter().map(|(k, v)| (&**k, &**v)).collect();
     rig.send("POST", path, &pairs).await
 }
@@ -145,7 +145,7 @@ fn task(vmid: u32, user: &str, started: &str) -> Value {
 }
 
 /// The placeholder of a create that died, after its quarantine, with what PVE's list of tasks shows.
-async fn destroyed(tasks: Value, lock: &str, age: Span) -> BrokerReply {
+async fn destroyed(tasks: Value, lock: &str, age: Span) -> Reply {
     let rig = rig::rig();
     let reply = send(&rig, PATH, &params(&bare(9050))).await;
     assert_eq!(reply.outcome, "done");

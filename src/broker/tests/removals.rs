@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::rig::{self, Rig};
 use super::world::{CLUSTER, HOST, UPID, mark};
-use crate::broker::service::BrokerReply;
+use crate::broker::service::Reply;
 use crate::model::mark::Mark;
 use crate::model::time::Span;
 
 const PATH: &str = "/nodes/pve1/qemu/9001";
 const TASK: &str = "UPID:pve1:0003A1B2:00C3D4E5:66F0A1B2:qmdestroy:9001:root@pam:";
 
-async fn destroy(rig: &Rig) -> BrokerReply {
+async fn destroy(rig: &Rig) -> Reply {
     rig.world.sent.lock().expect("held").clear();
     rig.send("DELETE", PATH, &[("purge", "1")]).await
 }

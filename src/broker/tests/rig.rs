@@ -8,7 +8,7 @@ use super::world::{HOST, World, policy};
 use crate::broker::allow::RawRequest;
 use crate::broker::peer::PeerProcess;
 use crate::broker::policy::BrokerPolicy;
-use crate::broker::service::{BrokerReply, BrokerService};
+use crate::broker::service::{BrokerService, Reply};
 use crate::clock::Clock;
 use crate::model::mark::Mark;
 use crate::model::time::Time;
@@ -46,12 +46,7 @@ pub(super) fn rig_with(policy: BrokerPolicy) -> Rig {
 }
 
 impl Rig {
-    pub(super) async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        params: &[(&str, &str)],
-    ) -> BrokerReply {
+    pub(super) async fn send(&self, method: &str, path: &str, params: &[(&str, &str)]) -> Reply {
         let params: Vec<(String, String)> = params
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -68,7 +63,7 @@ impl Rig {
         self.service.answer(PEER, raw).await
     }
 
-    pub(super) async fn clone_of(&self, template: u32, newid: u32, mark: &Mark) -> BrokerReply {
+    pub(super) async fn clone_of(&self, template: u32, newid: u32, mark: &Mark) -> Reply {
         let (id, description) = (newid.to_string(), mark.line());
         let params = [
             ("newid", id.as_str()),
@@ -79,7 +74,7 @@ impl Rig {
         self.send("POST", &path, &params).await
     }
 
-    pub(super) fn refused(&self, reply: &BrokerReply, what: &str) {
+    pub(super) fn refused(&self, reply: &Reply, what: &str) {
         let text = String::from_utf8_lossy(&reply.body);
         assert_eq!(reply.outcome, "refused-by-broker", "{what}: {text}");
         assert_eq!(reply.status, 403, "{what}");

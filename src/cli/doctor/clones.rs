@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::finding::Findings;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use crate::agent::templates::RegionTemplates;
 use crate::brain::inspect;
 use crate::config::Settings;
@@ -19,7 +19,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 }
 
 /// Judges every pool of a region by what was seen of it.
-pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut Findings) {
+pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings: &mut Findings) {
     let name: RegionName = name.into();
     let region = region(seen, &name, settings);
     for (pool_name, pool) in settings.policy.pools_in(&name) {
@@ -40,7 +40,7 @@ pub(super) fn judge(seen: &Seen, name: &str, settings: &Settings, findings: &mut
 }
 
 /// The region as decisions see it, as far as clones matter.
-fn region(seen: &Seen, name: &RegionName, settings: &Settings) -> Region {
+fn region(seen: &RegionSeen, name: &RegionName, settings: &Settings) -> Region {
     let resources = &seen.resources;
     let hosts = resources.hosts.iter();
     let hosts = hosts.map(|(name, host)| (name.clone(), host.into()));
@@ -96,7 +96,7 @@ fn hosts<'a>(
 
 /// Storages that further disks are to be on, and that are not there or take no disks of VMs.
 fn further_disks(
-    seen: &Seen,
+    seen: &RegionSeen,
     settings: &Settings,
     (pool_name, pool): (&str, &PoolPolicy),
     clonable: &[(&Arc<str>, &TemplateCopy)],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 
 use super::finding::Findings;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use super::templates;
 use crate::agent::executor::REFUSES_COMMANDS;
 use crate::agent::nocloud;
@@ -101,7 +101,13 @@ fn judge_machine_config(template: &str, path: &std::path::Path, findings: &mut F
 }
 
 /// The storage takes ISOs on every host that gets machines.
-fn judge(template: &str, storage: &str, hosts: &[Arc<str>], seen: &Seen, findings: &mut Findings) {
+fn judge(
+    template: &str,
+    storage: &str,
+    hosts: &[Arc<str>],
+    seen: &RegionSeen,
+    findings: &mut Findings,
+) {
     let before = findings.0.len();
     for host in hosts {
         let of_host = seen.resources.storages.get(host);

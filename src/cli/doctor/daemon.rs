@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::Here;
 use super::finding::Findings;
 use crate::agent::control::{self, ControlCommand};
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 
 const UNIT: &str = "pve-autoscaler.service";
 /// Where systemd runs, and nowhere else.
@@ -24,7 +24,7 @@ pub(super) async fn look(here: &Here, findings: &mut Findings) {
         judge_unit(state, findings);
     }
     let answer = control::ask(&here.control, &ControlCommand::Status).await;
-    match answer.map(serde_json::from_value::<Status>) {
+    match answer.map(serde_json::from_value::<DaemonStatus>) {
         Ok(Ok(status)) => judge_status(&status, here, findings),
         Ok(Err(error)) => {
             findings
@@ -70,7 +70,7 @@ fn judge_unit(state: &str, findings: &mut Findings) {
     }
 }
 
-fn judge_status(status: &Status, here: &Here, findings: &mut Findings) {
+fn judge_status(status: &DaemonStatus, here: &Here, findings: &mut Findings) {
     let before = findings.0.len();
     if status.version != env!("CARGO_PKG_VERSION") {
         findings
@@ -112,12 +112,12 @@ mod tests {
             digest: "new".to_owned(),
             ..Here::of_test(folder.path())
         };
-        let good = Status {
+        let good = DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configuration: "new".to_owned(),
-            ..Status::default()
+            ..DaemonStatus::default()
         };
-        let said = |status: Status| {
+        let said = |status: DaemonStatus| {
             let mut findings = Findings::default();
             judge_status(&status, &here, &mut findings);
             let said = findings.0.iter().map(ToString::to_string);
@@ -127,7 +127,7 @@ mod tests {
             said(good.clone()),
             "ok: daemon: it answers and runs with this file"
         );
-        let other = said(Status {
+        let other = said(DaemonStatus {
             configuration: "old".to_owned(),
             paused: Some("lunch".to_owned()),
             ..good.clone()
@@ -140,7 +140,7 @@ mod tests {
             other.contains("paused: lunch; pve-autoscaler resume"),
             "{other}"
         );
-        let old = said(Status {
+        let old = said(DaemonStatus {
             version: "0.0.1".to_owned(),
             ..good
         });

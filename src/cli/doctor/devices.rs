@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::finding::Findings;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use super::templates::copies;
 use crate::config::Settings;
 use crate::model::policy::{InstanceType, PoolPolicy};
@@ -43,7 +43,7 @@ fn pools<'a>(
 
 fn judge(
     region: &str,
-    seen: &Seen,
+    seen: &RegionSeen,
     mappings: &BTreeMap<Arc<str>, MappedDevices>,
     settings: &Settings,
     findings: &mut Findings,
@@ -67,7 +67,7 @@ fn judge_mapping(
     of: &str,
     (mapping, count): (&Arc<str>, usize),
     pool: &PoolPolicy,
-    (seen, mappings): (&Seen, &BTreeMap<Arc<str>, MappedDevices>),
+    (seen, mappings): (&RegionSeen, &BTreeMap<Arc<str>, MappedDevices>),
     findings: &mut Findings,
 ) {
     let Some(hosts) = mappings.get(mapping) else {
@@ -100,7 +100,7 @@ fn judge_mapping(
 fn judge_machine(
     of: &str,
     pool: &PoolPolicy,
-    seen: &Seen,
+    seen: &RegionSeen,
     settings: &Settings,
     findings: &mut Findings,
 ) {
@@ -121,7 +121,7 @@ fn judge_machine(
 }
 
 /// Devices that machines have of their template: nothing counts them before there is a machine too many.
-fn passed_on(region: &str, seen: &Seen, settings: &Settings, findings: &mut Findings) {
+fn passed_on(region: &str, seen: &RegionSeen, settings: &Settings, findings: &mut Findings) {
     for (name, pool, type_name, kind) in pools(region, settings) {
         let template = settings.templates.get(&pool.template);
         let Some(template) = template.filter(|_| kind.pci.is_empty()) else {
@@ -176,21 +176,21 @@ instance_types = ["plain"]
 max = 3
 "#;
 
-    fn seen(config: &serde_json::Value) -> Seen {
+    fn seen(config: &serde_json::Value) -> RegionSeen {
         let template = GuestResource {
             host: "pve1".into(),
             template: true,
             ..GuestResource::default()
         };
         let host = |name: &str| (Arc::from(name), HostResource::default());
-        Seen {
+        RegionSeen {
             resources: ClusterResources {
                 hosts: [host("pve1"), host("pve2")].into(),
                 guests: BTreeMap::from([(8000, template)]),
                 ..ClusterResources::default()
             },
             configs: BTreeMap::from([(8000, VmConfig::read(config))]),
-            ..Seen::default()
+            ..RegionSeen::default()
         }
     }
 

@@ -44,7 +44,7 @@ use futures::future::join_all;
 
 use self::kubernetes::ReachedCluster;
 use self::probe::look_at;
-use self::region::{ReachedRegion, Seen, SeenRegion};
+use self::region::{ReachedRegion, RegionSeen, SeenRegion};
 use super::args::{DoctorOptions, LookOptions};
 use super::{CliFailure, in_force, load, runtime};
 use crate::config::Settings;
@@ -52,7 +52,7 @@ use crate::model::time::Span;
 
 use finding::Findings;
 pub(super) use finding::Grade;
-pub(super) use report::Report;
+pub(super) use report::DoctorReport;
 
 /// Tokens and certificates are made with times in them: a clock that is off by more than this makes
 /// some of them invalid.
@@ -132,16 +132,16 @@ pub(super) fn ended(verdict: Grade) -> Result<(), CliFailure> {
 
 /// Goes on with the rights of this user, if this is root. Before anything is read: the file itself may be one that the
 /// daemon cannot read.
-pub(super) fn as_user(name: &str) -> Report {
+pub(super) fn as_user(name: &str) -> DoctorReport {
     let mut findings = Findings::default();
     user::go_on_as(name, &mut findings);
-    let mut report = Report::default();
+    let mut report = DoctorReport::default();
     report.add("user", findings);
     report
 }
 
 /// What the file says of itself.
-fn file(path: &Path, settings: &Settings, report: &mut Report) {
+fn file(path: &Path, settings: &Settings, report: &mut DoctorReport) {
     let mut findings = Findings::default();
     let shown = path.display();
     if settings.configured {
@@ -168,7 +168,7 @@ fn file(path: &Path, settings: &Settings, report: &mut Report) {
 
 /// Looks at everything that the settings name, and at the daemon's own directory. First the cluster and the regions are
 /// reached, side by side; then every probe looks at what was reached.
-pub(super) async fn look(here: &Here, report: &mut Report) {
+pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
     let regions = here.settings.regions.keys();
     let regions = join_all(regions.map(|name| region::reach(here, name)));
     let local = look_at("this host", &probes::HERE, here, here.patience);
@@ -205,7 +205,7 @@ async fn of_cluster(here: &Here, cluster: Option<&ReachedCluster>) -> Vec<probe:
 async fn of_region(
     here: &Here,
     mut region: ReachedRegion,
-    seen: Option<Seen>,
+    seen: Option<RegionSeen>,
     cluster: Option<ClusterId>,
 ) -> Vec<probe::ProbeFindings> {
     region.cluster = cluster;

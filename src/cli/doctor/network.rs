@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 
 use super::finding::Findings;
-use super::region::{AT_A_TIME, Seen, SeenRegion};
+use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::agent::in_place::groups;
 use crate::config::Settings;
@@ -35,7 +35,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 /// The switch of the firewall, at the templates whose machines get security groups: clones have it as their template has.
 async fn firewalls(
     client: &Client,
-    seen: &Seen,
+    seen: &RegionSeen,
     name: &str,
     settings: &Settings,
     findings: &mut Findings,
@@ -100,7 +100,7 @@ async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut
 async fn bridges(
     client: &Client,
     name: &str,
-    seen: &Seen,
+    seen: &RegionSeen,
     findings: &mut Findings,
 ) -> BTreeMap<Arc<str>, BTreeSet<String>> {
     let mut found = BTreeMap::new();
@@ -123,7 +123,7 @@ async fn bridges(
 }
 
 /// The bridges that a template's machines have: those that the file names, and the template's own of its other cards.
-pub(super) fn wanted(seen: &Seen, template: &TemplateSettings) -> BTreeSet<String> {
+pub(super) fn wanted(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> {
     let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
     let cards = || template.cards();
     let replaced = |number: u8| cards().any(|(card, of)| card == number && of.bridge.is_some());
@@ -145,7 +145,7 @@ fn of_config(config: &VmConfig, replaced: impl Fn(u8) -> bool) -> impl Iterator<
 }
 
 /// The hosts that machines of a template may come to.
-fn hosts<'a>(seen: &'a Seen, template: &str, settings: &'a Settings) -> Vec<&'a Arc<str>> {
+fn hosts<'a>(seen: &'a RegionSeen, template: &str, settings: &'a Settings) -> Vec<&'a Arc<str>> {
     let pools = settings.policy.pools.values();
     let pools = pools.filter_map(|pool| pool.of_template(template));
     let pools: Vec<_> = pools.collect();

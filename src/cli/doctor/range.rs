@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::ClusterId;
 use super::finding::Findings;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use crate::config::Settings;
 use crate::model::action::is_being_made;
 use crate::model::mark::Ownership;
@@ -23,7 +23,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 }
 
 pub(super) fn judge(
-    seen: &Seen,
+    seen: &RegionSeen,
     name: &str,
     settings: &Settings,
     cluster: Option<&ClusterId>,
@@ -81,7 +81,7 @@ fn judge_room(
     name: &str,
     settings: &Settings,
     (first, last): (u32, u32),
-    seen: &Seen,
+    seen: &RegionSeen,
     ours: usize,
     findings: &mut Findings,
 ) {

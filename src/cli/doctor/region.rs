@@ -36,7 +36,7 @@ pub(super) struct ReachedRegion {
 
 /// What was seen of a region.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Seen {
+pub(in crate::cli) struct RegionSeen {
     pub(in crate::cli) version: PveVersion,
     pub(in crate::cli) status: ClusterStatus,
     pub(in crate::cli) resources: ClusterResources,
@@ -48,14 +48,14 @@ pub(in crate::cli) struct Seen {
 #[derive(Debug)]
 pub(super) struct SeenRegion {
     pub(super) region: ReachedRegion,
-    pub(super) seen: Seen,
+    pub(super) seen: RegionSeen,
 }
 
 /// Opens the way to a region and reads what the other probes judge by, as far as that is possible within a probe's time.
 pub(super) async fn reach(
     here: &Here,
     name: &Arc<str>,
-) -> (Findings, Option<(ReachedRegion, Option<Seen>)>) {
+) -> (Findings, Option<(ReachedRegion, Option<RegionSeen>)>) {
     let mut findings = Findings::default();
     let settings = &here.settings;
     let Some(region) = settings.regions.get(name) else {
@@ -96,7 +96,7 @@ async fn read(
     name: &str,
     settings: &Settings,
     findings: &mut Findings,
-) -> Option<Seen> {
+) -> Option<RegionSeen> {
     let read = async {
         tokio::try_join!(
             client.version(),
@@ -128,7 +128,7 @@ async fn read(
         }
     }
     drop(asked);
-    Some(Seen {
+    Some(RegionSeen {
         version,
         status,
         resources,
@@ -163,7 +163,7 @@ pub(super) fn judge(region: &SeenRegion, findings: &mut Findings) {
     judge_seen(&region.seen, &region.region.name, findings);
 }
 
-fn judge_seen(seen: &Seen, name: &str, findings: &mut Findings) {
+fn judge_seen(seen: &RegionSeen, name: &str, findings: &mut Findings) {
     let hosts = seen.resources.hosts.len();
     findings.fine(format!(
         "region {name}: PVE {} with {}",
@@ -216,13 +216,13 @@ max = 3
 hosts = ["pve1", "pve2"]
 "#;
 
-    fn said(seen: &Seen) -> Vec<String> {
+    fn said(seen: &RegionSeen) -> Vec<String> {
         let settings = parse(FILE, "test").unwrap_or_else(|e| panic!("{e}"));
         judged(seen, &settings)
     }
 
     /// What the probes say that judge what was seen.
-    fn judged(seen: &Seen, settings: &Settings) -> Vec<String> {
+    fn judged(seen: &RegionSeen, settings: &Settings) -> Vec<String> {
         let mut findings = Findings::default();
         judge_seen(seen, "default", &mut findings);
         for (name, pool) in &settings.policy.pools {
@@ -236,7 +236,7 @@ hosts = ["pve1", "pve2"]
         findings.0.iter().map(ToString::to_string).collect()
     }
 
-    fn good() -> Seen {
+    fn good() -> RegionSeen {
         let host = HostResource {
             online: true,
             memory: 16 << 30,
@@ -260,7 +260,7 @@ hosts = ["pve1", "pve2"]
             "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
             "ide2": "local:vm-8000-cloudinit,media=cdrom",
         }));
-        Seen {
+        RegionSeen {
             version: PveVersion {
                 version: "9.2.1".into(),
                 release: "9.2".into(),
@@ -332,13 +332,13 @@ hosts = ["pve1", "pve2"]
         );
     }
 
-    fn storage<'a>(seen: &'a mut Seen, host: &str, name: &str) -> &'a mut StorageResource {
+    fn storage<'a>(seen: &'a mut RegionSeen, host: &str, name: &str) -> &'a mut StorageResource {
         let storages = seen.resources.storages.get_mut(host).expect("the host");
         storages.get_mut(name).expect("the storage")
     }
 
     /// What is said beyond what is fine.
-    fn complaints(edit: impl FnOnce(&mut Seen)) -> Vec<String> {
+    fn complaints(edit: impl FnOnce(&mut RegionSeen)) -> Vec<String> {
         let mut seen = good();
         edit(&mut seen);
         let mut said = said(&seen);
@@ -402,7 +402,7 @@ hosts = ["pve1", "pve2"]
             );
             parse(&text, "test").unwrap_or_else(|e| panic!("{e}"))
         };
-        let bad = |seen: &Seen, slot: &str| {
+        let bad = |seen: &RegionSeen, slot: &str| {
             let said = judged(seen, &with(slot));
             said.into_iter()
                 .filter(|line| !line.starts_with("ok: "))

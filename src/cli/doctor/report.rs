@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 
 /// Everything that was found.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Report {
+pub(in crate::cli) struct DoctorReport {
     pub(super) looked: Vec<ProbeFindings>,
 }
 
@@ -37,7 +37,7 @@ struct FindingLine<'a> {
     finding: &'a Finding,
 }
 
-impl Report {
+impl DoctorReport {
     /// Adds what a look found that is no probe's.
     pub(super) fn add(&mut self, probe: &'static str, findings: Findings) {
         self.looked.push(ProbeFindings::new(probe, findings));

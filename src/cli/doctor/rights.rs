@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Findings;
 use super::network;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
@@ -91,7 +91,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 /// Which privileges are needed on which path.
 pub(in crate::cli) fn needed(
     name: &str,
-    seen: &Seen,
+    seen: &RegionSeen,
     settings: &Settings,
 ) -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut needed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
@@ -155,7 +155,7 @@ pub(in crate::cli) fn needed(
 }
 
 /// The storages that a template's machines have disks on, or are made of.
-fn storages(seen: &Seen, template: &TemplateSettings) -> BTreeSet<String> {
+fn storages(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> {
     let mut storages: BTreeSet<String> = template.storage.iter().cloned().collect();
     let further = template.hardware.disks.values();
     storages.extend(further.map(|disk| disk.storage.to_string()));

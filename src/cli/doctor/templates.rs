@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::finding::Findings;
-use super::region::{Seen, SeenRegion};
+use super::region::{RegionSeen, SeenRegion};
 use crate::agent::inspection;
 use crate::config::Settings;
 use crate::config::settings::TemplateSettings;
@@ -21,7 +21,7 @@ pub(super) fn of<'a>(
 
 /// The VMs that a template's table means.
 pub(super) fn copies<'a>(
-    seen: &'a Seen,
+    seen: &'a RegionSeen,
     template: &'a TemplateSettings,
 ) -> impl Iterator<Item = (&'a u32, &'a GuestResource)> {
     let guests = seen.resources.guests.iter();
@@ -43,7 +43,7 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
 
 /// Judges the copies of a template.
 pub(super) fn judge(
-    seen: &Seen,
+    seen: &RegionSeen,
     name: &str,
     template: &TemplateSettings,
     settings: &Settings,
@@ -144,7 +144,7 @@ fn judge_config(
 
 /// What keeps PVE from cloning the template as it is configured, or to all hosts.
 fn judge_cloning(
-    seen: &Seen,
+    seen: &RegionSeen,
     (name, template): (&str, &TemplateSettings),
     (vmid, guest): (u32, &GuestResource),
     config: &VmConfig,
@@ -177,7 +177,7 @@ fn judge_cloning(
     }
 }
 
-fn judge_storage(seen: &Seen, name: &str, storage: &str, findings: &mut Findings) {
+fn judge_storage(seen: &RegionSeen, name: &str, storage: &str, findings: &mut Findings) {
     let found: Vec<_> = seen
         .resources
         .storages

@@ -35,7 +35,7 @@ async fn answer(shared: &Arc<ServiceShared>, command: ControlCommand, by: &str) 
     let answering = Answering {
         state: shared.state.clone(),
         turns: shared.turns.subscribe(),
-        poke: shared.poke.clone(),
+        wake_up: shared.wake_up.clone(),
         status: Arc::new(move || asked.status()),
     };
     answering.answer(command, by).await

@@ -22,7 +22,7 @@ const GAP: Span = Span::minutes(60);
 #[derive(Debug)]
 pub(super) struct Telling {
     whom: watch::Sender<Whom>,
-    poke: Arc<Notify>,
+    wake_up: Arc<Notify>,
     /// How much was not recorded so far, and when that last grew.
     lost: Mutex<(u64, Option<Time>)>,
 }
@@ -39,7 +39,7 @@ impl Default for Telling {
         };
         Telling {
             whom: watch::Sender::new(whom),
-            poke: Arc::default(),
+            wake_up: Arc::default(),
             lost: Mutex::default(),
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn begin(shared: &Arc<ServiceShared>) -> JoinHandle<()> {
         service: shared.clone(),
         state: shared.state.clone(),
         clock: Clock::System,
-        poke: shared.telling.poke.clone(),
+        wake_up: shared.telling.wake_up.clone(),
     }))
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn test(shared: &ServiceShared, name: Option<&str>, by: &str) -
     tracing::info!(name, by, "a test of the notifications");
     match notify::test(&whom, name, Clock::System.now()).await {
         Ok(tried) => {
-            shared.telling.poke.notify_one();
+            shared.telling.wake_up.notify_one();
             crate::agent::answers::json(&tried)
         }
         Err(why) => ControlAnswer::Error(why),

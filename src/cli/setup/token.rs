@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
 use super::survey::PveFound;
-use crate::cli::doctor::region::Seen;
+use crate::cli::doctor::region::RegionSeen;
 use crate::cli::doctor::rights;
 use crate::config::Settings;
 use crate::kube::bootstrap::write_credentials;
@@ -30,7 +30,7 @@ pub(super) struct Grants {
 pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Grants> {
     let (user, token) = id.split_once('!')?;
     let (region, _) = settings.regions.iter().next()?;
-    let seen = Seen {
+    let seen = RegionSeen {
         version: pve.version.clone(),
         status: pve.status.clone(),
         resources: pve.resources.clone(),

@@ -127,12 +127,13 @@ const PODS: Listing<'static> = Listing {
 
 /// Names of what was read whole, and of what was not.
 async fn listed(client: &KubeClient) -> Result<(Vec<String>, Vec<String>), KubeError> {
-    let read = |(whole, rest): &mut (Vec<String>, Vec<String>), item: ListItem<'_>| match item
-        .object::<wire::Pod>(
-    ) {
-        Ok(pod) => whole.extend(pod.metadata.name),
-        Err(unreadable) => rest.extend(unreadable.meta.name),
-    };
+    let read =
+        |(whole, rest): &mut (Vec<String>, Vec<String>), item: ListItem<'_>| match item
+            .object::<wire::WirePod>()
+        {
+            Ok(pod) => whole.extend(pod.metadata.name),
+            Err(unreadable) => rest.extend(unreadable.meta.name),
+        };
     client.gather(PODS, read).await
 }
 

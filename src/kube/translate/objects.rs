@@ -19,7 +19,7 @@ use crate::model::scheduling::{
 /// A node's view.
 pub(in crate::kube) fn node(
     reader: &mut ObjectReader<'_>,
-    node: &wire::Node,
+    node: &wire::WireNode,
 ) -> Option<(Arc<str>, Node)> {
     let meta = &node.metadata;
     let name = reader.name(meta)?;
@@ -83,7 +83,7 @@ fn not_ready(ready: &wire::WireCondition) -> Option<ForeignText> {
     (!ready && !said.is_empty()).then(|| said.join(": ").into())
 }
 
-fn taints(reader: &mut ObjectReader<'_>, taints: Option<&[wire::Taint]>) -> Vec<Taint> {
+fn taints(reader: &mut ObjectReader<'_>, taints: Option<&[wire::WireTaint]>) -> Vec<Taint> {
     taints
         .unwrap_or_default()
         .iter()
@@ -117,7 +117,7 @@ pub(in crate::kube) struct RuntimeClass {
 /// A PriorityClass.
 pub(in crate::kube) fn priority_class(
     reader: &mut ObjectReader<'_>,
-    class: &wire::PriorityClass,
+    class: &wire::WirePriorityClass,
 ) -> Option<(Arc<str>, PriorityClass)> {
     let view = PriorityClass {
         value: class.value,
@@ -130,7 +130,7 @@ pub(in crate::kube) fn priority_class(
 /// A RuntimeClass.
 pub(in crate::kube) fn runtime_class(
     reader: &mut ObjectReader<'_>,
-    class: &wire::RuntimeClass,
+    class: &wire::WireRuntimeClass,
 ) -> Option<(Arc<str>, RuntimeClass)> {
     let name = reader.name(&class.metadata)?;
     let overhead = class.overhead.as_ref().and_then(|o| o.pod_fixed.as_ref());
@@ -157,7 +157,7 @@ const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
 /// A DaemonSet's view. Its template has not seen admission, so the classes it names are passed in.
 pub(in crate::kube) fn daemon_set(
     reader: &mut ObjectReader<'_>,
-    set: &wire::DaemonSet,
+    set: &wire::WireDaemonSet,
     priorities: &BTreeMap<Arc<str>, PriorityClass>,
     runtimes: &BTreeMap<Arc<str>, RuntimeClass>,
 ) -> Option<(PodKey, DaemonSet)> {
@@ -236,7 +236,7 @@ pub(in crate::kube) fn budget(
 /// A StorageClass's view.
 pub(in crate::kube) fn storage_class(
     reader: &mut ObjectReader<'_>,
-    class: &wire::StorageClass,
+    class: &wire::WireStorageClass,
 ) -> Option<(Arc<str>, StorageClass)> {
     let meta = &class.metadata;
     let is_default = |key: &str| {
@@ -307,7 +307,7 @@ pub(in crate::kube) fn csi_node(
 /// A VolumeAttachment's view.
 pub(in crate::kube) fn attachment(
     reader: &mut ObjectReader<'_>,
-    attachment: &wire::Attachment,
+    attachment: &wire::WireAttachment,
 ) -> Option<(Arc<str>, Attachment)> {
     let spec = &attachment.spec;
     let name = nonempty(attachment.metadata.name.as_deref())?;

@@ -17,7 +17,7 @@ fn arrival(meta: &wire::Meta) -> u64 {
 /// A pod's view; `None` when it lacks namespace or name.
 pub(in crate::kube) fn pod(
     reader: &mut ObjectReader<'_>,
-    pod: &wire::Pod,
+    pod: &wire::WirePod,
 ) -> Option<(PodKey, Pod)> {
     let meta = &pod.metadata;
     let key = reader.key(meta)?;

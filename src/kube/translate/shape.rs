@@ -87,14 +87,14 @@ impl ObjectReader<'_> {
         })
     }
 
-    pub(super) fn tolerations(&mut self, all: Option<&[wire::Toleration]>) -> Vec<Toleration> {
+    pub(super) fn tolerations(&mut self, all: Option<&[wire::WireToleration]>) -> Vec<Toleration> {
         all.unwrap_or_default()
             .iter()
             .filter_map(|toleration| self.toleration(toleration))
             .collect()
     }
 
-    fn compared_taints(&mut self, all: Option<&[wire::Toleration]>) -> Vec<Arc<str>> {
+    fn compared_taints(&mut self, all: Option<&[wire::WireToleration]>) -> Vec<Arc<str>> {
         all.unwrap_or_default()
             .iter()
             .filter(|toleration| matches!(toleration.operator.as_deref(), Some("Gt" | "Lt")))
@@ -103,7 +103,7 @@ impl ObjectReader<'_> {
     }
 
     /// `None` when it is of a kind we do not know: it then tolerates nothing.
-    fn toleration(&mut self, toleration: &wire::Toleration) -> Option<Toleration> {
+    fn toleration(&mut self, toleration: &wire::WireToleration) -> Option<Toleration> {
         let exists = match toleration.operator.as_deref() {
             None | Some("" | "Equal") => false,
             Some("Exists") => true,
@@ -141,7 +141,7 @@ impl ObjectReader<'_> {
         }
     }
 
-    fn pod_terms(&mut self, terms: Option<&[wire::PodTerm]>) -> Vec<PodTerm> {
+    fn pod_terms(&mut self, terms: Option<&[wire::WirePodTerm]>) -> Vec<PodTerm> {
         terms
             .unwrap_or_default()
             .iter()
@@ -162,7 +162,7 @@ impl ObjectReader<'_> {
             .collect()
     }
 
-    fn pod_term(&mut self, term: &wire::PodTerm) -> PodTerm {
+    fn pod_term(&mut self, term: &wire::WirePodTerm) -> PodTerm {
         PodTerm {
             selector: term.label_selector.as_ref().map(|s| self.selector(s)),
             topology_key: self.text(term.topology_key.as_deref()),
@@ -214,7 +214,7 @@ impl ObjectReader<'_> {
         ports
     }
 
-    fn volume(&mut self, volume: &wire::Volume) -> Option<Volume> {
+    fn volume(&mut self, volume: &wire::WireVolume) -> Option<Volume> {
         let name = volume.name.as_deref();
         if let Some(claim) = &volume.persistent_volume_claim {
             return Some(Volume::Claim(self.text(claim.claim_name.as_deref())));

@@ -15,7 +15,7 @@ const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// A PersistentVolumeClaim's view.
 pub(in crate::kube) fn claim(
     reader: &mut ObjectReader<'_>,
-    claim: &wire::Claim,
+    claim: &wire::WireClaim,
 ) -> Option<(PodKey, Claim)> {
     let annotation = |key: &str| {
         let annotations = claim.metadata.annotations.as_ref();
@@ -43,7 +43,7 @@ pub(in crate::kube) fn claim(
 /// A PersistentVolume's view.
 pub(in crate::kube) fn persistent_volume(
     reader: &mut ObjectReader<'_>,
-    volume: &wire::PersistentVolume,
+    volume: &wire::WirePersistentVolume,
 ) -> Option<(Arc<str>, PersistentVolume)> {
     let name = reader.name(&volume.metadata)?;
     let affinity = volume.spec.node_affinity.as_ref();
@@ -72,7 +72,7 @@ pub(in crate::kube) fn persistent_volume(
 }
 
 /// What a claim asks of a volume that exists.
-fn asks(reader: &mut ObjectReader<'_>, claim: &wire::Claim) -> ClaimRequest {
+fn asks(reader: &mut ObjectReader<'_>, claim: &wire::WireClaim) -> ClaimRequest {
     let spec = &claim.spec;
     let requests = spec.resources.as_ref();
     let requests = requests.and_then(|resources| resources.requests.as_ref());
@@ -89,7 +89,7 @@ fn asks(reader: &mut ObjectReader<'_>, claim: &wire::Claim) -> ClaimRequest {
 
 /// What a volume offers to claims; `None` for one that is bound, or was, unless a person keeps it for a
 /// claim: that counts in every phase.
-fn free(reader: &mut ObjectReader<'_>, volume: &wire::PersistentVolume) -> Option<Free> {
+fn free(reader: &mut ObjectReader<'_>, volume: &wire::WirePersistentVolume) -> Option<Free> {
     let phase = volume.status.phase.as_deref();
     let spec = &volume.spec;
     let kept = spec.claim_ref.as_ref();
@@ -121,7 +121,7 @@ fn free(reader: &mut ObjectReader<'_>, volume: &wire::PersistentVolume) -> Optio
 /// but it is not known which.
 pub(in crate::kube) fn storage_capacity(
     reader: &mut ObjectReader<'_>,
-    capacity: &wire::StorageCapacity,
+    capacity: &wire::WireStorageCapacity,
 ) -> Option<(PodKey, StorageCapacity)> {
     let limit = match &capacity.maximum_volume_size {
         Some(size) => Some(("maximumVolumeSize", size)),

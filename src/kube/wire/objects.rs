@@ -8,10 +8,10 @@ use super::{Map, Meta, NodeSelector, WireCondition, WireQuantity, WireResourceLi
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Node {
+pub(in crate::kube) struct WireNode {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: NodeSpec,
-    pub(in crate::kube) status: NodeStatus,
+    pub(in crate::kube) status: WireNodeStatus,
 }
 
 /// A node's specification.
@@ -20,14 +20,14 @@ pub(in crate::kube) struct Node {
 pub(in crate::kube) struct NodeSpec {
     #[serde(rename = "providerID")]
     pub(in crate::kube) provider_id: Option<String>,
-    pub(in crate::kube) taints: Option<Vec<Taint>>,
+    pub(in crate::kube) taints: Option<Vec<WireTaint>>,
     pub(in crate::kube) unschedulable: Option<bool>,
 }
 
 /// A taint.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Taint {
+pub(in crate::kube) struct WireTaint {
     pub(in crate::kube) key: Option<String>,
     pub(in crate::kube) value: Option<String>,
     pub(in crate::kube) effect: Option<String>,
@@ -36,7 +36,7 @@ pub(in crate::kube) struct Taint {
 /// A node's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct NodeStatus {
+pub(in crate::kube) struct WireNodeStatus {
     pub(in crate::kube) capacity: Option<WireResourceList>,
     pub(in crate::kube) allocatable: Option<WireResourceList>,
     pub(in crate::kube) conditions: Option<Vec<WireCondition>>,
@@ -63,7 +63,7 @@ pub(in crate::kube) struct NodeInfo {
 /// A DaemonSet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct DaemonSet {
+pub(in crate::kube) struct WireDaemonSet {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: DaemonSetSpec,
 }
@@ -72,13 +72,13 @@ pub(in crate::kube) struct DaemonSet {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::kube) struct DaemonSetSpec {
-    pub(in crate::kube) template: Template,
+    pub(in crate::kube) template: WirePodTemplate,
 }
 
 /// A pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Template {
+pub(in crate::kube) struct WirePodTemplate {
     pub(in crate::kube) metadata: Option<Meta>,
     pub(in crate::kube) spec: PodSpec,
 }
@@ -113,7 +113,7 @@ pub(in crate::kube) struct BudgetStatus {
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Claim {
+pub(in crate::kube) struct WireClaim {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: ClaimSpec,
     pub(in crate::kube) status: ClaimStatus,
@@ -149,7 +149,7 @@ pub(in crate::kube) struct ClaimStatus {
 /// A PersistentVolume.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct PersistentVolume {
+pub(in crate::kube) struct WirePersistentVolume {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: VolumeSpec,
     pub(in crate::kube) status: VolumeStatus,
@@ -205,17 +205,17 @@ pub(in crate::kube) struct Csi {
 /// A StorageClass.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct StorageClass {
+pub(in crate::kube) struct WireStorageClass {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) provisioner: Option<String>,
     pub(in crate::kube) volume_binding_mode: Option<String>,
-    pub(in crate::kube) allowed_topologies: Option<Vec<Topology>>,
+    pub(in crate::kube) allowed_topologies: Option<Vec<WireTopology>>,
 }
 
 /// One of `allowedTopologies`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct Topology {
+pub(in crate::kube) struct WireTopology {
     pub(in crate::kube) match_label_expressions: Option<Vec<TopologyLabel>>,
 }
 
@@ -245,7 +245,7 @@ pub(in crate::kube) struct CsiDriverSpec {
 /// A CSIStorageCapacity.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct StorageCapacity {
+pub(in crate::kube) struct WireStorageCapacity {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) storage_class_name: Option<String>,
     pub(in crate::kube) node_topology: Option<WireSelector>,
@@ -286,7 +286,7 @@ pub(in crate::kube) struct CsiAllocatable {
 /// A VolumeAttachment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Attachment {
+pub(in crate::kube) struct WireAttachment {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: AttachmentSpec,
 }
@@ -310,7 +310,7 @@ pub(in crate::kube) struct AttachmentSource {
 /// A PriorityClass.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct PriorityClass {
+pub(in crate::kube) struct WirePriorityClass {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) value: i32,
     pub(in crate::kube) global_default: Option<bool>,
@@ -320,7 +320,7 @@ pub(in crate::kube) struct PriorityClass {
 /// A RuntimeClass.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct RuntimeClass {
+pub(in crate::kube) struct WireRuntimeClass {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) overhead: Option<Overhead>,
     pub(in crate::kube) scheduling: Option<Scheduling>,
@@ -338,5 +338,5 @@ pub(in crate::kube) struct Overhead {
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct Scheduling {
     pub(in crate::kube) node_selector: Option<Map>,
-    pub(in crate::kube) tolerations: Option<Vec<super::pod::Toleration>>,
+    pub(in crate::kube) tolerations: Option<Vec<super::pod::WireToleration>>,
 }

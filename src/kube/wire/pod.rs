@@ -12,7 +12,7 @@ use super::{Map, Meta, NodeSelector, WireCondition, WireNodeTerm, WireResourceLi
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Pod {
+pub(in crate::kube) struct WirePod {
     pub(in crate::kube) metadata: Meta,
     pub(in crate::kube) spec: PodSpec,
     pub(in crate::kube) status: PodStatus,
@@ -24,14 +24,14 @@ pub(in crate::kube) struct Pod {
 pub(in crate::kube) struct PodSpec {
     pub(in crate::kube) node_name: Option<String>,
     pub(in crate::kube) node_selector: Option<Map>,
-    pub(in crate::kube) affinity: Option<Affinity>,
-    pub(in crate::kube) tolerations: Option<Vec<Toleration>>,
+    pub(in crate::kube) affinity: Option<WireAffinity>,
+    pub(in crate::kube) tolerations: Option<Vec<WireToleration>>,
     pub(in crate::kube) topology_spread_constraints: Option<Vec<Spread>>,
     pub(in crate::kube) containers: Option<Vec<Container>>,
     pub(in crate::kube) init_containers: Option<Vec<Container>>,
     pub(in crate::kube) overhead: Option<WireResourceList>,
     pub(in crate::kube) resources: Option<ResourceRequirements>,
-    pub(in crate::kube) volumes: Option<Vec<Volume>>,
+    pub(in crate::kube) volumes: Option<Vec<WireVolume>>,
     pub(in crate::kube) priority: Option<i32>,
     pub(in crate::kube) priority_class_name: Option<String>,
     pub(in crate::kube) runtime_class_name: Option<String>,
@@ -76,7 +76,7 @@ pub(in crate::kube) struct Port {
 /// Affinities.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct Affinity {
+pub(in crate::kube) struct WireAffinity {
     pub(in crate::kube) node_affinity: Option<NodeAffinity>,
     pub(in crate::kube) pod_affinity: Option<PodAffinity>,
     pub(in crate::kube) pod_anti_affinity: Option<PodAffinity>,
@@ -105,7 +105,7 @@ pub(in crate::kube) struct PreferredNode {
 #[serde(default)]
 pub(in crate::kube) struct PodAffinity {
     #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    pub(in crate::kube) required: Option<Vec<PodTerm>>,
+    pub(in crate::kube) required: Option<Vec<WirePodTerm>>,
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
     pub(in crate::kube) preferred: Option<Vec<PreferredPod>>,
 }
@@ -113,7 +113,7 @@ pub(in crate::kube) struct PodAffinity {
 /// A pod affinity term.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct PodTerm {
+pub(in crate::kube) struct WirePodTerm {
     pub(in crate::kube) label_selector: Option<WireSelector>,
     pub(in crate::kube) topology_key: Option<String>,
     pub(in crate::kube) namespaces: Option<Vec<String>>,
@@ -125,13 +125,13 @@ pub(in crate::kube) struct PodTerm {
 #[serde(default, rename_all = "camelCase")]
 pub(in crate::kube) struct PreferredPod {
     pub(in crate::kube) weight: Option<i32>,
-    pub(in crate::kube) pod_affinity_term: PodTerm,
+    pub(in crate::kube) pod_affinity_term: WirePodTerm,
 }
 
 /// A toleration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::kube) struct Toleration {
+pub(in crate::kube) struct WireToleration {
     pub(in crate::kube) key: Option<String>,
     pub(in crate::kube) operator: Option<String>,
     pub(in crate::kube) value: Option<String>,
@@ -155,22 +155,22 @@ pub(in crate::kube) struct Spread {
 /// A volume; only the sources that matter.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct Volume {
+pub(in crate::kube) struct WireVolume {
     pub(in crate::kube) name: Option<String>,
     pub(in crate::kube) persistent_volume_claim: Option<ClaimSource>,
     pub(in crate::kube) ephemeral: Option<EphemeralSource>,
     pub(in crate::kube) empty_dir: Option<EmptyDir>,
     pub(in crate::kube) host_path: Option<serde::de::IgnoredAny>,
-    pub(in crate::kube) gce_persistent_disk: Option<Disk>,
-    pub(in crate::kube) aws_elastic_block_store: Option<Disk>,
-    pub(in crate::kube) iscsi: Option<Disk>,
-    pub(in crate::kube) rbd: Option<Disk>,
+    pub(in crate::kube) gce_persistent_disk: Option<WireDisk>,
+    pub(in crate::kube) aws_elastic_block_store: Option<WireDisk>,
+    pub(in crate::kube) iscsi: Option<WireDisk>,
+    pub(in crate::kube) rbd: Option<WireDisk>,
 }
 
 /// What tells a disk from another, whatever its kind; two pods of a node do not share it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct Disk {
+pub(in crate::kube) struct WireDisk {
     pub(in crate::kube) read_only: bool,
     /// GCE.
     pub(in crate::kube) pd_name: String,

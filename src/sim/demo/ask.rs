@@ -59,7 +59,7 @@ impl Socket {
         let answering = Arc::new(Answering {
             state,
             turns: world.turns.subscribe(),
-            poke: world.poke.clone(),
+            wake_up: world.wake_up.clone(),
             status: Arc::new(move || status(seen.borrow().as_deref())),
         });
         let handler: Handler = Arc::new(move |command| {

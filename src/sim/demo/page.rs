@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::agent::status::Status;
+use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::model::time::Span;
 use crate::sim::kube::Kube;
@@ -158,14 +158,14 @@ impl DemoPage {
 }
 
 /// How things stand in the simulated world.
-pub(super) fn status(turn: Option<&Turn>) -> Status {
+pub(super) fn status(turn: Option<&Turn>) -> DaemonStatus {
     turn.map_or_else(
-        || Status {
+        || DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configured: true,
-            ..Status::default()
+            ..DaemonStatus::default()
         },
-        Status::of,
+        DaemonStatus::of,
     )
 }
 

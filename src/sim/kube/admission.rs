@@ -8,7 +8,7 @@ use super::resources::{
     CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PRIORITYCLASSES, PVCS, PVS,
     REPLICASETS, RUNTIMECLASSES, Res, SECRETS, STATEFULSETS, STORAGECLASSES,
 };
-use super::status::ErrorStatus;
+use super::status::Status;
 use super::store::State;
 
 /// Prepares a new object, or says why it may not be.
@@ -18,7 +18,7 @@ pub(super) fn create(
     namespace: &str,
     mut object: Value,
     user: &User,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let row = res.row();
     identify(res, &mut object, namespace)?;
     check_name(res, &object)?;
@@ -53,10 +53,10 @@ pub(super) fn create(
 }
 
 /// Kind, version and namespace must be those of the path.
-fn identify(res: Res, object: &mut Value, namespace: &str) -> Result<(), ErrorStatus> {
+fn identify(res: Res, object: &mut Value, namespace: &str) -> Result<(), Status> {
     let row = res.row();
     if !object.is_object() {
-        return Err(ErrorStatus::bad_request(
+        return Err(Status::bad_request(
             "the object provided is unrecognized (must be of type Object)",
         ));
     }
@@ -64,7 +64,7 @@ fn identify(res: Res, object: &mut Value, namespace: &str) -> Result<(), ErrorSt
     if (!kind.is_empty() && kind != row.kind)
         || (!version.is_empty() && version != row.api_version())
     {
-        return Err(ErrorStatus::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: the API version in the data ({version}, Kind={kind}) does not match the expected API version ({})",
             row.kind,
             row.version,
@@ -77,7 +77,7 @@ fn identify(res: Res, object: &mut Value, namespace: &str) -> Result<(), ErrorSt
     if row.namespaced {
         let given = text(object, "/metadata/namespace").to_owned();
         if !given.is_empty() && given != namespace {
-            return Err(ErrorStatus::bad_request(
+            return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
@@ -89,11 +89,11 @@ fn identify(res: Res, object: &mut Value, namespace: &str) -> Result<(), ErrorSt
 }
 
 /// Names are DNS subdomains; RBAC names may hold colons.
-fn check_name(res: Res, object: &Value) -> Result<(), ErrorStatus> {
+fn check_name(res: Res, object: &Value) -> Result<(), Status> {
     let given = name(object);
     let generated = text(object, "/metadata/generateName");
     if given.is_empty() && generated.is_empty() {
-        return Err(ErrorStatus::invalid(
+        return Err(Status::invalid(
             res,
             "",
             "metadata.name",
@@ -118,7 +118,7 @@ fn check_name(res: Res, object: &Value) -> Result<(), ErrorStatus> {
     if fits || free {
         return Ok(());
     }
-    Err(ErrorStatus::invalid(
+    Err(Status::invalid(
         res,
         shown,
         "metadata.name",
@@ -128,14 +128,14 @@ fn check_name(res: Res, object: &Value) -> Result<(), ErrorStatus> {
     ))
 }
 
-fn check_namespace(state: &State, res: Res, object: &Value) -> Result<(), ErrorStatus> {
+fn check_namespace(state: &State, res: Res, object: &Value) -> Result<(), Status> {
     if !res.row().namespaced {
         return Ok(());
     }
     let wanted = namespace(object);
     match state.get(NAMESPACES, "", wanted) {
-        None => Err(ErrorStatus::not_found(NAMESPACES, wanted)),
-        Some(found) if deleting(&found) => Err(ErrorStatus::forbidden(
+        None => Err(Status::not_found(NAMESPACES, wanted)),
+        Some(found) if deleting(&found) => Err(Status::forbidden(
             res,
             name(object),
             &format!(
@@ -181,10 +181,10 @@ fn pod_spec(spec: &mut Value) {
     }
 }
 
-fn pod(state: &mut State, object: &mut Value) -> Result<(), ErrorStatus> {
+fn pod(state: &mut State, object: &mut Value) -> Result<(), Status> {
     let shown = name(object).to_owned();
     if list(object, "/spec/containers").is_empty() {
-        return Err(ErrorStatus::invalid(
+        return Err(Status::invalid(
             PODS,
             &shown,
             "spec.containers",
@@ -204,7 +204,7 @@ fn pod(state: &mut State, object: &mut Value) -> Result<(), ErrorStatus> {
         0
     } else {
         let found = state.get(PRIORITYCLASSES, "", &class).ok_or_else(|| {
-            ErrorStatus::forbidden(
+            Status::forbidden(
                 PODS,
                 &shown,
                 &format!("no PriorityClass with name {class} was found"),
@@ -221,7 +221,7 @@ fn pod(state: &mut State, object: &mut Value) -> Result<(), ErrorStatus> {
     let runtime = text(object, "/spec/runtimeClassName").to_owned();
     if !runtime.is_empty() {
         let found = state.get(RUNTIMECLASSES, "", &runtime).ok_or_else(|| {
-            ErrorStatus::forbidden(
+            Status::forbidden(
                 PODS,
                 &shown,
                 &format!("pod rejected: RuntimeClass \"{runtime}\" not found"),
@@ -279,11 +279,11 @@ fn quality(pod: &Value) -> &'static str {
     }
 }
 
-fn node(object: &mut Value, user: &User) -> Result<(), ErrorStatus> {
+fn node(object: &mut Value, user: &User) -> Result<(), Status> {
     if let Some(own) = user.node()
         && own != name(object)
     {
-        return Err(ErrorStatus::forbidden(
+        return Err(Status::forbidden(
             NODES,
             name(object),
             &format!(
@@ -307,12 +307,12 @@ fn node(object: &mut Value, user: &User) -> Result<(), ErrorStatus> {
 }
 
 /// No two taints of the same key and effect.
-fn check_taints(object: &Value) -> Result<(), ErrorStatus> {
+fn check_taints(object: &Value) -> Result<(), Status> {
     let taints = list(object, "/spec/taints");
     for (at, taint) in taints.iter().enumerate() {
         let effect = text(taint, "/effect");
         if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-            return Err(ErrorStatus::invalid(
+            return Err(Status::invalid(
                 NODES,
                 name(object),
                 &format!("metadata.taints[{at}].effect"),
@@ -325,7 +325,7 @@ fn check_taints(object: &Value) -> Result<(), ErrorStatus> {
             .iter()
             .any(|t| text(t, "/key") == text(taint, "/key") && text(t, "/effect") == effect);
         if twin {
-            return Err(ErrorStatus::invalid(
+            return Err(Status::invalid(
                 NODES,
                 name(object),
                 &format!("metadata.taints[{at}]"),
@@ -366,12 +366,12 @@ fn certificate_request(object: &mut Value, user: &User) {
     set(object, &["status"], json!({}));
 }
 
-fn workload(res: Res, object: &mut Value) -> Result<(), ErrorStatus> {
+fn workload(res: Res, object: &mut Value) -> Result<(), Status> {
     let shown = name(object).to_owned();
     let selector = object["spec"]["selector"].clone();
     let labels = map(object, "/spec/template/metadata/labels");
     if !super::selector::label_selector(&selector, labels) {
-        return Err(ErrorStatus::invalid(
+        return Err(Status::invalid(
             res,
             &shown,
             "spec.template.metadata.labels",
@@ -480,18 +480,18 @@ pub(super) fn update(
     mut new: Value,
     subresource: &str,
     user: &User,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let row = res.row();
     identify(res, &mut new, namespace(old))?;
     if name(&new) != name(old) {
-        return Err(ErrorStatus::bad_request(format!(
+        return Err(Status::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",
             name(&new),
             name(old)
         )));
     }
     if !uid(&new).is_empty() && uid(&new) != uid(old) {
-        return Err(ErrorStatus::other_uid(res, name(old), uid(&new), uid(old)));
+        return Err(Status::other_uid(res, name(old), uid(&new), uid(old)));
     }
     if let Some(own) = user.node()
         && res == NODES
@@ -501,7 +501,7 @@ pub(super) fn update(
             "node \"{own}\" is not allowed to modify node \"{}\"",
             name(old)
         );
-        return Err(ErrorStatus::forbidden(res, name(old), &text));
+        return Err(Status::forbidden(res, name(old), &text));
     }
     for field in [
         "uid",
@@ -525,7 +525,7 @@ pub(super) fn update(
         SECRETS => secret(&mut new),
         DEPLOYMENTS | REPLICASETS | STATEFULSETS | DAEMONSETS => {
             if new.pointer("/spec/selector") != old.pointer("/spec/selector") {
-                return Err(ErrorStatus::invalid(
+                return Err(Status::invalid(
                     res,
                     name(old),
                     "spec.selector",
@@ -559,7 +559,7 @@ fn status_update(old: &Value, given: &Value, subresource: &str) -> Value {
 }
 
 /// Of a pod's spec only a few fields may change.
-fn check_pod_update(old: &Value, new: &Value) -> Result<(), ErrorStatus> {
+fn check_pod_update(old: &Value, new: &Value) -> Result<(), Status> {
     let bare = |pod: &Value| {
         let mut spec = pod["spec"].clone();
         for field in ["containers", "initContainers"] {
@@ -586,7 +586,7 @@ fn check_pod_update(old: &Value, new: &Value) -> Result<(), ErrorStatus> {
     if bare(old) == bare(new) {
         return Ok(());
     }
-    Err(ErrorStatus::invalid(
+    Err(Status::invalid(
         PODS,
         name(old),
         "spec",

@@ -10,7 +10,7 @@ use super::object::{
 };
 use super::resources::{NODES, PDBS, PODS};
 use super::selector::label_selector;
-use super::status::{ErrorStatus, success};
+use super::status::{Status, success};
 use super::store::State;
 use super::verbs;
 
@@ -27,10 +27,10 @@ pub(super) fn evict(
     wanted: &str,
     eviction: &Value,
     user: &User,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let asked = name(eviction);
     if !asked.is_empty() && asked != wanted {
-        return Err(ErrorStatus::bad_request(
+        return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
@@ -63,7 +63,7 @@ pub(super) fn evict(
 }
 
 /// Spends one disruption of the pod's budget, if it has one and needs it.
-fn take_from_budget(state: &mut State, pod: &Value) -> Result<(), ErrorStatus> {
+fn take_from_budget(state: &mut State, pod: &Value) -> Result<(), Status> {
     let budgets: Vec<Arc<Value>> = state
         .all(PDBS)
         .values()
@@ -74,7 +74,7 @@ fn take_from_budget(state: &mut State, pod: &Value) -> Result<(), ErrorStatus> {
         [] => return Ok(()),
         [one] => one,
         _ => {
-            return Err(ErrorStatus::internal(
+            return Err(Status::internal(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             ));
         }
@@ -90,13 +90,13 @@ fn take_from_budget(state: &mut State, pod: &Value) -> Result<(), ErrorStatus> {
     }
     let title = name(budget);
     if field("observedGeneration") < number(budget, "/metadata/generation").unwrap_or(0) {
-        return Err(ErrorStatus::budget(
+        return Err(Status::budget(
             &format!("The disruption budget {title} is still being processed by the server."),
             10,
         ));
     }
     if field("disruptionsAllowed") <= 0 {
-        return Err(ErrorStatus::budget(
+        return Err(Status::budget(
             &format!(
                 "The disruption budget {title} needs {} healthy pods and has {} currently",
                 field("desiredHealthy"),
@@ -123,26 +123,26 @@ pub(super) fn bind(
     space: &str,
     wanted: &str,
     binding: &Value,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let pod = verbs::get(state, PODS, space, wanted)?;
     let node = text(binding, "/target/name");
     let bound = text(&pod, "/spec/nodeName");
     if !bound.is_empty() {
-        return Err(ErrorStatus::conflict(
+        return Err(Status::conflict(
             PODS,
             wanted,
             &format!("pod {wanted} is already assigned to node \"{bound}\""),
         ));
     }
     if deleting(&pod) {
-        return Err(ErrorStatus::conflict(
+        return Err(Status::conflict(
             PODS,
             wanted,
             &format!("pod {wanted} is being deleted, cannot be assigned to a host"),
         ));
     }
     if node.is_empty() || state.get(NODES, "", node).is_none() {
-        return Err(ErrorStatus::not_found(NODES, node));
+        return Err(Status::not_found(NODES, node));
     }
     assign(state, &pod, node);
     Ok(success(None))

@@ -17,7 +17,7 @@ use super::object::{list, name, namespace, set};
 use super::pki::certificate_bearer_of;
 use super::resources::{NAMESPACES, Res};
 use super::selector::ListSelector;
-use super::status::{ErrorStatus, answer, success};
+use super::status::{Status, answer, success};
 use super::store::State;
 use super::verbs::{self, Patch, Query};
 use super::watch::{Watch, line, next_bookmark};
@@ -180,7 +180,7 @@ async fn handle(
     headers: &HeaderMap,
     peer: Option<&PeerCertificate>,
     body: Body,
-) -> Result<Response, ErrorStatus> {
+) -> Result<Response, Status> {
     let segments: Vec<String> = uri
         .path()
         .split('/')
@@ -194,7 +194,7 @@ async fn handle(
     if supervisor::is_for(door.kube.inner.spec.distribution, &segments) {
         let body = axum::body::to_bytes(body, MOST_BODY)
             .await
-            .map_err(|_| ErrorStatus::too_large())?;
+            .map_err(|_| Status::too_large())?;
         let asked = (method, &segments[..]);
         return Ok(supervisor::answer(
             &door.kube.inner,
@@ -204,16 +204,16 @@ async fn handle(
             &body,
         ));
     }
-    let target = target(&segments).ok_or_else(ErrorStatus::no_such_path)?;
+    let target = target(&segments).ok_or_else(Status::no_such_path)?;
     let query: Query = QueryOf::<Query>::try_from_uri(uri)
-        .map_err(|e| ErrorStatus::bad_request(e.to_string()))?
+        .map_err(|e| Status::bad_request(e.to_string()))?
         .0;
     let watching = matches!(query.get("watch").map(String::as_str), Some("true" | "1"));
     let verb = verb(method, &target, watching)?;
     authorise(&user, verb, &target)?;
     let bytes = axum::body::to_bytes(body, MOST_BODY)
         .await
-        .map_err(|_| ErrorStatus::too_large())?;
+        .map_err(|_| Status::too_large())?;
     let shape = ObjectForm::asked(headers);
     if matches!(verb, "list" | "watch") {
         return many(&door.kube, &target, &query, shape, verb == "watch");
@@ -253,12 +253,12 @@ fn caller(
     door: &ApiServer,
     headers: &HeaderMap,
     peer: Option<&PeerCertificate>,
-) -> Result<User, ErrorStatus> {
+) -> Result<User, Status> {
     let inner = &door.kube.inner;
     let shown = peer.map(|PeerCertificate(der)| certificate_bearer_of(der));
     if let Some(bearer) = shown {
         return auth::authenticate(&inner.lock(), &inner.spec, &bearer)
-            .ok_or_else(ErrorStatus::unauthorized);
+            .ok_or_else(Status::unauthorized);
     }
     let Some(given) = headers.get(header::AUTHORIZATION) else {
         return Ok(door.stranger.clone());
@@ -269,7 +269,7 @@ fn caller(
         .and_then(|t| t.strip_prefix("Bearer "))
         .unwrap_or("")
         .trim();
-    auth::authenticate(&inner.lock(), &inner.spec, token).ok_or_else(ErrorStatus::unauthorized)
+    auth::authenticate(&inner.lock(), &inner.spec, token).ok_or_else(Status::unauthorized)
 }
 
 /// Health, version and discovery.
@@ -279,7 +279,7 @@ fn plain_path(
     uri: &Uri,
     segments: &[String],
     user: &User,
-) -> Option<Result<Response, ErrorStatus>> {
+) -> Option<Result<Response, Status>> {
     let front = segments.first().map_or("", String::as_str);
     if matches!(front, "livez" | "readyz" | "healthz") {
         return Some(Ok("ok".into_response()));
@@ -287,24 +287,16 @@ fn plain_path(
     let body = discovery::answer(&door.kube.inner.spec, segments)?;
     let known = user.groups.iter().any(|g| g == "system:authenticated");
     if front != "version" && !known {
-        return Some(Err(ErrorStatus::forbidden_path(
-            &user.name,
-            "get",
-            uri.path(),
-        )));
+        return Some(Err(Status::forbidden_path(&user.name, "get", uri.path())));
     }
     Some(if method == Method::GET {
         Ok(answer(200, &body))
     } else {
-        Err(ErrorStatus::not_allowed())
+        Err(Status::not_allowed())
     })
 }
 
-fn verb(
-    method: &Method,
-    target: &ResourcePath,
-    watching: bool,
-) -> Result<&'static str, ErrorStatus> {
+fn verb(method: &Method, target: &ResourcePath, watching: bool) -> Result<&'static str, Status> {
     let named = target.name.is_some();
     Ok(match (method, named) {
         (&Method::GET, true) => "get",
@@ -316,11 +308,11 @@ fn verb(
         (&Method::PATCH, true) => "patch",
         (&Method::DELETE, true) => "delete",
         (&Method::DELETE, false) => "deletecollection",
-        _ => return Err(ErrorStatus::not_allowed()),
+        _ => return Err(Status::not_allowed()),
     })
 }
 
-fn authorise(user: &User, verb: &str, target: &ResourcePath) -> Result<(), ErrorStatus> {
+fn authorise(user: &User, verb: &str, target: &ResourcePath) -> Result<(), Status> {
     let row = target.res.row();
     let resource = if target.subresource.is_empty() {
         row.plural.to_owned()
@@ -337,22 +329,22 @@ fn authorise(user: &User, verb: &str, target: &ResourcePath) -> Result<(), Error
     if auth::allowed(user, &asked) {
         return Ok(());
     }
-    Err(ErrorStatus::forbidden(
+    Err(Status::forbidden(
         target.res,
         target.name(),
         &auth::refusal(user, &asked),
     ))
 }
 
-fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, ErrorStatus> {
+fn read_body(bytes: &[u8], media: &str, verb: &str) -> Result<Value, Status> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     if verb != "patch" && !matches!(media, "application/json" | "*/*") {
-        return Err(ErrorStatus::media_type(media));
+        return Err(Status::media_type(media));
     }
     serde_json::from_slice(bytes).map_err(|e| {
-        ErrorStatus::bad_request(format!(
+        Status::bad_request(format!(
             "the object provided is unrecognized (must be of type JSON): {e}"
         ))
     })
@@ -365,16 +357,16 @@ fn many(
     query: &Query,
     shape: ObjectForm,
     watching: bool,
-) -> Result<Response, ErrorStatus> {
+) -> Result<Response, Status> {
     let part = |key: &str| query.get(key).map_or("", String::as_str);
     if target.res.row().review {
-        return Err(ErrorStatus::not_allowed());
+        return Err(Status::not_allowed());
     }
     let selector = ListSelector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
     let space = target.namespace.as_deref();
     if query.contains_key("sendInitialEvents") {
         // A server without the WatchList feature.
-        return Err(ErrorStatus {
+        return Err(Status {
             code: 422,
             reason: "Invalid",
             message: "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled".to_owned(),
@@ -405,7 +397,7 @@ fn many(
         ),
     };
     let items: Vec<ListedItem> = shown.iter().map(|o| ListedItem(o)).collect();
-    let items = serde_json::to_string(&items).map_err(|e| ErrorStatus::internal(&e.to_string()))?;
+    let items = serde_json::to_string(&items).map_err(|e| Status::internal(&e.to_string()))?;
     let text = format!(
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":{items}}}"
     );
@@ -419,7 +411,7 @@ fn watch(
     query: &Query,
     selector: ListSelector,
     shape: ObjectForm,
-) -> Result<Response, ErrorStatus> {
+) -> Result<Response, Status> {
     let from = verbs::wanted_version(query)?.filter(|v| *v > 0);
     let space = target.namespace.clone();
     let mut front = None;
@@ -442,7 +434,7 @@ fn watch(
     let version = from.unwrap_or_else(|| state.version());
     if version < state.forgotten() {
         over = true;
-        let refusal = ErrorStatus::expired(format!(
+        let refusal = Status::expired(format!(
             "too old resource version: {version} ({})",
             state.forgotten()
         ));
@@ -478,7 +470,7 @@ fn one(
     media: &str,
     body: Value,
     user: &User,
-) -> Result<(u16, Value), ErrorStatus> {
+) -> Result<(u16, Value), Status> {
     let (res, space, wanted) = (target.res, target.space(), target.name());
     if res.row().review {
         return Ok((201, auth::review(res, user, body)));
@@ -519,7 +511,7 @@ fn one(
     }
 }
 
-fn check_subresource(target: &ResourcePath) -> Result<(), ErrorStatus> {
+fn check_subresource(target: &ResourcePath) -> Result<(), Status> {
     let row = target.res.row();
     let sub = target.subresource.as_str();
     let known = sub.is_empty()
@@ -529,7 +521,7 @@ fn check_subresource(target: &ResourcePath) -> Result<(), ErrorStatus> {
     if known {
         Ok(())
     } else {
-        Err(ErrorStatus::no_such_path())
+        Err(Status::no_such_path())
     }
 }
 
@@ -538,12 +530,12 @@ fn delete_all(
     target: &ResourcePath,
     query: &Query,
     body: Value,
-) -> Result<(u16, Value), ErrorStatus> {
+) -> Result<(u16, Value), Status> {
     let part = |key: &str| query.get(key).map_or("", String::as_str);
     let selector = ListSelector::parse(target.res, part("labelSelector"), part("fieldSelector"))?;
     let options = verbs::delete_options(body, query);
     if target.res.row().namespaced && target.namespace.is_none() {
-        return Err(ErrorStatus::not_allowed());
+        return Err(Status::not_allowed());
     }
     for object in state.snapshot(target.res) {
         let here = target
@@ -571,7 +563,7 @@ fn scale(
     media: &str,
     body: &Value,
     user: &User,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let (res, space, wanted) = (target.res, target.space(), target.name());
     let mut object = Value::clone(&*verbs::get(state, res, space, wanted)?);
     if matches!(verb, "update" | "patch") {
@@ -590,7 +582,7 @@ fn scale(
             state, res, space, wanted, "", object, user,
         )?);
     } else if verb != "get" {
-        return Err(ErrorStatus::not_allowed());
+        return Err(Status::not_allowed());
     }
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",

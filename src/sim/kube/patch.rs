@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::object::text;
-use super::status::ErrorStatus;
+use super::status::Status;
 
 /// Merges by RFC 7386: `null` removes, maps merge, everything else replaces.
 pub(in crate::sim) fn merge(target: &mut Value, patch: &Value) {
@@ -29,15 +29,15 @@ pub(in crate::sim) fn merge(target: &mut Value, patch: &Value) {
 const MOST_OPERATIONS: usize = 10_000;
 
 /// Applies a JSON patch. A failed `test` or a missing path is 422, as the API server answers.
-pub(super) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), ErrorStatus> {
+pub(super) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), Status> {
     let operations = patch
         .as_array()
-        .ok_or_else(|| ErrorStatus::bad_request("error decoding patch: a JSON patch is a list"))?;
+        .ok_or_else(|| Status::bad_request("error decoding patch: a JSON patch is a list"))?;
     if operations.len() > MOST_OPERATIONS {
-        return Err(ErrorStatus::too_large());
+        return Err(Status::too_large());
     }
     for operation in operations {
-        operate(target, operation).map_err(|message| ErrorStatus {
+        operate(target, operation).map_err(|message| Status {
             code: 422,
             reason: "Invalid",
             message,

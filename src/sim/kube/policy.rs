@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::auth::User;
 use super::object::{member, name, text};
 use super::resources::{NODES, Res, SECRETS};
-use super::status::ErrorStatus;
+use super::status::Status;
 use super::store::State;
 
 /// The user whom the policy holds.
@@ -16,12 +16,7 @@ const GROUP: &str = "admissionregistration.k8s.io/v1";
 const TOKEN: &str = "bootstrap.kubernetes.io/token";
 
 /// Judges a new object.
-pub(super) fn create(
-    state: &State,
-    res: Res,
-    object: &Value,
-    user: &User,
-) -> Result<(), ErrorStatus> {
+pub(super) fn create(state: &State, res: Res, object: &Value, user: &User) -> Result<(), Status> {
     if res != SECRETS || !binds(state, "pve-autoscaler-tokens", user) {
         return Ok(());
     }
@@ -42,7 +37,7 @@ pub(super) fn change(
     stored: &Value,
     removes: bool,
     user: &User,
-) -> Result<(), ErrorStatus> {
+) -> Result<(), Status> {
     if res == NODES && binds(state, "pve-autoscaler-nodes", user) {
         let taints = stored.pointer("/spec/taints").and_then(Value::as_array);
         let mut taints = taints.into_iter().flatten();
@@ -80,18 +75,12 @@ fn binds(state: &State, policy: &str, user: &User) -> bool {
         && there("ValidatingAdmissionPolicyBinding")
 }
 
-fn judge(
-    fine: bool,
-    res: Res,
-    object: &Value,
-    policy: &str,
-    words: &str,
-) -> Result<(), ErrorStatus> {
+fn judge(fine: bool, res: Res, object: &Value, policy: &str, words: &str) -> Result<(), Status> {
     if fine {
         return Ok(());
     }
     let policy = format!("pve-autoscaler-{policy}");
-    Err(ErrorStatus::denied(
+    Err(Status::denied(
         res,
         name(object),
         &format!(

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::object::map;
 use super::resources::{EVENTS, NAMESPACES, NODES, PODS, Res, SECRETS};
 use super::scheduler::read;
-use super::status::ErrorStatus;
+use super::status::Status;
 
 /// One requirement of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ fn selectable(res: Res, field: &str) -> bool {
 
 impl ListSelector {
     /// Reads the two query parameters.
-    pub(super) fn parse(res: Res, labels: &str, fields: &str) -> Result<ListSelector, ErrorStatus> {
+    pub(super) fn parse(res: Res, labels: &str, fields: &str) -> Result<ListSelector, Status> {
         let mut selector = ListSelector::default();
         for part in split(labels)
             .into_iter()
@@ -125,7 +125,7 @@ impl ListSelector {
             .filter(|p| !p.is_empty())
         {
             selector.labels.push(requirement(part).ok_or_else(|| {
-                ErrorStatus::bad_request(format!("unable to parse requirement: {part:?}"))
+                Status::bad_request(format!("unable to parse requirement: {part:?}"))
             })?);
         }
         for part in fields.split(',').filter(|p| !p.is_empty()) {
@@ -134,12 +134,12 @@ impl ListSelector {
             } else if let Some((f, v)) = part.split_once("==").or_else(|| part.split_once('=')) {
                 (f, v, false)
             } else {
-                return Err(ErrorStatus::bad_request(format!(
+                return Err(Status::bad_request(format!(
                     "invalid selector: '{part}'; can't understand '{part}'"
                 )));
             };
             if !selectable(res.stored(), field) {
-                return Err(ErrorStatus::bad_request(format!(
+                return Err(Status::bad_request(format!(
                     "field label not supported: {field}"
                 )));
             }

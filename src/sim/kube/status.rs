@@ -1,4 +1,4 @@
-//! `metav1.ErrorStatus`: how the API server says no, with its true reasons and texts.
+//! `metav1.Status`: how the API server says no, with its true reasons and texts.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -8,7 +8,7 @@ use super::resources::Res;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ErrorStatus {
+pub(super) struct Status {
     pub(super) code: u16,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -29,9 +29,9 @@ fn details(res: Res, name: &str) -> Value {
     details
 }
 
-impl ErrorStatus {
-    fn new(code: u16, reason: &'static str, message: String, details: Value) -> ErrorStatus {
-        ErrorStatus {
+impl Status {
+    fn new(code: u16, reason: &'static str, message: String, details: Value) -> Status {
+        Status {
             code,
             reason,
             message,
@@ -41,8 +41,8 @@ impl ErrorStatus {
     }
 
     /// 404 of an object.
-    pub(super) fn not_found(res: Res, name: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn not_found(res: Res, name: &str) -> Status {
+        Status::new(
             404,
             "NotFound",
             format!("{} \"{name}\" not found", res.row().qualified()),
@@ -51,8 +51,8 @@ impl ErrorStatus {
     }
 
     /// 404 of a path.
-    pub(super) fn no_such_path() -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn no_such_path() -> Status {
+        Status::new(
             404,
             "NotFound",
             "the server could not find the requested resource".to_owned(),
@@ -61,8 +61,8 @@ impl ErrorStatus {
     }
 
     /// 409: the name is taken.
-    pub(super) fn already_exists(res: Res, name: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn already_exists(res: Res, name: &str) -> Status {
+        Status::new(
             409,
             "AlreadyExists",
             format!("{} \"{name}\" already exists", res.row().qualified()),
@@ -71,8 +71,8 @@ impl ErrorStatus {
     }
 
     /// 409: a precondition or the resourceVersion does not hold.
-    pub(super) fn conflict(res: Res, name: &str, why: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn conflict(res: Res, name: &str, why: &str) -> Status {
+        Status::new(
             409,
             "Conflict",
             format!(
@@ -84,8 +84,8 @@ impl ErrorStatus {
     }
 
     /// 409: the object moved on since it was read.
-    pub(super) fn modified(res: Res, name: &str) -> ErrorStatus {
-        ErrorStatus::conflict(
+    pub(super) fn modified(res: Res, name: &str) -> Status {
+        Status::conflict(
             res,
             name,
             "the object has been modified; please apply your changes to the latest version and try again",
@@ -93,8 +93,8 @@ impl ErrorStatus {
     }
 
     /// 409: the UID precondition does not hold.
-    pub(super) fn other_uid(res: Res, name: &str, wanted: &str, found: &str) -> ErrorStatus {
-        ErrorStatus::conflict(
+    pub(super) fn other_uid(res: Res, name: &str, wanted: &str, found: &str) -> Status {
+        Status::conflict(
             res,
             name,
             &format!(
@@ -104,8 +104,8 @@ impl ErrorStatus {
     }
 
     /// 409: the resourceVersion precondition does not hold.
-    pub(super) fn other_version(res: Res, name: &str, wanted: &str, found: &str) -> ErrorStatus {
-        ErrorStatus::conflict(
+    pub(super) fn other_version(res: Res, name: &str, wanted: &str, found: &str) -> Status {
+        Status::conflict(
             res,
             name,
             &format!(
@@ -115,8 +115,8 @@ impl ErrorStatus {
     }
 
     /// 422, as a ValidatingAdmissionPolicy denies.
-    pub(super) fn denied(res: Res, name: &str, why: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn denied(res: Res, name: &str, why: &str) -> Status {
+        Status::new(
             422,
             "Invalid",
             format!("{} \"{name}\" is forbidden: {why}", res.row().qualified()),
@@ -125,7 +125,7 @@ impl ErrorStatus {
     }
 
     /// 422 with one field at fault.
-    pub(super) fn invalid(res: Res, name: &str, field: &str, why: &str) -> ErrorStatus {
+    pub(super) fn invalid(res: Res, name: &str, field: &str, why: &str) -> Status {
         let row = res.row();
         let kind = if row.group.is_empty() {
             row.kind.to_owned()
@@ -136,7 +136,7 @@ impl ErrorStatus {
         details["kind"] = json!(row.kind);
         details["causes"] =
             json!([{"reason": "FieldValueInvalid", "message": why, "field": field}]);
-        ErrorStatus::new(
+        Status::new(
             422,
             "Invalid",
             format!("{kind} \"{name}\" is invalid: {field}: {why}"),
@@ -145,23 +145,23 @@ impl ErrorStatus {
     }
 
     /// 400.
-    pub(super) fn bad_request(message: impl Into<String>) -> ErrorStatus {
-        ErrorStatus::new(400, "BadRequest", message.into(), Value::Null)
+    pub(super) fn bad_request(message: impl Into<String>) -> Status {
+        Status::new(400, "BadRequest", message.into(), Value::Null)
     }
 
     /// 401.
-    pub(super) fn unauthorized() -> ErrorStatus {
-        ErrorStatus::new(401, "Unauthorized", "Unauthorized".to_owned(), Value::Null)
+    pub(super) fn unauthorized() -> Status {
+        Status::new(401, "Unauthorized", "Unauthorized".to_owned(), Value::Null)
     }
 
     /// 403.
-    pub(super) fn forbidden(res: Res, name: &str, why: &str) -> ErrorStatus {
+    pub(super) fn forbidden(res: Res, name: &str, why: &str) -> Status {
         let shown = if name.is_empty() {
             res.row().qualified()
         } else {
             format!("{} \"{name}\"", res.row().qualified())
         };
-        ErrorStatus::new(
+        Status::new(
             403,
             "Forbidden",
             format!("{shown} is forbidden: {why}"),
@@ -170,8 +170,8 @@ impl ErrorStatus {
     }
 
     /// 403 of a path that is no resource.
-    pub(super) fn forbidden_path(user: &str, verb: &str, path: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn forbidden_path(user: &str, verb: &str, path: &str) -> Status {
+        Status::new(
             403,
             "Forbidden",
             format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\""),
@@ -180,8 +180,8 @@ impl ErrorStatus {
     }
 
     /// 405.
-    pub(super) fn not_allowed() -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn not_allowed() -> Status {
+        Status::new(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource".to_owned(),
@@ -190,13 +190,13 @@ impl ErrorStatus {
     }
 
     /// 410: the resourceVersion lies before what is kept.
-    pub(super) fn expired(message: String) -> ErrorStatus {
-        ErrorStatus::new(410, "Expired", message, Value::Null)
+    pub(super) fn expired(message: String) -> Status {
+        Status::new(410, "Expired", message, Value::Null)
     }
 
     /// 415.
-    pub(super) fn media_type(given: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn media_type(given: &str) -> Status {
+        Status::new(
             415,
             "UnsupportedMediaType",
             format!(
@@ -207,8 +207,8 @@ impl ErrorStatus {
     }
 
     /// 413.
-    pub(super) fn too_large() -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn too_large() -> Status {
+        Status::new(
             413,
             "RequestEntityTooLarge",
             "Request entity too large: limit is 3145728".to_owned(),
@@ -217,14 +217,14 @@ impl ErrorStatus {
     }
 
     /// 429 of a disruption budget. `wait`: seconds for Retry-After, 0 for none.
-    pub(super) fn budget(cause: &str, wait: u32) -> ErrorStatus {
+    pub(super) fn budget(cause: &str, wait: u32) -> Status {
         let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
         if wait > 0 {
             details["retryAfterSeconds"] = json!(wait);
         }
-        ErrorStatus {
+        Status {
             retry_after: wait,
-            ..ErrorStatus::new(
+            ..Status::new(
                 429,
                 "TooManyRequests",
                 "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
@@ -234,8 +234,8 @@ impl ErrorStatus {
     }
 
     /// 500.
-    pub(super) fn internal(message: &str) -> ErrorStatus {
-        ErrorStatus::new(
+    pub(super) fn internal(message: &str) -> Status {
+        Status::new(
             500,
             "InternalError",
             format!("Internal error occurred: {message}"),
@@ -244,11 +244,11 @@ impl ErrorStatus {
     }
 
     /// 504: the server does not know that resourceVersion yet.
-    pub(super) fn from_the_future(wanted: u64, current: u64) -> ErrorStatus {
+    pub(super) fn from_the_future(wanted: u64, current: u64) -> Status {
         let message = format!("Too large resource version: {wanted}, current: {current}");
-        ErrorStatus {
+        Status {
             retry_after: 1,
-            ..ErrorStatus::new(
+            ..Status::new(
                 504,
                 "Timeout",
                 format!("Timeout: {message}"),
@@ -275,7 +275,7 @@ impl ErrorStatus {
     }
 }
 
-/// A `ErrorStatus` that says success, as DELETE and the eviction answer.
+/// A `Status` that says success, as DELETE and the eviction answer.
 pub(super) fn success(res: Option<(Res, &str, &str)>) -> Value {
     let mut body =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
@@ -297,7 +297,7 @@ pub(super) fn answer(code: u16, body: &Value) -> Response {
     (code, [(header::CONTENT_TYPE, kind)], body.to_string()).into_response()
 }
 
-impl IntoResponse for ErrorStatus {
+impl IntoResponse for Status {
     fn into_response(self) -> Response {
         let mut response = answer(self.code, &self.json());
         if self.retry_after > 0 {

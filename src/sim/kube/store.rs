@@ -12,7 +12,7 @@ use super::bell::{Bell, BellListener};
 use super::object::{deleting, list, name, namespace, number, seconds, set, text, uid};
 use super::pki::CertificateSubject;
 use super::resources::{EVENTS, LEASES, RESOURCES, Res};
-use super::status::ErrorStatus;
+use super::status::Status;
 use crate::model::time::Time;
 
 /// The alphabet of generated names and template hashes (`apimachinery/pkg/util/rand`).
@@ -259,11 +259,7 @@ impl State {
     }
 
     /// Stores a new object: gives it its name, UID, time and version.
-    pub(super) fn insert(
-        &mut self,
-        res: Res,
-        mut object: Value,
-    ) -> Result<Arc<Value>, ErrorStatus> {
+    pub(super) fn insert(&mut self, res: Res, mut object: Value) -> Result<Arc<Value>, Status> {
         let res = res.stored();
         if name(&object).is_empty() {
             let front = text(&object, "/metadata/generateName").to_owned();
@@ -272,7 +268,7 @@ impl State {
         }
         let key = (namespace(&object).to_owned(), name(&object).to_owned());
         if self.objects[res.0].contains_key(&key) {
-            return Err(ErrorStatus::already_exists(res, &key.1));
+            return Err(Status::already_exists(res, &key.1));
         }
         let uid = self.uuid();
         set(&mut object, &["metadata", "uid"], json!(uid));

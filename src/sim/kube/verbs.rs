@@ -14,7 +14,7 @@ use super::patch;
 use super::policy;
 use super::resources::{NODES, PDBS, PODS, PVCS, PVS, Res, SERVICEACCOUNTS};
 use super::selector::ListSelector;
-use super::status::{ErrorStatus, success};
+use super::status::{Status, success};
 use super::store::{Key, State, WatchEventKind};
 use crate::model::time::Span;
 
@@ -36,26 +36,26 @@ pub(super) fn get(
     res: Res,
     namespace: &str,
     name: &str,
-) -> Result<Arc<Value>, ErrorStatus> {
+) -> Result<Arc<Value>, Status> {
     state
         .get(res, namespace, name)
-        .ok_or_else(|| ErrorStatus::not_found(res, name))
+        .ok_or_else(|| Status::not_found(res, name))
 }
 
 /// The resourceVersion of a query.
-pub(super) fn wanted_version(query: &Query) -> Result<Option<u64>, ErrorStatus> {
+pub(super) fn wanted_version(query: &Query) -> Result<Option<u64>, Status> {
     match query.get("resourceVersion").map(String::as_str) {
         None | Some("") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            ErrorStatus::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+            Status::bad_request(format!("invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
         }),
     }
 }
 
 /// The state of a resource as it was at a version: today's with the changes since undone.
-fn as_of(state: &State, res: Res, version: u64) -> Result<BTreeMap<Key, Arc<Value>>, ErrorStatus> {
+fn as_of(state: &State, res: Res, version: u64) -> Result<BTreeMap<Key, Arc<Value>>, Status> {
     if version < state.forgotten() {
-        return Err(ErrorStatus::expired(
+        return Err(Status::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results.".to_owned(),
         ));
     }
@@ -88,7 +88,7 @@ pub(super) fn list_page(
     namespace: Option<&str>,
     selector: &ListSelector,
     query: &Query,
-) -> Result<ObjectPage, ErrorStatus> {
+) -> Result<ObjectPage, Status> {
     let limit: usize = query
         .get("limit")
         .and_then(|l| l.parse().ok())
@@ -99,13 +99,13 @@ pub(super) fn list_page(
     let mut after: Option<Key> = None;
     let mut at = state.version();
     if let Some(token) = query.get("continue").filter(|c| !c.is_empty()) {
-        let (from, key) = read_token(token)
-            .ok_or_else(|| ErrorStatus::bad_request("continue key is not valid"))?;
+        let (from, key) =
+            read_token(token).ok_or_else(|| Status::bad_request("continue key is not valid"))?;
         at = from;
         after = Some(key);
     } else if let Some(wanted) = wanted {
         if wanted > at {
-            return Err(ErrorStatus::from_the_future(wanted, at));
+            return Err(Status::from_the_future(wanted, at));
         }
         if exact {
             at = wanted;
@@ -159,7 +159,7 @@ pub(super) fn create(
     namespace: &str,
     object: Value,
     user: &User,
-) -> Result<Arc<Value>, ErrorStatus> {
+) -> Result<Arc<Value>, Status> {
     let object = admission::create(state, res, namespace, object, user)?;
     policy::create(state, res, &object, user)?;
     let stored = state.insert(res, object)?;
@@ -182,11 +182,11 @@ pub(super) fn update(
     subresource: &str,
     object: Value,
     user: &User,
-) -> Result<Arc<Value>, ErrorStatus> {
+) -> Result<Arc<Value>, Status> {
     let old = get(state, res, namespace, wanted)?;
     let given = text(&object, "/metadata/resourceVersion");
     if !given.is_empty() && given != text(&old, "/metadata/resourceVersion") {
-        return Err(ErrorStatus::modified(res, wanted));
+        return Err(Status::modified(res, wanted));
     }
     let new = admission::update(res, &old, object, subresource, user)?;
     policy::change(state, res, &old, false, user)?;
@@ -213,7 +213,7 @@ pub(super) fn patch(
     subresource: &str,
     patch: &Patch,
     user: &User,
-) -> Result<(Arc<Value>, bool), ErrorStatus> {
+) -> Result<(Arc<Value>, bool), Status> {
     if patch.media == "application/apply-patch+yaml" {
         return apply(state, res, namespace, wanted, subresource, patch, user);
     }
@@ -223,7 +223,7 @@ pub(super) fn patch(
         "application/json-patch+json" => patch::json_patch(&mut new, &patch.body)?,
         "application/merge-patch+json" => patch::merge(&mut new, &patch.body),
         "application/strategic-merge-patch+json" => patch::strategic(&mut new, &patch.body),
-        other => return Err(ErrorStatus::media_type(other)),
+        other => return Err(Status::media_type(other)),
     }
     update(state, res, namespace, wanted, subresource, new, user).map(|o| (o, false))
 }
@@ -237,9 +237,9 @@ fn apply(
     subresource: &str,
     patch: &Patch,
     user: &User,
-) -> Result<(Arc<Value>, bool), ErrorStatus> {
+) -> Result<(Arc<Value>, bool), Status> {
     if patch.manager.is_empty() {
-        return Err(ErrorStatus::bad_request(
+        return Err(Status::bad_request(
             "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
         ));
     }
@@ -252,15 +252,15 @@ fn apply(
     };
     let given = text(&configuration, "/metadata/resourceVersion");
     if !given.is_empty() && given != text(&old, "/metadata/resourceVersion") {
-        return Err(ErrorStatus::modified(res, wanted));
+        return Err(Status::modified(res, wanted));
     }
     super::object::unset(&mut configuration, &["metadata", "resourceVersion"]);
     if !patch.force
         && let Some(field) = contested(state, &old, patch.manager, &configuration)
     {
-        return Err(ErrorStatus {
+        return Err(Status {
             details: json!({"causes": [{"reason": "FieldManagerConflict", "message": "conflict with another manager", "field": field}]}),
-            ..ErrorStatus::conflict(
+            ..Status::conflict(
                 res,
                 wanted,
                 &format!("Apply failed with 1 conflict: conflict with another manager: {field}"),
@@ -325,20 +325,15 @@ pub(super) fn delete_options(body: Value, query: &Query) -> Value {
 }
 
 /// Checks the preconditions of `DeleteOptions`.
-pub(super) fn preconditions(res: Res, object: &Value, options: &Value) -> Result<(), ErrorStatus> {
+pub(super) fn preconditions(res: Res, object: &Value, options: &Value) -> Result<(), Status> {
     let wanted = text(options, "/preconditions/uid");
     if !wanted.is_empty() && wanted != uid(object) {
-        return Err(ErrorStatus::other_uid(
-            res,
-            name(object),
-            wanted,
-            uid(object),
-        ));
+        return Err(Status::other_uid(res, name(object), wanted, uid(object)));
     }
     let wanted = text(options, "/preconditions/resourceVersion");
     let found = text(object, "/metadata/resourceVersion");
     if !wanted.is_empty() && wanted != found {
-        return Err(ErrorStatus::other_version(res, name(object), wanted, found));
+        return Err(Status::other_version(res, name(object), wanted, found));
     }
     Ok(())
 }
@@ -362,7 +357,7 @@ pub(super) fn delete(
     namespace: &str,
     wanted: &str,
     options: &Value,
-) -> Result<Value, ErrorStatus> {
+) -> Result<Value, Status> {
     let object = get(state, res, namespace, wanted)?;
     preconditions(res, &object, options)?;
     let mut new = Value::clone(&object);

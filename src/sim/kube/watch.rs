@@ -15,7 +15,7 @@ use super::http::ObjectForm;
 use super::object::namespace;
 use super::resources::Res;
 use super::selector::ListSelector;
-use super::status::ErrorStatus;
+use super::status::Status;
 use super::store::{StoredChange, WatchEventKind};
 
 /// How often a quiet watch says where it stands (`--watch-cache` bookmarks: about once a minute).
@@ -115,7 +115,7 @@ impl Watch {
         let state = inner.lock();
         if self.version < state.forgotten() {
             self.over = true;
-            let refusal = ErrorStatus::expired(format!(
+            let refusal = Status::expired(format!(
                 "too old resource version: {} ({})",
                 self.version,
                 state.forgotten()

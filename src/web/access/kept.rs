@@ -98,7 +98,9 @@ impl<T> ReloadedFiles<T> {
 
 impl<T> fmt::Debug for ReloadedFiles<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("files", &self.files).finish()
+        f.debug_struct("ReloadedFiles")
+            .field("files", &self.files)
+            .finish()
     }
 }
 

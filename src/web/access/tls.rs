@@ -31,7 +31,7 @@ pub(super) struct ServerCertificate {
 
 impl fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate")
+        f.debug_struct("ServerCertificate")
             .field("ends", &self.ends)
             .finish_non_exhaustive()
     }

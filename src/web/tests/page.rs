@@ -181,7 +181,7 @@ async fn the_stream_tells_what_status_and_plan_tell() {
     let mut events = Events::open(&server).await;
     let view = events.view().await;
     let turn = turn();
-    let status = serde_json::to_value(Status::of(&turn)).expect("plain data");
+    let status = serde_json::to_value(DaemonStatus::of(&turn)).expect("plain data");
     assert_eq!(view["status"], status);
     assert_eq!(view["pending"]["total"], 1);
     assert_eq!(view["pending"]["pods"][0]["pod"], "default/b");

@@ -38,7 +38,7 @@ const LONG: Duration = Duration::from_mins(20);
 struct Damaging {
     way: RouterTransport,
     dice: Mutex<(StdRng, Damager)>,
-    /// So many answers of a thousand.
+    /// How many answers of a thousand.
     permille: u32,
     /// Of this call alone.
     only: Option<&'static str>,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::fill::{self, Way};
-use super::state::{Amounts, Draft, DraftMachine, Load};
+use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, Rank};
 
@@ -60,13 +60,13 @@ struct AllPodsSearch<'p> {
     problem: &'p Problem,
     units: Vec<Unit>,
     /// By unit: what it and those after it ask.
-    rest: Vec<Amounts>,
+    rest: Vec<ResourceAmounts>,
     /// By unit: the least that it or one after it asks of each resource.
-    least: Vec<Amounts>,
+    least: Vec<ResourceAmounts>,
     /// How many machines can be made at most.
     most: usize,
     /// The most that a new machine has free of each resource.
-    largest: Amounts,
+    largest: ResourceAmounts,
     menu: Bits,
     draft: Draft<'p>,
     /// What came to nothing.
@@ -155,7 +155,7 @@ impl<'p> AllPodsSearch<'p> {
     /// Whether the units from `next` on ask more than there is room for: on a machine where none of them fits, what is
     /// free is lost.
     fn is_wasteful(&self, next: usize) -> bool {
-        let mut room: Amounts = self.largest.clone();
+        let mut room: ResourceAmounts = self.largest.clone();
         let more = self.most.saturating_sub(self.draft.machines.len());
         let more = i64::try_from(more).unwrap_or(i64::MAX);
         for room in &mut room {
@@ -172,7 +172,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// The most that one of the models that a machine may be of has free of each resource.
-    fn largest_of(&self, machine: &DraftMachine) -> Amounts {
+    fn largest_of(&self, machine: &DraftMachine) -> ResourceAmounts {
         let mut largest = Load::empty(self.problem).sum;
         for model in machine.models.iter() {
             let free = &self.problem.models[model].free;
@@ -184,7 +184,7 @@ impl<'p> AllPodsSearch<'p> {
     }
 
     /// Adds what a place has free for the units from `next` on.
-    fn add_room(&self, next: usize, free: &[i64], load: &Load, room: &mut Amounts) {
+    fn add_room(&self, next: usize, free: &[i64], load: &Load, room: &mut ResourceAmounts) {
         let left = free.iter().zip(&load.sum);
         let left = left.map(|(free, taken)| free.saturating_sub(*taken).max(0));
         let mut each = left.clone().zip(&self.least[next]);

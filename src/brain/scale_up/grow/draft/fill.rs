@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::state::{Amounts, Draft, Load, Spot};
+use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
 
@@ -221,7 +221,7 @@ pub(super) fn size(problem: &Problem, unit: &Unit) -> i128 {
 }
 
 /// What a unit asks, by resource.
-pub(super) fn amounts(problem: &Problem, unit: &Unit) -> Amounts {
+pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
     let mut sum = Load::empty(problem).sum;
     for (lot, count) in &unit.parts {
         let times = i64::try_from(*count).unwrap_or(i64::MAX);
@@ -334,7 +334,7 @@ type SpotOrder = (i64, i64, usize, usize);
 /// What is asked while spots are looked for.
 struct SpotQuery<'w> {
     lots: SmallVec<[usize; 6]>,
-    asked: Amounts,
+    asked: ResourceAmounts,
     zoned: bool,
     /// The models that all its pods may be on.
     may: Bits,

@@ -1,7 +1,7 @@
 //! Which pods of a plan can change places by themselves, as plain numbers: who insists on the company of others on a machine
 //! goes with them, who is counted by zone stays in its zone, and who is counted by machine stays where it is.
 
-use super::state::{Amounts, Draft, Load, Spot};
+use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
 use crate::simulation::company::topology::FRESH;
@@ -13,7 +13,7 @@ pub(super) struct Movable {
     pub(super) parts: Vec<(usize, usize)>,
     /// Those of them that are at home.
     taken: Vec<(usize, usize)>,
-    pub(super) asked: Amounts,
+    pub(super) asked: ResourceAmounts,
     /// The models that all its pods may be on.
     pub(super) may: Bits,
     /// The classes of machines that it may be on; `None` for all.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::cheapen::Dice;
 use super::movables::{Movable, Movables};
-use super::state::{Amounts, Draft, Load};
+use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
@@ -73,11 +73,11 @@ struct Overload<'m> {
 struct ExchangingMachine {
     model: usize,
     class: usize,
-    size: Amounts,
+    size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,
     /// What all pods on it ask, movable or not.
-    sum: Amounts,
+    sum: ResourceAmounts,
     /// The movables on it.
     on: Vec<usize>,
 }
@@ -92,7 +92,7 @@ struct MachineExchange {
     go: Few,
     back: Few,
     /// What both machines carry afterwards.
-    after: [Amounts; 2],
+    after: [ResourceAmounts; 2],
 }
 
 impl<'m> Overload<'m> {
@@ -167,7 +167,7 @@ impl<'m> Overload<'m> {
             let Some(change) = self.think() else { continue };
             let left = (changes - step) * 100 / changes;
             let harm = self.dice.below(HARM * left * left / 10_000 + 1);
-            let of = |at: usize, sum: &Amounts| excess(&self.machines[at], sum);
+            let of = |at: usize, sum: &ResourceAmounts| excess(&self.machines[at], sum);
             let (from, to) = (change.from, change.to);
             let before = of(from, &self.machines[from].sum) + of(to, &self.machines[to].sum);
             let after = of(from, &change.after[0]) + of(to, &change.after[1]);
@@ -294,7 +294,7 @@ fn one(dice: &mut Dice, of: &[usize]) -> Option<usize> {
 }
 
 /// What a machine would carry too much, in parts of it.
-fn excess(machine: &ExchangingMachine, sum: &Amounts) -> i64 {
+fn excess(machine: &ExchangingMachine, sum: &ResourceAmounts) -> i64 {
     let over = sum.iter().zip(&machine.size).map(|(sum, size)| {
         let over = i128::from(sum - size) * i128::from(PARTS);
         if *sum <= *size || *sum <= 0 {

@@ -8,14 +8,14 @@ use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
-pub(super) type Amounts = SmallVec<[i64; 6]>;
+pub(super) type ResourceAmounts = SmallVec<[i64; 6]>;
 
 /// Pods that share a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Lots with how many pods of each.
     pub(super) counts: SmallVec<[(usize, usize); 6]>,
-    pub(super) sum: Amounts,
+    pub(super) sum: ResourceAmounts,
 }
 
 /// A planned machine.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::region::ConfigFingerprint;
+use crate::agent::region::Fingerprint;
 use crate::model::hosts::HostCounting;
 use crate::model::region::GuestKind;
 use crate::pve::{Client, FailureCause, GuestPromise, GuestResource};
@@ -25,31 +25,31 @@ const READING: Duration = Duration::from_secs(10);
 
 /// Configurations of others' guests as they were read last, by VMID.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
-    seen: BTreeMap<u32, StrangerReading>,
+pub(super) struct ForeignGuests {
+    seen: BTreeMap<u32, ForeignGuestReading>,
     /// Their fixed addresses as they were read last: those on a host that went off stand, whatever PVE forgets of them.
     addresses: BTreeMap<u32, Vec<IpAddr>>,
 }
 
 /// One guest: how `/cluster/resources` showed it when its configuration was read, and what that says.
 #[derive(Clone, Debug)]
-struct StrangerReading {
-    fingerprint: ConfigFingerprint,
+struct ForeignGuestReading {
+    fingerprint: Fingerprint,
     running: bool,
     promise: GuestPromise,
     read: Instant,
 }
 
-impl StrangerReading {
+impl ForeignGuestReading {
     /// Whether nothing about the guest seems to have changed since it was read.
     fn is(&self, guest: &GuestResource) -> bool {
-        self.fingerprint == ConfigFingerprint::of(guest) && self.running == guest.running()
+        self.fingerprint == Fingerprint::of(guest) && self.running == guest.running()
     }
 }
 
-/// What machines of a region get of which every guest may have some.
+/// Which things that other guests may hold as well the machines of a region get.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scarce {
+pub(super) struct SharedResources {
     /// Addresses of a network.
     pub(super) addresses: bool,
     /// PCI devices of hosts.
@@ -58,7 +58,7 @@ pub(super) struct Scarce {
     pub(super) cpus: bool,
 }
 
-impl Strangers {
+impl ForeignGuests {
     /// The memory that a guest's host keeps for it, and whether the guest starts with its host, as the guest's configuration says;
     /// `None` while that was not read, or was read before the guest seems to have changed.
     pub(super) fn promise(&self, vmid: u32, guest: &GuestResource) -> Option<GuestPromise> {
@@ -84,7 +84,7 @@ impl Strangers {
         client: &Client,
         guests: &[(u32, &GuestResource)],
         counting: &HostCounting,
-        scarce: Scarce,
+        scarce: SharedResources,
     ) {
         let of_vms = scarce.devices || scarce.cpus;
         let counts = |guest: &GuestResource| {
@@ -112,8 +112,8 @@ impl Strangers {
             match client.guest_promise(&guest.host, guest.kind, vmid).await {
                 Ok(promise) => {
                     self.addresses.insert(vmid, promise.addresses.clone());
-                    let seen = StrangerReading {
-                        fingerprint: ConfigFingerprint::of(guest),
+                    let seen = ForeignGuestReading {
+                        fingerprint: Fingerprint::of(guest),
                         running: guest.running(),
                         promise,
                         read: now,

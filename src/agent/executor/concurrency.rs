@@ -1,4 +1,4 @@
-//! Whose turn it is where PVE bears few at a time.
+//! How many actions may ask PVE for the same thing at once: full clones by storage, agents by host.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,38 +14,38 @@ use crate::model::shared::Shared;
 use super::tools::Tools;
 use super::work::Work;
 
-/// Semaphores by key, made when first asked for.
+/// Semaphores by what they bound; each is made when it is first asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
+pub struct ConcurrencyLimits(Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>);
 
-impl Turns {
+impl ConcurrencyLimits {
     pub(super) fn of(&self, key: String, limit: usize) -> Arc<Semaphore> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        turns
+        let mut limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        limits
             .entry(key)
             .or_insert_with(|| Arc::new(Semaphore::new(limit)))
             .clone()
     }
 }
 
-/// Turns at clones, by the storage that the copy goes to.
+/// How many clones may run at once, by the storage that the copy goes to.
 #[derive(Clone, Debug, Default)]
-pub struct CloneTurns {
-    turns: Turns,
+pub struct CloneLimits {
+    limits: ConcurrencyLimits,
     /// The regions as they were seen last.
     regions: Arc<Mutex<BTreeMap<RegionName, Shared<Region>>>>,
 }
 
-impl CloneTurns {
-    /// What there is is known from the newest view.
+impl CloneLimits {
+    /// Takes the storages and templates from the newest view.
     pub(super) fn saw(&self, regions: &BTreeMap<RegionName, Shared<Region>>) {
         let mut seen = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         seen.clone_from(regions);
     }
 
-    /// Waits for a turn to clone: PVE's per-storage lock times out after about ten seconds, so more than a few full clones
+    /// Waits until a clone may begin: PVE's per-storage lock times out after about ten seconds, so more than a few full clones
     /// at once fail.
-    pub(super) async fn turn(
+    pub(super) async fn acquire(
         &self,
         settings: &Settings,
         entry: &JournalEntry,
@@ -54,7 +54,7 @@ impl CloneTurns {
         let limit = usize::try_from(region.max_clones_per_storage.max(1)).unwrap_or(1);
         let place = self.place(settings, entry);
         // The semaphore is never closed.
-        self.turns.of(place, limit).acquire_owned().await.ok()
+        self.limits.of(place, limit).acquire_owned().await.ok()
     }
 
     /// Where the copy goes: the configured storage, else the template's own. A storage that each host has for itself is
@@ -84,21 +84,21 @@ impl CloneTurns {
     }
 }
 
-/// A machine that asks nothing for a while: others may ask the more often.
+/// While it lives, one action does not poll, and the others may poll the more often.
 #[derive(Debug)]
-pub(super) struct Aside<'a>(&'a Tools);
+pub(super) struct PollingPause<'a>(&'a Tools);
 
-impl Drop for Aside<'_> {
+impl Drop for PollingPause<'_> {
     fn drop(&mut self) {
-        self.0.crowd.fetch_add(1, Ordering::Relaxed);
+        self.0.active_tasks.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Work {
-    /// Leaves the crowd of those who look, until what it gives is dropped.
-    pub(super) fn step_aside(&self) -> Aside<'_> {
-        self.tools.crowd.fetch_sub(1, Ordering::Relaxed);
-        Aside(&self.tools)
+    /// Does not count among the actions that poll until the result is dropped.
+    pub(super) fn pause_polling(&self) -> PollingPause<'_> {
+        self.tools.active_tasks.fetch_sub(1, Ordering::Relaxed);
+        PollingPause(&self.tools)
     }
 }
 
@@ -183,18 +183,18 @@ mod tests {
         );
         let one = entry_of_clone("pve1", 9000);
         let other = entry_of_clone("pve2", 9001);
-        let turns = CloneTurns::default();
+        let limits = CloneLimits::default();
         for settings in [&linked, &full] {
-            turns.saw(&region(false));
-            assert_eq!(turns.place(settings, &one), "default/tank of pve1");
-            assert_eq!(turns.place(settings, &other), "default/tank of pve2");
-            turns.saw(&region(true));
-            assert_eq!(turns.place(settings, &one), "default/tank");
-            assert_eq!(turns.place(settings, &other), "default/tank");
+            limits.saw(&region(false));
+            assert_eq!(limits.place(settings, &one), "default/tank of pve1");
+            assert_eq!(limits.place(settings, &other), "default/tank of pve2");
+            limits.saw(&region(true));
+            assert_eq!(limits.place(settings, &one), "default/tank");
+            assert_eq!(limits.place(settings, &other), "default/tank");
         }
         // Of a template that was not seen the VMID must do.
-        turns.saw(&BTreeMap::new());
-        assert_eq!(turns.place(&linked, &one), "default/template 9000");
-        assert_eq!(turns.place(&full, &one), "default/tank");
+        limits.saw(&BTreeMap::new());
+        assert_eq!(limits.place(&linked, &one), "default/template 9000");
+        assert_eq!(limits.place(&full, &one), "default/tank");
     }
 }

@@ -1,5 +1,4 @@
-//! What people are told as Kubernetes Events: which news a turn holds, under cluster-autoscaler's
-//! reasons. Pure but for what was told already.
+//! The Kubernetes Events of a turn, under cluster-autoscaler's reasons. Pure but for what was sent already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::model::region::{Busy, Failure, Step};
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
-/// The same news about the same object is told again after this long (Karpenter: 2 min for most;
+/// An event about an object with the same reason and text is sent again after this long (Karpenter: 2 min for most;
 /// cluster-autoscaler: each loop). Pods that stay pending should not fill the event list.
 const AGAIN: Span = Span::minutes(10);
 /// Events about pods from one turn; the rest is in the report.
@@ -24,7 +23,7 @@ const MAX_PODS: usize = 100;
 /// Contradicted machines, and nodes of one, that events tell of; the rest is in the report.
 const MAX_NODES: usize = 20;
 
-/// What was told already.
+/// The events that were sent lately.
 #[derive(Debug, Default)]
 pub struct SentEvents {
     when: BTreeMap<(InvolvedObject, &'static str), (Time, String)>,
@@ -32,20 +31,21 @@ pub struct SentEvents {
 
 impl SentEvents {
     /// Drops events that were sent with the same text within [`AGAIN`].
-    pub fn fresh(&mut self, news: Vec<Event>, now: Time) -> Vec<Event> {
+    pub fn drop_repeated(&mut self, events: Vec<Event>, now: Time) -> Vec<Event> {
         self.when
             .retain(|_, (at, _)| *at <= now && now.since(*at) < AGAIN);
-        news.into_iter()
-            .filter(|news| {
-                let key = (news.about.clone(), news.reason);
+        events
+            .into_iter()
+            .filter(|event| {
+                let key = (event.about.clone(), event.reason);
                 if self
                     .when
                     .get(&key)
-                    .is_some_and(|(_, said)| *said == news.message)
+                    .is_some_and(|(_, said)| *said == event.message)
                 {
                     return false;
                 }
-                self.when.insert(key, (now, news.message.clone()));
+                self.when.insert(key, (now, event.message.clone()));
                 true
             })
             .collect()
@@ -54,10 +54,10 @@ impl SentEvents {
 
 /// What a decision says: of machines that are left alone, and of pods that stay pending.
 pub fn of_decision(turn: &Turn, namespace: &str) -> Vec<Event> {
-    let mut news = of_contradictions(turn, namespace);
-    news.extend(of_lost_marks(turn, namespace));
-    news.extend(of_pending(turn));
-    news
+    let mut events = of_contradictions(turn, namespace);
+    events.extend(of_lost_marks(turn, namespace));
+    events.extend(of_pending(turn));
+    events
 }
 
 /// Machines whose mark somebody took out of their VMs' descriptions, and their nodes.
@@ -75,18 +75,18 @@ fn of_lost_marks(turn: &Turn, namespace: &str) -> Vec<Event> {
             ),
         ))
     });
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     for (name, message) in lost.take(MAX_NODES) {
         let node = node_of(name, turn).map(|node| InvolvedObject::node(&node));
         let about = node.into_iter().chain([InvolvedObject::status(namespace)]);
-        news.extend(about.map(|about| Event {
+        events.extend(about.map(|about| Event {
             about,
             warning: true,
             reason: reason::LOST_MARK,
             message: message.clone(),
         }));
     }
-    news
+    events
 }
 
 /// Machines whose node is contradicted, in one event for all, and one for each node that shows a sign of them.
@@ -108,7 +108,7 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
         format!("machine {name} is left alone: {}", found.why)
     };
     let all: Vec<String> = found.iter().map(said).collect();
-    let mut news = vec![event(InvolvedObject::status(namespace), all.join("; "))];
+    let mut events = vec![event(InvolvedObject::status(namespace), all.join("; "))];
     let nodes = &turn.snapshot.cluster.nodes;
     let mut told = BTreeSet::new();
     for one in found.iter().take(MAX_NODES) {
@@ -118,11 +118,11 @@ fn of_contradictions(turn: &Turn, namespace: &str) -> Vec<Event> {
                     name: name.clone(),
                     uid: node.uid.clone(),
                 };
-                news.push(event(InvolvedObject::node(&node), said(one)));
+                events.push(event(InvolvedObject::node(&node), said(one)));
             }
         }
     }
-    news
+    events
 }
 
 /// Pods that stay pending. Where they are too many, each namespace is told of its first before another is told
@@ -142,7 +142,7 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
         }
     }
     all.sort_by_key(|(before, key, _)| (*before, *key));
-    let news = all.into_iter().filter_map(|(_, key, why)| {
+    let events = all.into_iter().filter_map(|(_, key, why)| {
         let pod = pods.get(key)?;
         let reasons: Vec<String> = why
             .iter()
@@ -155,7 +155,7 @@ fn of_pending(turn: &Turn) -> Vec<Event> {
             message: format!("pod didn't trigger scale-up: {}", reasons.join("; ")),
         })
     });
-    news.take(MAX_PODS).collect()
+    events.take(MAX_PODS).collect()
 }
 
 /// What is told when an action begins.
@@ -212,7 +212,7 @@ fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str)
         "machine {} ({}) of pool {} on host {}",
         target.machine, spec.mark.instance_type, spec.mark.pool, target.host
     );
-    let mut news = vec![Event {
+    let mut events = vec![Event {
         about: InvolvedObject::status(namespace),
         warning: false,
         reason: reason::SCALED_UP_GROUP,
@@ -220,9 +220,9 @@ fn of_creation(action: &Action, spec: &CreateSpec, turn: &Turn, namespace: &str)
     }];
     if let Reason::PendingPods { pods } = why {
         let text = format!("pod triggered scale-up: {what}");
-        news.extend(of_pods(pods, turn, reason::TRIGGERED_SCALE_UP, &text));
+        events.extend(of_pods(pods, turn, reason::TRIGGERED_SCALE_UP, &text));
     }
-    news
+    events
 }
 
 fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
@@ -233,7 +233,7 @@ fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
         "removing machine {} on host {}: {why}",
         target.machine, target.host
     );
-    let mut news = vec![Event {
+    let mut events = vec![Event {
         about: InvolvedObject::status(namespace),
         warning: matches!(why, Reason::Failed { .. }),
         reason: if empty {
@@ -243,18 +243,18 @@ fn of_removal(action: &Action, turn: &Turn, namespace: &str) -> Vec<Event> {
         },
         message: words.clone(),
     }];
-    news.extend(target.node.iter().map(|node| Event {
+    events.extend(target.node.iter().map(|node| Event {
         about: InvolvedObject::node(node),
         warning: false,
         reason: reason::SCALE_DOWN,
         message: words.clone(),
     }));
     let text = format!("deleting pod for node scale down: {}", target.machine);
-    news.extend(of_pods(pods, turn, reason::SCALE_DOWN, &text));
-    news
+    events.extend(of_pods(pods, turn, reason::SCALE_DOWN, &text));
+    events
 }
 
-/// The same event about each of these pods.
+/// An event with this reason and text for each of these pods.
 fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Vec<Event> {
     let known = &turn.snapshot.cluster.pods;
     let events = pods.iter().take(MAX_PODS).filter_map(|key| {
@@ -271,7 +271,7 @@ fn of_pods(pods: &[PodKey], turn: &Turn, reason: &'static str, text: &str) -> Ve
 /// What is told when an action waits for long: on the node, and on the pods that it waits for.
 pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
     let machine = &overdue.machine;
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     if overdue.wait.hindered {
         let known = turn.snapshot.machines.get(machine);
         let leaves = known.is_some_and(|known| known.busy == Some(Busy::Down));
@@ -280,7 +280,7 @@ pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
         } else {
             ("the work on", reason::FAILED_TO_SCALE_UP_GROUP)
         };
-        news.extend(node_of(machine, turn).map(|node| Event {
+        events.extend(node_of(machine, turn).map(|node| Event {
             about: InvolvedObject::node(&node),
             warning: true,
             reason: why,
@@ -288,13 +288,13 @@ pub fn of_wait(overdue: &Overdue, turn: &Turn) -> Vec<Event> {
         }));
     }
     let pods = overdue.pods.iter().take(MAX_PODS);
-    news.extend(pods.map(|(pod, (uid, why))| Event {
+    events.extend(pods.map(|(pod, (uid, why))| Event {
         about: InvolvedObject::pod(pod, uid),
         warning: true,
         reason: reason::SCALE_DOWN_FAILED,
         message: format!("the pod holds up the removal of node {machine}: {why}"),
     }));
-    news
+    events
 }
 
 /// The node of a machine, if it has one.
@@ -342,14 +342,14 @@ fn of_failed_creation(
         reason: reason::FAILED_TO_SCALE_UP_GROUP,
         message: message.clone(),
     };
-    let mut news = vec![event(InvolvedObject::status(namespace))];
-    news.extend(node_of(machine, turn).map(|node| event(InvolvedObject::node(&node))));
+    let mut events = vec![event(InvolvedObject::status(namespace))];
+    events.extend(node_of(machine, turn).map(|node| event(InvolvedObject::node(&node))));
     let known = &turn.snapshot.cluster.pods;
     let pods = pods_for(ended, turn).into_iter().take(MAX_PODS);
-    news.extend(
+    events.extend(
         pods.filter_map(|pod| Some(event(InvolvedObject::pod(&pod, &known.get(&pod)?.uid)))),
     );
-    news
+    events
 }
 
 /// What is told when an action ends, by what the last turn saw.
@@ -366,21 +366,21 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
                 step(failure.step),
                 failure.message
             );
-            let mut news = vec![Event {
+            let mut events = vec![Event {
                 about: InvolvedObject::status(namespace),
                 warning: true,
                 reason: reason::SCALE_DOWN_FAILED,
                 message: message.clone(),
             }];
             if let Some(node) = &ended.action.target.node {
-                news.push(Event {
+                events.push(Event {
                     about: InvolvedObject::node(node),
                     warning: true,
                     reason: reason::SCALE_DOWN_FAILED,
                     message,
                 });
             }
-            news
+            events
         }
         Kind::Update => {
             let node = ended.action.target.node.iter();

@@ -4,7 +4,7 @@ use crate::pve::transport::{CallEffect, CallError};
 
 /// Whether waiting may mend a Kubernetes call that failed. A change whose outcome is unknown counts: all our changes may be
 /// repeated. So does a 403: every API server answers so for some seconds after its start, until it has read the roles.
-pub(super) fn kube_passing(error: &crate::kube::KubeError) -> bool {
+pub(super) fn is_transient_kube(error: &crate::kube::KubeError) -> bool {
     match error.code() {
         None => true,
         Some(code) => error.maybe_done() || matches!(code, 401 | 403 | 409 | 429 | 500..=599),
@@ -12,7 +12,7 @@ pub(super) fn kube_passing(error: &crate::kube::KubeError) -> bool {
 }
 
 /// Whether waiting may mend it: nothing wrong with the call itself.
-pub(super) fn passing(error: &CallError) -> bool {
+pub(super) fn is_transient(error: &CallError) -> bool {
     match error.outcome {
         CallEffect::NotSent | CallEffect::Unknown => true,
         CallEffect::RefusedByBroker => false,

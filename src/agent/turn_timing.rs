@@ -8,13 +8,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::kube::ChangeCounts;
 
-/// From the end of a turn to the next at least: a burst of changes is seen as one or two.
-pub(super) const SPACING: Duration = Duration::from_millis(50);
-/// After a turn a change in the cluster waits for so many times what the turn cost: where much runs, something
+/// The least time from the end of a turn to the next: a burst of changes is seen as one or two.
+pub(super) const SHORTEST_INTERVAL: Duration = Duration::from_millis(50);
+/// After a turn a change in the cluster waits for this many times what the turn cost: where much runs, something
 /// changes all the time …
 const COSTS: u32 = 150;
 /// … and no longer than this.
-const LONGEST_SPACING: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How soon changes of the cluster call for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,8 @@ enum TurnUrgency {
 }
 
 /// From the end of a turn to the next one that a change in the cluster calls for.
-pub(super) fn spacing(cost: Duration) -> Duration {
-    (cost * COSTS).clamp(SPACING, LONGEST_SPACING)
+pub(super) fn interval_after(cost: Duration) -> Duration {
+    (cost * COSTS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
 }
 
 /// From when on changes of the cluster are answered, and which are not.
@@ -44,14 +44,14 @@ pub(super) struct AnswerTimes {
 }
 
 /// Waits for a change of the cluster since `seen` that calls for a turn.
-pub(super) async fn called(
+pub(super) async fn wait_for_change(
     changes: &mut watch::Receiver<ChangeCounts>,
     seen: ChangeCounts,
     answers: AnswerTimes,
 ) {
     loop {
         let now = *changes.borrow_and_update();
-        let from = match call(seen, now, answers.filling) {
+        let from = match urgency(seen, now, answers.filling) {
             TurnUrgency::AtOnce => Some(answers.hurried.min(answers.unhurried)),
             TurnUrgency::Unhurried => Some(answers.unhurried),
             TurnUrgency::None => None,
@@ -72,7 +72,7 @@ pub(super) async fn called(
 }
 
 /// What the changes from one moment to another call for.
-fn call(before: ChangeCounts, after: ChangeCounts, filling: bool) -> TurnUrgency {
+fn urgency(before: ChangeCounts, after: ChangeCounts, filling: bool) -> TurnUrgency {
     let others =
         |changes: ChangeCounts| (changes.pods, changes.nodes, changes.other, changes.sources);
     if after.unschedulable != before.unschedulable && !filling {
@@ -98,7 +98,7 @@ mod tests {
             (22_000, 1_000),
             (9_000_000, 1_000),
         ] {
-            let wait = spacing(Duration::from_micros(micros));
+            let wait = interval_after(Duration::from_micros(micros));
             assert_eq!(wait, Duration::from_millis(millis), "{micros} µs");
         }
     }
@@ -110,13 +110,13 @@ mod tests {
             unschedulable: 1,
             ..before
         };
-        assert_eq!(call(before, pod, false), TurnUrgency::AtOnce);
-        assert_eq!(call(before, pod, true), TurnUrgency::None);
+        assert_eq!(urgency(before, pod, false), TurnUrgency::AtOnce);
+        assert_eq!(urgency(before, pod, true), TurnUrgency::None);
         let node = ChangeCounts { nodes: 1, ..pod };
-        assert_eq!(call(before, node, false), TurnUrgency::AtOnce);
-        assert_eq!(call(before, node, true), TurnUrgency::Unhurried);
+        assert_eq!(urgency(before, node, false), TurnUrgency::AtOnce);
+        assert_eq!(urgency(before, node, true), TurnUrgency::Unhurried);
         let quiet = ChangeCounts { quiet: 9, ..before };
-        assert_eq!(call(before, quiet, false), TurnUrgency::None);
-        assert_eq!(call(before, before, false), TurnUrgency::None);
+        assert_eq!(urgency(before, quiet, false), TurnUrgency::None);
+        assert_eq!(urgency(before, before, false), TurnUrgency::None);
     }
 }

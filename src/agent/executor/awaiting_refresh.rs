@@ -13,11 +13,11 @@ use crate::model::region::{Busy, RegionName};
 
 /// Machines that are not looked at afresh yet.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
+pub(super) struct AwaitingRefresh {
     machines: BTreeMap<Arc<str>, (Busy, RegionName, Instant)>,
 }
 
-impl Settling {
+impl AwaitingRefresh {
     /// An action on `machine` ended at `now`.
     pub(super) fn ended(
         &mut self,
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_machine_settles_with_the_first_reading_that_began_after_its_end() {
-        let (mut settling, start) = (Settling::default(), Instant::now());
+        let (mut settling, start) = (AwaitingRefresh::default(), Instant::now());
         settling.ended("a".into(), Busy::Down, "north".into(), at(start, 1_000));
         settling.ended("b".into(), Busy::Up, "south".into(), at(start, 2_000));
         for (reading, left) in [
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_region_that_cannot_be_read_lets_nothing_settle() {
-        let (mut settling, start) = (Settling::default(), Instant::now());
+        let (mut settling, start) = (AwaitingRefresh::default(), Instant::now());
         settling.ended("a".into(), Busy::Down, "north".into(), at(start, 1_000));
         settling.saw(|region| (&**region == "south").then_some(at(start, 9_000)));
         assert!(settling.holds("a"));

@@ -16,11 +16,11 @@ const TOLERANCE: Span = Span::seconds(2);
 
 /// Watches the wall clock.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct ClockSteps {
     last: Option<(Instant, Time)>,
 }
 
-impl Steps {
+impl ClockSteps {
     /// The wall clock shows `wall` at `at`. Gives by how much it was set since the last look;
     /// negative: back.
     pub(super) fn look(&mut self, at: Instant, wall: Time) -> Option<Span> {
@@ -44,7 +44,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_clock_shows_beyond_the_time_that_passed_is_a_step() {
-        let mut steps = Steps::default();
+        let mut steps = ClockSteps::default();
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         for (seconds, wall, step) in [
