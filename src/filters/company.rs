@@ -9,25 +9,25 @@ use model::scheduling::{
 };
 
 use crate::node::{bears, chosen, selects};
-use crate::{Guest, No, Spot, World};
+use crate::{PodInfo, No, NodeInfo, NodeInfos};
 
 /// Whom the constraints of a pod, and those of others, are about; and where those pods stand, by index.
 #[derive(Debug)]
-pub(crate) struct Company<'w> {
-    world: &'w World<'w>,
-    pod: &'w Guest,
+pub(crate) struct PodTerms<'w> {
+    world: &'w NodeInfos<'w>,
+    pod: &'w PodInfo,
     /// Terms of pods that are averse to this one.
-    averse: Vec<(usize, &'w PodTerm, &'w Guest)>,
+    averse: Vec<(usize, &'w PodTerm, &'w PodInfo)>,
     /// Pods that this one is averse to.
-    disliked: Vec<(usize, &'w PodTerm, &'w Guest)>,
+    disliked: Vec<(usize, &'w PodTerm, &'w PodInfo)>,
     /// Where pods stand that all its affinity terms mean.
     wanted: Vec<usize>,
-    spread: Vec<Spread>,
+    spread: Vec<SpreadCounts>,
 }
 
 /// A hard spread constraint.
 #[derive(Debug)]
-struct Spread {
+struct SpreadCounts {
     key: Arc<str>,
     max_skew: i64,
     min_domains: i128,
@@ -42,7 +42,7 @@ fn value<'l>(labels: &'l LabelList) -> impl Fn(&str) -> Option<&'l str> {
 }
 
 /// Whether a term of a pod of `from` means a pod.
-fn means(world: &World<'_>, term: &PodTerm, from: &str, pod: &Guest) -> bool {
+fn means(world: &NodeInfos<'_>, term: &PodTerm, from: &str, pod: &PodInfo) -> bool {
     let namespace = &pod.key.namespace;
     let mut there = term.namespaces.iter().any(|name| name == namespace);
     if let Some(selector) = &term.namespace_selector {
@@ -56,15 +56,15 @@ fn means(world: &World<'_>, term: &PodTerm, from: &str, pod: &Guest) -> bool {
     there && selects(term.selector.as_ref(), value(&pod.shape.labels))
 }
 
-fn all_mean(world: &World<'_>, of: &Guest, pod: &Guest) -> bool {
+fn all_mean(world: &NodeInfos<'_>, of: &PodInfo, pod: &PodInfo) -> bool {
     let mut terms = of.shape.pod_affinity.iter();
     terms.all(|term| means(world, term, &of.key.namespace, pod))
 }
 
-impl<'w> Company<'w> {
+impl<'w> PodTerms<'w> {
     /// Looks through all pods once.
-    pub(crate) fn of(world: &'w World<'w>, pod: &'w Guest) -> Company<'w> {
-        let mut company = Company {
+    pub(crate) fn of(world: &'w NodeInfos<'w>, pod: &'w PodInfo) -> PodTerms<'w> {
+        let mut company = PodTerms {
             world,
             pod,
             averse: Vec::new(),
@@ -73,8 +73,8 @@ impl<'w> Company<'w> {
             spread: Vec::new(),
         };
         let own = &pod.shape;
-        for (at, spot) in world.spots.iter().enumerate() {
-            for guest in &spot.guests {
+        for (at, spot) in world.nodes.iter().enumerate() {
+            for guest in &spot.pods {
                 for term in &guest.shape.pod_anti_affinity {
                     if means(world, term, &guest.key.namespace, pod) {
                         company.averse.push((at, term, guest));
@@ -96,7 +96,7 @@ impl<'w> Company<'w> {
 
     /// Whether two nodes are in one domain.
     fn near(&self, one: usize, other: usize, key: &str) -> bool {
-        let label = |at: usize| self.world.spots[at].labels.get(key);
+        let label = |at: usize| self.world.nodes[at].labels.get(key);
         label(one).is_some() && label(one) == label(other)
     }
 
@@ -120,7 +120,7 @@ impl<'w> Company<'w> {
     /// wants itself may go wherever the keys are.
     fn wanted(&self, at: usize) -> Result<(), No> {
         let no = |key| Err(No::firm("node(s) didn't match pod affinity rules", key));
-        let labels = |at: usize| &self.world.spots[at].labels;
+        let labels = |at: usize| &self.world.nodes[at].labels;
         let (mut near, mut anywhere) = (true, false);
         for term in &self.pod.shape.pod_affinity {
             let key = &term.topology_key;
@@ -142,7 +142,7 @@ impl<'w> Company<'w> {
     }
 
     pub(crate) fn spread(&self, at: usize) -> Result<(), No> {
-        let spots = &self.world.spots;
+        let spots = &self.world.nodes;
         for one in &self.spread {
             if !spots[at].labels.contains_key(&one.key) {
                 let said =
@@ -177,7 +177,7 @@ impl<'w> Company<'w> {
 }
 
 /// The hard constraints of a pod: its own, else the cluster's, which take the pods of its controller.
-fn constraints<'w>(world: &'w World<'_>, shape: &'w PodShape) -> (Vec<&'w SpreadConstraint>, bool) {
+fn constraints<'w>(world: &'w NodeInfos<'_>, shape: &'w PodShape) -> (Vec<&'w SpreadConstraint>, bool) {
     let owner = shape.owner.as_ref().map_or("", |owner| &*owner.kind);
     let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"].contains(&owner);
     let default = shape.spread.is_empty() && replicated;
@@ -189,16 +189,16 @@ fn constraints<'w>(world: &'w World<'_>, shape: &'w PodShape) -> (Vec<&'w Spread
     (list.iter().filter(|one| one.hard).collect(), default)
 }
 
-fn spread(world: &World<'_>, pod: &Guest) -> Vec<Spread> {
+fn spread(world: &NodeInfos<'_>, pod: &PodInfo) -> Vec<SpreadCounts> {
     let shape = &pod.shape;
     let (list, default) = constraints(world, shape);
-    let keyed = |spot: &Spot| {
+    let keyed = |spot: &NodeInfo| {
         list.iter()
             .all(|constraint| spot.labels.contains_key(&constraint.topology_key))
     };
     let each = |constraint: &&SpreadConstraint| {
         let selector = merged(constraint, &shape.labels);
-        let counted = |other: &Guest| {
+        let counted = |other: &PodInfo| {
             let theirs = other.shape.owner.as_ref().map(|owner| &owner.uid);
             let selected = if default {
                 shape.owner.as_ref().map(|owner| &owner.uid) == theirs
@@ -209,19 +209,19 @@ fn spread(world: &World<'_>, pod: &Guest) -> Vec<Spread> {
             };
             other.key.namespace == pod.key.namespace && selected
         };
-        let pods = |spot: &Spot| {
+        let pods = |spot: &NodeInfo| {
             let takes_part = keyed(spot)
                 && (!constraint.honor_affinity || chosen(shape, spot))
                 && (!constraint.honor_taints || bears(shape, &spot.taints));
-            let pods = spot.guests.iter();
+            let pods = spot.pods.iter();
             let pods = pods.filter(|guest| !guest.deleting && counted(guest));
             takes_part.then(|| i64::try_from(pods.count()).unwrap_or(i64::MAX))
         };
-        Spread {
+        SpreadCounts {
             key: constraint.topology_key.clone(),
             max_skew: constraint.max_skew.into(),
             min_domains: constraint.min_domains.unwrap_or(1).into(),
-            pods: world.spots.iter().map(pods).collect(),
+            pods: world.nodes.iter().map(pods).collect(),
             itself: counted(pod),
         }
     };

@@ -17,11 +17,11 @@ use model::cluster::{Cluster, PodKey};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
 
-use company::Company;
+use company::PodTerms;
 pub use node::{bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
-pub use volumes::{Attached, ZONES, attached};
+pub use volumes::{AttachedVolume, ZONES, attached};
 
-/// What stands behind a spot, in the order in which kube-scheduler can fill them.
+/// What stands behind a node, in the order in which kube-scheduler can fill them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Site {
     /// A node.
@@ -35,7 +35,7 @@ pub enum Site {
 
 /// A pod that stands somewhere, or asks where it may stand.
 #[derive(Clone, Debug)]
-pub struct Guest {
+pub struct PodInfo {
     /// Namespace and name.
     pub key: PodKey,
     /// Its requests and constraints.
@@ -48,7 +48,7 @@ pub struct Guest {
 
 /// A node as the filters see it.
 #[derive(Clone, Debug, Default)]
-pub struct Spot {
+pub struct NodeInfo {
     /// Its name.
     pub name: Arc<str>,
     /// What stands behind it.
@@ -64,20 +64,20 @@ pub struct Spot {
     /// How many volumes it can attach, by CSI driver.
     pub limits: BTreeMap<Arc<str>, i32>,
     /// Volumes that are attached to it, whether a pod uses them or not.
-    pub attached: BTreeSet<Attached>,
+    pub attached: BTreeSet<AttachedVolume>,
     /// The pods on it, and those for which it is kept.
-    pub guests: Vec<Guest>,
+    pub pods: Vec<PodInfo>,
     /// Pods that were preempted here: their volumes are not detached at once.
-    pub preempted: Vec<Guest>,
+    pub preempted: Vec<PodInfo>,
     /// A planned node that nobody was laid on yet: it is no domain.
     pub empty: bool,
 }
 
-/// The world in which a pod looks for a spot.
+/// The world in which a pod looks for a node.
 #[derive(Clone, Debug)]
-pub struct World<'a> {
+pub struct NodeInfos<'a> {
     /// The nodes.
-    pub spots: Vec<Spot>,
+    pub nodes: Vec<NodeInfo>,
     /// Namespaces and all that has to do with volumes; its pods and nodes are not looked at.
     pub cluster: &'a Cluster,
     /// What kube-scheduler's configuration asks of replicated pods that name no spread constraint.
@@ -86,7 +86,7 @@ pub struct World<'a> {
     pub gone: Vec<(PodKey, Arc<str>)>,
 }
 
-/// Why a pod may not come to a spot.
+/// Why a pod may not come to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct No {
     /// In kube-scheduler's words.
@@ -117,36 +117,36 @@ impl No {
 /// A pod that asks where it may stand: whom its constraints, and theirs, are about has been looked up.
 #[derive(Debug)]
 pub struct Question<'w> {
-    world: &'w World<'w>,
-    pod: &'w Guest,
-    company: Company<'w>,
+    world: &'w NodeInfos<'w>,
+    pod: &'w PodInfo,
+    company: PodTerms<'w>,
 }
 
-impl World<'_> {
+impl NodeInfos<'_> {
     /// Asks for a pod.
-    pub fn ask<'w>(&'w self, pod: &'w Guest) -> Question<'w> {
+    pub fn ask<'w>(&'w self, pod: &'w PodInfo) -> Question<'w> {
         Question {
             world: self,
             pod,
-            company: Company::of(self, pod),
+            company: PodTerms::of(self, pod),
         }
     }
 
     /// Why a pod may run nowhere, whatever the node.
-    pub fn ready(&self, pod: &Guest) -> Result<(), No> {
+    pub fn ready(&self, pod: &PodInfo) -> Result<(), No> {
         volumes::ready(self.cluster, pod)
     }
 
-    /// The volumes that claims of a pod which wait get on a spot; for the others one is made there.
-    pub fn found(&self, pod: &Guest, spot: &Spot) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+    /// The volumes that claims of a pod which wait get on a node; for the others one is made there.
+    pub fn found(&self, pod: &PodInfo, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
         volumes::found(self, pod, spot)
     }
 }
 
 impl Question<'_> {
-    /// Why the pod may not come to a spot, by the first of kube-scheduler's filters that says so.
+    /// Why the pod may not come to a node, by the first of kube-scheduler's filters that says so.
     pub fn fits(&self, at: usize) -> Result<(), No> {
-        let (pod, spot) = (self.pod, &self.world.spots[at]);
+        let (pod, spot) = (self.pod, &self.world.nodes[at]);
         node::welcome(&pod.shape, spot)?;
         node::room(&pod.shape, spot)?;
         volumes::fit(self.world, pod, spot)?;

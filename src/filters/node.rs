@@ -6,7 +6,7 @@ use model::scheduling::{
     Effect, HostPort, LabelSelector, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration,
 };
 
-use crate::{No, Spot};
+use crate::{No, NodeInfo};
 
 /// Whether a toleration is one of a taint, as the API documentation tells it.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -44,7 +44,7 @@ fn repelling<'t>(shape: &PodShape, taints: &'t [Taint]) -> Option<&'t Taint> {
 }
 
 /// Cordon, taints, `nodeSelector` and required node affinity.
-pub fn welcome(shape: &PodShape, spot: &Spot) -> Result<(), No> {
+pub fn welcome(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".into(),
         value: "".into(),
@@ -66,7 +66,7 @@ pub fn welcome(shape: &PodShape, spot: &Spot) -> Result<(), No> {
 }
 
 /// `nodeSelector` and required node affinity.
-pub fn chosen(shape: &PodShape, spot: &Spot) -> bool {
+pub fn chosen(shape: &PodShape, spot: &NodeInfo) -> bool {
     for (key, value) in &shape.node_selector {
         if spot.labels.get(key) != Some(value) {
             return false;
@@ -79,7 +79,7 @@ pub fn chosen(shape: &PodShape, spot: &Spot) -> bool {
 }
 
 /// Terms are OR-ed, an empty term matches nothing.
-pub fn meets_one(terms: &[NodeTerm], spot: &Spot) -> bool {
+pub fn meets_one(terms: &[NodeTerm], spot: &NodeInfo) -> bool {
     for term in terms {
         let mut all = !(term.expressions.is_empty() && term.fields.is_empty());
         for wanted in &term.expressions {
@@ -136,9 +136,9 @@ pub fn selects<'l>(
 }
 
 /// Host ports and resources beside all that is there.
-pub fn room(shape: &PodShape, spot: &Spot) -> Result<(), No> {
+pub fn room(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
     for port in &shape.host_ports {
-        for guest in &spot.guests {
+        for guest in &spot.pods {
             if guest
                 .shape
                 .host_ports
@@ -154,7 +154,7 @@ pub fn room(shape: &PodShape, spot: &Spot) -> Result<(), No> {
 }
 
 /// Every pod takes a slot of `pods`; of all else, nothing fits anywhere.
-fn resources(shape: &PodShape, spot: &Spot) -> Result<(), No> {
+fn resources(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
     let mut said = Vec::new();
     let mut beyond = false;
     let mut compare = |resource: &str, asked: i128, used: i128| {
@@ -167,7 +167,7 @@ fn resources(shape: &PodShape, spot: &Spot) -> Result<(), No> {
             });
         }
     };
-    compare("pods", 1, spot.guests.len() as i128);
+    compare("pods", 1, spot.pods.len() as i128);
     let extended = shape.requests.extended.keys().map(AsRef::as_ref);
     for name in ["cpu", "memory", "ephemeral-storage"]
         .into_iter()
@@ -186,11 +186,11 @@ fn resources(shape: &PodShape, spot: &Spot) -> Result<(), No> {
     })
 }
 
-impl Spot {
+impl NodeInfo {
     /// What the pods on it ask for of a resource.
     pub fn used(&self, resource: &str) -> i128 {
         let asked = self
-            .guests
+            .pods
             .iter()
             .map(|guest| guest.shape.requests.get(resource));
         asked.map(|asked| i128::from(asked).max(0)).sum()

@@ -8,7 +8,7 @@ use model::cluster::{Claim, Cluster, PodKey, StorageClass};
 use model::scheduling::Volume;
 
 use crate::node::{meets_one, selects};
-use crate::{Guest, No, Site, Spot, World};
+use crate::{PodInfo, No, Site, NodeInfo, NodeInfos};
 
 /// The labels of a volume that say in which zone or region its nodes are, and what they are called on nodes today.
 /// Nodes without any of them are thought to be everywhere.
@@ -33,10 +33,10 @@ const ELSEWHERE: &str = "node(s) had volume node affinity conflict";
 const IN_USE: &str = "node unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
 /// A volume of a CSI driver: the driver, and what the volume is called there.
-pub type Attached = (Arc<str>, Arc<str>);
+pub type AttachedVolume = (Arc<str>, Arc<str>);
 
 /// The volumes that VolumeAttachments say are attached to a node.
-pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<Attached> {
+pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<AttachedVolume> {
     let attachments = cluster.attachments.values();
     let here = attachments.filter(|attachment| *attachment.node == *node);
     let named = here.filter_map(|attachment| {
@@ -47,7 +47,7 @@ pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<Attached> {
 }
 
 /// A pod's claims: their names, and the claims there are or will be.
-fn claims(cluster: &Cluster, pod: &Guest) -> Vec<(PodKey, Option<Claim>)> {
+fn claims(cluster: &Cluster, pod: &PodInfo) -> Vec<(PodKey, Option<Claim>)> {
     let mut list = Vec::new();
     for volume in &pod.shape.volumes {
         let (name, made) = match volume {
@@ -69,7 +69,7 @@ fn claims(cluster: &Cluster, pod: &Guest) -> Vec<(PodKey, Option<Claim>)> {
 }
 
 /// The volume that a claim has attached, or will have.
-fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<Attached> {
+fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<AttachedVolume> {
     if let Some(volume) = &claim.volume {
         let volume = cluster.volumes.get(volume)?;
         return Some((volume.driver.clone()?, volume.handle.clone()?));
@@ -79,7 +79,7 @@ fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<Attached>
 }
 
 /// Claims that no node helps.
-pub(crate) fn ready(cluster: &Cluster, pod: &Guest) -> Result<(), No> {
+pub(crate) fn ready(cluster: &Cluster, pod: &PodInfo) -> Result<(), No> {
     for (name, claim) in claims(cluster, pod) {
         let there = |volume: &Arc<str>| cluster.volumes.contains_key(volume);
         let ready = |claim: &Claim| match &claim.volume {
@@ -99,10 +99,10 @@ pub(crate) fn ready(cluster: &Cluster, pod: &Guest) -> Result<(), No> {
     Ok(())
 }
 
-pub(crate) fn fit(world: &World<'_>, pod: &Guest, spot: &Spot) -> Result<(), No> {
+pub(crate) fn fit(world: &NodeInfos<'_>, pod: &PodInfo, spot: &NodeInfo) -> Result<(), No> {
     let cluster = world.cluster;
     ready(cluster, pod)?;
-    let mut fresh: BTreeSet<Attached> = BTreeSet::new();
+    let mut fresh: BTreeSet<AttachedVolume> = BTreeSet::new();
     for (name, claim) in claims(cluster, pod) {
         let Some(claim) = claim else { continue };
         if claim.once_pod {
@@ -118,12 +118,12 @@ pub(crate) fn fit(world: &World<'_>, pod: &Guest, spot: &Spot) -> Result<(), No>
 }
 
 /// What can be attached to a node is limited by driver; a volume counts once, however many pods use it.
-fn limits(cluster: &Cluster, fresh: &BTreeSet<Attached>, spot: &Spot) -> Result<(), No> {
+fn limits(cluster: &Cluster, fresh: &BTreeSet<AttachedVolume>, spot: &NodeInfo) -> Result<(), No> {
     if fresh.is_empty() || spot.limits.is_empty() {
         return Ok(());
     }
-    let mut used: BTreeSet<Attached> = BTreeSet::new();
-    for guest in spot.guests.iter().chain(&spot.preempted) {
+    let mut used: BTreeSet<AttachedVolume> = BTreeSet::new();
+    for guest in spot.pods.iter().chain(&spot.preempted) {
         for (name, claim) in claims(cluster, guest) {
             // One that runs without its claim is not counted.
             if !guest.bound || cluster.claims.contains_key(&name) {
@@ -131,7 +131,7 @@ fn limits(cluster: &Cluster, fresh: &BTreeSet<Attached>, spot: &Spot) -> Result<
             }
         }
     }
-    let new: Vec<&Attached> = fresh
+    let new: Vec<&AttachedVolume> = fresh
         .iter()
         .filter(|volume| !used.contains(*volume))
         .collect();
@@ -147,7 +147,7 @@ fn limits(cluster: &Cluster, fresh: &BTreeSet<Attached>, spot: &Spot) -> Result<
 }
 
 /// Whether the volume that a claim has, or that is being made for it, can be used on a node.
-fn reached(cluster: &Cluster, claim: &Claim, spot: &Spot) -> bool {
+fn reached(cluster: &Cluster, claim: &Claim, spot: &NodeInfo) -> bool {
     let Some(name) = &claim.volume else {
         let selected = claim.selected_node.as_ref();
         return selected.is_none_or(|node| *node == spot.name);
@@ -167,7 +167,7 @@ fn reached(cluster: &Cluster, claim: &Claim, spot: &Spot) -> bool {
 
 /// Whether a volume can be used on a node. One that is local to a node is on none that is not made yet, and for one that is
 /// being deleted none is made.
-fn usable(cluster: &Cluster, volume: &Arc<str>, spot: &Spot) -> bool {
+fn usable(cluster: &Cluster, volume: &Arc<str>, spot: &NodeInfo) -> bool {
     let volume = &cluster.volumes[volume];
     let near = volume.node_affinity.as_ref();
     let near = near.is_none_or(|terms| meets_one(terms, spot));
@@ -180,13 +180,13 @@ fn class_of<'a>(cluster: &'a Cluster, claim: &Claim) -> Option<&'a StorageClass>
     class.wait_for_consumer.then_some(class)
 }
 
-/// The volumes that claims of a pod which wait get on a spot: claim after claim, the smallest first, each
+/// The volumes that claims of a pod which wait get on a node: claim after claim, the smallest first, each
 /// gets the smallest volume that does, of equal ones one that is not everywhere, then by name; else one is
 /// made for it.
 pub(crate) fn found(
-    world: &World<'_>,
-    pod: &Guest,
-    spot: &Spot,
+    world: &NodeInfos<'_>,
+    pod: &PodInfo,
+    spot: &NodeInfo,
 ) -> Result<Vec<(PodKey, Arc<str>)>, No> {
     let cluster = world.cluster;
     let mut waiting: Vec<(PodKey, Claim)> = claims(cluster, pod)
@@ -228,8 +228,8 @@ pub(crate) fn found(
     Ok(got)
 }
 
-/// Whether the driver has room for a claim's volume where this spot is, as far as it says.
-fn spacious(cluster: &Cluster, claim: &Claim, driver: &str, spot: &Spot) -> bool {
+/// Whether the driver has room for a claim's volume where this node is, as far as it says.
+fn spacious(cluster: &Cluster, claim: &Claim, driver: &str, spot: &NodeInfo) -> bool {
     let (Some(asks), Some(true)) = (&claim.asks, cluster.csi_drivers.get(driver)) else {
         return true;
     };
@@ -274,9 +274,9 @@ fn candidates(cluster: &Cluster, name: &PodKey, claim: &Claim) -> Vec<Arc<str>> 
 }
 
 /// `ReadWriteOncePod`: no other pod on any node uses the claim.
-fn alone(world: &World<'_>, pod: &Guest, claim: &PodKey) -> Result<(), No> {
-    let standing = world.spots.iter();
-    let standing = standing.flat_map(|spot| spot.guests.iter().chain(&spot.preempted));
+fn alone(world: &NodeInfos<'_>, pod: &PodInfo, claim: &PodKey) -> Result<(), No> {
+    let standing = world.nodes.iter();
+    let standing = standing.flat_map(|spot| spot.pods.iter().chain(&spot.preempted));
     for guest in standing {
         let uses = guest.shape.volumes.iter().any(|volume| {
             matches!(volume, Volume::Claim(name) if *name == claim.name)

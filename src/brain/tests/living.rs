@@ -294,7 +294,7 @@ fn evicted_land(world: &Wide) -> Result<(), String> {
     let mut evictions: Vec<(PodKey, Arc<str>)> = Vec::new();
     for action in &decision.plan {
         if let (Kind::Remove { .. }, Some(node)) = (&action.kind, &action.target.node) {
-            naive.world.spots.retain(|spot| spot.name != node.name);
+            naive.world.nodes.retain(|spot| spot.name != node.name);
             let landing = action.precondition.landing.iter();
             evictions.extend(landing.map(|(key, to)| (key.clone(), to.clone())));
         }

@@ -64,10 +64,10 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
         if !incompatible && !matches!(verdict, PodVerdict::Held { .. }) || depends(lab, key) {
             continue;
         }
-        for at in 0..naive.world.spots.len() {
+        for at in 0..naive.world.nodes.len() {
             let fits = naive.fits(key, at).is_ok() || naive.preempting(key, at).is_some();
-            if naive.world.spots[at].site != Site::Planned && fits {
-                let name = &naive.world.spots[at].name;
+            if naive.world.nodes[at].site != Site::Planned && fits {
+                let name = &naive.world.nodes[at].name;
                 return Err(format!("{key} fits on {name}{}", tell(lab, &decision)));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{Guest, Spot, room, welcome};
+use filters::{PodInfo, NodeInfo, room, welcome};
 use serde_json::Value;
 
 use super::auth::User;
@@ -85,8 +85,8 @@ pub(super) fn end_deed(
 }
 
 /// A node on which nothing runs; one that does not say how many pods it takes takes any number.
-fn roomy(node: &Value) -> Spot {
-    let mut spot = read::spot(node);
+fn roomy(node: &Value) -> NodeInfo {
+    let mut spot = read::node_info(node);
     if spot.offers.pods == 0 {
         spot.offers.pods = i64::MAX;
     }
@@ -94,7 +94,7 @@ fn roomy(node: &Value) -> Spot {
 }
 
 /// Whether a node takes a pod, as far as that is between it and what it holds.
-fn takes(spot: &Spot, pod: &Guest) -> bool {
+fn takes(spot: &NodeInfo, pod: &PodInfo) -> bool {
     welcome(&pod.shape, spot).is_ok() && room(&pod.shape, spot).is_ok()
 }
 
@@ -177,13 +177,13 @@ impl Kube {
     pub fn would_take(&self, node: &Value, pod: &Value) -> bool {
         let mut spot = roomy(node);
         for daemon in self.objects("apps/v1", "DaemonSet") {
-            let daemon = read::guest(&controllers::daemon_pod(&daemon));
+            let daemon = read::pod_info(&controllers::daemon_pod(&daemon));
             if fit::daemon_starts(&daemon, &spot) {
-                spot.guests.push(daemon);
+                spot.pods.push(daemon);
             }
         }
         spot.cordoned = false;
-        takes(&spot, &read::guest(pod))
+        takes(&spot, &read::pod_info(pod))
     }
 
     /// What callers changed after the first so many changes, oldest first.
@@ -214,11 +214,11 @@ impl Kube {
             .values()
             .filter(|node| is_true(node, "Ready"));
         let others = ready.filter(|other| name(other) != node);
-        let mut others: BTreeMap<&str, Spot> =
+        let mut others: BTreeMap<&str, NodeInfo> =
             others.map(|other| (name(other), roomy(other))).collect();
         for pod in pods.values().filter(|p| !ended(p) && known(p)) {
             if let Some(other) = others.get_mut(text(pod, "/spec/nodeName")) {
-                other.guests.push(read::guest(pod));
+                other.pods.push(read::pod_info(pod));
             }
         }
         let old = |pod: &Value| {
@@ -231,7 +231,7 @@ impl Kube {
             .filter(|p| text(p, "/spec/nodeName") == node && must_be_drained(p) && old(p));
         concerned
             .filter(|pod| {
-                let pod = read::guest(pod);
+                let pod = read::pod_info(pod);
                 !others.values().any(|other| takes(other, &pod))
             })
             .map(|p| format!("{}/{}", namespace(p), name(p)))

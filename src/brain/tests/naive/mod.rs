@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lab::Lab;
-use filters::{Guest, World};
+use filters::{PodInfo, NodeInfos};
 use model::cluster::{Pod, PodKey};
 use model::decision::Decision;
 use model::report::PodVerdict;
@@ -20,12 +20,12 @@ use model::report::PodVerdict;
 #[derive(Clone, Debug)]
 pub(super) struct Naive<'a> {
     pub(super) lab: &'a Lab,
-    pub(super) world: World<'a>,
+    pub(super) world: NodeInfos<'a>,
 }
 
 /// A pod as the filters want it.
-fn guest(key: &PodKey, pod: &Pod) -> Guest {
-    Guest {
+fn guest(key: &PodKey, pod: &Pod) -> PodInfo {
+    PodInfo {
         key: key.clone(),
         shape: pod.shape.clone(),
         deleting: pod.deletion.is_some(),
@@ -86,7 +86,7 @@ pub(super) fn silent(lab: &Lab, key: &PodKey, decision: &Decision) -> bool {
 impl<'a> Naive<'a> {
     /// The view, with the machines of a plan.
     pub(super) fn of(lab: &'a Lab, decision: &Decision) -> Naive<'a> {
-        let world = World {
+        let world = NodeInfos {
             spots: spots::all(lab, decision),
             cluster: &lab.snapshot.cluster,
             default_spread: &lab.policy.scale_up.default_spread,
@@ -103,13 +103,13 @@ impl<'a> Naive<'a> {
         naive
     }
 
-    fn pod(&self, key: &PodKey) -> Guest {
+    fn pod(&self, key: &PodKey) -> PodInfo {
         guest(key, &self.lab.snapshot.cluster.pods[key])
     }
 
     /// The claims of a pod get the volumes that are there for them.
     fn book(&mut self, key: &PodKey, at: usize) {
-        let found = self.world.found(&self.pod(key), &self.world.spots[at]);
+        let found = self.world.found(&self.pod(key), &self.world.nodes[at]);
         self.world.gone.extend(found.into_iter().flatten());
     }
 
@@ -118,8 +118,8 @@ impl<'a> Naive<'a> {
         spots::offers(self.lab).into_iter().find_map(|spot| {
             let mut other = self.clone();
             let name = spot.name.clone();
-            other.world.spots.push(spot);
-            let at = other.world.spots.len() - 1;
+            other.world.nodes.push(spot);
+            let at = other.world.nodes.len() - 1;
             other.fits(key, at).is_ok().then(|| name.to_string())
         })
     }
@@ -139,20 +139,20 @@ impl<'a> Naive<'a> {
             return None;
         }
         let mut other = self.clone();
-        let (low, stay) = (other.world.spots[at].guests.drain(..))
-            .partition(|guest: &Guest| guest.shape.priority < cutoff);
-        let mut low: Vec<Guest> = low;
-        other.world.spots[at].guests = stay;
-        other.world.spots[at].preempted.extend(low.iter().cloned());
+        let (low, stay) = (other.world.nodes[at].pods.drain(..))
+            .partition(|guest: &PodInfo| guest.shape.priority < cutoff);
+        let mut low: Vec<PodInfo> = low;
+        other.world.nodes[at].pods = stay;
+        other.world.nodes[at].preempted.extend(low.iter().cloned());
         other.fits(key, at).ok()?;
         low.sort_by_key(|guest| std::cmp::Reverse(guest.shape.priority));
         for guest in low {
-            let spot = &mut other.world.spots[at];
+            let spot = &mut other.world.nodes[at];
             spot.preempted.retain(|gone| gone.key != guest.key);
-            spot.guests.push(guest.clone());
+            spot.pods.push(guest.clone());
             if other.fits(key, at).is_err() {
-                let spot = &mut other.world.spots[at];
-                spot.guests.pop();
+                let spot = &mut other.world.nodes[at];
+                spot.pods.pop();
                 spot.preempted.push(guest);
             }
         }
@@ -163,9 +163,9 @@ impl<'a> Naive<'a> {
     pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
         self.book(key, at);
         let pod = self.pod(key);
-        let spot = &mut self.world.spots[at];
+        let spot = &mut self.world.nodes[at];
         spot.empty = false;
-        spot.guests.push(Guest {
+        spot.pods.push(PodInfo {
             deleting: false,
             ..pod
         });
@@ -173,7 +173,7 @@ impl<'a> Naive<'a> {
 
     /// A spot by name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.world.spots.iter().position(|spot| *spot.name == *name)
+        self.world.nodes.iter().position(|spot| *spot.name == *name)
     }
 
     /// Lays down all of these: those first that fit on nodes there are. Says which never fits, and why.
@@ -211,7 +211,7 @@ impl<'a> Naive<'a> {
         first: &BTreeSet<PodKey>,
     ) -> Result<(), (&'k PodKey, String)> {
         let mut waiting: Vec<(&PodKey, usize)> = said.to_vec();
-        waiting.sort_by_key(|(_, at)| self.world.spots[*at].site);
+        waiting.sort_by_key(|(_, at)| self.world.nodes[*at].site);
         waiting.retain(|(key, at)| {
             let early = first.contains(*key) && self.fits(key, *at).is_err();
             let Some(world) = early.then(|| self.preempting(key, *at)).flatten() else {
@@ -238,7 +238,7 @@ impl<'a> Naive<'a> {
                 }
                 let (key, at) = waiting[0];
                 let why = self.fits(key, at).err().unwrap_or_default();
-                let name = &self.world.spots[at].name;
+                let name = &self.world.nodes[at].name;
                 return Err((key, format!("on {name}: {why}")));
             };
             let (key, at) = waiting.remove(index);

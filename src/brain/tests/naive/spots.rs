@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::guest;
 use crate::tests::lab::Lab;
-use filters::{Guest, Site, Spot, attached, bears, chosen};
+use filters::{PodInfo, Site, NodeInfo, attached, bears, chosen};
 use model::action::Kind;
 use model::cluster::{Node, PodKey, ReadyStatus};
 use model::decision::Decision;
@@ -62,7 +62,7 @@ pub(super) fn leaving(lab: &Lab, name: &str) -> bool {
 }
 
 /// All spots, with what stands on them.
-pub(super) fn all(lab: &Lab, decision: &Decision) -> Vec<Spot> {
+pub(super) fn all(lab: &Lab, decision: &Decision) -> Vec<NodeInfo> {
     let mut spots = Vec::new();
     for (name, node) in &lab.snapshot.cluster.nodes {
         if !leaving(lab, name) {
@@ -100,7 +100,7 @@ pub(super) fn all(lab: &Lab, decision: &Decision) -> Vec<Spot> {
 }
 
 /// One empty machine of every choice, on every host.
-pub(super) fn offers(lab: &Lab) -> Vec<Spot> {
+pub(super) fn offers(lab: &Lab) -> Vec<NodeInfo> {
     let mut spots = Vec::new();
     for (name, pool) in &lab.policy.pools {
         for kind in &pool.instance_types {
@@ -117,11 +117,11 @@ pub(super) fn offers(lab: &Lab) -> Vec<Spot> {
     spots
 }
 
-fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
+fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> NodeInfo {
     let machine = machine_of(lab, name);
     let coming = machine.is_some_and(|machine| starting(lab, machine, node));
     let lost = machine.is_some() && !coming && node.ready.status != ReadyStatus::True;
-    let mut spot = Spot {
+    let mut spot = NodeInfo {
         name: name.clone(),
         site: if coming { Site::Coming } else { Site::Node },
         labels: (*node.labels).clone(),
@@ -130,8 +130,8 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
         offers: node.allocatable.clone(),
         limits: said_limits(lab, name),
         attached: attached(&lab.snapshot.cluster, name),
-        guests: standing(lab, name),
-        ..Spot::default()
+        pods: standing(lab, name),
+        ..NodeInfo::default()
     };
     if let (Some(machine), true) = (machine, coming || lost) {
         spot.taints.retain(|taint| !PASSING.contains(&&*taint.key));
@@ -151,11 +151,11 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> Spot {
             for (driver, limit) in promised.limits {
                 spot.limits.entry(driver).or_insert(limit);
             }
-            let there: Vec<Guest> = spot.guests.clone();
-            let set = |guest: &Guest| guest.shape.owner.as_ref().map(|owner| owner.uid.clone());
-            let more = promised.guests.into_iter();
+            let there: Vec<PodInfo> = spot.pods.clone();
+            let set = |guest: &PodInfo| guest.shape.owner.as_ref().map(|owner| owner.uid.clone());
+            let more = promised.pods.into_iter();
             let missing = more.filter(|daemon| !there.iter().any(|it| set(it) == set(daemon)));
-            spot.guests.extend(missing);
+            spot.pods.extend(missing);
         }
     }
     spot
@@ -169,7 +169,7 @@ fn said_limits(lab: &Lab, name: &str) -> BTreeMap<Arc<str>, i32> {
 }
 
 /// What stands on a node, and what kube-scheduler has nominated it for.
-fn standing(lab: &Lab, name: &str) -> Vec<Guest> {
+fn standing(lab: &Lab, name: &str) -> Vec<PodInfo> {
     let mut guests = Vec::new();
     for (key, pod) in &lab.snapshot.cluster.pods {
         let awaited =
@@ -182,7 +182,7 @@ fn standing(lab: &Lab, name: &str) -> Vec<Guest> {
 }
 
 /// A machine as its pool and type promise it, with the DaemonSets that will run there.
-fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site: Site) -> Spot {
+fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site: Site) -> NodeInfo {
     let (policy, of) = (&lab.policy.pools[pool], &lab.policy.instance_types[kind]);
     let mut labels: Labels = of.labels.clone();
     labels.extend(policy.labels.clone());
@@ -197,7 +197,7 @@ fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site
     ] {
         labels.insert(key.into(), value.into());
     }
-    let mut spot = Spot {
+    let mut spot = NodeInfo {
         name: name.clone(),
         site,
         labels,
@@ -205,12 +205,12 @@ fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site
         offers: promise(lab, pool, kind),
         limits: promised_limits(lab, pool, kind),
         empty: site == Site::Planned,
-        ..Spot::default()
+        ..NodeInfo::default()
     };
     for (key, set) in &lab.snapshot.cluster.daemon_sets {
         let runs = bears(&set.shape, &spot.taints) && chosen(&set.shape, &spot);
         if runs {
-            spot.guests.push(Guest {
+            spot.pods.push(PodInfo {
                 key: PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name)),
                 shape: set.shape.clone(),
                 deleting: false,

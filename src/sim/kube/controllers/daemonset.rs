@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use filters::Spot;
+use filters::NodeInfo;
 use serde_json::{Value, json};
 
 use super::{erase, from_template, owned, store};
@@ -28,14 +28,14 @@ pub(super) fn reconcile(state: &mut State) {
         return;
     }
     let pods = owned(state, PODS);
-    let nodes: Vec<Spot> = state.all(NODES).values().map(|n| read::spot(n)).collect();
+    let nodes: Vec<NodeInfo> = state.all(NODES).values().map(|n| read::node_info(n)).collect();
     for target in state.snapshot(DAEMONSETS) {
         if deleting(&target) {
             continue;
         }
         let own = pods.get(uid(&target)).map_or(&[][..], Vec::as_slice);
         let template = prototype(&target);
-        let (guest, wanted) = (read::guest(&template), text(&template, "/spec/nodeName"));
+        let (guest, wanted) = (read::pod_info(&template), text(&template, "/spec/nodeName"));
         let mut desired = 0;
         let mut served = BTreeSet::new();
         for pod in own {

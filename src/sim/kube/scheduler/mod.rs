@@ -10,7 +10,7 @@ pub(in crate::sim::kube) mod requests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{Guest, No, Spot, World, attached};
+use filters::{PodInfo, No, NodeInfo, NodeInfos, attached};
 use serde_json::Value;
 
 use super::eviction::assign;
@@ -27,7 +27,7 @@ use nominations::{Nominations, Occasions, nominated};
 /// The scheduler and what it has read: each pod once for each of its versions.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
-    known: BTreeMap<Key, (u64, Guest)>,
+    known: BTreeMap<Key, (u64, PodInfo)>,
     occasions: Occasions,
     arrivals: Arrivals,
 }
@@ -40,8 +40,8 @@ impl Scheduler {
         }
         self.read(state);
         let cluster = read::cluster(state);
-        let mut world = World {
-            spots: self.spots(state, &cluster),
+        let mut world = NodeInfos {
+            nodes: self.node_infos(state, &cluster),
             cluster: &cluster,
             default_spread: &[],
             gone: Vec::new(),
@@ -60,7 +60,7 @@ impl Scheduler {
             )
         });
         let mut nominations = Nominations::of(&queue);
-        self.occasions.look(state, &world.spots, &queue);
+        self.occasions.look(state, &world.nodes, &queue);
         // Pods of one owner are alike: where one did not fit, neither will the next in this turn.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
         for pod in queue {
@@ -75,13 +75,13 @@ impl Scheduler {
             };
             match outcome {
                 Ok(at) => {
-                    let spot = &mut world.spots[at];
+                    let spot = &mut world.nodes[at];
                     volumes::claim_for(state, &pod, &spot.name);
                     assign(state, &pod, &spot.name);
-                    let guest = self.guest(&pod);
-                    spot.guests.push(Guest {
+                    let info = self.info_of(&pod);
+                    spot.pods.push(PodInfo {
                         bound: true,
-                        ..guest
+                        ..info
                     });
                     nominations.forget(&pod);
                 }
@@ -104,59 +104,59 @@ impl Scheduler {
         for (key, pod) in state.all(PODS) {
             let before = self.known.remove(key);
             let before = before.filter(|(seen, _)| *seen == version(pod));
-            let now = before.unwrap_or_else(|| (version(pod), read::guest(pod)));
+            let now = before.unwrap_or_else(|| (version(pod), read::pod_info(pod)));
             known.insert(key.clone(), now);
         }
         self.known = known;
     }
 
-    fn guest(&self, pod: &Value) -> Guest {
+    fn info_of(&self, pod: &Value) -> PodInfo {
         let key = (namespace(pod).to_owned(), name(pod).to_owned());
-        let known = self.known.get(&key).map(|(_, guest)| guest.clone());
-        known.unwrap_or_else(|| read::guest(pod))
+        let known = self.known.get(&key).map(|(_, info)| info.clone());
+        known.unwrap_or_else(|| read::pod_info(pod))
     }
 
     /// The nodes with what runs on them.
-    fn spots(&self, state: &State, cluster: &Cluster) -> Vec<Spot> {
-        let spot = |node: &Arc<Value>| Spot {
+    fn node_infos(&self, state: &State, cluster: &Cluster) -> Vec<NodeInfo> {
+        let spot = |node: &Arc<Value>| NodeInfo {
             limits: read::limits(state, name(node)),
             attached: attached(cluster, name(node)),
-            ..read::spot(node)
+            ..read::node_info(node)
         };
-        let mut spots: Vec<Spot> = state.all(NODES).values().map(spot).collect();
-        let index: BTreeMap<Arc<str>, usize> = spots
+        let mut nodes: Vec<NodeInfo> = state.all(NODES).values().map(spot).collect();
+        let index: BTreeMap<Arc<str>, usize> = nodes
             .iter()
             .enumerate()
             .map(|(at, spot)| (spot.name.clone(), at))
             .collect();
         for pod in state.all(PODS).values().filter(|pod| !ended(pod)) {
             if let Some(at) = index.get(text(pod, "/spec/nodeName")) {
-                spots[*at].guests.push(self.guest(pod));
+                nodes[*at].pods.push(self.info_of(pod));
             }
         }
-        spots
+        nodes
     }
 
     /// The node for a pod, or the message why there is none.
     fn place(
         &self,
-        world: &mut World<'_>,
+        world: &mut NodeInfos<'_>,
         nominations: &Nominations,
         pod: &Value,
     ) -> Result<usize, String> {
-        if world.spots.is_empty() {
+        if world.nodes.is_empty() {
             return Err("no nodes available to schedule pods".to_owned());
         }
-        let guest = self.guest(pod);
-        if let Err(no) = world.ready(&guest) {
+        let info = self.info_of(pod);
+        if let Err(no) = world.ready(&info) {
             return Err(format!(
                 "0/{} nodes are available: {}. preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling.",
-                world.spots.len(),
+                world.nodes.len(),
                 no.said.join(", ")
             ));
         }
-        let crowded = self.crowded(world, nominations, pod, &guest);
-        let question = world.ask(&guest);
+        let crowded = self.crowded(world, nominations, pod, &info);
+        let question = world.ask(&info);
         let takes = |at: usize| match crowded.get(&at) {
             Some(no) => Err(no.clone()),
             None => question.fits(at),
@@ -167,10 +167,10 @@ impl Scheduler {
         }
         let mut best: Option<(i64, usize)> = None;
         let mut refusals = Vec::new();
-        for (at, spot) in world.spots.iter().enumerate() {
+        for (at, spot) in world.nodes.iter().enumerate() {
             match takes(at) {
                 Ok(()) => {
-                    let score = score(spot, &guest);
+                    let score = score(spot, &info);
                     if best.is_none_or(|(highest, _)| score > highest) {
                         best = Some((score, at));
                     }
@@ -185,30 +185,30 @@ impl Scheduler {
     /// they may never come, and others need their company.
     fn crowded(
         &self,
-        world: &mut World<'_>,
+        world: &mut NodeInfos<'_>,
         nominations: &Nominations,
         pod: &Value,
-        guest: &Guest,
+        info: &PodInfo,
     ) -> BTreeMap<usize, No> {
         let mut crowded = BTreeMap::new();
         for (node, kept) in nominations.against(pod) {
             let Some(at) = find(world, node) else {
                 continue;
             };
-            let there = world.spots[at].guests.len();
-            let kept = kept.into_iter().map(|other| self.guest(other));
-            world.spots[at].guests.extend(kept);
-            if let Err(no) = world.ask(guest).fits(at) {
+            let there = world.nodes[at].pods.len();
+            let kept = kept.into_iter().map(|other| self.info_of(other));
+            world.nodes[at].pods.extend(kept);
+            if let Err(no) = world.ask(info).fits(at) {
                 crowded.insert(at, no);
             }
-            world.spots[at].guests.truncate(there);
+            world.nodes[at].pods.truncate(there);
         }
         crowded
     }
 }
 
-fn find(world: &World<'_>, node: &str) -> Option<usize> {
-    world.spots.iter().position(|spot| *spot.name == *node)
+fn find(world: &NodeInfos<'_>, node: &str) -> Option<usize> {
+    world.nodes.iter().position(|spot| *spot.name == *node)
 }
 
 /// Whether a pod holds nothing on its node any more.
@@ -233,7 +233,7 @@ fn refuse(state: &mut State, pod: &Value, message: &str) {
 }
 
 /// NodeResourcesFit's LeastAllocated over CPU and memory, in ten-thousandths.
-fn score(spot: &Spot, pod: &Guest) -> i64 {
+fn score(spot: &NodeInfo, pod: &PodInfo) -> i64 {
     let share = |resource: &&str| {
         let offered = i128::from(spot.offers.get(resource));
         let left = offered - spot.used(resource) - i128::from(pod.shape.requests.get(resource));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use filters::Spot;
+use filters::NodeInfo;
 use serde_json::Value;
 
 use super::ended;
@@ -76,7 +76,7 @@ pub(super) struct Occasions {
 
 impl Occasions {
     /// Looks at what there is as a turn begins.
-    pub(super) fn look(&mut self, state: &State, spots: &[Spot], queue: &[Arc<Value>]) {
+    pub(super) fn look(&mut self, state: &State, spots: &[NodeInfo], queue: &[Arc<Value>]) {
         let mut nodes = DefaultHasher::new();
         for spot in spots {
             (&spot.name, &spot.labels, &spot.taints).hash(&mut nodes);

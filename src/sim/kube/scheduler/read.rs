@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{Guest, Spot, ZONES};
+use filters::{PodInfo, NodeInfo, ZONES};
 use serde_json::{Map, Value};
 
 use super::requests::{amounts, host_ports, pod_requests};
@@ -23,7 +23,7 @@ use crate::sim::kube::resources::{
 use crate::sim::kube::store::State;
 
 /// A pod, or one of a template.
-pub(in crate::sim::kube) fn guest(pod: &Value) -> Guest {
+pub(in crate::sim::kube) fn pod_info(pod: &Value) -> PodInfo {
     let required = |kind: &str| {
         let path = format!("/spec/affinity/{kind}/requiredDuringSchedulingIgnoredDuringExecution");
         pod.pointer(&path).filter(|required| !required.is_null())
@@ -48,7 +48,7 @@ pub(in crate::sim::kube) fn guest(pod: &Value) -> Guest {
             .collect(),
         ..PodTraits::default()
     };
-    Guest {
+    PodInfo {
         key: PodKey::new(namespace(pod), name(pod)),
         shape: Arc::new(PodShape {
             labels: texts(map(pod, "/metadata/labels")).into(),
@@ -61,14 +61,14 @@ pub(in crate::sim::kube) fn guest(pod: &Value) -> Guest {
 }
 
 /// A node on which nothing runs.
-pub(in crate::sim::kube) fn spot(node: &Value) -> Spot {
-    Spot {
+pub(in crate::sim::kube) fn node_info(node: &Value) -> NodeInfo {
+    NodeInfo {
         name: name(node).into(),
         labels: texts(map(node, "/metadata/labels")),
         taints: each(node, "/spec/taints", taint),
         cordoned: cordoned(node),
         offers: amounts(map(node, "/status/allocatable")),
-        ..Spot::default()
+        ..NodeInfo::default()
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
         let meets = |terms: Value| {
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
             let pod = json!({"metadata": {}, "spec": {"affinity": {"nodeAffinity": required}}});
-            chosen(&guest(&pod).shape, &node)
+            chosen(&pod_info(&pod).shape, &node)
         };
         assert!(!meets(json!([])));
         assert!(!meets(json!([{}])));
