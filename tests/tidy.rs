@@ -682,10 +682,7 @@ fn every_dependency_is_used() {
 
 /// Type names that may stand for more than one thing, each with the reason. A name belongs here only where two
 /// crates must not know each other, or where others give the name.
-const NAMES_FOR_TWO_THINGS: &[(&str, &str)] = &[(
-    "HostPort",
-    "Kubernetes' name; the simulator's scheduler is a second opinion and uses none of the model's types",
-)];
+const NAMES_FOR_TWO_THINGS: &[(&str, &str)] = &[];
 
 /// The types that a text defines. An indented `type` is what a trait or an impl asks for, and is named by that.
 fn types(text: &str) -> impl Iterator<Item = &str> {

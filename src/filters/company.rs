@@ -9,7 +9,7 @@ use model::scheduling::{
 };
 
 use crate::node::{bears, chosen, selects};
-use crate::{PodInfo, No, NodeInfo, NodeInfos};
+use crate::{No, NodeInfo, NodeInfos, PodInfo};
 
 /// Whom the constraints of a pod, and those of others, are about; and where those pods stand, by index.
 #[derive(Debug)]
@@ -177,7 +177,10 @@ impl<'w> PodTerms<'w> {
 }
 
 /// The hard constraints of a pod: its own, else the cluster's, which take the pods of its controller.
-fn constraints<'w>(world: &'w NodeInfos<'_>, shape: &'w PodShape) -> (Vec<&'w SpreadConstraint>, bool) {
+fn constraints<'w>(
+    world: &'w NodeInfos<'_>,
+    shape: &'w PodShape,
+) -> (Vec<&'w SpreadConstraint>, bool) {
     let owner = shape.owner.as_ref().map_or("", |owner| &*owner.kind);
     let replicated = ["ReplicaSet", "StatefulSet", "ReplicationController"].contains(&owner);
     let default = shape.spread.is_empty() && replicated;

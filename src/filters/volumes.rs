@@ -8,7 +8,7 @@ use model::cluster::{Claim, Cluster, PodKey, StorageClass};
 use model::scheduling::Volume;
 
 use crate::node::{meets_one, selects};
-use crate::{PodInfo, No, Site, NodeInfo, NodeInfos};
+use crate::{No, NodeInfo, NodeInfos, PodInfo, Site};
 
 /// The labels of a volume that say in which zone or region its nodes are, and what they are called on nodes today.
 /// Nodes without any of them are thought to be everywhere.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{PodInfo, NodeInfo, room, welcome};
+use filters::{NodeInfo, PodInfo, room, welcome};
 use serde_json::Value;
 
 use super::auth::User;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lab::Lab;
-use filters::{PodInfo, NodeInfos};
+use filters::{NodeInfos, PodInfo};
 use model::cluster::{Pod, PodKey};
 use model::decision::Decision;
 use model::report::PodVerdict;
@@ -87,7 +87,7 @@ impl<'a> Naive<'a> {
     /// The view, with the machines of a plan.
     pub(super) fn of(lab: &'a Lab, decision: &Decision) -> Naive<'a> {
         let world = NodeInfos {
-            spots: spots::all(lab, decision),
+            nodes: spots::all(lab, decision),
             cluster: &lab.snapshot.cluster,
             default_spread: &lab.policy.scale_up.default_spread,
             gone: Vec::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::guest;
 use crate::tests::lab::Lab;
-use filters::{PodInfo, Site, NodeInfo, attached, bears, chosen};
+use filters::{NodeInfo, PodInfo, Site, attached, bears, chosen};
 use model::action::Kind;
 use model::cluster::{Node, PodKey, ReadyStatus};
 use model::decision::Decision;
@@ -182,7 +182,14 @@ fn standing(lab: &Lab, name: &str) -> Vec<PodInfo> {
 }
 
 /// A machine as its pool and type promise it, with the DaemonSets that will run there.
-fn template(lab: &Lab, name: &Arc<str>, pool: &str, kind: &str, host: &str, site: Site) -> NodeInfo {
+fn template(
+    lab: &Lab,
+    name: &Arc<str>,
+    pool: &str,
+    kind: &str,
+    host: &str,
+    site: Site,
+) -> NodeInfo {
     let (policy, of) = (&lab.policy.pools[pool], &lab.policy.instance_types[kind]);
     let mut labels: Labels = of.labels.clone();
     labels.extend(policy.labels.clone());

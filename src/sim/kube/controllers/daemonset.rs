@@ -28,7 +28,11 @@ pub(super) fn reconcile(state: &mut State) {
         return;
     }
     let pods = owned(state, PODS);
-    let nodes: Vec<NodeInfo> = state.all(NODES).values().map(|n| read::node_info(n)).collect();
+    let nodes: Vec<NodeInfo> = state
+        .all(NODES)
+        .values()
+        .map(|n| read::node_info(n))
+        .collect();
     for target in state.snapshot(DAEMONSETS) {
         if deleting(&target) {
             continue;

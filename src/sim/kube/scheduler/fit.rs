@@ -1,6 +1,6 @@
 //! Where the daemon controller has pods run.
 
-use filters::{PodInfo, NodeInfo, chosen, unbearable};
+use filters::{NodeInfo, PodInfo, chosen, unbearable};
 
 use crate::model::scheduling::Effect;
 

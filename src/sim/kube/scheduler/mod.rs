@@ -10,7 +10,7 @@ pub(in crate::sim::kube) mod requests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{PodInfo, No, NodeInfo, NodeInfos, attached};
+use filters::{No, NodeInfo, NodeInfos, PodInfo, attached};
 use serde_json::Value;
 
 use super::eviction::assign;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{PodInfo, NodeInfo, ZONES};
+use filters::{NodeInfo, PodInfo, ZONES};
 use serde_json::{Map, Value};
 
 use super::requests::{amounts, host_ports, pod_requests};
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_empty_term_matches_nothing() {
-        let node = spot(&json!({"metadata": {"name": "n", "labels": {"size": "4"}}}));
+        let node = node_info(&json!({"metadata": {"name": "n", "labels": {"size": "4"}}}));
         let meets = |terms: Value| {
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
             let pod = json!({"metadata": {}, "spec": {"affinity": {"nodeAffinity": required}}});
