@@ -19,7 +19,7 @@ use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
 
 use company::PodTerms;
 pub use node::{bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
-pub use volumes::{AttachedVolume, ZONES, attached};
+pub use volumes::{VolumeOnNode, ZONES, attached};
 
 /// What stands behind a node, in the order in which kube-scheduler can fill them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ pub struct NodeInfo {
     /// How many volumes it can attach, by CSI driver.
     pub limits: BTreeMap<Arc<str>, i32>,
     /// Volumes that are attached to it, whether a pod uses them or not.
-    pub attached: BTreeSet<AttachedVolume>,
+    pub attached: BTreeSet<VolumeOnNode>,
     /// The pods on it, and those for which it is kept.
     pub pods: Vec<PodInfo>,
     /// Pods that were preempted here: their volumes are not detached at once.

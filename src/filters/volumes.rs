@@ -33,10 +33,10 @@ const ELSEWHERE: &str = "node(s) had volume node affinity conflict";
 const IN_USE: &str = "node unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
 /// A volume of a CSI driver: the driver, and what the volume is called there.
-pub type AttachedVolume = (Arc<str>, Arc<str>);
+pub type VolumeOnNode = (Arc<str>, Arc<str>);
 
 /// The volumes that VolumeAttachments say are attached to a node.
-pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<AttachedVolume> {
+pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<VolumeOnNode> {
     let attachments = cluster.attachments.values();
     let here = attachments.filter(|attachment| *attachment.node == *node);
     let named = here.filter_map(|attachment| {
@@ -69,7 +69,7 @@ fn claims(cluster: &Cluster, pod: &PodInfo) -> Vec<(PodKey, Option<Claim>)> {
 }
 
 /// The volume that a claim has attached, or will have.
-fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<AttachedVolume> {
+fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<VolumeOnNode> {
     if let Some(volume) = &claim.volume {
         let volume = cluster.volumes.get(volume)?;
         return Some((volume.driver.clone()?, volume.handle.clone()?));
@@ -102,7 +102,7 @@ pub(crate) fn ready(cluster: &Cluster, pod: &PodInfo) -> Result<(), No> {
 pub(crate) fn fit(world: &NodeInfos<'_>, pod: &PodInfo, spot: &NodeInfo) -> Result<(), No> {
     let cluster = world.cluster;
     ready(cluster, pod)?;
-    let mut fresh: BTreeSet<AttachedVolume> = BTreeSet::new();
+    let mut fresh: BTreeSet<VolumeOnNode> = BTreeSet::new();
     for (name, claim) in claims(cluster, pod) {
         let Some(claim) = claim else { continue };
         if claim.once_pod {
@@ -118,11 +118,11 @@ pub(crate) fn fit(world: &NodeInfos<'_>, pod: &PodInfo, spot: &NodeInfo) -> Resu
 }
 
 /// What can be attached to a node is limited by driver; a volume counts once, however many pods use it.
-fn limits(cluster: &Cluster, fresh: &BTreeSet<AttachedVolume>, spot: &NodeInfo) -> Result<(), No> {
+fn limits(cluster: &Cluster, fresh: &BTreeSet<VolumeOnNode>, spot: &NodeInfo) -> Result<(), No> {
     if fresh.is_empty() || spot.limits.is_empty() {
         return Ok(());
     }
-    let mut used: BTreeSet<AttachedVolume> = BTreeSet::new();
+    let mut used: BTreeSet<VolumeOnNode> = BTreeSet::new();
     for guest in spot.pods.iter().chain(&spot.preempted) {
         for (name, claim) in claims(cluster, guest) {
             // One that runs without its claim is not counted.
@@ -131,7 +131,7 @@ fn limits(cluster: &Cluster, fresh: &BTreeSet<AttachedVolume>, spot: &NodeInfo) 
             }
         }
     }
-    let new: Vec<&AttachedVolume> = fresh
+    let new: Vec<&VolumeOnNode> = fresh
         .iter()
         .filter(|volume| !used.contains(*volume))
         .collect();

@@ -40,7 +40,7 @@ pub(in crate::kube) struct WireNodeStatus {
     pub(in crate::kube) capacity: Option<WireResourceList>,
     pub(in crate::kube) allocatable: Option<WireResourceList>,
     pub(in crate::kube) conditions: Option<Vec<WireCondition>>,
-    pub(in crate::kube) node_info: Option<NodeInfo>,
+    pub(in crate::kube) node_info: Option<NodeSystemInfo>,
     pub(in crate::kube) addresses: Option<Vec<NodeAddress>>,
 }
 
@@ -54,7 +54,7 @@ pub(in crate::kube) struct NodeAddress {
 /// `status.nodeInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(in crate::kube) struct NodeInfo {
+pub(in crate::kube) struct NodeSystemInfo {
     #[serde(rename = "systemUUID")]
     pub(in crate::kube) system_uuid: Option<String>,
     pub(in crate::kube) kubelet_version: Option<String>,
