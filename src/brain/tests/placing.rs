@@ -44,6 +44,9 @@ fn placed(lab: &Lab) -> Result<(), String> {
     let all = heard_of_all(lab, &decision);
     said.retain(|(key, _)| all || !depends(lab, key));
     let mut naive = Naive::of(lab, &decision);
+    if !all {
+        naive.preempt_as_said(&decision);
+    }
     let verdict = naive.lay_all(&said);
     verdict.map_err(|(key, why)| format!("{key} {why}{}", tell(lab, &decision)))
 }

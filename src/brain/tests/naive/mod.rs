@@ -159,6 +159,23 @@ impl<'a> Naive<'a> {
         Some(other)
     }
 
+    /// Preempts the pods of which the report says so. Where pods stand that the report is silent about, only it knows for
+    /// whom they give way.
+    pub(super) fn preempt_as_said(&mut self, decision: &Decision) {
+        for verdict in decision.report.pods.values() {
+            let PodVerdict::FitsNode { node, preempts } = verdict else {
+                continue;
+            };
+            let Some(at) = self.find(node) else { continue };
+            let there = &mut self.world.nodes[at];
+            let gone = there
+                .pods
+                .extract_if(.., |pod| preempts.contains_key(&pod.key));
+            let gone: Vec<PodInfo> = gone.collect();
+            there.preempted.extend(gone);
+        }
+    }
+
     /// Lays a pod down.
     pub(super) fn lay(&mut self, key: &PodKey, at: usize) {
         self.book(key, at);
