@@ -13,7 +13,7 @@ use super::perl::Fields;
 use super::resources::{GuestPromise, Resources};
 use super::rows;
 use super::sound::{self, Unsound};
-use super::texts::Cause;
+use super::texts::{self, Cause};
 use super::transport::{CallError, Method, Outcome, Request};
 use super::types::{
     BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, Task,
@@ -21,7 +21,6 @@ use super::types::{
 };
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
-use crate::model::foreign;
 use crate::model::region::{GuestKind, HostLoad, MappedDevices};
 use crate::model::time::Time;
 
@@ -501,7 +500,7 @@ impl Client {
             let texts = data.as_array().into_iter().flatten();
             let texts = texts.filter_map(|line| Fields::of(line).text("t"));
             // What commands wrote as UTF-8 comes as Latin-1, as in the exit status.
-            kept.extend(texts.map(|text| foreign::from_latin1(&text).into_owned()));
+            kept.extend(texts.map(|text| texts::told(&text)));
             kept.drain(..kept.len().saturating_sub(lines));
             if found < LOG_PAGE {
                 break;

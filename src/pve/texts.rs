@@ -5,6 +5,37 @@
 //! else, with the file and line of PVE 9.2 that writes it (qemu-server 9.2.6, pve-common 9.2.1,
 //! pve-cluster 9.1.6, pve-guest-common 6.0, pve-manager 9.2.11).
 
+use std::borrow::Cow;
+
+use crate::model::foreign;
+
+/// A command that failed is told in full up to this many characters, `qemu-img` with its files for instance …
+const COMMAND_WHOLE: usize = 400;
+/// … and of a longer one this many.
+const COMMAND_TOLD: usize = 60;
+
+/// What PVE said. Where it passes on what a guest or a program said, that is UTF-8 taken for Latin-1.
+pub(super) fn told(text: &str) -> String {
+    shorten_command(&foreign::from_latin1(text)).into_owned()
+}
+
+/// The text without the most of a long command in it. PVE names a command that failed, with all its arguments, before it says why
+/// (`command '…' failed: got timeout`, pve-common src/PVE/Cmd.pm:317). QEMU's has thousands of characters: what bounds a text from
+/// others would cut the reason off, which tells whether the VM may run all the same.
+fn shorten_command(text: &str) -> Cow<'_, str> {
+    let start = text.split_once("command '");
+    let Some((before, (command, why))) =
+        start.and_then(|(before, rest)| Some((before, rest.rsplit_once("' failed: ")?)))
+    else {
+        return Cow::Borrowed(text);
+    };
+    if command.chars().count() <= COMMAND_WHOLE {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = command.chars().take(COMMAND_TOLD).collect();
+    Cow::Owned(format!("{before}command '{kept} …' failed: {why}"))
+}
+
 /// What a PVE failure is about, read from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -313,7 +344,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_long_command_hides_no_reason() {
+        let qemu = format!(
+            "/usr/bin/kvm -id 9002 -name 'a,debug-threads=on' {}",
+            "-device 'pci-bridge' ".repeat(200)
+        );
+        let text = format!("start failed: command '{qemu}' failed: got timeout");
+        let shown = told(&text);
+        assert!(shown.chars().count() < 200, "{shown}");
+        assert!(
+            shown.starts_with("start failed: command '/usr/bin/kvm -id 9002 "),
+            "{shown}"
+        );
+        assert!(shown.ends_with(" …' failed: got timeout"), "{shown}");
+        assert_eq!(Cause::of(&shown), Cause::Timeout);
+        for whole in [
+            "command 'qemu-img info x' failed: exit code 1",
+            "command 'not ended",
+            "QEMU exited with code 1",
+            "",
+        ] {
+            assert_eq!(told(whole), whole);
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn what_is_told_begins_and_ends_alike(text in "\\PC{0,20}(command ')?\\PC{0,600}(' failed: )?\\PC{0,20}") {
+            let shown = shorten_command(&text);
+            proptest::prop_assert!(shown.chars().count() <= text.chars().count());
+            proptest::prop_assert_eq!(shown.chars().next(), text.chars().next());
+            proptest::prop_assert_eq!(shown.chars().last(), text.chars().last());
+        }
+
         #[test]
         fn any_text_has_a_cause(text in "\\PC{0,80}") {
             let _ = Cause::of(&text);
