@@ -89,7 +89,7 @@ impl FileState {
 
 /// What tells one file from another: the SHA-256 of its text. Whoever asks for the daemon's status compares it with the
 /// file that he sees.
-fn digest(text: &str) -> String {
+pub(super) fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes())
         .iter()
         .fold(String::new(), |mut hex, byte| {

@@ -101,19 +101,20 @@ impl<'w> PodTerms<'w> {
     }
 
     pub(crate) fn affinity(&self, at: usize) -> Result<(), No> {
-        for (there, term, guest) in &self.averse {
-            if self.near(*there, at, &term.topology_key) {
-                let said = "node(s) didn't satisfy existing pods anti-affinity rules";
-                return Err(No::soft(said, &guest.key));
-            }
-        }
+        self.wanted(at)?;
         for (there, term, guest) in &self.disliked {
             if self.near(*there, at, &term.topology_key) {
                 let said = "node(s) didn't match pod anti-affinity rules";
                 return Err(No::soft(said, &guest.key));
             }
         }
-        self.wanted(at)
+        for (there, term, guest) in &self.averse {
+            if self.near(*there, at, &term.topology_key) {
+                let said = "node(s) didn't satisfy existing pods anti-affinity rules";
+                return Err(No::soft(said, &guest.key));
+            }
+        }
+        Ok(())
     }
 
     /// Required affinity: pods that meet all terms must be near by every key; the first of a kind that

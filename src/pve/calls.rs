@@ -13,7 +13,7 @@ use super::perl::Fields;
 use super::resources::{ClusterResources, GuestPromise};
 use super::rows;
 use super::sound::{self, Unsound};
-use super::texts::FailureCause;
+use super::texts::{self, FailureCause};
 use super::transport::{CallEffect, CallError, HttpMethod, PveRequest};
 use super::types::{
     BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus,
@@ -21,7 +21,6 @@ use super::types::{
 };
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
-use crate::model::foreign;
 use crate::model::region::{GuestKind, HostLoad, MappedDevices};
 use crate::model::time::Time;
 
@@ -312,7 +311,7 @@ impl Client {
     }
 
     /// `GET …/qemu/{vmid}/config?current=1`: the values in force, not those that wait for the VM's next start.
-    /// [`Cause::Gone`] also when the VM is on another host.
+    /// [`FailureCause::Gone`] also when the VM is on another host.
     pub async fn vm_config(&self, host: &str, vmid: u32) -> Result<VmConfig, CallError> {
         let in_force = vec![pair("current", "1")];
         self.config(host, vmid, in_force).await
@@ -325,7 +324,7 @@ impl Client {
     }
 
     /// `GET …/{qemu,lxc}/{vmid}/config?current=1` of a guest that is not ours: what its host has to keep for it.
-    /// [`Cause::Gone`] also when it is on another host. The broker tells no more of it than this.
+    /// [`FailureCause::Gone`] also when it is on another host. The broker tells no more of it than this.
     pub async fn guest_promise(
         &self,
         host: &str,
@@ -501,7 +500,7 @@ impl Client {
             let texts = data.as_array().into_iter().flatten();
             let texts = texts.filter_map(|line| Fields::of(line).text("t"));
             // What commands wrote as UTF-8 comes as Latin-1, as in the exit status.
-            kept.extend(texts.map(|text| foreign::from_latin1(&text).into_owned()));
+            kept.extend(texts.map(|text| texts::told(&text)));
             kept.drain(..kept.len().saturating_sub(lines));
             if found < LOG_PAGE {
                 break;
@@ -543,7 +542,7 @@ impl Client {
     }
 
     /// `POST …/agent/exec`: starts `argv` in the guest with `stdin`, and gives its pid there. PVE
-    /// that waited for the agent in vain does not know whether it started: [`Outcome::Unknown`].
+    /// that waited for the agent in vain does not know whether it started: [`CallEffect::Unknown`].
     pub async fn agent_exec(
         &self,
         host: &str,
@@ -579,7 +578,7 @@ impl Client {
     }
 
     /// `GET …/agent/exec-status`: `None` while it runs. The first read after the end consumes the
-    /// result; a later one is [`Cause::ExecForgotten`].
+    /// result; a later one is [`FailureCause::ExecForgotten`].
     pub async fn agent_exec_status(
         &self,
         host: &str,

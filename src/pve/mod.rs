@@ -3,7 +3,7 @@
 //! [`Client`] has one typed function per call; nothing else in the program writes a PVE path. It
 //! speaks through a [`Transport`]: the broker's unix socket, HTTPS with an API token, or an
 //! in-memory router. A [`CallError`] says whether the request may have been carried out; after
-//! [`Outcome::Unknown`] the caller looks again before it acts.
+//! [`CallEffect::Unknown`] the caller looks again before it acts.
 
 mod admin;
 pub mod building;

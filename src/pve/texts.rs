@@ -5,6 +5,37 @@
 //! else, with the file and line of PVE 9.2 that writes it (qemu-server 9.2.6, pve-common 9.2.1,
 //! pve-cluster 9.1.6, pve-guest-common 6.0, pve-manager 9.2.11).
 
+use std::borrow::Cow;
+
+use crate::model::foreign;
+
+/// A command that failed is told in full up to this many characters, `qemu-img` with its files for instance …
+const COMMAND_WHOLE: usize = 400;
+/// … and of a longer one this many.
+const COMMAND_TOLD: usize = 60;
+
+/// What PVE said. Where it passes on what a guest or a program said, that is UTF-8 taken for Latin-1.
+pub(super) fn told(text: &str) -> String {
+    shorten_command(&foreign::from_latin1(text)).into_owned()
+}
+
+/// The text without the most of a long command in it. PVE names a command that failed, with all its arguments, before it says why
+/// (`command '…' failed: got timeout`, pve-common src/PVE/Cmd.pm:317). QEMU's has thousands of characters: what bounds a text from
+/// others would cut the reason off, which tells whether the VM may run all the same.
+fn shorten_command(text: &str) -> Cow<'_, str> {
+    let start = text.split_once("command '");
+    let Some((before, (command, why))) =
+        start.and_then(|(before, rest)| Some((before, rest.rsplit_once("' failed: ")?)))
+    else {
+        return Cow::Borrowed(text);
+    };
+    if command.chars().count() <= COMMAND_WHOLE {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = command.chars().take(COMMAND_TOLD).collect();
+    Cow::Owned(format!("{before}command '{kept} …' failed: {why}"))
+}
+
 /// What a PVE failure is about, read from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCause {
@@ -65,7 +96,7 @@ pub enum FailureCause {
 
 impl FailureCause {
     /// Reads `text`: an error's message or a failed task's exit status. Total: what is not known is
-    /// [`Cause::Other`].
+    /// [`FailureCause::Other`].
     pub fn of(text: &str) -> FailureCause {
         let text = text.trim();
         locked(text)
@@ -147,68 +178,73 @@ fn beside(text: &str) -> Option<FailureCause> {
 }
 
 fn known(text: &str) -> Option<FailureCause> {
-    use FailureCause as Cause;
     let has = |part: &str| text.contains(part);
     let cause = match () {
         // pve-cluster src/PVE/Cluster.pm:129, and inside `cfs-lock '…' error: no quorum!`.
-        () if has("no quorum") => Cause::NoQuorum,
+        () if has("no quorum") => FailureCause::NoQuorum,
         // pve-cluster src/PVE/Cluster.pm:628, inside `cfs-lock 'storage-…' error: …`.
-        () if has("got lock request timeout") || has("cfs-lock '") => Cause::StorageLock,
+        () if has("got lock request timeout") || has("cfs-lock '") => FailureCause::StorageLock,
         // pve-common src/PVE/Tools.pm:264.
-        () if has("can't lock file") => Cause::LockTimeout,
+        () if has("can't lock file") => FailureCause::LockTimeout,
         // pve-common src/PVE/File.pm:98: the rename that makes VMIDs unique in the cluster.
-        () if has("close (rename) atomic file") && has("File exists") => Cause::VmidTaken,
+        () if has("close (rename) atomic file") && has("File exists") => FailureCause::VmidTaken,
         // qemu-server src/PVE/API2/Qemu.pm:4502; pve-cluster src/PVE/Cluster.pm `check_vmid_unused`.
-        () if has("config file already exists") => Cause::VmidTaken,
-        () if has("VM ") && has(" already exists") && !has("disk image") => Cause::VmidTaken,
+        () if has("config file already exists") => FailureCause::VmidTaken,
+        () if has("VM ") && has(" already exists") && !has("disk image") => FailureCause::VmidTaken,
         // pve-storage src/PVE/Storage/Plugin.pm, a file of that name.
-        () if has("disk image") && has("already exists") => Cause::DiskExists,
+        () if has("disk image") && has("already exists") => FailureCause::DiskExists,
         // pve-guest-common src/PVE/AbstractConfig.pm:57.
-        () if has("Configuration file '") && has("does not exist") => Cause::Gone,
+        () if has("Configuration file '") && has("does not exist") => FailureCause::Gone,
         // qemu-server src/PVE/QemuConfig.pm by way of AbstractConfig.pm: a VM that is nowhere.
-        () if has("unable to find configuration file for VM") => Cause::Gone,
+        () if has("unable to find configuration file for VM") => FailureCause::Gone,
         // pve-common src/PVE/File.pm:60 under /etc/pve.
-        () if has("unable to open file '/etc/pve/") && has("Permission denied") => Cause::NoQuorum,
+        () if has("unable to open file '/etc/pve/") && has("Permission denied") => {
+            FailureCause::NoQuorum
+        }
         // pve-guest-common src/PVE/AbstractConfig.pm:393.
-        () if has("protection mode enabled") => Cause::Protected,
+        () if has("protection mode enabled") => FailureCause::Protected,
         // qemu-server src/PVE/API2/Qemu.pm:2211 and :6006.
-        () if has("checksum mismatch (file change") => Cause::Changed,
+        () if has("checksum mismatch (file change") => FailureCause::Changed,
         // qemu-server src/PVE/API2/Qemu.pm:2842.
-        () if has("is running - destroy failed") => Cause::StillRunning,
+        () if has("is running - destroy failed") => FailureCause::StillRunning,
         // qemu-server src/PVE/QemuServer.pm:5531.
-        () if has("already running") => Cause::AlreadyRunning,
+        () if has("already running") => FailureCause::AlreadyRunning,
         // qemu-server src/PVE/QemuServer.pm:6295 and :6310.
-        () if has("VM quit/powerdown failed") => Cause::ShutdownTimeout,
+        () if has("VM quit/powerdown failed") => FailureCause::ShutdownTimeout,
         // qemu-server src/PVE/QemuServer/Agent.pm:111.
-        () if has("VM ") && has("is not running") => Cause::NotRunning,
+        () if has("VM ") && has("is not running") => FailureCause::NotRunning,
         // qemu-server src/PVE/API2/Qemu.pm, destroy of a VM in HA without purge.
-        () if has("used in HA resources") => Cause::HighAvailability,
+        () if has("used in HA resources") => FailureCause::HighAvailability,
         // pve-manager PVE/API2/Tasks.pm:316 and :517.
-        () if has("no such task") => Cause::NoSuchTask,
+        () if has("no such task") => FailureCause::NoSuchTask,
         // qemu-server src/PVE/API2/Qemu.pm, `resize_vm`.
-        () if has("shrinking disks is not supported") => Cause::Shrink,
+        () if has("shrinking disks is not supported") => FailureCause::Shrink,
         // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
         () if has("can't clone ")
             || has("not allowed for linked clones")
             || has("Linked clone feature is not supported") =>
         {
-            Cause::CloneImpossible
+            FailureCause::CloneImpossible
         }
         // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
-        () if has("received interrupt") || has("interrupted by signal") => Cause::Interrupted,
+        () if has("received interrupt") || has("interrupted by signal") => {
+            FailureCause::Interrupted
+        }
         // pve-common src/PVE/UPID.pm:91: a worker that died without a last line, with its host mostly.
         () if text == "unexpected status" || text == "it stopped without a status" => {
-            Cause::Interrupted
+            FailureCause::Interrupted
         }
         // pve-cluster, the name in the path.
-        () if has("hostname lookup '") => Cause::HostUnreachable,
+        () if has("hostname lookup '") => FailureCause::HostUnreachable,
         // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
         // and a late answer of an earlier command confuses the next.
-        () if has(" qga command '") || has("unable to open monitor socket") => Cause::Timeout,
+        () if has(" qga command '") || has("unable to open monitor socket") => {
+            FailureCause::Timeout
+        }
         // qemu-server src/PVE/QemuServer/Monitor.pm, `qmp_cmd`.
-        () if has("VM ") && has(" not running") => Cause::NotRunning,
+        () if has("VM ") && has(" not running") => FailureCause::NotRunning,
         // qemu-server src/PVE/QMPClient.pm:503.
-        () if has("got timeout") => Cause::Timeout,
+        () if has("got timeout") => FailureCause::Timeout,
         () => return None,
     };
     Some(cause)
@@ -329,7 +365,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_long_command_hides_no_reason() {
+        let qemu = format!(
+            "/usr/bin/kvm -id 9002 -name 'a,debug-threads=on' {}",
+            "-device 'pci-bridge' ".repeat(200)
+        );
+        let text = format!("start failed: command '{qemu}' failed: got timeout");
+        let shown = told(&text);
+        assert!(shown.chars().count() < 200, "{shown}");
+        assert!(
+            shown.starts_with("start failed: command '/usr/bin/kvm -id 9002 "),
+            "{shown}"
+        );
+        assert!(shown.ends_with(" …' failed: got timeout"), "{shown}");
+        assert_eq!(FailureCause::of(&shown), FailureCause::Timeout);
+        for whole in [
+            "command 'qemu-img info x' failed: exit code 1",
+            "command 'not ended",
+            "QEMU exited with code 1",
+            "",
+        ] {
+            assert_eq!(told(whole), whole);
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn what_is_told_begins_and_ends_alike(text in "\\PC{0,20}(command ')?\\PC{0,600}(' failed: )?\\PC{0,20}") {
+            let shown = shorten_command(&text);
+            proptest::prop_assert!(shown.chars().count() <= text.chars().count());
+            proptest::prop_assert_eq!(shown.chars().next(), text.chars().next());
+            proptest::prop_assert_eq!(shown.chars().last(), text.chars().last());
+        }
+
         #[test]
         fn any_text_has_a_cause(text in "\\PC{0,80}") {
             let _ = FailureCause::of(&text);

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::perl::{self, Fields};
 use super::rows::ODD;
+use super::texts;
 use super::upid::Upid;
 use crate::model::foreign::{self, ForeignOutput, ForeignText};
 
@@ -346,7 +347,7 @@ impl TaskState {
         } else if text.is_empty() {
             TaskState::Failed("it stopped without a status".into())
         } else {
-            TaskState::Failed(foreign::from_latin1(&text).as_ref().into())
+            TaskState::Failed(texts::told(&text).into())
         }
     }
 }

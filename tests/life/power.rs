@@ -6,8 +6,10 @@ use std::time::Duration;
 use pve_autoscaler::model::report::NodeVerdict;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
-use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec, VmFacts};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
+use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
@@ -112,6 +114,27 @@ fn who_switches_a_machine_off_twice_means_it() {
         let warnings = told(&scene).1;
         let wanted = "is not started again: `qm start ";
         assert!(warnings.iter().any(|w| w.contains(wanted)), "{warnings:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// A busy host: QEMU takes longer than PVE waits, which names its whole command line before it says `got timeout`. The VM runs all
+/// the same and becomes a node. It finds a daemon that cuts PVE's text off before the reason, and so takes the machine for failed.
+#[test]
+fn a_start_that_takes_longer_than_pve_waits_is_no_failure() {
+    simulate(async {
+        let mut pve = PveSpec::default();
+        pve.timings.start = [40_000, 41_000];
+        let scene = Scene::of(WorldSpec {
+            seed: 3,
+            pve,
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: HASTY.to_owned(),
+        });
+        live(&scene, Duration::from_mins(6), async {}).await;
+        assert!(machine(&scene).running);
+        assert_eq!((starts(&scene), scene.machines_made()), (1, 1));
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }

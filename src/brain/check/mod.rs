@@ -7,11 +7,11 @@
 //! holds one by one and not together.
 //!
 //! Of kube-scheduler's filters it asks anew, for pods that must move where they shall land
-//! ([`Rule::Landing`]), and for pods that a new machine is for on that machine ([`Rule::Unfit`],
-//! [`Rule::Replacement`]): cordon, taints, node selector and affinity with every operator and field, host
+//! ([`CheckRule::Landing`]), and for pods that a new machine is for on that machine ([`CheckRule::Unfit`],
+//! [`CheckRule::Replacement`]): cordon, taints, node selector and affinity with every operator and field, host
 //! ports, every resource and pod slots, reach of volumes (bound, waiting for a consumer with its allowed
 //! topologies or a free volume of its own over the whole plan, zone labels, local), attach limits, claims for one pod alone, anti-affinity both ways with
-//! namespace selectors. Disruption budgets ([`Rule::Budget`]) and the ceilings of pools, hosts and cluster
+//! namespace selectors. Disruption budgets ([`CheckRule::Budget`]) and the ceilings of pools, hosts and cluster
 //! are added up over the whole plan. Not asked: required pod affinity and topology spread (with the cluster's
 //! default, `minDomains` and policies), which depend on the order in which pods come, and which a
 //! later removal of the same plan may change after a pod was placed rightly: a refusal here would keep a right

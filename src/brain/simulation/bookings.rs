@@ -131,7 +131,7 @@ impl<'a> Bookings<'a> {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;
                 pods.append(&mut booked.pods);
-                pods.sort_by_key(|asker| (asker.pod.created, asker.key));
+                pods.sort_by_key(|asker| (asker.pod.created, asker.pod.arrival, asker.key));
             }
         }
         self.booked

@@ -7,6 +7,16 @@ use super::finding::Findings;
 use super::region::SeenRegion;
 use super::templates;
 use crate::config::new_vm::NewVm;
+use crate::config::settings::Channel;
+
+/// What a host lacks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum CreationLack {
+    /// It is as it says.
+    Seen(String),
+    /// This volume is not among what the broker tells, which tells no files but those of the file that it has read.
+    Untold(String),
+}
 
 /// Looks at what VMs are made of in a region.
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
@@ -22,21 +32,17 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         let hosts = hosts.filter(|(host, about)| {
             about.online && (pools.is_empty() || pools.iter().any(|pool| pool.may_use(host)))
         });
-        let mut lacking: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut lacking: BTreeMap<CreationLack, Vec<&str>> = BTreeMap::new();
         let mut whole = Vec::new();
+        let behind = is_broker_behind(region).await;
         for (host, _) in hosts {
-            match lack(region, host, new).await {
+            match lack(region, host, new, behind).await {
                 None => whole.push(&**host),
                 Some(why) => lacking.entry(why).or_default().push(host),
             }
         }
         for (why, hosts) in &lacking {
-            findings
-                .wrong(format!(
-                    "template {template}: no machine is made on {}: {why}",
-                    hosts.join(", ")
-                ))
-                .mend("bring it there, or name other hosts for the pools (hosts, exclude_hosts)");
+            tell(template, why, &hosts.join(", "), findings);
         }
         if !whole.is_empty() {
             findings.fine(format!(
@@ -47,18 +53,51 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     }
 }
 
+fn tell(template: &str, lack: &CreationLack, hosts: &str, findings: &mut Findings) {
+    match lack {
+        CreationLack::Seen(why) => findings
+            .wrong(format!(
+                "template {template}: no machine is made on {hosts}: {why}"
+            ))
+            .mend("bring it there, or name other hosts for the pools (hosts, exclude_hosts)"),
+        // It is no fault of the file, so that `pve-autoscaler doctor && systemctl reload pve-autoscaler` goes on.
+        CreationLack::Untold(volume) => findings
+            .warning(format!(
+                "template {template}: whether {volume} is on {hosts} shows when the broker has read this file"
+            ))
+            .mend("systemctl reload pve-autoscaler; pve-autoscaler doctor"),
+    };
+}
+
+/// Whether a broker runs with another policy than this file.
+async fn is_broker_behind(region: &SeenRegion) -> bool {
+    let (name, settings) = (&region.region.name, &region.region.here.settings);
+    let here = settings.regions.get(&**name);
+    if here.is_none_or(|here| here.channel != Channel::Local) {
+        return false;
+    }
+    let info = region.region.client.broker_info().await;
+    info.is_ok_and(|info| info.policy_hash != settings.policy_hash())
+}
+
 /// What a host lacks.
-async fn lack(region: &SeenRegion, host: &Arc<str>, new: &NewVm) -> Option<String> {
+async fn lack(
+    region: &SeenRegion,
+    host: &Arc<str>,
+    new: &NewVm,
+    broker_behind: bool,
+) -> Option<CreationLack> {
     let create = &new.create;
     let storages = region.seen.resources.storages.get(host);
     let storage = &create.storage;
+    let seen = |why: String| Some(CreationLack::Seen(why));
     match storages.and_then(|of| of.get(storage.as_str())) {
-        None => return Some(format!("it has no storage {storage}")),
+        None => return seen(format!("it has no storage {storage}")),
         Some(found) if !found.active => {
-            return Some(format!("its storage {storage} is not available"));
+            return seen(format!("its storage {storage} is not available"));
         }
         Some(found) if !found.content.iter().any(|content| content == "images") => {
-            return Some(format!(
+            return seen(format!(
                 "its storage {storage} is not for VM disks (content images)"
             ));
         }
@@ -69,9 +108,32 @@ async fn lack(region: &SeenRegion, host: &Arc<str>, new: &NewVm) -> Option<Strin
         let storage = volume.split(':').next().unwrap_or_default();
         match region.region.client.files(host, storage, content).await {
             Ok(there) if there.contains(volume) => {}
-            Ok(_) => return Some(format!("there is no {volume}")),
-            Err(error) => return Some(format!("{volume} could not be looked for: {error}")),
+            Ok(_) if broker_behind => return Some(CreationLack::Untold(volume.clone())),
+            Ok(_) => return seen(format!("there is no {volume}")),
+            Err(error) => return seen(format!("{volume} could not be looked for: {error}")),
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_broker_with_another_file_does_not_tell_is_not_taken_for_missing() {
+        let said = |lack: CreationLack| {
+            let mut findings = Findings::default();
+            tell("edge", &lack, "pve1", &mut findings);
+            let said = findings.0.iter().map(ToString::to_string);
+            said.collect::<Vec<_>>().join("\n")
+        };
+        let missing = said(CreationLack::Seen("there is no local:iso/a.iso".to_owned()));
+        assert!(missing.starts_with("WRONG: template edge: "), "{missing}");
+        let untold = said(CreationLack::Untold("local:iso/a.iso".to_owned()));
+        assert!(
+            untold.starts_with("warning: template edge: ") && untold.contains("systemctl reload"),
+            "{untold}"
+        );
+    }
 }

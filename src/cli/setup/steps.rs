@@ -15,6 +15,7 @@ use super::templates::{FILES, content_lacking};
 use super::text;
 use super::token::{self, Grants};
 use crate::cli::doctor::user::DAEMON;
+use crate::cli::in_force::digest;
 use crate::cli::template::options::BuildOptions;
 use crate::cli::{CliFailure, print, template};
 use crate::clock::Clock;
@@ -102,16 +103,25 @@ pub(super) fn plan(
         });
     }
     steps.extend(builds.into_iter().map(SetupStep::Build));
-    if steps.iter().any(|step| {
+    // The unit has one file.
+    let is_its = path == Path::new(config::DEFAULT_PATH);
+    let behind = is_its && survey.in_force.as_deref() != Some(&*digest(new));
+    if has_service() && is_service_due(&steps, behind) {
+        steps.push(SetupStep::Service);
+    }
+    Ok(steps)
+}
+
+/// Whether the service is to take something: what the steps make, or (it runs with another file, or not at all) what an earlier
+/// run made before a later step of it failed.
+fn is_service_due(steps: &[SetupStep], behind: bool) -> bool {
+    let made = |step: &SetupStep| {
         matches!(
             step,
             SetupStep::File { .. } | SetupStep::Kubeconfig(_) | SetupStep::Token(..)
         )
-    }) && has_service()
-    {
-        steps.push(SetupStep::Service);
-    }
-    Ok(steps)
+    };
+    behind || steps.iter().any(made)
 }
 
 /// Templates with a build of which no VM is there.
@@ -318,4 +328,26 @@ async fn service() -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(vec![format!("{UNIT} runs with the file")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_after_one_that_failed_at_the_template_still_tells_the_service() {
+        let build = [SetupStep::Build("debian".to_owned())];
+        assert!(
+            is_service_due(&build, true),
+            "the file came in the run before"
+        );
+        assert!(is_service_due(&[], true));
+        assert!(!is_service_due(&build, false) && !is_service_due(&[], false));
+        let file = SetupStep::File {
+            path: PathBuf::from("/x"),
+            old: None,
+            new: String::new(),
+        };
+        assert!(is_service_due(&[file], false));
+    }
 }

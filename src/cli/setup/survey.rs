@@ -9,7 +9,10 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
+use crate::agent::control;
+use crate::agent::status::DaemonStatus;
 use crate::broker::direct::Direct;
+use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
 use crate::cli::doctor::user::DAEMON;
 use crate::clock::Clock;
@@ -43,6 +46,8 @@ pub(super) struct Survey {
     pub(super) kubeconfig_lacks: Option<String>,
     /// A token by which the daemon reaches PVE works.
     pub(super) token_works: bool,
+    /// The digest of the file that the running daemon has read; `None` where none answers.
+    pub(super) in_force: Option<String>,
 }
 
 /// What was found of PVE.
@@ -211,7 +216,15 @@ pub(super) async fn look(
         server_unfit: server_unfit(answers, existing),
         kubeconfig_lacks,
         token_works: token_works(answers, existing).await,
+        in_force: in_force().await,
     })
+}
+
+/// Which file the running daemon has read.
+async fn in_force() -> Option<String> {
+    let answer = control::ask(Path::new(CONTROL_SOCKET), &control::ControlCommand::Status).await;
+    let status: DaemonStatus = serde_json::from_value(answer.ok()?).ok()?;
+    Some(status.configuration)
 }
 
 async fn pve(client: &Client) -> anyhow::Result<PveFound> {

@@ -147,7 +147,7 @@ impl Election {
         }
     }
 
-    /// The record that [`Step::Create`], [`Step::Take`] and [`Step::Renew`] write over `old`.
+    /// The record that [`ElectionStep::Create`], [`ElectionStep::Take`] and [`ElectionStep::Renew`] write over `old`.
     /// `wall` is this host's clock as text, for people.
     pub fn write_over(&self, old: Option<&LeaseRecord>, wall: &str) -> LeaseRecord {
         let renews = old.filter(|old| old.holder == self.identity);

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{CallEffect, CallError};
-use crate::model::foreign::{self, ForeignText};
+use crate::model::foreign::ForeignText;
 use crate::pve::perl::{self, Fields};
+use crate::pve::texts;
 
 /// What came back.
 #[derive(Debug)]
@@ -78,9 +79,8 @@ impl HttpAnswer<'_> {
     }
 }
 
-/// What PVE said. Where it passes on what a guest said, that is UTF-8 taken for Latin-1.
 fn said(text: &str) -> ForeignText {
-    ForeignText::new(foreign::from_latin1(text))
+    ForeignText::from(texts::told(text))
 }
 
 /// 595 means that pveproxy did not reach the host; every other code of AnyEvent::HTTP, and a

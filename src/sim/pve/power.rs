@@ -1,5 +1,6 @@
 //! Power: start, stop, shutdown and their kin.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -114,8 +115,12 @@ impl Pve {
     /// Powers a VM on; its lock is held.
     async fn switch_on(&self, asked: &CheckedCall, by: &str) -> WorkerEnd {
         let (node, vmid) = (&asked.node, asked.vmid);
-        self.world(|world, now| world.check_start(node, vmid, asked.flag("skiplock"), now))?;
-        self.take(self.timings().start).await;
+        let patience = self.world(|world, now| {
+            world.check_start(node, vmid, asked.flag("skiplock"), now)?;
+            Ok::<Duration, String>(start_patience(world.vm(node, vmid)?))
+        })?;
+        let takes = Duration::from_millis(self.draw(self.timings().start));
+        tokio::time::sleep(takes.min(patience)).await;
         let guest = self.world(|world, now| {
             world.vm(node, vmid)?;
             world.settle(vmid);
@@ -129,7 +134,12 @@ impl Pve {
             world.touch(vmid, now);
             Ok::<GuestVm, String>(world.with_seed(guest))
         })?;
+        let name = guest.name.clone();
         self.guests().power_on(guest);
+        // PVE waits no longer for QEMU, which goes on.
+        if takes > patience {
+            return Err(start_overdue(vmid, &name));
+        }
         Ok(())
     }
 
@@ -489,6 +499,40 @@ impl PveWorld {
             }
         }
     }
+}
+
+/// How long PVE waits for QEMU's start (`config_aware_timeout`).
+fn start_patience(vm: &SimVm) -> Duration {
+    let with = |start: &str| {
+        vm.config
+            .keys()
+            .filter(|key| key.starts_with(start))
+            .count()
+    };
+    let mut seconds = 30;
+    if vm.memory_mib() > 30_720 {
+        seconds = vm.memory_mib() / 1_024;
+    }
+    if with("hostpci") > 0 {
+        seconds *= 4;
+    }
+    if vm.config.contains_key("hugepages") {
+        seconds = seconds.max(150);
+    }
+    Duration::from_secs(seconds + 5 * with("net") as u64)
+}
+
+/// PVE's word on a start that it did not wait for any longer: all of QEMU's command line, and then why.
+fn start_overdue(vmid: u32, name: &str) -> String {
+    let mut command =
+        format!("/usr/bin/kvm -id {vmid} -name '{name},debug-threads=on' -no-shutdown -daemonize");
+    for number in 0..32 {
+        let _ = write!(
+            command,
+            " -blockdev '{{\"driver\":\"throttle\",\"node-name\":\"drive-scsi{number}\",\"read-only\":false}}'"
+        );
+    }
+    format!("start failed: command '{command}' failed: got timeout")
 }
 
 /// Whether a configuration's value is a drive on a storage that only one host sees.

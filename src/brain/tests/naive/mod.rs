@@ -63,6 +63,7 @@ pub(super) fn said(lab: &Lab, decision: &Decision) -> Vec<(PodKey, Arc<str>)> {
         (
             std::cmp::Reverse(pod.shape.priority),
             pod.created,
+            pod.arrival,
             key.clone(),
         )
     });

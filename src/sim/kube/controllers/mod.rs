@@ -21,8 +21,8 @@ use super::auth::User;
 use super::bell::BellListener;
 use super::object::{controller, map, namespace, owner_reference, set, text};
 use super::resources::{
-    CONFIGMAPS, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS, PVS,
-    REPLICASETS, Res, SECRETS, STATEFULSETS, STORAGECLASSES, VOLUMEATTACHMENTS,
+    CONFIGMAPS, CSINODES, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS,
+    PVS, REPLICASETS, Res, SECRETS, STATEFULSETS, STORAGECLASSES, VOLUMEATTACHMENTS,
 };
 use super::scheduler::Scheduler;
 use super::store::State;
@@ -31,6 +31,17 @@ use crate::model::time::{Span, Time};
 
 /// How long the controllers take to notice a change: what arrives meanwhile is seen in one turn.
 const NOTICE: Duration = Duration::from_millis(5);
+/// What the scheduler reads: where none of it changed, no pod fits now that did not fit before.
+const SCHEDULER_READS: &[Res] = &[
+    PODS,
+    NODES,
+    PVCS,
+    PVS,
+    NAMESPACES,
+    STORAGECLASSES,
+    CSINODES,
+    VOLUMEATTACHMENTS,
+];
 /// kube-controller-manager's `--node-monitor-period`.
 const MONITOR_PERIOD: Span = Span::seconds(5);
 /// How often expired certificate requests and orphaned pods are looked for.
@@ -126,7 +137,7 @@ impl Controllers {
             let next = volumes::reconcile(state, inner.spec.detach_latency);
             self.ring("volumes", next);
         }
-        if self.due(state, "scheduler", &[PODS, NODES, PVCS, PVS]) {
+        if self.due(state, "scheduler", SCHEDULER_READS) {
             self.scheduler.turn(state);
         }
         if self.due(

@@ -17,7 +17,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Notes who waits now: whoever is new stands behind all others, in the order of the writes that made them.
+    /// Notes who waits now: whoever is new stands behind all others, in the order in which they were written last.
     pub(super) fn note(&mut self, queue: &[Arc<Value>]) {
         let mut places = BTreeMap::new();
         let mut new = Vec::new();

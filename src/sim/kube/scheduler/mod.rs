@@ -192,6 +192,9 @@ impl Scheduler {
     ) -> BTreeMap<usize, No> {
         let mut crowded = BTreeMap::new();
         for (node, kept) in nominations.against(pod) {
+            if kept.is_empty() {
+                continue;
+            }
             let Some(at) = find(world, node) else {
                 continue;
             };

@@ -80,7 +80,7 @@ impl Occasions {
         let mut nodes = DefaultHasher::new();
         for spot in spots {
             (&spot.name, &spot.labels, &spot.taints).hash(&mut nodes);
-            (spot.cordoned, &spot.offers).hash(&mut nodes);
+            (spot.cordoned, &spot.offers, &spot.limits, &spot.attached).hash(&mut nodes);
         }
         let nodes = nodes.finish();
         let pods = state.all(PODS).values().filter(|pod| !ended(pod));
