@@ -3,7 +3,19 @@
 use super::finding::Findings;
 use super::region::ReachedRegion;
 use crate::cli::agreement;
+use crate::config::Settings;
 use crate::config::settings::Channel;
+use crate::pve::Client;
+
+/// Whether a region is reached through a broker that runs with another policy than this file.
+pub(super) async fn is_behind(client: &Client, name: &str, settings: &Settings) -> bool {
+    let here = settings.regions.get(name);
+    if here.is_none_or(|here| here.channel != Channel::Local) {
+        return false;
+    }
+    let info = client.broker_info().await;
+    info.is_ok_and(|info| info.policy_hash != settings.policy_hash())
+}
 
 /// Asks the broker what it is, where a region is reached through one.
 pub(super) async fn look(region: &ReachedRegion, findings: &mut Findings) {

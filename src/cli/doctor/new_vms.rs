@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::broker;
 use super::finding::Findings;
 use super::region::SeenRegion;
 use super::templates;
 use crate::config::new_vm::NewVm;
-use crate::config::settings::Channel;
 
 /// What a host lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         });
         let mut lacking: BTreeMap<CreationLack, Vec<&str>> = BTreeMap::new();
         let mut whole = Vec::new();
-        let behind = is_broker_behind(region).await;
+        let behind = broker::is_behind(&region.region.client, name, settings).await;
         for (host, _) in hosts {
             match lack(region, host, new, behind).await {
                 None => whole.push(&**host),
@@ -67,17 +67,6 @@ fn tell(template: &str, lack: &CreationLack, hosts: &str, findings: &mut Finding
             ))
             .mend("systemctl reload pve-autoscaler; pve-autoscaler doctor"),
     };
-}
-
-/// Whether a broker runs with another policy than this file.
-async fn is_broker_behind(region: &SeenRegion) -> bool {
-    let (name, settings) = (&region.region.name, &region.region.here.settings);
-    let here = settings.regions.get(&**name);
-    if here.is_none_or(|here| here.channel != Channel::Local) {
-        return false;
-    }
-    let info = region.region.client.broker_info().await;
-    info.is_ok_and(|info| info.policy_hash != settings.policy_hash())
 }
 
 /// What a host lacks.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
+use super::broker;
 use super::finding::Findings;
 use super::probe::give_up;
 use super::templates;
@@ -15,6 +16,7 @@ use crate::config::Settings;
 use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::model::words;
+use crate::pve::transport::CallEffect;
 use crate::pve::{Client, ClusterResources, ClusterStatus, GuestResource, PveVersion, VmConfig};
 
 /// Oldest PVE that this program was written for.
@@ -106,6 +108,18 @@ async fn read(
     };
     let (version, status, resources) = match read.await {
         Ok(read) => read,
+        // The file that the broker has read may have no region yet: it is no fault of this one.
+        Err(error)
+            if error.outcome == CallEffect::RefusedByBroker
+                && broker::is_behind(client, name, settings).await =>
+        {
+            findings
+                .warning(format!(
+                    "region {name}: nothing of it is seen until the broker has read this file: {error}"
+                ))
+                .mend("systemctl reload pve-autoscaler; pve-autoscaler doctor");
+            return None;
+        }
         Err(error) => {
             findings.wrong(format!("region {name}: {error}"));
             return None;
