@@ -360,7 +360,7 @@ async fn call(
     while let Some(call) = calls.recv().await {
         match call {
             NominationTask::TakeBack(since, given) if since.elapsed() > WITHDRAWN_WITHIN => {
-                keep(given)
+                keep(given);
             }
             NominationTask::TakeBack(_, given) => take_back(&kube, &given).await,
             NominationTask::Requeue(since, _) if since.elapsed() > WITHDRAWN_WITHIN => {}

@@ -135,6 +135,10 @@ pub struct Pod {
     pub ready: bool,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

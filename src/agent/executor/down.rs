@@ -532,7 +532,7 @@ async fn destroyed(work: &Work) -> Result<(), Stop> {
                 stopped(work, None, Span::ZERO, &AtomicBool::new(false)).await?;
             }
             Err(error) if error.cause() == FailureCause::Protected => {
-                unprotected(work, &config).await?
+                unprotected(work, &config).await?;
             }
             Err(error) => return Err(error.into()),
         }

@@ -69,10 +69,10 @@ fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
     let base = creation();
     planted(&base, CheckRule::Version, &|_, action| action.version = 7);
     planted(&base, CheckRule::Version, &|lab, _| {
-        lab.snapshot.version = 7
+        lab.snapshot.version = 7;
     });
     planted(&base, CheckRule::Leader, &|lab, _| {
-        lab.snapshot.leader = false
+        lab.snapshot.leader = false;
     });
     planted(&base, CheckRule::Paused, &|lab, _| {
         lab.snapshot.paused = Some("ann".into());
@@ -103,13 +103,13 @@ fn every_action_needs_a_leader_a_fresh_whole_view_and_quorum() {
         });
     }
     planted(&base, CheckRule::Region, &|lab, _| {
-        region(lab).quorate = false
+        region(lab).quorate = false;
     });
     planted(&base, CheckRule::Region, &|lab, _| {
-        lab.policy.regions.clear()
+        lab.policy.regions.clear();
     });
     planted(&base, CheckRule::Region, &|lab, _| {
-        lab.snapshot.regions.clear()
+        lab.snapshot.regions.clear();
     });
     planted(&base, CheckRule::ClusterUnhealthy, &|lab, _| {
         for n in 0..4 {
@@ -265,7 +265,7 @@ fn a_machine_under_way_is_ours_and_where_it_is_said_to_be() {
         action.target.machine = "other".into();
     });
     planted(&base, CheckRule::Target, &|_, action| {
-        action.target.vmid = 9001
+        action.target.vmid = 9001;
     });
     planted(&base, CheckRule::Target, &|_, action| {
         action.target.host = "pve3".into();
@@ -516,7 +516,7 @@ fn what_never_worked_is_removed_with_care_too() {
         machine.vm.as_mut().expect("its VM").marked = false;
     });
     planted(&base, CheckRule::Undrained, &|lab, _| {
-        lab.register("m", false)
+        lab.register("m", false);
     });
     let dropped = failed(pool().machine("m", "p", "one", Step::Join));
     let base = decided(dropped.edit_machine("m", |machine| {

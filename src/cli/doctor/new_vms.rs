@@ -66,7 +66,7 @@ fn tell(template: &str, lack: &CreationLack, hosts: &str, findings: &mut Finding
                 "template {template}: whether {volume} is on {hosts} shows when the broker has read this file"
             ))
             .mend("systemctl reload pve-autoscaler; pve-autoscaler doctor"),
-    };
+    }
 }
 
 /// What a host lacks.

@@ -133,7 +133,7 @@ fn a_replacement_is_what_the_pool_wants_and_its_pods_may_go() {
     let base = replacement();
     for wanted in [ConsolidationPolicy::Never, ConsolidationPolicy::WhenEmpty] {
         planted(&base, CheckRule::Consolidation, &|lab, _| {
-            policy(lab, wanted)
+            policy(lab, wanted);
         });
     }
     planted(&base, CheckRule::Consolidation, &|lab, _| {
@@ -266,7 +266,7 @@ fn consolidated_nodes_have_their_time_and_their_budgets() {
     });
     for wanted in [ConsolidationPolicy::Never, ConsolidationPolicy::WhenEmpty] {
         planted(&base, CheckRule::Consolidation, &|lab, _| {
-            policy(lab, wanted)
+            policy(lab, wanted);
         });
     }
     planted(&base, CheckRule::NodeBudget, &|lab, _| {

@@ -36,7 +36,7 @@ fn a_machine_gets_cpus_that_its_host_has_and_nobody_else() {
         guest(lab, 301, &host, Some(pins));
     });
     planted(&base, CheckRule::Cpus, &|lab, _| {
-        guest(lab, 301, &host, None)
+        guest(lab, 301, &host, None);
     });
     planted(&base, CheckRule::Cpus, &|lab, _| {
         let policy = lab.policy.regions.get_mut("home").expect("home");

@@ -171,7 +171,7 @@ fn the_pods_of_a_new_machine_bear_one_another() {
         shape(lab, "web-1", port);
     });
     planted(&base, CheckRule::Unfit, &|lab, _| {
-        shape(lab, "web-1", averse)
+        shape(lab, "web-1", averse);
     });
     planted(&base, CheckRule::Unfit, &|lab, _| {
         claim(lab, "web-0", "data", |_| {});
@@ -248,10 +248,10 @@ fn claims_that_wait_count_on_a_volume_each() {
     let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
     assert_eq!(fine, Ok(()));
     planted(&base, CheckRule::Unfit, &|lab, _| {
-        waiting(lab, 1, |_, _| {})
+        waiting(lab, 1, |_, _| {});
     });
     planted(&base, CheckRule::Unfit, &|lab, _| {
-        waiting(lab, 0, |_, _| {})
+        waiting(lab, 0, |_, _| {});
     });
     let amiss: [fn(&mut PersistentVolume, &mut Free); 8] = [
         |volume, _| volume.local = true,
@@ -303,7 +303,7 @@ fn volumes_are_made_where_there_is_room() {
     let fine = check(&action, &lab.snapshot, &lab.policy, lab.now);
     assert_eq!(fine, Ok(()));
     planted(&base, CheckRule::Unfit, &|lab, _| {
-        counted(lab, -1, Some(&[]))
+        counted(lab, -1, Some(&[]));
     });
     planted(&base, CheckRule::Unfit, &|lab, _| counted(lab, 0, None));
     let elsewhere: &[(&str, &str)] = &[(ZONE, "mars")];

@@ -35,10 +35,10 @@ fn a_vm_is_changed_in_place_while_it_is_at_rest_and_something_differs() {
         vm(lab, |vm| vm.lock = Some("backup".into()));
     });
     planted(&base, CheckRule::Power, &|lab, _| {
-        vm(lab, |vm| vm.ha = true)
+        vm(lab, |vm| vm.ha = true);
     });
     planted(&base, CheckRule::Ours, &|lab, _| {
-        vm(lab, |vm| vm.marked = false)
+        vm(lab, |vm| vm.marked = false);
     });
     planted(&base, CheckRule::InPlace, &|lab, _| {
         vm(lab, |vm| vm.differs.clear());
