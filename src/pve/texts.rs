@@ -178,6 +178,7 @@ fn beside(text: &str) -> Option<FailureCause> {
 }
 
 fn known(text: &str) -> Option<FailureCause> {
+    use FailureCause::{Interrupted, Timeout};
     let has = |part: &str| text.contains(part);
     let cause = match () {
         // pve-cluster src/PVE/Cluster.pm:129, and inside `cfs-lock '…' error: no quorum!`.
@@ -227,20 +228,14 @@ fn known(text: &str) -> Option<FailureCause> {
             FailureCause::CloneImpossible
         }
         // pve-common src/PVE/RESTEnvironment.pm, a worker that was told to end.
-        () if has("received interrupt") || has("interrupted by signal") => {
-            FailureCause::Interrupted
-        }
+        () if has("received interrupt") || has("interrupted by signal") => Interrupted,
         // pve-common src/PVE/UPID.pm:91: a worker that died without a last line, with its host mostly.
-        () if text == "unexpected status" || text == "it stopped without a status" => {
-            FailureCause::Interrupted
-        }
+        () if text == "unexpected status" || text == "it stopped without a status" => Interrupted,
         // pve-cluster, the name in the path.
         () if has("hostname lookup '") => FailureCause::HostUnreachable,
         // qemu-server src/PVE/QMPClient.pm, `cmd` and `open_connection`: QEMU takes one client at a time,
         // and a late answer of an earlier command confuses the next.
-        () if has(" qga command '") || has("unable to open monitor socket") => {
-            FailureCause::Timeout
-        }
+        () if has(" qga command '") || has("unable to open monitor socket") => Timeout,
         // qemu-server src/PVE/QemuServer/Monitor.pm, `qmp_cmd`.
         () if has("VM ") && has(" not running") => FailureCause::NotRunning,
         // qemu-server src/PVE/QMPClient.pm:503.

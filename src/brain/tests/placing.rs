@@ -43,11 +43,12 @@ fn placed(lab: &Lab) -> Result<(), String> {
     let mut said = said(lab, &decision);
     let all = heard_of_all(lab, &decision);
     said.retain(|(key, _)| all || !depends(lab, key));
-    let mut naive = Naive::of(lab, &decision);
-    if !all {
-        naive.preempt_as_said(&decision);
+    let naive = Naive::of(lab, &decision);
+    let mut verdict = naive.clone().lay_all(&said);
+    if !all && verdict.is_err() {
+        // A pod that the report is silent about may have preempted whoever is in the way.
+        verdict = naive.without_expendable().lay_all(&said);
     }
-    let verdict = naive.lay_all(&said);
     verdict.map_err(|(key, why)| format!("{key} {why}{}", tell(lab, &decision)))
 }
 

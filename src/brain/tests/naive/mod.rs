@@ -160,21 +160,17 @@ impl<'a> Naive<'a> {
         Some(other)
     }
 
-    /// Preempts the pods of which the report says so. Where pods stand that the report is silent about, only it knows for
-    /// whom they give way.
-    pub(super) fn preempt_as_said(&mut self, decision: &Decision) {
-        for verdict in decision.report.pods.values() {
-            let PodVerdict::FitsNode { node, preempts } = verdict else {
-                continue;
-            };
-            let Some(at) = self.find(node) else { continue };
-            let there = &mut self.world.nodes[at];
-            let gone = there
+    /// The world in which every expendable pod has given way to somebody.
+    pub(super) fn without_expendable(mut self) -> Naive<'a> {
+        let cutoff = self.lab.policy.scale_up.expendable_priority;
+        for node in &mut self.world.nodes {
+            let gone = node
                 .pods
-                .extract_if(.., |pod| preempts.contains_key(&pod.key));
+                .extract_if(.., |pod| pod.bound && pod.shape.priority < cutoff);
             let gone: Vec<PodInfo> = gone.collect();
-            there.preempted.extend(gone);
+            node.preempted.extend(gone);
         }
+        self
     }
 
     /// Lays a pod down.
