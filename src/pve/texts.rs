@@ -248,115 +248,101 @@ fn known(text: &str) -> Option<FailureCause> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use FailureCause as Cause;
 
     #[test]
     fn pves_texts_are_told_apart() {
         let table = [
-            (
-                "VM is locked (backup)\n",
-                FailureCause::Locked("backup".into()),
-            ),
+            ("VM is locked (backup)\n", Cause::Locked("backup".into())),
             (
                 "can't lock file '/var/lock/qemu-server/lock-125.conf' - got timeout",
-                FailureCause::LockTimeout,
+                Cause::LockTimeout,
             ),
             (
                 "clone failed: cfs-lock 'storage-ceph' error: got lock request timeout",
-                FailureCause::StorageLock,
+                Cause::StorageLock,
             ),
             (
                 "unable to create VM 140: config file already exists",
-                FailureCause::VmidTaken,
+                Cause::VmidTaken,
             ),
-            ("VM 140 already exists", FailureCause::VmidTaken),
+            ("VM 140 already exists", Cause::VmidTaken),
             (
                 "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/131.conf' failed: File exists",
-                FailureCause::VmidTaken,
+                Cause::VmidTaken,
             ),
             (
                 "unable to create VM 9100 - VM 9100 already exists on node 'pve1'",
-                FailureCause::VmidTaken,
+                Cause::VmidTaken,
             ),
             (
                 "disk image '/var/lib/vz/images/9/vm-9-disk-0.qcow2' already exists",
-                FailureCause::DiskExists,
+                Cause::DiskExists,
             ),
             (
                 "Configuration file 'nodes/pve1/qemu-server/131.conf' does not exist",
-                FailureCause::Gone,
+                Cause::Gone,
             ),
-            ("cluster not ready - no quorum?", FailureCause::NoQuorum),
+            ("cluster not ready - no quorum?", Cause::NoQuorum),
             (
                 "clone failed: cfs-lock 'storage-shared' error: no quorum!",
-                FailureCause::NoQuorum,
+                Cause::NoQuorum,
             ),
             (
                 "unable to open file '/etc/pve/nodes/p/qemu-server/101.conf.tmp.158' - Permission denied",
-                FailureCause::NoQuorum,
+                Cause::NoQuorum,
             ),
             (
                 "can't remove VM 120 - protection mode enabled",
-                FailureCause::Protected,
+                Cause::Protected,
             ),
             (
                 "checksum mismatch (file change by other user?)",
-                FailureCause::Changed,
+                Cause::Changed,
             ),
-            (
-                "VM 123 is running - destroy failed",
-                FailureCause::StillRunning,
-            ),
-            ("VM 123 already running", FailureCause::AlreadyRunning),
+            ("VM 123 is running - destroy failed", Cause::StillRunning),
+            ("VM 123 already running", Cause::AlreadyRunning),
             (
                 "VM quit/powerdown failed - got timeout",
-                FailureCause::ShutdownTimeout,
+                Cause::ShutdownTimeout,
             ),
-            ("VM 9 is not running", FailureCause::NotRunning),
+            ("VM 9 is not running", Cause::NotRunning),
             (
                 "update pools failed: VM 9100 is already a pool member",
-                FailureCause::PoolMember,
+                Cause::PoolMember,
             ),
             (
                 "detected modified configuration - file changed by other user? Try again.",
-                FailureCause::Changed,
+                Cause::Changed,
             ),
             (
                 "update pools failed: cfs-lock 'file-user_cfg' error: no quorum!",
-                FailureCause::NoQuorum,
+                Cause::NoQuorum,
             ),
-            (
-                "QEMU guest agent is not running",
-                FailureCause::AgentNotRunning,
-            ),
-            (
-                "No QEMU guest agent configured",
-                FailureCause::AgentNotConfigured,
-            ),
-            (
-                "Agent error: PID ld does not exist",
-                FailureCause::ExecForgotten,
-            ),
+            ("QEMU guest agent is not running", Cause::AgentNotRunning),
+            ("No QEMU guest agent configured", Cause::AgentNotConfigured),
+            ("Agent error: PID ld does not exist", Cause::ExecForgotten),
             (
                 "Agent error: command disabled",
-                FailureCause::Agent("command disabled".into()),
+                Cause::Agent("command disabled".into()),
             ),
-            ("no such task", FailureCause::NoSuchTask),
-            ("shrinking disks is not supported", FailureCause::Shrink),
+            ("no such task", Cause::NoSuchTask),
+            ("shrinking disks is not supported", Cause::Shrink),
             (
                 "can't clone VM to node 'pve2' (VM uses local storage)",
-                FailureCause::CloneImpossible,
+                Cause::CloneImpossible,
             ),
-            ("received interrupt", FailureCause::Interrupted),
-            ("unexpected status", FailureCause::Interrupted),
+            ("received interrupt", Cause::Interrupted),
+            ("unexpected status", Cause::Interrupted),
             (
                 "VM 9 qga command 'guest-exec' failed - got timeout",
-                FailureCause::Timeout,
+                Cause::Timeout,
             ),
-            ("QEMU exited with code 1", FailureCause::Other),
-            ("", FailureCause::Other),
+            ("QEMU exited with code 1", Cause::Other),
+            ("", Cause::Other),
         ];
         for (text, cause) in table {
-            assert_eq!(FailureCause::of(text), cause, "{text}");
+            assert_eq!(Cause::of(text), cause, "{text}");
         }
     }
 
@@ -374,7 +360,7 @@ mod tests {
             "{shown}"
         );
         assert!(shown.ends_with(" …' failed: got timeout"), "{shown}");
-        assert_eq!(FailureCause::of(&shown), FailureCause::Timeout);
+        assert_eq!(Cause::of(&shown), Cause::Timeout);
         for whole in [
             "command 'qemu-img info x' failed: exit code 1",
             "command 'not ended",
@@ -396,9 +382,9 @@ mod tests {
 
         #[test]
         fn any_text_has_a_cause(text in "\\PC{0,80}") {
-            let _ = FailureCause::of(&text);
-            let _ = FailureCause::of(&format!("VM is locked ({text}"));
-            let _ = FailureCause::of(&format!("Agent error: {text}"));
+            let _ = Cause::of(&text);
+            let _ = Cause::of(&format!("VM is locked ({text}"));
+            let _ = Cause::of(&format!("Agent error: {text}"));
         }
     }
 }
