@@ -105,7 +105,7 @@ pub(super) enum VmState {
 /// A machine being worked on.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// What the actions are done with.
+    /// The clients, stores and clocks that actions use.
     pub(super) tools: Tools,
     /// The name of the machine that is worked on.
     pub(super) machine: Arc<str>,

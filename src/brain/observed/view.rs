@@ -222,7 +222,7 @@ impl<'a> SnapshotView<'a> {
         self.pods.running(position)
     }
 
-    /// What pods of a kind have in common; see [`RunningPod`].
+    /// Shapes and namespaces that running pods share, to which each [`RunningPod`] points.
     pub(crate) fn kind(&self, kind: usize) -> NamespacedShape<'a> {
         self.pods.kinds[kind]
     }

@@ -41,7 +41,7 @@ pub(crate) struct SimNode {
     pub(crate) labels: Shared<Labels>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
-    /// What labels, taints and cordon make it; set by [`SimCluster::add`].
+    /// Which class of nodes with equal labels, taints and cordon it is of; set by [`SimCluster::add`].
     pub(crate) class: ClassId,
     /// Ready now, so that a drained pod may be sent there.
     pub(crate) ready: bool,
@@ -62,7 +62,7 @@ pub(crate) struct SimNode {
     pub(crate) receives: bool,
 }
 
-/// What [`SimCluster::restore`] takes back.
+/// A node's state before pods were put on it or taken off it, for [`SimCluster::restore`].
 #[derive(Debug)]
 pub(crate) enum Saved {
     /// One [`SimCluster::put`].

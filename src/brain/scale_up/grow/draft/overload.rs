@@ -76,7 +76,7 @@ struct ExchangingMachine {
     size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,
-    /// What all pods on it ask, movable or not.
+    /// The sum of the requests of all pods on this machine, movable or not.
     sum: ResourceAmounts,
     /// The movables on it.
     on: Vec<usize>,
