@@ -113,8 +113,14 @@ class Product:
             expect("enable --now" in file.read(), f"the service was not started: {done}")
         run([BINARY, "check"], COMMAND_SECONDS)
         self.look_at_credentials()
+        # Nobody runs with the file yet: that alone is left to do.
+        again = setup("--yes")
+        expect("start the service now" in again and "write" not in again, f"the same answers before the start: {again}")
+        self.start()
         again = setup("--yes")
         expect("Nothing is to be done" in again, f"the same answers again: {again}")
+        expect(self.daemon.stop() == 0, "the daemon did not end well")
+        expect(self.broker.stop() == 0, "the broker did not end well")
 
     def look_at_credentials(self):
         """Whose the kubeconfig is, and what it may do."""
@@ -255,7 +261,8 @@ class Product:
 
     def start(self):
         """The broker behind its socket, then the daemon."""
-        self.broker.listen(service.SOCKET)
+        if self.broker.listener is None:
+            self.broker.listen(service.SOCKET)
         self.broker.start()
         self.daemon.start()
         until(ANSWER_SECONDS, "/readyz", self.is_ready)
