@@ -97,10 +97,15 @@ class Pve:
         return {vm["vmid"] for vm in self.get("/cluster/resources", type="vm")}
 
     def _config(self, vm):
-        try:
-            return self.get(f"/nodes/{vm['node']}/qemu/{vm['vmid']}/config")
-        except urllib.error.HTTPError as error:
-            # Destroyed between the two reads.
-            if error.code in (403, 500):
-                return None
-            raise
+        """The VM's configuration; None when it was destroyed after it was listed."""
+        end = time.monotonic() + TASK_SECONDS
+        while vm and time.monotonic() < end:
+            try:
+                return self.get(f"/nodes/{vm['node']}/qemu/{vm['vmid']}/config")
+            except urllib.error.HTTPError as error:
+                if error.code not in (403, 500):
+                    raise
+            # Destroyed between the two reads, or moved: a clone goes to its target when its copy is there.
+            listed = self.get("/cluster/resources", type="vm")
+            vm = next((other for other in listed if other["vmid"] == vm["vmid"]), None)
+        return None
