@@ -18,7 +18,7 @@ use crate::pve::{LATE_CALL, Upid};
 use super::durable;
 use super::records::{RecordDirectory, VmRecord};
 
-/// So many calls without answer are kept of a machine, the newest: a client that goes away before each answer must not
+/// How many calls without answer are kept of a machine, the newest: a client that goes away before each answer must not
 /// make the record grow, nor account for more clones than it could have asked for in earnest.
 const MOST_UNANSWERED: usize = 8;
 

@@ -365,7 +365,7 @@ impl BrokerService {
         Ok(VmConfig::read(&data))
     }
 
-    /// The same for an answer by which it is decided whose a VM is or what is under way: one that cannot be read right
+    /// Reads what decides whose a VM is or what is under way: an answer that cannot be read right
     /// ends the call.
     pub(super) async fn read_sound(
         &self,

@@ -15,7 +15,7 @@ pub(super) struct CaseBudget {
     max: Option<BudgetAmount>,
 }
 
-/// So many pods, or so many hundredths of all.
+/// A number of pods, or a part of all of them in per cent.
 #[derive(Clone, Copy, Debug)]
 enum BudgetAmount {
     Pods(i64),

@@ -31,7 +31,7 @@ pub(super) fn named(value: &CaseValue) -> Result<Vec<NamedObject>, CaseError> {
     Ok(all)
 }
 
-/// The same as they are written. A name alone is an item of which nothing else is said.
+/// The items of a list or a map, as they are written: `count` is not read. A name alone is an item of which nothing else is said.
 pub(super) fn listed(value: &CaseValue) -> Result<Vec<NamedObject>, CaseError> {
     match (value.map(), value.list()) {
         (Some(entries), _) => Ok(entries

@@ -154,7 +154,7 @@ impl CaseWorld {
         self.place_template_in(REGION);
     }
 
-    /// The same in a region.
+    /// The template's copy stands on the first host of this region that is up.
     pub(super) fn place_template_in(&mut self, region: &str) {
         let region = self.region_of(region);
         let mut up = region.hosts.iter().filter(|(_, host)| host.online);

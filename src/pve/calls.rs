@@ -108,8 +108,8 @@ impl Client {
             .await
     }
 
-    /// The same for an answer that decides whose a VM is or what is done to it: one that cannot be read right is none, and
-    /// what it was asked for may be asked again.
+    /// Reads what decides whose a VM is or what is done to it: an answer that cannot be read right is none, and
+    /// may be asked for again.
     pub(super) async fn get_sound(
         &self,
         (call, path): (&'static str, String),

@@ -141,7 +141,7 @@ pub struct GuestResource {
 pub struct StorageResource {
     /// `status: available`.
     pub active: bool,
-    /// The same on every host.
+    /// Whether every host sees the same volumes on it.
     pub shared: bool,
     /// Size in bytes.
     pub total: i64,

@@ -106,7 +106,7 @@ impl FailureCause {
             .unwrap_or(FailureCause::Other)
     }
 
-    /// The same call can succeed a little later without anybody doing anything.
+    /// Whether the same call can succeed a little later without anybody doing anything.
     pub fn passes(&self) -> bool {
         match self {
             FailureCause::Locked(_)

@@ -190,7 +190,7 @@ impl CallError {
         }
     }
 
-    /// The same error, naming the call it is about.
+    /// This error, naming the call it is about.
     #[must_use]
     pub fn about(mut self, request: &PveRequest) -> CallError {
         self.call = format!("{} {}", request.method, request.path);

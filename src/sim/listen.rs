@@ -89,7 +89,7 @@ impl Tls {
         Ok(tls)
     }
 
-    /// The same, asking clients for a certificate of this authority (PEM). They need not have one; the router finds
+    /// This TLS, asking clients for a certificate of this authority (PEM). They need not have one; the router finds
     /// it as [`PeerCertificate`] among a request's extensions.
     pub fn asking_clients(mut self, authority: &str) -> anyhow::Result<Tls> {
         let mut roots = RootCertStore::empty();
@@ -164,7 +164,7 @@ impl Listener {
         })
     }
 
-    /// The same, ending each connection after so many requests, as pveproxy does after 100.
+    /// This listener, ending each connection after a number of requests, as pveproxy does after 100.
     #[must_use]
     pub fn closing_after(mut self, requests: u64) -> Listener {
         self.most = Some(requests);

@@ -198,7 +198,7 @@ impl World {
         Ok(daemon::run(parts).await?)
     }
 
-    /// The same until `stop` is cancelled: then the daemon ends well.
+    /// Runs the daemon until `stop` is cancelled: then it ends well.
     ///
     /// # Errors
     /// Why it cannot go on.

@@ -49,7 +49,7 @@ const PACE: RetryTimes = RetryTimes {
 
 /// Counts spans.
 pub trait Account: Send + Sync + std::fmt::Debug {
-    /// So many were taken by the collector, and so many were lost.
+    /// Counts spans that the collector took (`sent`), and spans that were lost.
     fn spans(&self, sent: u64, lost: u64);
 }
 
@@ -263,7 +263,7 @@ impl Sending {
         }
     }
 
-    /// So many spans will never be sent.
+    /// Counts spans that will never be sent, and says why.
     fn lost(&mut self, many: u64, why: &str) {
         self.account.spans(0, many);
         self.fails(why);

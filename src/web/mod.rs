@@ -98,7 +98,7 @@ impl WebState {
         }
     }
 
-    /// The same in a demonstration: its clock goes so many times as fast as a person's, and `acts` serves what
+    /// This state in a demonstration: its clock goes `pace` times as fast as a person's, and `acts` serves what
     /// people may do to its world, below `/demo`.
     #[must_use]
     pub fn demonstrated(self, pace: u32, acts: Router) -> WebState {
@@ -108,21 +108,21 @@ impl WebState {
 }
 
 impl WebState {
-    /// The same with the record of decisions in this directory.
+    /// This state with the record of decisions in `directory`.
     #[must_use]
     pub fn recorded(self, directory: std::path::PathBuf) -> WebState {
         let past = Some(Arc::new(when::Past::of(directory)));
         WebState { past, ..self }
     }
 
-    /// The same, where those who are logged in may have this done.
+    /// This state with what those may have done who are logged in.
     #[must_use]
     pub fn acting(self, actor: acts::Actor) -> WebState {
         let actor = Some(actor);
         WebState { actor, ..self }
     }
 
-    /// The same for those whom this lets in.
+    /// This state behind what decides who is let in.
     #[must_use]
     pub fn behind(self, access: access::Access) -> WebState {
         WebState { access, ..self }

@@ -20,7 +20,7 @@ const fn may(
     }
 }
 
-/// The same, required.
+/// A parameter that each call must have.
 const fn must(
     name: &'static str,
     check: fn(&BrokerPolicy, &str) -> Result<(), String>,
@@ -31,12 +31,12 @@ const fn must(
     }
 }
 
-/// The same parameter, with its value written in one way before it is judged.
+/// A parameter whose value is written in one spelling before it is judged.
 const fn tidied(tidy: fn(&str) -> String, param: AllowedParam) -> AllowedParam {
     AllowedParam { tidy, ..param }
 }
 
-/// The same, without its value in audit lines.
+/// A parameter whose value is left out of audit lines.
 const fn hushed(param: AllowedParam) -> AllowedParam {
     AllowedParam {
         loggable: false,

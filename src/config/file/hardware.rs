@@ -60,7 +60,7 @@ pub enum DiskCache {
     Writethrough,
     /// For reading and writing.
     Writeback,
-    /// The same, and flushes are not waited for: a host that fails costs the disk.
+    /// For reading and writing, and flushes are not waited for: a host that fails costs the disk.
     Unsafe,
     /// Neither, and each write is waited for.
     Directsync,

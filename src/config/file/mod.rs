@@ -248,7 +248,7 @@ pub struct ScaleDownTable {
     /// The pods of DaemonSets are evicted, too, when a node goes that has no other pods. A pod's annotation
     /// `cluster-autoscaler.kubernetes.io/enable-ds-eviction` counts before this.
     pub daemonset_eviction_for_empty_nodes: bool,
-    /// The same when a node goes whose pods move.
+    /// The pods of DaemonSets are evicted, too, when a node goes whose other pods move.
     pub daemonset_eviction_for_occupied_nodes: bool,
     /// An emptied node with an annotation `delay-deletion.cluster-autoscaler.kubernetes.io/…` waits this long for
     /// the annotation to go, then its machine goes all the same. `0s`: the annotation means nothing.

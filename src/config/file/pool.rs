@@ -150,7 +150,7 @@ pub struct Pool {
     /// `kubelet.kube_reserved` and `kubelet.system_reserved`, and nothing that pods are promised. Keep more from them than the
     /// system needs. Default: it takes none.
     pub balloon: bool,
-    /// So many of its machines that failed are kept, to be looked into; they count for `max` and take their room on the host.
+    /// How many of its machines that failed are kept, to be looked into; they count for `max` and take their room on the host.
     #[schemars(range(max = 10))]
     pub keep_failed: u32,
     /// A machine that is kept by `keep_failed` is removed this long after it failed, or when somebody switches its VM off.
@@ -201,7 +201,7 @@ pub enum ConsolidationKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "NodeBudget", default, deny_unknown_fields)]
 pub struct NodeBudgetTable {
-    /// So many nodes, or this part of the pool's nodes, rounded up.
+    /// A number of nodes, or a part of the pool's nodes (`10%`), rounded up.
     pub nodes: Option<NodeCount>,
     /// When the budget begins to hold, in UTC. Default: it holds always.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ struct NewNodeLine<'v> {
 }
 
 enum PodsWanted {
-    /// So many on each.
+    /// A number of pods on each node.
     Number(usize),
     /// These and no others, on all of the line's nodes together.
     These(Vec<String>),

@@ -33,7 +33,7 @@ impl RouterTransport {
         }
     }
 
-    /// The same, sending one more header with every call (credentials of a simulated user).
+    /// This end, sending one more header with every call (credentials of a simulated user).
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> RouterTransport {
         self.headers.push((name, value));

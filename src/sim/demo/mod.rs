@@ -36,7 +36,7 @@ use show::{Introduction, Show};
 
 /// The configuration that the simulated cluster's user wrote.
 pub const CONFIG: &str = include_str!("demo.toml");
-/// The same over two PVE clusters.
+/// The configuration that the user of a simulated cluster over two PVE clusters wrote.
 pub const REGIONS: &str = include_str!("regions.toml");
 /// After the story's last step everything must be gone within this time: the longest timers are
 /// ten minutes after the last addition and ten minutes unneeded, then the removals.

@@ -44,7 +44,7 @@ impl Api {
         }
     }
 
-    /// The same with a bearer token.
+    /// This client with a bearer token.
     pub(in crate::sim) fn with_bearer(&self, bearer: impl Into<String>) -> Api {
         Api {
             router: self.router.clone(),

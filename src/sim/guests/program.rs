@@ -141,7 +141,7 @@ impl ProgramInner {
         }
     }
 
-    /// The same for verbs whose output is for people.
+    /// Runs a verb whose output is for people: a failure is logged.
     async fn order(&self, verb: &str, vm: &GuestVm, limit: Duration) {
         match self.run(verb, vm, &[], Vec::new(), limit).await {
             Ok(output) if output.status.success() => {}

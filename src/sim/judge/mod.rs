@@ -58,7 +58,7 @@ pub struct JudgeTerms {
     pub quarantine: Span,
     /// How long a pool waits at least after a machine of it failed.
     pub backoff: Span,
-    /// So many machines without node are few, however few there are.
+    /// Up to this many machines without a node are few, however few machines there are.
     pub few_lost: usize,
     /// More of a hundred machines without node are too many.
     pub lost_percent: usize,

@@ -202,7 +202,7 @@ pub(in crate::sim) fn certificate_bearer(pem: &str) -> String {
     )
 }
 
-/// The same for a certificate that was shown in a TLS handshake.
+/// The name of the bearer token that stands for a certificate (DER) that was shown in a TLS handshake.
 pub(in crate::sim) fn certificate_bearer_of(der: &[u8]) -> String {
     format!("certificate:{}", hex(&Sha256::digest(der)))
 }

@@ -181,7 +181,7 @@ impl Pve {
         self.world(|world, _| world.allowed(caller, path, privileges))
     }
 
-    /// The same, else 403.
+    /// Answers 403 unless the caller has one of the privileges on a path.
     pub(super) fn need(
         &self,
         caller: &Caller,

@@ -216,7 +216,7 @@ impl PveWorld {
             .get(&(self.place(storage, host).to_owned(), id.to_owned()))
     }
 
-    /// The same, to change it.
+    /// The volume `id` as `host` sees it, to change it.
     pub(super) fn volume_mut(&mut self, id: &str, host: &str) -> Option<&mut DiskVolume> {
         let storage = id.split_once(':')?.0;
         let key = (self.place(storage, host).to_owned(), id.to_owned());

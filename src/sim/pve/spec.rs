@@ -232,7 +232,7 @@ pub struct Timings {
     pub fork: [u64; 2],
     /// Making a linked clone's overlay or thin snapshot, or an empty volume, with the lock held; local storage.
     pub allocate_local: [u64; 2],
-    /// The same on shared storage (cluster-wide lock).
+    /// Making a linked clone's overlay or thin snapshot, or an empty volume, on shared storage, with the cluster-wide lock held.
     pub allocate_shared: [u64; 2],
     /// Copying one GiB in a full clone, with no other copy on that storage.
     pub copy_gib: [u64; 2],

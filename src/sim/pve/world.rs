@@ -515,7 +515,7 @@ impl PveWorld {
             .ok_or_else(|| missing(host, vmid))
     }
 
-    /// The same, to change it.
+    /// The VM on that host, to change it, else PVE's words.
     pub(super) fn vm_mut(&mut self, host: &str, vmid: u32) -> Result<&mut SimVm, String> {
         self.vms
             .get_mut(&vmid)

@@ -131,7 +131,7 @@ impl Login {
         }
     }
 
-    /// The same for basic authentication, which sends the password each time.
+    /// Checks a name and password of basic authentication, which sends both with each request.
     pub(super) async fn check_again(
         &self,
         from: IpAddr,

@@ -90,7 +90,7 @@ impl Metrics {
         self.record_lost.get()
     }
 
-    /// So many spans of traces were sent, and so many lost.
+    /// Counts spans of traces that were sent, and that were lost.
     pub fn trace_spans(&self, sent: u64, lost: u64) {
         for (outcome, many) in [("sent", sent), ("lost", lost)] {
             let series = vec![("outcome", outcome.to_owned())];

@@ -149,7 +149,7 @@ fn least(problem: &CoverProblem) -> LowerBound {
     let ones = vec![1; problem.candidates.len()];
     let mut levies = levy::all(problem);
     let nodes = bound(problem, &levies, &ones);
-    // So many machines there are in any plan: that is a levy too.
+    // Any plan has at least `nodes` machines: that is a levy too.
     levies.push(levy::heads(problem, nodes));
     let prices: Vec<i128> = problem.candidates.iter().map(|c| c.price).collect();
     let price = bound(problem, &levies, &prices);

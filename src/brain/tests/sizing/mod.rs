@@ -189,8 +189,8 @@ fn at_sixty_pods_few_wait() {
     assert!(waits * 50 <= worlds, "{waits} of {worlds} worlds");
 }
 
-/// Worlds in which a pod waited although there was room for it in parts: machines carry too much for a while
-/// (`grow/draft/overload.rs`).
+/// Worlds in which a pod waited although there was room for it in parts: machines carry too much for a while, and two at a
+/// time share their pods anew (`grow/draft/overload.rs`).
 #[test]
 fn room_in_parts_is_brought_together() {
     for (kind, types, case) in [
@@ -198,6 +198,10 @@ fn room_in_parts_is_brought_together() {
         (Kind::Plain, 1, 97),
         (Kind::Spread, 1, 56),
         (Kind::Spread, 3, 41),
+        (Kind::Plain, 1, 93),
+        (Kind::Spread, 1, 46),
+        (Kind::Affinity, 1, 41),
+        (Kind::Mixed, 1, 56),
     ] {
         let (waits, _) = outcome(&nth(kind, types, 60, case).build());
         assert_eq!(waits, Vec::<String>::new(), "{kind:?}, {types}, {case}");
@@ -205,9 +209,9 @@ fn room_in_parts_is_brought_together() {
 }
 
 /// The aim: at sixty pods at most one world in a hundred has somebody wait. `PROPTEST_CASES=400 cargo test -p
-/// pve-autoscaler-brain --lib sizing -- --include-ignored --nocapture` says how far it is.
+/// pve-autoscaler-brain --lib sizing -- --include-ignored --nocapture` says in which.
 #[test]
-#[ignore = "takes minutes, and the aim of one in a hundred is not reached"]
+#[ignore = "takes minutes"]
 fn at_sixty_pods_hardly_anybody_waits() {
     let (worlds, waits) = at_sixty_pods((u64::from(Config::default().cases) / 4).max(8));
     assert!(waits * 100 <= worlds, "{waits} of {worlds} worlds");

@@ -20,7 +20,7 @@ const PODS: u64 = 128;
 /// which a step takes some microseconds. Larger ones get fewer, as each of theirs takes longer.
 const STEPS: u64 = 240_000;
 const STEPS_PODS: u64 = 32;
-/// So many machines and places that stay make a step as long as another one.
+/// With this number of machines and places that stay, a step takes twice as long as with none.
 const PLACES: usize = 32;
 
 /// By what pods that hang on no others are sorted, the largest first.

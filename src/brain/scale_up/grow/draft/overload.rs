@@ -1,5 +1,5 @@
 //! Searches on where somebody has no place although there is room for them in parts: whoever waits is put somewhere, and
-//! pods change places between two machines at a time until none carries more than it can.
+//! two machines at a time share their pods anew until none carries more than it can.
 //!
 //! It computes with amounts alone, on the machines of one plan as they are bound: who may not share a machine never does, and
 //! who is counted in a zone stays there, but machines carry too much for a while. What comes out is laid out once more by all
@@ -14,26 +14,13 @@ use super::{Problem, Rank};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
-/// How many times the search begins anew, and of how many changes of place it thinks each time: some 50 ms.
-const STARTS: usize = 4;
-const CHANGES: usize = 400_000;
-/// On more machines than these a change takes longer to think of, so that fewer are.
-const MACHINES: usize = 24;
+/// How many times the search begins anew, and how often two machines share their pods anew each time: some 50 ms.
+const STARTS: usize = 8;
+const SHARINGS: usize = 5_000;
+/// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
+const SHARED: usize = 10;
 /// Parts of a machine in which it is counted what is too much.
 const PARTS: i64 = 10_000;
-/// By how many such parts a change may make things worse in the beginning; less and less as the search goes on.
-const HARM: usize = 300;
-/// How many pods go from the machine of the first one beside it, and how many come back, by turns.
-const SHAPES: [(usize, usize); 8] = [
-    (0, 0),
-    (0, 1),
-    (0, 1),
-    (0, 1),
-    (0, 2),
-    (1, 1),
-    (1, 2),
-    (1, 1),
-];
 
 /// A plan better than `best` in which everybody has a place who waits in `start`, if one is found.
 pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
@@ -62,7 +49,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 
 struct Overload<'m> {
     movables: &'m Movables,
-    machines: Vec<ExchangingMachine>,
+    machines: Vec<SharingMachine>,
     /// By movable: its machine.
     places: Vec<usize>,
     /// What all machines carry too much, in parts of each.
@@ -70,7 +57,7 @@ struct Overload<'m> {
     dice: Dice,
 }
 
-struct ExchangingMachine {
+struct SharingMachine {
     model: usize,
     class: usize,
     size: ResourceAmounts,
@@ -82,17 +69,36 @@ struct ExchangingMachine {
     on: Vec<usize>,
 }
 
-/// A few movables.
-type Few = SmallVec<[usize; 2]>;
+/// Some movables of two machines, and which of them may be where. A bit stands for each of them.
+struct Sharing {
+    of: SmallVec<[usize; SHARED]>,
+    /// Those on the second machine now.
+    on_second: u32,
+    not_first: u32,
+    not_second: u32,
+    /// By movable: with whom it may not be.
+    apart: SmallVec<[u32; SHARED]>,
+}
 
-/// Movables that leave one machine for another, and those that come back.
-struct MachineExchange {
-    from: usize,
-    to: usize,
-    go: Few,
-    back: Few,
-    /// What both machines carry afterwards.
-    after: [ResourceAmounts; 2],
+impl Sharing {
+    fn all(&self) -> u32 {
+        (1 << self.of.len()) - 1
+    }
+
+    /// Whether everybody may be where this way of sharing has them, resources aside.
+    fn is_fair(&self, on_second: u32) -> bool {
+        let on_first = self.all() & !on_second;
+        on_second & self.not_second == 0
+            && on_first & self.not_first == 0
+            && self.apart.iter().enumerate().all(|(at, apart)| {
+                let beside = if on_second >> at & 1 == 1 {
+                    on_second
+                } else {
+                    on_first
+                };
+                beside & apart == 0
+            })
+    }
 }
 
 impl<'m> Overload<'m> {
@@ -103,7 +109,7 @@ impl<'m> Overload<'m> {
         let mut machines = Vec::with_capacity(stays.len());
         for (machine, stays) in start.machines.iter().zip(stays) {
             let (model, _) = machine.bound?;
-            machines.push(ExchangingMachine {
+            machines.push(SharingMachine {
                 model,
                 class: problem.models[model].class,
                 size: problem.models[model].free.iter().copied().collect(),
@@ -132,7 +138,7 @@ impl<'m> Overload<'m> {
             .enumerate()
             .filter(|(_, place)| place.is_none())
         {
-            let able = (0..search.machines.len()).filter(|at| search.takes(*at, of, &[], &[]));
+            let able = (0..search.machines.len()).filter(|at| search.takes(*at, of, &[]));
             let able: Vec<usize> = able.collect();
             let at = able.get(search.dice.below(able.len()))?;
             search.put(*at, of);
@@ -154,89 +160,119 @@ impl<'m> Overload<'m> {
         })
     }
 
-    /// Changes places until no machine carries too much; says whether that is so.
+    /// Lets machines share anew until none carries too much; says whether that is so.
     fn run(&mut self) -> bool {
-        if self.machines.len() < 2 {
-            return self.excess == 0;
-        }
-        let changes = CHANGES * MACHINES / self.machines.len().max(MACHINES);
-        for step in 0..changes {
-            if self.excess == 0 {
-                return true;
+        for _ in 0..SHARINGS {
+            if self.excess == 0 || self.machines.len() < 2 {
+                break;
             }
-            let Some(change) = self.think() else { continue };
-            let left = (changes - step) * 100 / changes;
-            let harm = self.dice.below(HARM * left * left / 10_000 + 1);
-            let of = |at: usize, sum: &ResourceAmounts| excess(&self.machines[at], sum);
-            let (from, to) = (change.from, change.to);
-            let before = of(from, &self.machines[from].sum) + of(to, &self.machines[to].sum);
-            let after = of(from, &change.after[0]) + of(to, &change.after[1]);
-            if after - before <= i64::try_from(harm).unwrap_or(0) && self.may(&change) {
-                self.excess += after - before;
-                self.make(change);
+            if let Some((first, second)) = self.choose_two() {
+                self.share_anew(first, second);
             }
         }
         self.excess == 0
     }
 
-    /// Some change of places, every other one from a machine that carries too much.
-    fn think(&mut self) -> Option<MachineExchange> {
-        let first = if self.dice.below(2) == 0 {
-            let begin = self.dice.below(self.machines.len());
-            let around = (0..self.machines.len()).map(|at| (begin + at) % self.machines.len());
-            let too_much = |at: &usize| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
-            let at = around.clone().find(too_much)?;
-            one(&mut self.dice, &self.machines[at].on)?
+    /// Two machines, of which the first one carries too much three times of four.
+    fn choose_two(&mut self) -> Option<(usize, usize)> {
+        let count = self.machines.len();
+        let begin = self.dice.below(count);
+        let first = if self.dice.below(4) == 0 {
+            begin
         } else {
-            self.dice.below(self.places.len())
+            let mut around = (0..count).map(|at| (begin + at) % count);
+            around.find(|at| excess(&self.machines[*at], &self.machines[*at].sum) > 0)?
         };
-        let from = self.places[first];
-        let to = self.dice.below(self.machines.len());
-        if from == to {
-            return None;
-        }
-        let (more, less) = SHAPES[self.dice.below(SHAPES.len())];
-        let (mut go, mut back): (Few, Few) = (SmallVec::new(), SmallVec::new());
-        go.push(first);
-        for (at, count, list) in [(from, more, &mut go), (to, less, &mut back)] {
-            for _ in 0..count {
-                let other = one(&mut self.dice, &self.machines[at].on);
-                if let Some(other) = other.filter(|other| !list.contains(other)) {
-                    list.push(other);
-                }
-            }
-        }
-        let mut after = [
-            self.machines[from].sum.clone(),
-            self.machines[to].sum.clone(),
+        let second = self.dice.below(count);
+        (first != second).then_some((first, second))
+    }
+
+    /// Of all ways in which two machines can share some of their movables, takes one of the best, unless it is worse than
+    /// what they do now. Ways that are as good change places all the same: the search goes on from elsewhere.
+    fn share_anew(&mut self, first: usize, second: usize) {
+        let sharing = self.sharing(first, second);
+        let mut sums = [
+            self.machines[first].sum.clone(),
+            self.machines[second].sum.clone(),
         ];
-        for (list, here, there) in [(&go, 0, 1), (&back, 1, 0)] {
-            for of in list {
-                for (resource, asked) in self.movables.all[*of].asked.iter().enumerate() {
-                    after[here][resource] -= asked;
-                    after[there][resource] += asked;
-                }
+        let excess_of = |sums: &[ResourceAmounts; 2]| {
+            excess(&self.machines[first], &sums[0]) + excess(&self.machines[second], &sums[1])
+        };
+        let before = excess_of(&sums);
+        let (mut best, mut chosen, mut equals) = (before, sharing.on_second, 0);
+        let mut on_second = sharing.on_second;
+        // Each way differs from the one before it by one movable (a Gray code).
+        for step in 1..=sharing.all() {
+            let at = step.trailing_zeros() as usize;
+            let leaves_second = on_second >> at & 1 == 1;
+            on_second ^= 1 << at;
+            let asked = &self.movables.all[sharing.of[at]].asked;
+            for (resource, asked) in asked.iter().enumerate() {
+                let asked = if leaves_second { -*asked } else { *asked };
+                sums[0][resource] = sums[0][resource].saturating_sub(asked);
+                sums[1][resource] = sums[1][resource].saturating_add(asked);
+            }
+            let after = excess_of(&sums);
+            if after > best || !sharing.is_fair(on_second) {
+                continue;
+            }
+            equals = if after < best { 1 } else { equals + 1 };
+            if self.dice.below(equals) == 0 {
+                (best, chosen) = (after, on_second);
             }
         }
-        Some(MachineExchange {
-            from,
-            to,
-            go,
-            back,
-            after,
-        })
+        self.excess += best - before;
+        for (at, of) in sharing.of.iter().enumerate() {
+            if (chosen ^ sharing.on_second) >> at & 1 == 1 {
+                self.remove(*of);
+                let to = if chosen >> at & 1 == 1 { second } else { first };
+                self.put(to, *of);
+            }
+        }
     }
 
-    /// Whether both machines may be those of all who come.
-    fn may(&self, change: &MachineExchange) -> bool {
-        let (go, back) = (&change.go, &change.back);
-        go.iter().all(|of| self.takes(change.to, *of, back, go))
-            && back.iter().all(|of| self.takes(change.from, *of, go, back))
+    /// Up to [`SHARED`] movables of two machines, whichever they are.
+    fn sharing(&mut self, first: usize, second: usize) -> Sharing {
+        let mut of: SmallVec<[usize; 2 * SHARED]> = SmallVec::new();
+        of.extend_from_slice(&self.machines[first].on);
+        of.extend_from_slice(&self.machines[second].on);
+        let count = of.len().min(SHARED);
+        for at in 0..count {
+            let other = at + self.dice.below(of.len() - at);
+            of.swap(at, other);
+        }
+        of.truncate(count);
+        let bits = |has: &dyn Fn(usize) -> bool| {
+            let those = of.iter().enumerate().filter(|(_, of)| has(**of));
+            those.fold(0_u32, |bits, (at, _)| bits | 1 << at)
+        };
+        Sharing {
+            on_second: bits(&|of| self.places[of] == second),
+            not_first: bits(&|other| !self.takes(first, other, &of)),
+            not_second: bits(&|other| !self.takes(second, other, &of)),
+            apart: of
+                .iter()
+                .map(|one| bits(&|other| self.are_apart(*one, other)))
+                .collect(),
+            of: of.iter().copied().collect(),
+        }
     }
 
-    /// Whether a machine may be that of a movable beside those that stay there and those that come with it, resources
-    /// aside.
-    fn takes(&self, at: usize, of: usize, leave: &[usize], come: &[usize]) -> bool {
+    /// Whether two movables may not be on one machine.
+    fn are_apart(&self, one: usize, other: usize) -> bool {
+        let all = &self.movables.all;
+        let bars = |one: &Movable, other: &Movable| {
+            let mut lots = one
+                .parts
+                .iter()
+                .flat_map(|(lot, _)| &self.movables.apart[*lot]);
+            lots.any(|lot| has_lot(other, *lot))
+        };
+        one != other && (bars(&all[one], &all[other]) || bars(&all[other], &all[one]))
+    }
+
+    /// Whether a machine may be that of a movable beside those that stay there when `leave` go, resources aside.
+    fn takes(&self, at: usize, of: usize, leave: &[usize]) -> bool {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
@@ -245,33 +281,26 @@ impl<'m> Overload<'m> {
         {
             return false;
         }
-        movable.parts.iter().all(|(lot, _)| {
-            self.movables.apart[*lot].iter().all(|other| {
-                let has = |of: &usize| has_lot(&all[*of], *other);
-                let stay = machine
-                    .on
-                    .iter()
-                    .filter(|on| !leave.contains(on) && **on != of);
-                let mut beside = stay.chain(come.iter().filter(|come| **come != of));
-                machine.stays.count(*other) == 0 && !beside.any(has)
-            })
-        })
+        let apart = |lot: usize| {
+            let stays = machine
+                .on
+                .iter()
+                .filter(|on| !leave.contains(on) && **on != of);
+            machine.stays.count(lot) > 0 || stays.into_iter().any(|on| has_lot(&all[*on], lot))
+        };
+        let mut lots = movable
+            .parts
+            .iter()
+            .flat_map(|(lot, _)| &self.movables.apart[*lot]);
+        !lots.any(|lot| apart(*lot))
     }
 
-    fn make(&mut self, change: MachineExchange) {
-        let [from, to] = change.after;
-        self.machines[change.from].sum = from;
-        self.machines[change.to].sum = to;
-        for (list, here, there) in [
-            (change.go, change.from, change.to),
-            (change.back, change.to, change.from),
-        ] {
-            for of in list {
-                self.machines[here].on.retain(|on| *on != of);
-                self.machines[there].on.push(of);
-                self.places[of] = there;
-            }
+    fn remove(&mut self, of: usize) {
+        let machine = &mut self.machines[self.places[of]];
+        for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
+            *sum = sum.saturating_sub(*asked);
         }
+        machine.on.retain(|on| *on != of);
     }
 
     fn put(&mut self, at: usize, of: usize) {
@@ -288,20 +317,15 @@ fn has_lot(movable: &Movable, lot: usize) -> bool {
     movable.parts.iter().any(|(of, _)| *of == lot)
 }
 
-/// One of some, if there are any.
-fn one(dice: &mut Dice, of: &[usize]) -> Option<usize> {
-    of.get(dice.below(of.len())).copied()
-}
-
 /// What a machine would carry too much, in parts of it.
-fn excess(machine: &ExchangingMachine, sum: &ResourceAmounts) -> i64 {
+fn excess(machine: &SharingMachine, sum: &ResourceAmounts) -> i64 {
     let over = sum.iter().zip(&machine.size).map(|(sum, size)| {
-        let over = i128::from(sum - size) * i128::from(PARTS);
-        if *sum <= *size || *sum <= 0 {
+        if sum <= size || *sum <= 0 {
             return 0;
         }
-        // However little it is, it is too much.
-        i64::try_from(over / i128::from((*size).max(1))).unwrap_or(i64::MAX / 64) + 1
+        // However little it is, it is too much; a sum over all machines is a number still.
+        let over = sum.saturating_sub(*size).saturating_mul(PARTS);
+        (over / (*size).max(1)).min(i64::MAX / 4096) + 1
     });
     over.sum()
 }
