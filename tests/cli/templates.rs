@@ -448,3 +448,18 @@ fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
     );
     assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
 }
+
+/// A busy host: PVE calls the start failed before QEMU is up. It finds a build that takes that for the end of it.
+#[test]
+fn a_start_that_pve_does_not_wait_for_is_no_failed_build() {
+    let mut spec = PveSpec::default();
+    spec.timings.start_patience = Some(100);
+    let bench = Bench::of(spec);
+    let said = bench.good(&["build", "--host", "pve1"]);
+    for words in [
+        "PVE waited no longer for the start, and the VM runs",
+        "VM 8000 is the template built",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}

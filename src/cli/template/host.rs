@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
@@ -13,8 +13,11 @@ use super::mark::{BuildStage, TemplateMark};
 use super::{BuiltVm, TemplateRegion, files};
 use crate::cli::print;
 use crate::config::file::Build;
+use crate::model::foreign::ForeignText;
 use crate::pve::building::Download;
-use crate::pve::{ClusterResources, ConfigUpdate, Poll, TaskEnd, Upid, VmConfig, WaitError};
+use crate::pve::{
+    ClusterResources, ConfigUpdate, FailureCause, Poll, TaskEnd, Upid, VmConfig, WaitError,
+};
 
 /// The first boot until the agent answers: it is installed then.
 const FIRST_BOOT: Duration = Duration::from_mins(10);
@@ -255,8 +258,8 @@ impl Builder<'_> {
         self.place.proven(vmid, host, self.name).await?;
         self.say("first boot, in which the guest agent is installed")?;
         let begun = Instant::now();
-        self.follow("starting the VM", client.start(host, vmid).await?, SHORT)
-            .await?;
+        let say = |line: &str| self.say(&format!("  {line}"));
+        start(self.place, (host, vmid), SHORT, say).await?;
         let guest = TemplateGuest { client, host, vmid };
         guest.answers(FIRST_BOOT).await?;
         self.say(&format!(
@@ -394,6 +397,46 @@ impl Builder<'_> {
     }
 }
 
+/// A task of PVE's that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed: {why}; PVE's log says: {}", log.join(" | "))]
+struct FailedTask {
+    what: String,
+    why: ForeignText,
+    log: Vec<String>,
+}
+
+/// Starts a VM that is proven, and waits until it runs. The VM's status tells that, not the task: on a busy host PVE stops waiting for
+/// QEMU, calls the start failed, and the VM runs all the same.
+pub(super) async fn start(
+    place: &TemplateRegion,
+    (host, vmid): (&str, u32),
+    within: Duration,
+    say: impl Fn(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let end = Instant::now() + within;
+    loop {
+        let task = place.client.start(host, vmid).await?;
+        let left = end.saturating_duration_since(Instant::now());
+        let Err(error) = follow(place, "the start", &task, left, &say).await else {
+            return Ok(());
+        };
+        let cause = error.downcast_ref::<FailedTask>();
+        let cause = cause.map(|failed| FailureCause::of(&failed.why));
+        if !cause.is_some_and(|cause| cause.passes() || cause == FailureCause::AlreadyRunning) {
+            return Err(error);
+        }
+        if place.client.vm_status(host, vmid).await?.running {
+            return say("PVE waited no longer for the start, and the VM runs");
+        }
+        if Instant::now() >= end {
+            return Err(error);
+        }
+        say(&format!("{error:#}; once more"))?;
+        sleep(NEWS).await;
+    }
+}
+
 /// Waits until a task ended well; `say` gets what it logs while it runs.
 pub(super) async fn follow(
     place: &TemplateRegion,
@@ -413,7 +456,12 @@ pub(super) async fn follow(
                     .task_log(task, LOG_LINES)
                     .await
                     .unwrap_or_default();
-                bail!("{what} failed: {why}; PVE's log says: {}", log.join(" | "));
+                return Err(FailedTask {
+                    what: what.to_owned(),
+                    why,
+                    log,
+                }
+                .into());
             }
             Err(WaitError::Deadline { .. }) if Instant::now() < end => {
                 let log = place.client.task_log(task, 1).await.unwrap_or_default();
