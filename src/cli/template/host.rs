@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
 use super::mark::{BuildStage, TemplateMark};
-use super::{BuiltVm, TemplateRegion, files};
+use super::{BuiltVm, TemplateRegion, files, snippets};
 use crate::cli::print;
 use crate::config::file::Build;
 use crate::model::foreign::ForeignText;
@@ -48,20 +48,22 @@ impl Builder<'_> {
     /// Builds it; what has begun is removed when it fails, unless it is to be kept.
     pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
-        let snippets = self.checked(&resources).await?;
+        let folder = self.checked(&resources).await?;
         self.clear(found).await?;
         let image = self.image().await?;
         let resources = self.place.client.resources().await?;
         let mark = self.mark(&resources)?;
         let vmid = mark.vmid;
-        let file = format!("pve-autoscaler-{}-{vmid}.yaml", self.name);
-        let path = format!("{snippets}/snippets/{file}");
+        let file = snippets::file_name(self.name, vmid);
+        let path = format!("{folder}/snippets/{file}");
         files::write(self.host, &path, definition::VENDOR).await?;
         let outcome = self.make(&mark, &image, &file).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;
         if unneeded && let Err(error) = files::remove(self.host, &path).await {
-            self.say(&format!("{error:#}; nothing needs the file any more"))?;
+            self.say(&format!(
+                "{error:#}; nothing needs the file any more: `template prune` removes it when no VM {vmid} is there"
+            ))?;
         }
         outcome?;
         self.retire(found, vmid).await?;
