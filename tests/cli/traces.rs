@@ -254,9 +254,9 @@ fn keys(object: &Value, all: &[&str], more: &[&str], wrong: &mut Vec<String>) {
 }
 
 /// Both simulated APIs on sockets of this process, with guests that join, and a configuration.
-struct Stage {
+pub(crate) struct Stage {
     folder: tempfile::TempDir,
-    config: PathBuf,
+    pub(crate) config: PathBuf,
     kube: Kube,
     runtime: tokio::runtime::Runtime,
 }
@@ -266,7 +266,8 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    fn begin(port: u16) -> Stage {
+    /// With a collector at this port, if anybody listens there.
+    pub(crate) fn begin(port: u16) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
@@ -349,6 +350,19 @@ impl Stage {
         let said = text(&output.stdout) + &text(&output.stderr);
         let lines = said.lines().filter(|line| line.contains("telemetry"));
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Makes an object, as an administrator.
+    pub(crate) fn make(&self, path: &str, object: &Value) {
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(axum::body::Body::from(object.to_string()))
+            .expect("a request");
+        let made = self
+            .runtime
+            .block_on(tower::ServiceExt::oneshot(self.kube.router(), request));
+        let made = made.expect("an answer");
+        assert!(made.status().is_success(), "{object}: {made:?}");
     }
 
     fn play(&self, act: Act) {
@@ -435,7 +449,7 @@ fn value<'a>(span: &'a Value, key: &str) -> &'a Value {
 
 /// A machine comes, the daemon is told to end and starts anew in the middle of it, and it goes: all of it is one trace at
 /// the collector. Found by it: numbers that are no strings, ids in base64, an id that is drawn, spans that are lost at the
-/// end of the daemon, a collector that holds up the loop, a login in the log.
+/// end of the daemon, the attempt under way among them, a collector that holds up the loop, a login in the log.
 #[test]
 fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     let collector = Collector::start();
@@ -472,6 +486,15 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     let pid = Pid::from_raw(i32::try_from(first.0.id()).expect("a small number"));
     kill(pid, Signal::SIGTERM).expect("it is there");
     first.0.wait().expect("it ends");
+    // It was sent before the process was gone.
+    let spans = collector.spans();
+    let broken_off: Vec<&Value> = spans
+        .iter()
+        .filter(|span| span["name"] == "create")
+        .collect();
+    assert_eq!(broken_off.len(), 1, "{spans:#?}");
+    assert_eq!(broken_off[0]["status"]["code"], 2, "{broken_off:#?}");
+    assert_eq!(value(broken_off[0], "error.type"), "interrupted");
     let _second = stage.daemon("log2");
     let root = collector.until("machine").remove(0);
     stage.play(Act::Delete {
