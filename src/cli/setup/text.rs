@@ -16,7 +16,7 @@ use super::templates::TemplateSource;
 /// What stands above a new file.
 const HEAD: &str = "\
 # Configuration of pve-autoscaler, as `pve-autoscaler setup` proposed it. Every key: man 5 pve-autoscaler.toml
-# After a change: pve-autoscaler doctor && systemctl reload pve-autoscaler
+# After a change: pve-autoscaler check && systemctl reload pve-autoscaler && pve-autoscaler doctor
 
 version = 1
 ";
