@@ -18,6 +18,7 @@ mod hosts;
 mod journal;
 mod kubernetes;
 mod lease;
+mod load;
 mod network;
 mod new_vms;
 mod probe;
