@@ -83,6 +83,9 @@ impl Observer for Starts {
     fn ended(&self, action: &Action, failure: Option<&Failure>) {
         self.lives.lock().expect("no panic").ended(action, failure);
     }
+    fn stopped(&self) {
+        self.lives.lock().expect("no panic").stopped();
+    }
     fn not_recorded(&self, _: u64) {}
 }
 
