@@ -5,15 +5,18 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pve_autoscaler::config;
 use pve_autoscaler::sim::pve::PveSpec;
 use serde_json::{Value, json};
 
 use super::doctor::{doctor, examine};
 use super::live::TEMPLATE;
-use super::service::replace;
+use super::service::{replace, until};
 use super::simulators::Simulators;
 use super::traces::Stage;
+use super::{program, text};
 
 /// A broker that has this policy, and lets nothing pass.
 fn broker(socket: &Path, policy: String) {
@@ -188,4 +191,29 @@ fn a_bound_on_what_pve_does_not_tell_is_warned_of() {
         "{new:#?}"
     );
     assert_eq!(load("8.4.14", "max = 2\n"), Vec::<String>::new());
+}
+
+/// Right behind a reload, where the docs have it: the daemon was told of the file and is about to take it. It finds a doctor that asks
+/// once, and one that waits for a daemon that nobody told anything and then says that all is well.
+#[test]
+fn doctor_right_behind_a_reload_sees_the_new_file() {
+    let stage = Stage::begin(9);
+    let daemon = stage.daemon("log");
+    let status = || {
+        let output = program()
+            .args(["status", "--socket"])
+            .arg(stage.path("control.sock"))
+            .output()
+            .expect("it runs");
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    until("status", status, &["general"], &[]);
+    replace(&stage.config, "max = 2\n", "max = 3\n");
+    let behind = "daemon: it runs with another configuration than this file";
+    let (_, said) = doctor(&stage.config, &[]);
+    assert!(said.contains(behind), "{said}");
+    let pid = Pid::from_raw(i32::try_from(daemon.0.id()).expect("a small number"));
+    kill(pid, Signal::SIGHUP).expect("it runs");
+    let (_, said) = doctor(&stage.config, &[]);
+    assert!(!said.contains(behind), "{said}");
 }

@@ -258,16 +258,22 @@ pub(crate) struct Stage {
     folder: tempfile::TempDir,
     pub(crate) config: PathBuf,
     kube: Kube,
+    pve: Pve,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Stage {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// With a collector at this port, if anybody listens there.
     pub(crate) fn begin(port: u16) -> Stage {
+        Stage::of(PveSpec::default(), port)
+    }
+
+    /// The same with this PVE cluster.
+    pub(crate) fn of(spec: PveSpec, port: u16) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
@@ -276,7 +282,7 @@ impl Stage {
             min: Span::seconds(seconds),
             max: Span::seconds(seconds),
         };
-        let spec = GuestSpec {
+        let guests = GuestSpec {
             boot: quick(12),
             cloud_init: quick(1),
             preflight: quick(1),
@@ -286,8 +292,8 @@ impl Stage {
             shutdown: quick(1),
             ..GuestSpec::default()
         };
-        let guests = KubeGuests::new(kube.public_router(), spec, Clock::System, 1);
-        let pve = Pve::new(PveSpec::default(), Arc::new(guests), Clock::System, 1);
+        let guests = KubeGuests::new(kube.public_router(), guests, Clock::System, 1);
+        let pve = Pve::new(spec, Arc::new(guests), Clock::System, 1);
         let (url, fingerprint, kubeconfig) = runtime.block_on(async {
             let names = ["localhost", "127.0.0.1"];
             let (certificate, key) = kube.server_certificate(&names).expect("a certificate");
@@ -313,11 +319,12 @@ impl Stage {
             folder,
             config,
             kube,
+            pve,
             runtime,
         }
     }
 
-    fn daemon(&self, log: &str) -> Process {
+    pub(crate) fn daemon(&self, log: &str) -> Process {
         let log = File::create(self.path(log)).expect("made");
         let child: std::io::Result<Child> = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
             .env_remove("JOURNAL_STREAM")
@@ -350,6 +357,28 @@ impl Stage {
         let said = text(&output.stdout) + &text(&output.stderr);
         let lines = said.lines().filter(|line| line.contains("telemetry"));
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// A broker that lets everything pass, at a socket.
+    pub(crate) fn open_broker(&self, socket: &Path) {
+        let said = |mut answer: axum::response::Response| async {
+            let outcome = if answer.status().is_success() {
+                "done"
+            } else {
+                "refused"
+            };
+            let outcome = http::HeaderValue::from_static(outcome);
+            answer
+                .headers_mut()
+                .insert("x-pve-autoscaler-outcome", outcome);
+            answer
+        };
+        let router = self.pve.router_as("root@pam");
+        let router = router.layer(axum::middleware::map_response(said));
+        let inside = self.runtime.enter();
+        let listener = tokio::net::UnixListener::bind(socket).expect("a socket");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        drop(inside);
     }
 
     /// Makes an object, as an administrator.
