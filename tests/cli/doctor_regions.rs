@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -213,7 +214,12 @@ fn doctor_right_behind_a_reload_sees_the_new_file() {
     let (_, said) = doctor(&stage.config, &[]);
     assert!(said.contains(behind), "{said}");
     let pid = Pid::from_raw(i32::try_from(daemon.0.id()).expect("a small number"));
-    kill(pid, Signal::SIGHUP).expect("it runs");
-    let (_, said) = doctor(&stage.config, &[]);
+    // It takes the file a moment later than doctor looks first.
+    let said = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| doctor(&stage.config, &[]).1);
+        std::thread::sleep(Duration::from_millis(800));
+        kill(pid, Signal::SIGHUP).expect("it runs");
+        asked.join().expect("it ends")
+    });
     assert!(!said.contains(behind), "{said}");
 }

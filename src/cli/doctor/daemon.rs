@@ -18,7 +18,7 @@ const SYSTEMD: &str = "/run/systemd/system";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `systemctl reload` ends when the daemon was told of it, a moment before it has the file …
-const RELOAD: Duration = Duration::from_secs(3);
+const RELOAD: Duration = Duration::from_secs(5);
 /// … and so often it is asked meanwhile.
 const AGAIN: Duration = Duration::from_millis(200);
 
