@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use pve_autoscaler::clock::Clock;
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
@@ -502,7 +503,8 @@ fn of_the_files_without_a_vm_those_go_that_are_old_and_ours() {
     "local-lvm".clone_into(&mut machine.storage);
     spec.machines.push(machine);
     let bench = Bench::of(spec);
-    let hour = std::time::SystemTime::now() - Duration::from_hours(1);
+    let now = u64::try_from(Clock::System.now().0).expect("after 1970");
+    let hour = UNIX_EPOCH + Duration::from_millis(now) - Duration::from_hours(1);
     for (host, name, old) in [
         ("pve1", "pve-autoscaler-debian-8005.yaml", true),
         ("pve2", "pve-autoscaler-debian-8007.yaml", true),
