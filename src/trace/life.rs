@@ -294,7 +294,7 @@ impl Observer for Lives {
         // Who leads from now on goes on with these machines, and tells of that.
         let now = self.clock.now();
         for attempt in std::mem::take(&mut *self.attempts()).into_values() {
-            let message = "the daemon ended or leads no more; who leads next goes on with it";
+            let message = "the daemon ended, took another file, or leads no more; who leads then goes on with it";
             let broken = PhaseFault {
                 step: INTERRUPTED,
                 message: message.into(),
