@@ -87,7 +87,10 @@ fn source(template: &TemplateSettings) -> Value {
 /// The part of `[template.NAME.create]` that a machine drifts by: not the resource pool, into which machines are moved, and not the
 /// network card, which is among the hardware.
 fn new_vm(new: &NewVm) -> Value {
-    json!(new.create)
+    let mut create = json!(new.create);
+    // Machines that are older than the key have none either.
+    create["tpm"] = json!(new.create.tpm.then_some(true));
+    create
 }
 
 fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) -> Value {

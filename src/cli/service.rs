@@ -37,6 +37,7 @@ use super::{channels, crash, systemd};
 mod agreeing;
 mod answering;
 mod notifying;
+mod placing;
 mod shown;
 mod spans;
 
@@ -234,6 +235,7 @@ impl ServiceShared {
         status.configured = standing.configured;
         status.configuration = self.in_force.borrow().digest();
         status.paused = self.state.paused();
+        placing::tell(&mut status, self.turns.borrow().as_deref());
         // A fault that a view shows too is named once.
         let named = |problem: &String| {
             let mut causes = status

@@ -56,6 +56,9 @@ impl NewVm {
                 format!("{storage}:1,efitype=4m,pre-enrolled-keys={keys}"),
             ));
         }
+        if create.tpm {
+            all.push(("tpmstate0", format!("{storage}:1,version=v2.0")));
+        }
         if let Some(iso) = &create.iso {
             all.push((CD, format!("{iso},media=cdrom")));
         }
@@ -189,7 +192,9 @@ mod tests {
         let empty = of(|_| {});
         assert_eq!(empty["scsi0"], "ceph:20,discard=on,iothread=1");
         assert_eq!(empty["boot"], "order=scsi0;net0");
-        assert!(!empty.contains_key("efidisk0") && !empty.contains_key("ide2"));
+        for key in ["efidisk0", "tpmstate0", "ide2"] {
+            assert!(!empty.contains_key(key), "{key}");
+        }
         let image = of(|create| create.image = Some("local:import/a.qcow2".into()));
         assert_eq!(
             image["scsi0"],
@@ -199,11 +204,13 @@ mod tests {
         let iso = of(|create| {
             create.iso = Some("local:iso/a.iso".into());
             create.bios = Firmware::Ovmf;
+            create.tpm = true;
             create.cloud_init_drive = false;
         });
         assert_eq!(iso["ide2"], "local:iso/a.iso,media=cdrom");
         assert_eq!(iso["boot"], "order=scsi0;ide2");
         assert_eq!(iso["efidisk0"], "ceph:1,efitype=4m,pre-enrolled-keys=0");
+        assert_eq!(iso["tpmstate0"], "ceph:1,version=v2.0");
         assert!(!iso.contains_key("ide0"));
     }
 

@@ -10,9 +10,17 @@ use super::perl::Fields;
 use super::transport::{CallError, HttpMethod};
 use super::types::deadline;
 use super::upid::Upid;
+use crate::model::time::Time;
 
 /// The names of these calls in errors.
-pub(super) const CALLS: [&str; 4] = ["download_image", "images", "make_template", "storages"];
+pub(super) const CALLS: [&str; 6] = [
+    "download_image",
+    "images",
+    "make_template",
+    "remove_snippet",
+    "snippets",
+    "storages",
+];
 
 /// What PVE is to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +35,56 @@ pub struct Download {
     pub checksum: String,
 }
 
+/// A file on a storage for snippets, as PVE tells of it: its text is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnippetFile {
+    /// When it was written, by the clock of whoever has the files; `None` when that is not told.
+    pub written: Option<Time>,
+    /// Its size in bytes.
+    pub size: Option<i64>,
+}
+
 impl Client {
+    /// `GET /nodes/{host}/storage/{storage}/content?content=snippets`: the files there, by volume. Who has no `Datastore.Allocate` on
+    /// the storage is told of none.
+    pub async fn snippets(
+        &self,
+        host: &str,
+        storage: &str,
+    ) -> Result<BTreeMap<String, SnippetFile>, CallError> {
+        let at = host_path(host, &["storage", storage, "content"])?;
+        let params = vec![pair("content", "snippets")];
+        let data = self
+            .get("snippets", at, params, deadline::READ_HOST)
+            .await?;
+        let entries = data.as_array().into_iter().flatten().map(Fields::of);
+        let files = entries.filter_map(|entry| {
+            let written = entry.integer("ctime").filter(|seconds| *seconds > 0);
+            let file = SnippetFile {
+                written: written.map(|seconds| Time(seconds.saturating_mul(1_000))),
+                size: entry.integer("size"),
+            };
+            Some((entry.text("volid")?, file))
+        });
+        Ok(files.collect())
+    }
+
+    /// `DELETE /nodes/{host}/storage/{storage}/content/{volume}` of such a file.
+    pub async fn remove_snippet(
+        &self,
+        host: &str,
+        storage: &str,
+        volume: &str,
+    ) -> Result<Upid, CallError> {
+        let begin = format!("{storage}:snippets");
+        let name = volume.strip_prefix(&*begin).unwrap_or(volume);
+        // PVE takes what follows as one name, with its slash.
+        let at = host_path(host, &["storage", storage, "content"])?
+            + &path(&[&begin, name.trim_start_matches('/')]);
+        self.task("remove_snippet", HttpMethod::Delete, at, vec![])
+            .await
+    }
+
     /// `GET /storage`: the directory of each storage that has one and that the caller may see.
     pub async fn storage_paths(&self) -> Result<BTreeMap<String, String>, CallError> {
         let data = self

@@ -21,6 +21,9 @@ use super::{PhaseFault, TraceId, TraceSpan, TracedMachine};
 /// The name of the span of a whole life.
 const ROOT: &str = "machine";
 
+/// What an attempt failed with that nobody carried to its end.
+const INTERRUPTED: &str = "interrupted";
+
 /// Where spans go. Must come back at once.
 pub trait Sink: Send + Sync + fmt::Debug {
     /// A span ended.
@@ -234,7 +237,7 @@ impl Observer for Lives {
         };
         if let Some(before) = before {
             let broken = PhaseFault {
-                step: "interrupted",
+                step: INTERRUPTED,
                 message: format!("it was broken off; what follows it: {name}").into(),
             };
             self.close(&before, now, Some(broken), AttemptEnd::Other);
@@ -288,8 +291,16 @@ impl Observer for Lives {
     }
 
     fn stopped(&self) {
-        // Who leads now goes on with these machines, and tells of it.
-        self.attempts().clear();
+        // Who leads from now on goes on with these machines, and tells of that.
+        let now = self.clock.now();
+        for attempt in std::mem::take(&mut *self.attempts()).into_values() {
+            let message = "the daemon ended, took another file, or leads no more; who leads then goes on with it";
+            let broken = PhaseFault {
+                step: INTERRUPTED,
+                message: message.into(),
+            };
+            self.close(&attempt, now, Some(broken), AttemptEnd::Other);
+        }
         self.observer.stopped();
     }
 

@@ -12,13 +12,13 @@ use super::simulators::Simulators;
 use super::{program, text};
 
 /// What `doctor` says of this file, and how it ends.
-fn doctor(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn doctor(config: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = examine(config, arguments);
     let said = text(&output.stdout) + &text(&output.stderr);
     (output.status.code(), said)
 }
 
-fn examine(config: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn examine(config: &Path, arguments: &[&str]) -> Output {
     program()
         .args(["doctor", "--user", &own_name(), "--config"])
         .arg(config)

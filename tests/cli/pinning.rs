@@ -8,8 +8,11 @@ use std::time::Duration;
 use pve_autoscaler::model::cpus::CpuSet;
 use pve_autoscaler::model::mark::Mark;
 use pve_autoscaler::model::time::Time;
+use pve_autoscaler::sim::pve::PveSpec;
 use tempfile::TempDir;
 
+use super::service::{replace, until};
+use super::traces::Stage;
 use super::{program, text};
 
 /// A process that ends with the test.
@@ -162,4 +165,63 @@ fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
     let wanted = format!("VM 910 (fast-abcde), CPUs {last}: 0 on {last}");
     assert!(said.contains(&wanted), "{said}");
     assert_eq!(guest.told("Cpus_allowed_list:"), last.to_string());
+}
+
+/// A daemon on a host on which a pool pins, and no service places vCPUs. It finds a status that is silent about it, and one that
+/// says it of a host that it cannot see.
+#[test]
+fn status_says_whether_vcpus_are_placed_on_the_daemons_host() {
+    let here = nix::unistd::gethostname().expect("a name");
+    let here = here.to_string_lossy();
+    let here = here.split('.').next().unwrap_or_default().to_owned();
+    let mut spec = PveSpec::default();
+    let other = spec.hosts[0].name.clone();
+    for machine in &mut spec.machines {
+        if machine.host == spec.hosts[1].name {
+            machine.host.clone_from(&here);
+        }
+    }
+    spec.hosts[1].name.clone_from(&here);
+    let stage = Stage::of(spec, 9);
+    let socket = stage.path("broker.sock");
+    stage.open_broker(&socket);
+    let file = std::fs::read_to_string(&stage.config).expect("it is there");
+    let token = [
+        "channel",
+        "endpoints",
+        "token_id",
+        "token_secret",
+        "fingerprint",
+    ];
+    let lines = file
+        .lines()
+        .filter(|line| !token.iter().any(|key| line.starts_with(key)));
+    let cores: Vec<String> = (0..32).map(|cpu| format!("\"{cpu}\"")).collect();
+    let topology = |host: &str| {
+        format!(
+            "[proxmox.topology.{host}]\nnuma = [\"0-31\"]\ncores = [{}]\n",
+            cores.join(", ")
+        )
+    };
+    let file = lines.collect::<Vec<_>>().join("\n");
+    let broker = format!("[broker]\nsocket = \"{}\"\n", socket.display());
+    let file = format!("{file}\n{}{}{broker}", topology(&here), topology(&other));
+    std::fs::write(&stage.config, file).expect("written");
+    replace(&stage.config, "max = 2\n", "max = 2\ncpu_pinning = true\n");
+    let _daemon = stage.daemon("log");
+    let status = || {
+        let output = program()
+            .args(["status", "-o", "json", "--socket"])
+            .arg(stage.path("control.sock"))
+            .output()
+            .expect("it runs");
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    let words = "vCPUs are where PVE put them: pve-autoscaler-pinning.service does not run";
+    let said = until("status", status, &[words], &[]);
+    let told: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let hosts = &told["hosts"]["default"];
+    assert!(hosts[&here]["notes"].to_string().contains(words), "{said}");
+    assert!(hosts[&other].is_object(), "{said}");
+    assert_eq!(said.matches(words).count(), 1, "{said}");
 }

@@ -42,9 +42,20 @@ impl Daemon {
         set: impl FnOnce(&mut Command) -> &mut Command,
         kubeconfig: impl FnOnce(&Simulators) -> PathBuf,
     ) -> Daemon {
-        let simulators = Simulators::start(&PveSpec::default());
+        Daemon::of(&PveSpec::default(), set, kubeconfig, |_| ())
+    }
+
+    /// The same, of this PVE cluster and with another file.
+    fn of(
+        spec: &PveSpec,
+        set: impl FnOnce(&mut Command) -> &mut Command,
+        kubeconfig: impl FnOnce(&Simulators) -> PathBuf,
+        edit: impl FnOnce(&Path),
+    ) -> Daemon {
+        let simulators = Simulators::start(spec);
         let kubeconfig = kubeconfig(&simulators);
         let config = simulators.config(&kubeconfig, TEMPLATE, "9100-9120");
+        edit(&config);
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = free.local_addr().expect("it is bound").port();
         drop(free);
@@ -270,6 +281,24 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
 }
 
 /// A second one, started by hand, must not take the first one's socket away.
+/// What keeps machines from a host stands beside it. It finds a status that is silent about a bound on what PVE does not tell.
+#[test]
+fn status_says_what_pools_bound_and_pve_does_not_tell() {
+    let spec = PveSpec {
+        version: "8.4.14".to_owned(),
+        ..PveSpec::default()
+    };
+    let bound = |config: &Path| {
+        replace(config, "max = 2\n", "max = 2\nmax_pressure = 0.3\n");
+    };
+    let kubeconfig = |simulators: &Simulators| simulators.path("admin.conf");
+    let daemon = Daemon::of(&spec, |command| command, kubeconfig, bound);
+    daemon.status(
+        &["PVE does not tell what max_pressure bounds, so that pool general makes nothing here"],
+        &[],
+    );
+}
+
 #[test]
 fn a_second_daemon_leaves_the_first_ones_socket_alone() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));

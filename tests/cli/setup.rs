@@ -34,7 +34,10 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let mut spec = PveSpec::default();
+        Place::of(PveSpec::default())
+    }
+
+    fn of(mut spec: PveSpec) -> Place {
         spec.tokens.push(TokenSpec {
             id: "root@pam!setup".to_owned(),
             secret: "11111111-0000-4000-8000-000000000001".to_owned(),
@@ -284,6 +287,54 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
         said.contains("kubernetes.kubeconfig: the path of an administrator's kubeconfig"),
         "{said}"
     );
+}
+
+/// No mirror can be reached. It finds a setup that says no more than that an image is missing, that writes a volume as a URL, or that
+/// takes one that is not there.
+#[test]
+fn without_internet_a_template_is_built_of_a_volume_that_is_there() {
+    let mut spec = PveSpec::default();
+    spec.images.push("local:import/debian-13.qcow2".to_owned());
+    for storage in &mut spec.storages {
+        if storage.name == "local" {
+            "backup,import,iso,vztmpl".clone_into(&mut storage.content);
+        }
+    }
+    let place = Place::of(spec);
+    let build = |more: &str| {
+        place.answer(&format!(
+            "channel = \"local\"\n[template]\nbuild = true\nmirror = \"http://127.0.0.1:9\"\n{more}"
+        ));
+        let (code, said) = place.run(&["--dry-run"]);
+        (code, said.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (code, said) = build("");
+    assert_eq!(code, Some(1), "{said}");
+    for words in [
+        "note: http://127.0.0.1:9: ",
+        "template.image: the newest image of Debian could not be looked up; a volume of these (storages hold local:import/debian-13.qcow2)",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let (code, said) = build("image = \"local:import/other.qcow2\"\n");
+    assert_eq!(code, Some(1), "{said}");
+    let words = "template.image: no host has local:import/other.qcow2; storages hold local:import/debian-13.qcow2";
+    assert!(said.contains(words), "{said}");
+    let (code, said) = build("image = \"https://images.example/debian.qcow2\"\n");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("template.checksum: the image's sum, as sha512:"),
+        "{said}"
+    );
+    let (code, said) = build("image = \"local:import/debian-13.qcow2\"\n");
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "+ volume = \"local:import/debian-13.qcow2\"",
+        "pvesm set local --content backup,import,iso,snippets,vztmpl",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert!(!said.contains("image = "), "{said}");
 }
 
 /// The token is there, its secret is not: PVE tells it only once.

@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use pve_autoscaler::clock::Clock;
 use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
 use pve_autoscaler::pve::{Client, CloneVm, ConfigUpdate, Poll};
 use pve_autoscaler::sim::pve::PveSpec;
@@ -95,6 +96,7 @@ impl Bench {
             }
         }
         for privilege in [
+            "Datastore.Allocate",
             "Datastore.AllocateTemplate",
             "Sys.AccessNetwork",
             "VM.Config.CDROM",
@@ -407,10 +409,8 @@ fn what_does_not_carry_its_own_mark_is_never_touched() {
     assert_eq!(bench.listed(), ["debian pve1 8003 built ready current 0"]);
 }
 
-/// The process dies in the middle of a build.
-#[test]
-fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
-    let bench = Bench::new();
+/// A build that hangs in its first step and is killed there.
+fn interrupted(bench: &Bench, meanwhile: impl Fn()) {
     bench.guests("hang-install");
     let path = std::env::var("PATH").unwrap_or_default();
     let mut child = program()
@@ -432,8 +432,7 @@ fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(begun.exists(), "the step was never begun");
-    let said = bench.run(&["build", "--host", "pve1"]).1;
-    assert!(said.contains("VM 8000 is being built by process"), "{said}");
+    meanwhile();
     child.kill().expect("it is killed");
     child.wait().expect("it ends");
     assert_eq!(
@@ -441,10 +440,121 @@ fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
         ["debian pve1 8000 built building current 0"]
     );
     bench.guests_no_more("hang-install");
+}
+
+#[test]
+fn what_an_interrupted_build_left_is_removed_by_the_next_one() {
+    let bench = Bench::new();
+    interrupted(&bench, || {
+        let said = bench.run(&["build", "--host", "pve1"]).1;
+        assert!(said.contains("VM 8000 is being built by process"), "{said}");
+    });
     let said = bench.good(&["build", "--host", "pve1"]);
     assert!(
         said.contains("removing VM 8000, which an earlier build left"),
         "{said}"
     );
     assert_eq!(bench.listed(), ["debian pve1 8000 built ready current 0"]);
+}
+
+/// The files on a host's own storage for snippets.
+fn snippets(bench: &Bench, host: &str) -> Vec<String> {
+    let folder = bench.simulators.path("files").join(host);
+    let files = std::fs::read_dir(folder.join("var/lib/vz/snippets"));
+    let files = files.into_iter().flatten().flatten();
+    let mut names: Vec<String> = files
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// It finds a prune that leaves the file of a build beside its VM, one that takes it while the build is under way, and one that
+/// removes anything in a dry run.
+#[test]
+fn the_file_of_an_interrupted_build_goes_with_its_vm_and_not_before() {
+    let bench = Bench::new();
+    let file = ["pve-autoscaler-debian-8000.yaml"];
+    interrupted(&bench, || {
+        let said = bench.good(&["prune"]);
+        assert!(said.contains("VM 8000 (built) is being built"), "{said}");
+        assert!(said.contains("0 templates removed"), "{said}");
+    });
+    assert_eq!(snippets(&bench, "pve1"), file);
+    let said = bench.good(&["prune", "--dry-run"]);
+    let volume = "debian on pve1: local:snippets/pve-autoscaler-debian-8000.yaml";
+    let told = format!("{volume} would be removed\n1 template, 1 file of interrupted builds would");
+    assert!(said.contains(&told), "{said}");
+    assert_eq!(snippets(&bench, "pve1"), file);
+    let said = bench.good(&["prune"]);
+    let told = format!("{volume} is removed\n1 template, 1 file of interrupted builds removed");
+    assert!(said.contains(&told), "{said}");
+    assert_eq!(snippets(&bench, "pve1"), [""; 0]);
+    assert!(bench.good(&["list"]).contains("no template is built"));
+}
+
+/// Files whose VM is gone. It finds a prune that takes what another name, another range, a VM that is there or its age says is
+/// somebody's, and one that looks at one host alone.
+#[test]
+fn of_the_files_without_a_vm_those_go_that_are_old_and_ours() {
+    let mut spec = PveSpec::default();
+    let mut machine = spec.machines[2].clone();
+    machine.vmid = 8006;
+    "local-lvm".clone_into(&mut machine.storage);
+    spec.machines.push(machine);
+    let bench = Bench::of(spec);
+    let now = u64::try_from(Clock::System.now().0).expect("after 1970");
+    let hour = UNIX_EPOCH + Duration::from_millis(now) - Duration::from_hours(1);
+    for (host, name, old) in [
+        ("pve1", "pve-autoscaler-debian-8005.yaml", true),
+        ("pve2", "pve-autoscaler-debian-8007.yaml", true),
+        ("pve2", "pve-autoscaler-debian-8008.yaml", false),
+        ("pve2", "pve-autoscaler-debian-8006.yaml", true),
+        ("pve2", "pve-autoscaler-debian-8020.yaml", true),
+        ("pve2", "pve-autoscaler-ubuntu-8007.yaml", true),
+        ("pve2", "pve-autoscaler-debian-8007.yaml.mine", true),
+        ("pve2", "mine.yaml", true),
+    ] {
+        let folder = bench.simulators.path("files").join(host);
+        let folder = folder.join("var/lib/vz/snippets");
+        std::fs::create_dir_all(&folder).expect("made");
+        let file = std::fs::File::create(folder.join(name)).expect("made");
+        if old {
+            file.set_modified(hour).expect("it is ours");
+        }
+    }
+    let said = bench.good(&["prune"]);
+    for words in [
+        "debian on pve1: local:snippets/pve-autoscaler-debian-8005.yaml is removed",
+        "debian on pve2: local:snippets/pve-autoscaler-debian-8007.yaml is removed",
+        "pve-autoscaler-debian-8008.yaml stays: it was written within the last 10m",
+        "0 templates, 2 files of interrupted builds removed",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(snippets(&bench, "pve1"), [""; 0]);
+    let kept = [
+        "mine.yaml",
+        "pve-autoscaler-debian-8006.yaml",
+        "pve-autoscaler-debian-8007.yaml.mine",
+        "pve-autoscaler-debian-8008.yaml",
+        "pve-autoscaler-debian-8020.yaml",
+        "pve-autoscaler-ubuntu-8007.yaml",
+    ];
+    assert_eq!(snippets(&bench, "pve2"), kept);
+}
+
+/// A busy host: PVE calls the start failed before QEMU is up. It finds a build that takes that for the end of it.
+#[test]
+fn a_start_that_pve_does_not_wait_for_is_no_failed_build() {
+    let mut spec = PveSpec::default();
+    spec.timings.start_patience = Some(100);
+    let bench = Bench::of(spec);
+    let said = bench.good(&["build", "--host", "pve1"]);
+    for words in [
+        "PVE waited no longer for the start, and the VM runs",
+        "VM 8000 is the template built",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
 }

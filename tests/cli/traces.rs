@@ -254,19 +254,26 @@ fn keys(object: &Value, all: &[&str], more: &[&str], wrong: &mut Vec<String>) {
 }
 
 /// Both simulated APIs on sockets of this process, with guests that join, and a configuration.
-struct Stage {
+pub(crate) struct Stage {
     folder: tempfile::TempDir,
-    config: PathBuf,
+    pub(crate) config: PathBuf,
     kube: Kube,
+    pve: Pve,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Stage {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn begin(port: u16) -> Stage {
+    /// With a collector at this port, if anybody listens there.
+    pub(crate) fn begin(port: u16) -> Stage {
+        Stage::of(PveSpec::default(), port)
+    }
+
+    /// The same with this PVE cluster.
+    pub(crate) fn of(spec: PveSpec, port: u16) -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
@@ -275,7 +282,7 @@ impl Stage {
             min: Span::seconds(seconds),
             max: Span::seconds(seconds),
         };
-        let spec = GuestSpec {
+        let guests = GuestSpec {
             boot: quick(12),
             cloud_init: quick(1),
             preflight: quick(1),
@@ -285,8 +292,8 @@ impl Stage {
             shutdown: quick(1),
             ..GuestSpec::default()
         };
-        let guests = KubeGuests::new(kube.public_router(), spec, Clock::System, 1);
-        let pve = Pve::new(PveSpec::default(), Arc::new(guests), Clock::System, 1);
+        let guests = KubeGuests::new(kube.public_router(), guests, Clock::System, 1);
+        let pve = Pve::new(spec, Arc::new(guests), Clock::System, 1);
         let (url, fingerprint, kubeconfig) = runtime.block_on(async {
             let names = ["localhost", "127.0.0.1"];
             let (certificate, key) = kube.server_certificate(&names).expect("a certificate");
@@ -312,11 +319,12 @@ impl Stage {
             folder,
             config,
             kube,
+            pve,
             runtime,
         }
     }
 
-    fn daemon(&self, log: &str) -> Process {
+    pub(crate) fn daemon(&self, log: &str) -> Process {
         let log = File::create(self.path(log)).expect("made");
         let child: std::io::Result<Child> = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
             .env_remove("JOURNAL_STREAM")
@@ -349,6 +357,41 @@ impl Stage {
         let said = text(&output.stdout) + &text(&output.stderr);
         let lines = said.lines().filter(|line| line.contains("telemetry"));
         lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// A broker that lets everything pass, at a socket.
+    pub(crate) fn open_broker(&self, socket: &Path) {
+        let said = |mut answer: axum::response::Response| async {
+            let outcome = if answer.status().is_success() {
+                "done"
+            } else {
+                "refused"
+            };
+            let outcome = http::HeaderValue::from_static(outcome);
+            answer
+                .headers_mut()
+                .insert("x-pve-autoscaler-outcome", outcome);
+            answer
+        };
+        let router = self.pve.router_as("root@pam");
+        let router = router.layer(axum::middleware::map_response(said));
+        let inside = self.runtime.enter();
+        let listener = tokio::net::UnixListener::bind(socket).expect("a socket");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        drop(inside);
+    }
+
+    /// Makes an object, as an administrator.
+    pub(crate) fn make(&self, path: &str, object: &Value) {
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(axum::body::Body::from(object.to_string()))
+            .expect("a request");
+        let made = self
+            .runtime
+            .block_on(tower::ServiceExt::oneshot(self.kube.router(), request));
+        let made = made.expect("an answer");
+        assert!(made.status().is_success(), "{object}: {made:?}");
     }
 
     fn play(&self, act: Act) {
@@ -435,7 +478,7 @@ fn value<'a>(span: &'a Value, key: &str) -> &'a Value {
 
 /// A machine comes, the daemon is told to end and starts anew in the middle of it, and it goes: all of it is one trace at
 /// the collector. Found by it: numbers that are no strings, ids in base64, an id that is drawn, spans that are lost at the
-/// end of the daemon, a collector that holds up the loop, a login in the log.
+/// end of the daemon, the attempt under way among them, a collector that holds up the loop, a login in the log.
 #[test]
 fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     let collector = Collector::start();
@@ -472,6 +515,15 @@ fn a_machine_that_comes_and_goes_is_one_trace_at_the_collector() {
     let pid = Pid::from_raw(i32::try_from(first.0.id()).expect("a small number"));
     kill(pid, Signal::SIGTERM).expect("it is there");
     first.0.wait().expect("it ends");
+    // It was sent before the process was gone.
+    let spans = collector.spans();
+    let broken_off: Vec<&Value> = spans
+        .iter()
+        .filter(|span| span["name"] == "create")
+        .collect();
+    assert_eq!(broken_off.len(), 1, "{spans:#?}");
+    assert_eq!(broken_off[0]["status"]["code"], 2, "{broken_off:#?}");
+    assert_eq!(value(broken_off[0], "error.type"), "interrupted");
     let _second = stage.daemon("log2");
     let root = collector.until("machine").remove(0);
     stage.play(Act::Delete {

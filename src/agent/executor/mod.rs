@@ -305,6 +305,9 @@ impl Executor {
     /// was sent may still be carried out, as after a crash; the next start looks before it acts.
     pub async fn shut_down(&mut self) {
         self.tasks.shutdown().await;
+        if !self.running.is_empty() {
+            self.tools.observer.stopped();
+        }
         self.running.clear();
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::hosts::LoadKind;
 use model::policy::PoolPolicy;
 use model::reasons::{HostNote, Warning};
 use model::region::{Host, Region};
@@ -105,6 +106,9 @@ fn notes(
     if pools.is_empty() {
         notes.push(HostNote::NoPool);
     }
+    if seen.online {
+        notes.extend(untold_loads(seen, pools));
+    }
     for (pool, _) in pools {
         let failed = backoff::on_host(turn, pool, (region, name));
         let why = backoff::failure_on(turn, pool, (region, name));
@@ -122,6 +126,25 @@ fn notes(
         });
     }
     notes
+}
+
+/// What pools bound of a host's load and PVE does not tell, each key with its pools.
+fn untold_loads(seen: &Host, pools: &[(&Arc<str>, &PoolPolicy)]) -> Vec<HostNote> {
+    let load = seen.load.unwrap_or_default();
+    let mut untold: BTreeMap<&str, BTreeSet<&Arc<str>>> = BTreeMap::new();
+    for kind in LoadKind::ALL {
+        let bound = |pool: &PoolPolicy| pool.host_rules.most(kind).is_some();
+        for (name, _) in pools.iter().filter(|(_, pool)| bound(pool)) {
+            if load.of(kind).is_none() {
+                untold.entry(kind.key()).or_default().insert(*name);
+            }
+        }
+    }
+    let untold = untold.into_iter().map(|(key, pools)| HostNote::LoadUntold {
+        bound: key.into(),
+        pools: pools.into_iter().cloned().collect(),
+    });
+    untold.collect()
 }
 
 /// What of a host's CPUs machines can get for themselves, or why none.

@@ -233,6 +233,7 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
             must("smbios1", values::compared),
             may("bios", values::compared),
             may("efidisk0", values::compared),
+            may("tpmstate0", values::compared),
             may("ide2", values::compared),
             may("ide0", values::compared),
         ],

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command as Program;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Here;
 use super::finding::Findings;
@@ -16,6 +16,27 @@ const UNIT: &str = "pve-autoscaler.service";
 const SYSTEMD: &str = "/run/systemd/system";
 /// systemctl asks a process that is there; it takes no second.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `systemctl reload` ends when the daemon was told of it, a moment before it has the file …
+const RELOAD: Duration = Duration::from_secs(5);
+/// … and so often it is asked meanwhile.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Gives a daemon that runs with another file a moment: it may be about to take this one.
+pub(super) async fn settled(here: &Here) {
+    let end = Instant::now() + RELOAD;
+    while here.runs && Instant::now() < end {
+        let answer = control::ask(&here.control, &ControlCommand::Status).await;
+        let status = answer.map(serde_json::from_value::<DaemonStatus>);
+        let Ok(Ok(status)) = status else {
+            return;
+        };
+        if status.configuration.is_empty() || status.configuration == here.digest {
+            return;
+        }
+        sleep(AGAIN).await;
+    }
+}
 
 /// Looks at the unit, and asks the daemon.
 pub(super) async fn look(here: &Here, findings: &mut Findings) {

@@ -18,6 +18,7 @@ mod hosts;
 mod journal;
 mod kubernetes;
 mod lease;
+mod load;
 mod network;
 mod new_vms;
 mod probe;
@@ -169,6 +170,7 @@ fn file(path: &Path, settings: &Settings, report: &mut DoctorReport) {
 /// Looks at everything that the settings name, and at the daemon's own directory. First the cluster and the regions are
 /// reached, side by side; then every probe looks at what was reached.
 pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
+    daemon::settled(here).await;
     let regions = here.settings.regions.keys();
     let regions = join_all(regions.map(|name| region::reach(here, name)));
     let local = look_at("this host", &probes::HERE, here, here.patience);

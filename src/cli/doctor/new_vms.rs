@@ -60,7 +60,7 @@ fn tell(template: &str, lack: &CreationLack, hosts: &str, findings: &mut Finding
                 "template {template}: no machine is made on {hosts}: {why}"
             ))
             .mend("bring it there, or name other hosts for the pools (hosts, exclude_hosts)"),
-        // It is no fault of the file, so that `pve-autoscaler doctor && systemctl reload pve-autoscaler` goes on.
+        // It is no fault of the file.
         CreationLack::Untold(volume) => findings
             .warning(format!(
                 "template {template}: whether {volume} is on {hosts} shows when the broker has read this file"

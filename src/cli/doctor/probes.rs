@@ -6,8 +6,8 @@ use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, admission, broker, clocks, clones, cloud_init, collector, daemon, devices, disks,
-    endpoint, hosts, journal, kubernetes, lease, network, new_vms, provider, range, region, rights,
-    skew, state, talos, templates, topology, user,
+    endpoint, hosts, journal, kubernetes, lease, load, network, new_vms, provider, range, region,
+    rights, skew, state, talos, templates, topology, user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -50,7 +50,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 13] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 14] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -63,5 +63,6 @@ pub(super) const SEEN: [Probe<SeenRegion>; 13] = [
     probe!("network", network::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
+    probe!("load", load::look),
     probe!("disks", disks::look),
 ];

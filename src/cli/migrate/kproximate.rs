@@ -77,7 +77,7 @@ fn head(sources: &str) -> Vec<String> {
         format!("Configuration of pve-autoscaler, made of kproximate's settings ({sources}) by `pve-autoscaler migrate kproximate`."),
         format!("Above each line stands what it was. Lines with {DECIDE} are for a person. Every key: man 5 pve-autoscaler.toml"),
         "Access to Kubernetes, as root on the host: pve-autoscaler kubeconfig --kubeconfig admin.conf".to_owned(),
-        "Then: pve-autoscaler check, pve-autoscaler doctor. What to stop first: /usr/share/doc/pve-autoscaler/docs/moving.md".to_owned(),
+        "Then: pve-autoscaler check, systemctl reload pve-autoscaler, pve-autoscaler doctor. What to stop first: /usr/share/doc/pve-autoscaler/docs/moving.md".to_owned(),
     ]
     .into()
 }

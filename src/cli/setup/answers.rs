@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
+use super::images::is_volume;
 use crate::config::file::ChannelKind;
 
 /// All answers. What is absent is chosen.
@@ -66,9 +67,9 @@ pub(super) struct TemplateAnswers {
     pub(super) vmid: Option<u32>,
     /// Build one.
     pub(super) build: Option<bool>,
-    /// The cloud image of a build.
+    /// The cloud image of a build: a URL, or a volume that storages hold already.
     pub(super) image: Option<String>,
-    /// The image's checksum, as `sha512:0123…`.
+    /// The checksum of the image at a URL, as `sha512:0123…`.
     pub(super) checksum: Option<String>,
     /// Where the newest image of Debian is looked up.
     pub(super) mirror: Option<String>,
@@ -165,6 +166,16 @@ impl SetupAnswers {
                         })?);
                 }
             }
+            "template.image" => {
+                let url = typed.starts_with("https://") || typed.starts_with("http://");
+                if !url && !is_volume(typed) {
+                    bail!(
+                        "{typed:?} is neither a URL nor a volume such as local:import/debian-13.qcow2"
+                    );
+                }
+                self.template.image = text();
+            }
+            "template.checksum" => self.template.checksum = text(),
             "template.storage" => self.template.storage = text(),
             "network.bridge" => self.network.bridge = text(),
             "network.addresses" => {
@@ -203,6 +214,8 @@ mod tests {
             ("kubernetes.server", "192.0.2.5:6443"),
             ("proxmox.vmids", "7000-7099"),
             ("template", "build"),
+            ("template.image", "local:import/debian-13.qcow2"),
+            ("template.checksum", "sha256:00"),
             ("template.storage", "tank"),
             ("network.bridge", "vmbr1"),
             ("network.addresses", "ranges"),
@@ -241,7 +254,12 @@ mod tests {
             assert!(said.contains("answers.toml"), "{said}");
         }
         let mut answers = SetupAnswers::default();
-        for (key, typed) in [("pool.max", "many"), ("template", "debian"), ("x", "y")] {
+        for (key, typed) in [
+            ("pool.max", "many"),
+            ("template", "debian"),
+            ("template.image", "debian-13.qcow2"),
+            ("x", "y"),
+        ] {
             assert!(answers.set(key, typed).is_err(), "{key}");
         }
         assert_eq!(answers, SetupAnswers::default());

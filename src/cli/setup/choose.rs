@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::answers::SetupAnswers;
 use super::free::{self, Vmids};
 use super::hardware;
-use super::images::Image;
+use super::images::ImagesFound;
 use super::network;
 use super::survey::{self, Existing, Survey};
 use super::templates::{self, TemplateSource};
@@ -137,13 +137,13 @@ pub(super) struct PoolWanted {
     pub(super) hosts: Vec<String>,
 }
 
-/// Proposes a configuration for where none is yet, or only part of one: what the file has stays. `image` is the newest that was
-/// looked up, if one was.
+/// Proposes a configuration for where none is yet, or only part of one: what the file has stays. `images` is what a
+/// template could be built of.
 pub(super) fn choose(
     survey: &Survey,
     answers: &SetupAnswers,
     (existing, here): (&Existing, bool),
-    image: Option<&Image>,
+    images: &ImagesFound,
 ) -> Proposal {
     let mut proposal = Proposal::default();
     let channel = survey::channel(answers, existing, here);
@@ -161,7 +161,7 @@ pub(super) fn choose(
     };
     let mut templates = settings.templates.keys();
     match (templates.next(), templates.next()) {
-        (None, _) => templates::choose(survey, answers, (channel, machines, image), &mut proposal),
+        (None, _) => templates::choose(survey, answers, (channel, machines, images), &mut proposal),
         (Some(one), None) => proposal.wanted.template.name = one.to_string(),
         (Some(_), Some(_)) => {
             let text = "the file has several templates and no pool: write the pool by hand";
@@ -371,6 +371,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::answers::Addresses;
+    use super::super::images::Image;
     use super::super::survey::{KubeFound, PveFound};
     use super::super::text;
     use super::*;
@@ -424,10 +425,14 @@ mod tests {
         }
     }
 
-    fn image() -> Image {
-        Image {
-            url: "https://images.example/debian-13.qcow2".to_owned(),
-            checksum: format!("sha512:{}", "0".repeat(128)),
+    fn images() -> ImagesFound {
+        ImagesFound {
+            looked: true,
+            newest: Some(Image {
+                url: "https://images.example/debian-13.qcow2".to_owned(),
+                checksum: format!("sha512:{}", "0".repeat(128)),
+            }),
+            ..ImagesFound::default()
         }
     }
 
@@ -441,7 +446,7 @@ mod tests {
 
     fn proposed(survey: &Survey, answers: &SetupAnswers) -> (Proposal, String) {
         let existing = nothing();
-        let proposal = choose(survey, answers, (&existing, true), Some(&image()));
+        let proposal = choose(survey, answers, (&existing, true), &images());
         let text = text::new(&existing, &proposal.wanted);
         (proposal, text)
     }

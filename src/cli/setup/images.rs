@@ -1,8 +1,16 @@
-//! The newest cloud image of Debian, with its checksum, as the mirror has it now.
+//! Which image a template is built of: the newest cloud image of Debian, with its checksum, as the mirror has it now; or, where no mirror
+//! can be reached, one that a person names.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+
+use super::answers::TemplateAnswers;
+use super::choose::Proposal;
+use super::templates::BuildWanted;
+use crate::model::words;
+use crate::pve::{Client, ClusterResources};
 
 /// Where Debian publishes cloud images.
 pub(super) const MIRROR: &str = "https://cloud.debian.org/images/cloud";
@@ -19,6 +27,138 @@ const MAX_LIST: usize = 4 << 20;
 pub(super) struct Image {
     pub(super) url: String,
     pub(super) checksum: String,
+}
+
+/// What a template could be built of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ImagesFound {
+    /// Somebody looked: a template may have to be built.
+    pub(super) looked: bool,
+    /// Debian's newest; `None` where it could not be looked up, or another one is answered.
+    pub(super) newest: Option<Image>,
+    /// Volumes to import from that storages hold already, each with its hosts. Looked for where no newest image is known.
+    pub(super) volumes: BTreeMap<String, BTreeSet<String>>,
+    /// Storages that did not say what they hold.
+    pub(super) silent: BTreeSet<String>,
+}
+
+/// Whether an answer names a volume, and no URL.
+pub(super) fn is_volume(answer: &str) -> bool {
+    answer.contains(":import/") && !answer.contains("://")
+}
+
+impl ImagesFound {
+    /// Looks which volumes storages hold that disks can be imported from.
+    pub(super) async fn look_for_volumes(&mut self, client: &Client, resources: &ClusterResources) {
+        for (host, storages) in &resources.storages {
+            if !resources.is_online(host) {
+                continue;
+            }
+            for (storage, about) in storages {
+                let imports = about.content.iter().any(|content| content == "import");
+                if !about.active || !imports {
+                    continue;
+                }
+                match client.images(host, storage).await {
+                    Ok(volumes) => {
+                        for volume in volumes {
+                            self.volumes
+                                .entry(volume)
+                                .or_default()
+                                .insert(host.to_string());
+                        }
+                    }
+                    Err(_) => {
+                        self.silent.insert(format!("{storage} on {host}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The volumes, for people.
+    fn told(&self, hosts: usize) -> String {
+        let volumes = self.volumes.iter().map(|(volume, on)| {
+            if on.len() == hosts {
+                volume.clone()
+            } else {
+                let on: Vec<&str> = on.iter().map(String::as_str).collect();
+                format!("{volume} (on {})", on.join(", "))
+            }
+        });
+        let volumes: Vec<String> = volumes.collect();
+        let mut text = if volumes.is_empty() {
+            "no storage holds a volume to import".to_owned()
+        } else {
+            format!("storages hold {}", volumes.join(", "))
+        };
+        if !self.silent.is_empty() {
+            text = format!(
+                "{text}; not known is what {} holds",
+                words::names(self.silent.iter())
+            );
+        }
+        text
+    }
+
+    /// Chooses the image of a build.
+    pub(super) fn choose(
+        &self,
+        answered: &TemplateAnswers,
+        resources: &ClusterResources,
+        (proposal, build): (&mut Proposal, &mut BuildWanted),
+    ) {
+        let online = resources.hosts.values().filter(|host| host.online).count();
+        match (&answered.image, &answered.checksum, &self.newest) {
+            (Some(volume), sum, _) if is_volume(volume) => {
+                proposal.choose("template.image", &**volume, "", true);
+                build.volume = Some(volume.clone());
+                if sum.is_some() {
+                    proposal.missing.push(format!(
+                        "template.checksum: {volume} is a volume that is there, whose sum nobody looks at: leave it out"
+                    ));
+                }
+                if !self.volumes.contains_key(volume) && self.silent.is_empty() {
+                    let there = self.told(online);
+                    proposal
+                        .missing
+                        .push(format!("template.image: no host has {volume}; {there}"));
+                }
+            }
+            (Some(url), Some(sum), _) => {
+                build.image.clone_from(url);
+                build.checksum.clone_from(sum);
+                proposal.choose("template.image", &**url, "", true);
+            }
+            (Some(url), None, _) => {
+                proposal.choose("template.image", &**url, "", true);
+                let why = "the image's sum, as sha512:…, which its publisher gives beside it: an image that was changed on its way is not used";
+                proposal.choose("template.checksum", "", why, false);
+                proposal.ask();
+                proposal.missing.push(format!("template.checksum: {why}"));
+            }
+            (None, None, Some(image)) => {
+                build.image.clone_from(&image.url);
+                build.checksum.clone_from(&image.checksum);
+                let why = "Debian's newest, by its date: the file stays what it is";
+                proposal.choose("template.image", &*image.url, why, false);
+            }
+            (None, None, None) => {
+                let why = format!(
+                    "the newest image of Debian could not be looked up; a volume of these ({}), or the URL of a cloud image that the hosts \
+                     can reach",
+                    self.told(online)
+                );
+                proposal.choose("template.image", "", &*why, false);
+                proposal.ask();
+                proposal.missing.push(format!("template.image: {why}"));
+            }
+            (None, Some(_), _) => proposal.missing.push(
+                "template.checksum needs template.image, the URL of the image that has that sum"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// Looks it up: the directory of the newest date, and the sum in it.
@@ -76,6 +216,63 @@ fn sum_of<'a>(sums: &'a str, file: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It finds a setup that asks for no image, that asks a second time for what was typed, and that takes any volume.
+    #[test]
+    fn without_a_mirror_a_person_is_asked_for_a_volume_or_a_url_and_its_sum() {
+        let mut resources = ClusterResources::default();
+        for host in ["pve1", "pve2"] {
+            let online = crate::pve::HostResource {
+                online: true,
+                ..crate::pve::HostResource::default()
+            };
+            resources.hosts.insert(host.into(), online);
+        }
+        let all = ["pve1".to_owned(), "pve2".to_owned()];
+        let found = ImagesFound {
+            looked: true,
+            volumes: [
+                ("local:import/a.qcow2".to_owned(), all.clone().into()),
+                ("local:import/b.raw".to_owned(), [all[1].clone()].into()),
+            ]
+            .into(),
+            ..ImagesFound::default()
+        };
+        let choose = |image: Option<&str>, checksum: Option<&str>| {
+            let answered = TemplateAnswers {
+                image: image.map(str::to_owned),
+                checksum: checksum.map(str::to_owned),
+                ..TemplateAnswers::default()
+            };
+            let (mut proposal, mut build) = (Proposal::default(), BuildWanted::default());
+            found.choose(&answered, &resources, (&mut proposal, &mut build));
+            let open = proposal
+                .choices
+                .iter()
+                .filter(|one| one.ask && !one.answered);
+            let asked: Vec<&str> = open.map(|one| one.key).collect();
+            (asked, proposal.missing.join("; "), build)
+        };
+        let (asked, missing, _) = choose(None, None);
+        assert_eq!(asked, ["template.image"]);
+        let told = "storages hold local:import/a.qcow2, local:import/b.raw (on pve2)";
+        assert!(missing.contains(told), "{missing}");
+        let (asked, missing, build) = choose(Some("local:import/b.raw"), None);
+        assert_eq!((asked.len(), &*missing), (0, ""));
+        assert_eq!(build.volume.as_deref(), Some("local:import/b.raw"));
+        let (_, missing, _) = choose(Some("local:import/c.raw"), None);
+        assert!(
+            missing.contains("no host has local:import/c.raw"),
+            "{missing}"
+        );
+        let url = "https://images.example/debian.qcow2";
+        let (asked, missing, _) = choose(Some(url), None);
+        assert_eq!(asked, ["template.checksum"]);
+        assert!(missing.starts_with("template.checksum: "), "{missing}");
+        let (asked, missing, build) = choose(Some(url), Some("sha256:00"));
+        assert_eq!((asked.len(), &*missing), (0, ""));
+        assert_eq!((&*build.image, &*build.checksum), (url, "sha256:00"));
+    }
 
     #[test]
     fn the_newest_directory_and_its_sum_are_found() {

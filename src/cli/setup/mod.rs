@@ -32,7 +32,7 @@ use crate::model::words;
 
 use answers::SetupAnswers;
 use choose::Proposal;
-use images::Image;
+use images::ImagesFound;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
 
@@ -61,8 +61,8 @@ async fn set_up(
     let asks = ask::somebody() && options.answers.is_none() && !options.yes && !options.dry_run;
     let mut survey = survey::look(&admin, &answers, existing).await?;
     print(&found(&survey))?;
-    let image = image(&survey, &answers, existing).await?;
-    let proposal = ask_all(asks, &mut survey, &mut answers, (existing, &admin), image).await?;
+    let images = images(&survey, &answers, (existing, &admin)).await?;
+    let proposal = ask_all(asks, &mut survey, &mut answers, (existing, &admin), images).await?;
     print(&chosen(&proposal))?;
     if !proposal.missing.is_empty() {
         let all = proposal.missing.iter();
@@ -98,11 +98,11 @@ async fn ask_all(
     survey: &mut Survey,
     answers: &mut SetupAnswers,
     (existing, admin): (&Existing, &Admin),
-    mut image: Option<Image>,
+    mut images: ImagesFound,
 ) -> Result<Proposal, CliFailure> {
     let mut asked = BTreeSet::new();
     loop {
-        let proposal = propose(survey, answers, existing, admin, image.as_ref());
+        let proposal = propose(survey, answers, existing, admin, &images);
         let open = proposal.choices.iter();
         let mut open = open.filter(|one| one.ask && !one.answered && !asked.contains(one.key));
         let Some(choice) = open.next().filter(|_| asks) else {
@@ -113,8 +113,8 @@ async fn ask_all(
             asked.insert(choice.key);
         } else if let Err(why) = answers.set(choice.key, &typed) {
             print(&format!("  {why:#}\n"))?;
-        } else if choice.key == "template" && image.is_none() {
-            image = self::image(survey, answers, existing).await?;
+        } else if choice.key == "template" && !images.looked {
+            images = self::images(survey, answers, (existing, admin)).await?;
         } else if choice.key.starts_with("kubernetes.") {
             *survey = survey::look(admin, answers, existing).await?;
         }
@@ -164,27 +164,38 @@ async fn carry_out(
     print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
 }
 
-/// The newest image of Debian, where a template may have to be built and no image is answered. `None` where it cannot be looked up.
-async fn image(
+/// What a template could be built of, where one may have to be: the newest image of Debian where no image is answered; what storages hold
+/// where that cannot be looked up, or one of those is answered.
+async fn images(
     survey: &Survey,
     answers: &SetupAnswers,
-    existing: &Existing,
-) -> Result<Option<Image>, CliFailure> {
+    (existing, admin): (&Existing, &Admin),
+) -> Result<ImagesFound, CliFailure> {
     let template = &answers.template;
-    if existing.settings.configured || template.image.is_some() || template.build == Some(false) {
-        return Ok(None);
+    let mut found = ImagesFound::default();
+    if existing.settings.configured || template.build == Some(false) {
+        return Ok(found);
     }
     if template.build.is_none() && (template.vmid.is_some() || templates::has_likely(survey)) {
-        return Ok(None);
+        return Ok(found);
     }
-    let mirror = template.mirror.as_deref().unwrap_or(images::MIRROR);
-    match images::newest(mirror).await {
-        Ok(image) => Ok(Some(image)),
-        Err(why) => {
-            print(&format!("note: {mirror}: {why:#}\n"))?;
-            Ok(None)
+    found.looked = true;
+    let unknown = match &template.image {
+        Some(image) => images::is_volume(image),
+        None => {
+            let mirror = template.mirror.as_deref().unwrap_or(images::MIRROR);
+            match images::newest(mirror).await {
+                Ok(image) => found.newest = Some(image),
+                Err(why) => print(&format!("note: {mirror}: {why:#}\n"))?,
+            }
+            found.newest.is_none()
         }
+    };
+    if unknown {
+        let resources = &survey.pve.resources;
+        found.look_for_volumes(&admin.client, resources).await;
     }
+    Ok(found)
 }
 
 /// What is proposed: all, or, where the file is configured, only how the cluster is reached.
@@ -193,14 +204,14 @@ fn propose(
     answers: &SetupAnswers,
     existing: &Existing,
     admin: &Admin,
-    image: Option<&Image>,
+    images: &ImagesFound,
 ) -> Proposal {
     if existing.settings.configured {
         let mut proposal = Proposal::default();
         choose::kubernetes(survey, answers, &mut proposal);
         return proposal;
     }
-    choose::choose(survey, answers, (existing, admin.here), image)
+    choose::choose(survey, answers, (existing, admin.here), images)
 }
 
 /// What was found, in a few lines.

@@ -90,8 +90,8 @@ pub(super) fn plan(
                 .is_some_and(|build| build.image.is_some())
         })
     };
-    if builds.iter().any(downloads)
-        && let Some(content) = content_lacking(&survey.pve.resources)
+    if !builds.is_empty()
+        && let Some(content) = content_lacking(&survey.pve.resources, builds.iter().any(downloads))
     {
         steps.push(SetupStep::Content(content));
     }
@@ -182,7 +182,7 @@ impl SetupStep {
             ),
             SetupStep::Content(content) => writeln!(
                 text,
-                "let the storage {FILES} hold images to import and cloud-init snippets\n     pvesm set {FILES} --content {}",
+                "let the storage {FILES} hold what a build needs: cloud-init snippets, and images that are downloaded\n     pvesm set {FILES} --content {}",
                 content
                     .iter()
                     .map(String::as_str)
@@ -215,17 +215,17 @@ impl SetupStep {
         let done = match self {
             SetupStep::Kubeconfig(request) => kubeconfig(request).await?,
             SetupStep::Token(grants, file) => grants.make(&admin.client, file, DAEMON).await?,
-            SetupStep::Content(_) => {
+            SetupStep::Content(wanted) => {
+                let downloads = wanted.contains("import");
                 // The call replaces the whole list, so that it is read again.
                 let resources = admin.client.resources().await?;
-                if let Some(content) = content_lacking(&resources) {
+                if let Some(content) = content_lacking(&resources, downloads) {
                     let named = format!("what the storage {FILES} may hold");
                     let set = admin.client.set_storage_content(FILES, &content);
                     set.await.context(named)?;
                 }
-                vec![format!(
-                    "the storage {FILES} holds import and snippets, too"
-                )]
+                let all: Vec<&str> = wanted.iter().map(String::as_str).collect();
+                vec![format!("the storage {FILES} may hold {}", all.join(", "))]
             }
             SetupStep::File { path, old, new } => write(path, old.as_deref(), new)?,
             SetupStep::Build(name) => {

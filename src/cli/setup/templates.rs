@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::answers::SetupAnswers;
 use super::choose::{Proposal, TEMPLATE, label, read_range};
 use super::free::{self, Vmids};
-use super::images::Image;
+use super::images::ImagesFound;
 use super::survey::Survey;
 use crate::agent::inspection::{self, WHOLE};
 use crate::config::file::ChannelKind;
@@ -40,8 +40,11 @@ impl Default for TemplateSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BuildWanted {
     pub(super) vmids: String,
+    /// A URL, with its checksum …
     pub(super) image: String,
     pub(super) checksum: String,
+    /// … or a volume that is there.
+    pub(super) volume: Option<String>,
     pub(super) storage: String,
     pub(super) kubernetes: String,
 }
@@ -50,7 +53,7 @@ pub(super) struct BuildWanted {
 pub(super) fn choose(
     survey: &Survey,
     answers: &SetupAnswers,
-    (channel, machines, image): (ChannelKind, Vmids, Option<&Image>),
+    (channel, machines, images): (ChannelKind, Vmids, &ImagesFound),
     proposal: &mut Proposal,
 ) {
     let answered = &answers.template;
@@ -98,7 +101,7 @@ pub(super) fn choose(
         );
         return;
     }
-    self::build(survey, answers, (machines, image), proposal);
+    self::build(survey, answers, (machines, images), proposal);
 }
 
 /// A template that could be one for machines.
@@ -221,7 +224,7 @@ fn seen_later(proposal: &mut Proposal, config: &VmConfig) {
 fn build(
     survey: &Survey,
     answers: &SetupAnswers,
-    (machines, image): (Vmids, Option<&Image>),
+    (machines, images): (Vmids, &ImagesFound),
     proposal: &mut Proposal,
 ) {
     let answered = &answers.template;
@@ -248,23 +251,8 @@ fn build(
             .missing
             .push("template.kubernetes: the API server tells no version to go by".to_owned()),
     }
-    match (&answered.image, &answered.checksum, image) {
-        (Some(url), Some(sum), _) => {
-            build.image.clone_from(url);
-            build.checksum.clone_from(sum);
-            proposal.choose("template.image", &**url, "", true);
-        }
-        (None, None, Some(image)) => {
-            build.image.clone_from(&image.url);
-            build.checksum.clone_from(&image.checksum);
-            proposal.choose("template.image", &*image.url, "Debian's newest, by its date: the file stays what it is", false);
-        }
-        (None, None, None) => proposal.missing.push(
-            "template.image and template.checksum: the newest image of Debian could not be looked up; a cloud image's URL and its sum, as sha512:…"
-                .to_owned(),
-        ),
-        _ => proposal.missing.push("template.image needs template.checksum, as sha512:…, and the other way round".to_owned()),
-    }
+    let resources = &survey.pve.resources;
+    images.choose(answered, resources, (proposal, &mut build));
     let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
     let range = answered.vmids.as_deref().map(read_range);
     match range.unwrap_or_else(|| {
@@ -369,15 +357,22 @@ fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage> {
     all
 }
 
-/// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then.
-pub(super) fn content_lacking(resources: &ClusterResources) -> Option<BTreeSet<String>> {
+/// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then. `downloads`: an image
+/// comes to it.
+pub(super) fn content_lacking(
+    resources: &ClusterResources,
+    downloads: bool,
+) -> Option<BTreeSet<String>> {
     let mut of = resources
         .storages
         .values()
         .filter_map(|of_host| of_host.get(FILES));
     let held: BTreeSet<String> = of.next()?.content.iter().cloned().collect();
     let mut wanted = held.clone();
-    wanted.extend(["import", "snippets"].map(str::to_owned));
+    wanted.insert("snippets".to_owned());
+    if downloads {
+        wanted.insert("import".to_owned());
+    }
     // An empty list is one that was not told.
     (!held.is_empty() && wanted != held).then_some(wanted)
 }

@@ -9,13 +9,14 @@ use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
 use super::answers::{NetworkAnswers, PoolAnswers, SetupAnswers, TemplateAnswers};
 use super::choose::{NETWORK, SetupSpec};
 use super::hardware;
+use super::images::is_volume;
 use super::survey::Existing;
 use super::templates::TemplateSource;
 
 /// What stands above a new file.
 const HEAD: &str = "\
 # Configuration of pve-autoscaler, as `pve-autoscaler setup` proposed it. Every key: man 5 pve-autoscaler.toml
-# After a change: pve-autoscaler doctor && systemctl reload pve-autoscaler
+# After a change: pve-autoscaler check && systemctl reload pve-autoscaler && pve-autoscaler doctor
 
 version = 1
 ";
@@ -80,13 +81,18 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
         self::template(wanted),
     ));
     if let TemplateSource::Build(build) = &template.source {
-        let mut lines = vec![
-            line("vmids", &build.vmids, "for built templates alone"),
-            line("image", &build.image, ""),
-            line("checksum", &build.checksum, ""),
+        let mut lines = vec![line("vmids", &build.vmids, "for built templates alone")];
+        match &build.volume {
+            Some(volume) => lines.push(line("volume", volume, "it lies there already")),
+            None => lines.extend([
+                line("image", &build.image, ""),
+                line("checksum", &build.checksum, ""),
+            ]),
+        }
+        lines.extend([
             line("storage", &build.storage, "where its disk lies"),
             line("kubernetes", &build.kubernetes, "kubelet and kubeadm in it"),
-        ];
+        ]);
         if let Some(bridge) = &template.bridge {
             lines.push(line("bridge", bridge, "while it is built"));
         }
@@ -376,6 +382,15 @@ fn template_answers(
     }
     let table = table_at(document, &path)?;
     for (key, text) in of_build {
+        if key == "image" && is_volume(text) {
+            set(table, "volume", text);
+            table.remove("image");
+            table.remove("checksum");
+            continue;
+        }
+        if key == "image" {
+            table.remove("volume");
+        }
         set(table, key, text);
     }
     Ok(())

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
 use super::mark::{BuildStage, TemplateMark};
-use super::{BuiltVm, TemplateRegion, files};
+use super::{BuiltVm, TemplateRegion, files, snippets};
 use crate::cli::print;
 use crate::config::file::Build;
+use crate::model::foreign::ForeignText;
 use crate::pve::building::Download;
-use crate::pve::{ClusterResources, ConfigUpdate, Poll, TaskEnd, Upid, VmConfig, WaitError};
+use crate::pve::{
+    ClusterResources, ConfigUpdate, FailureCause, Poll, TaskEnd, Upid, VmConfig, WaitError,
+};
 
 /// The first boot until the agent answers: it is installed then.
 const FIRST_BOOT: Duration = Duration::from_mins(10);
@@ -45,20 +48,22 @@ impl Builder<'_> {
     /// Builds it; what has begun is removed when it fails, unless it is to be kept.
     pub(super) async fn run(&self, found: &[BuiltVm]) -> anyhow::Result<u32> {
         let resources = self.place.client.resources().await?;
-        let snippets = self.checked(&resources).await?;
+        let folder = self.checked(&resources).await?;
         self.clear(found).await?;
         let image = self.image().await?;
         let resources = self.place.client.resources().await?;
         let mark = self.mark(&resources)?;
         let vmid = mark.vmid;
-        let file = format!("pve-autoscaler-{}-{vmid}.yaml", self.name);
-        let path = format!("{snippets}/snippets/{file}");
+        let file = snippets::file_name(self.name, vmid);
+        let path = format!("{folder}/snippets/{file}");
         files::write(self.host, &path, definition::VENDOR).await?;
         let outcome = self.make(&mark, &image, &file).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;
         if unneeded && let Err(error) = files::remove(self.host, &path).await {
-            self.say(&format!("{error:#}; nothing needs the file any more"))?;
+            self.say(&format!(
+                "{error:#}; nothing needs the file any more: `template prune` removes it when no VM {vmid} is there"
+            ))?;
         }
         outcome?;
         self.retire(found, vmid).await?;
@@ -255,8 +260,8 @@ impl Builder<'_> {
         self.place.proven(vmid, host, self.name).await?;
         self.say("first boot, in which the guest agent is installed")?;
         let begun = Instant::now();
-        self.follow("starting the VM", client.start(host, vmid).await?, SHORT)
-            .await?;
+        let say = |line: &str| self.say(&format!("  {line}"));
+        start(self.place, (host, vmid), SHORT, say).await?;
         let guest = TemplateGuest { client, host, vmid };
         guest.answers(FIRST_BOOT).await?;
         self.say(&format!(
@@ -394,6 +399,46 @@ impl Builder<'_> {
     }
 }
 
+/// A task of PVE's that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed: {why}; PVE's log says: {}", log.join(" | "))]
+struct FailedTask {
+    what: String,
+    why: ForeignText,
+    log: Vec<String>,
+}
+
+/// Starts a VM that is proven, and waits until it runs. The VM's status tells that, not the task: on a busy host PVE stops waiting for
+/// QEMU, calls the start failed, and the VM runs all the same.
+pub(super) async fn start(
+    place: &TemplateRegion,
+    (host, vmid): (&str, u32),
+    within: Duration,
+    say: impl Fn(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let end = Instant::now() + within;
+    loop {
+        let task = place.client.start(host, vmid).await?;
+        let left = end.saturating_duration_since(Instant::now());
+        let Err(error) = follow(place, "the start", &task, left, &say).await else {
+            return Ok(());
+        };
+        let cause = error.downcast_ref::<FailedTask>();
+        let cause = cause.map(|failed| FailureCause::of(&failed.why));
+        if !cause.is_some_and(|cause| cause.passes() || cause == FailureCause::AlreadyRunning) {
+            return Err(error);
+        }
+        if place.client.vm_status(host, vmid).await?.running {
+            return say("PVE waited no longer for the start, and the VM runs");
+        }
+        if Instant::now() >= end {
+            return Err(error);
+        }
+        say(&format!("{error:#}; once more"))?;
+        sleep(NEWS).await;
+    }
+}
+
 /// Waits until a task ended well; `say` gets what it logs while it runs.
 pub(super) async fn follow(
     place: &TemplateRegion,
@@ -413,7 +458,12 @@ pub(super) async fn follow(
                     .task_log(task, LOG_LINES)
                     .await
                     .unwrap_or_default();
-                bail!("{what} failed: {why}; PVE's log says: {}", log.join(" | "));
+                return Err(FailedTask {
+                    what: what.to_owned(),
+                    why,
+                    log,
+                }
+                .into());
             }
             Err(WaitError::Deadline { .. }) if Instant::now() < end => {
                 let log = place.client.task_log(task, 1).await.unwrap_or_default();

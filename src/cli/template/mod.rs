@@ -11,6 +11,7 @@ mod host;
 mod mark;
 pub(super) mod options;
 mod overview;
+mod snippets;
 mod trial;
 mod verdict;
 

@@ -19,7 +19,8 @@ pub(in crate::cli) enum TemplateCommand {
     /// step took, and what is wrong in the guest. Exit codes: 0 a machine of it would join, 1 it would not.
     #[command(after_help = examples::TEMPLATE_TRY)]
     Try(TryOptions),
-    /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed builds left.
+    /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed and interrupted
+    /// builds left, VMs and files.
     Prune(PruneOptions),
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::mark::BuildStage;
+use super::snippets::{BuildSnippets, Cleaned};
 use super::{BuiltVm, TemplateRegion, chosen, definition, files, is_shared};
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
@@ -172,56 +173,82 @@ fn overview(all: &[TemplateRow]) -> String {
     table(&heading, &cells)
 }
 
-/// Removes what nothing needs.
+/// Removes what nothing needs: VMs, and the files that interrupted builds left.
 pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliFailure> {
-    let (mut removed, mut failed) = (0, 0);
+    let (mut vms, mut snippets) = (Cleaned::default(), Cleaned::default());
     for (name, (template, build)) in chosen(settings, &[])? {
         let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
+        let mut over = BTreeSet::new();
         for (built, row) in rows(&place, name, build, &resources).await? {
-            let about = format!(
-                "{name} on {}: VM {} ({})",
-                built.host, built.vmid, built.name
-            );
-            match row.fate {
-                TemplateUse::InUse => print(&format!("{about} is in use\n"))?,
-                TemplateUse::UnderWay => print(&format!("{about} is being built\n"))?,
-                TemplateUse::Cloned => {
-                    let clones: Vec<String> = row.clones.iter().map(u32::to_string).collect();
-                    print(&format!(
-                        "{about} is kept: linked clones need it: {}\n",
-                        clones.join(", ")
-                    ))?;
-                }
-                TemplateUse::Removable if dry_run => {
-                    removed += 1;
-                    print(&format!("{about} would be removed\n"))?;
-                }
-                TemplateUse::Removable => match place.remove(built.vmid, &built.host, name).await {
-                    Ok(()) => {
-                        removed += 1;
-                        print(&format!("{about} is removed\n"))?;
-                    }
-                    Err(error) => {
-                        failed += 1;
-                        print(&format!("{about} is still there: {error:#}\n"))?;
-                    }
-                },
+            let before = vms.removed;
+            prune_vm(&place, (name, &built, &row), dry_run, &mut vms).await?;
+            if vms.removed > before {
+                over.insert(built.vmid);
             }
         }
+        let of_builds = BuildSnippets {
+            place: &place,
+            template: name,
+            build,
+            over: &over,
+        };
+        let cleaned = of_builds.clean(dry_run).await?;
+        snippets.removed += cleaned.removed;
+        snippets.failed += cleaned.failed;
     }
-    let count = words::count(removed, "template");
+    let mut count = words::count(vms.removed, "template");
+    if snippets.removed > 0 {
+        let files = words::count(snippets.removed, "file");
+        count = format!("{count}, {files} of interrupted builds");
+    }
     let verb = if dry_run {
         "would be removed"
     } else {
         "removed"
     };
     print(&format!("{count} {verb}\n"))?;
-    if failed > 0 {
+    if vms.failed + snippets.failed > 0 {
         Err(CliFailure::Said)
     } else {
         Ok(())
     }
+}
+
+/// Removes a VM that nothing needs, or says why it stays.
+async fn prune_vm(
+    place: &TemplateRegion,
+    (name, built, row): (&str, &BuiltVm, &TemplateRow),
+    dry_run: bool,
+    vms: &mut Cleaned,
+) -> Result<(), CliFailure> {
+    let about = format!(
+        "{name} on {}: VM {} ({})",
+        built.host, built.vmid, built.name
+    );
+    let said = match row.fate {
+        TemplateUse::InUse => "is in use".to_owned(),
+        TemplateUse::UnderWay => "is being built".to_owned(),
+        TemplateUse::Cloned => {
+            let clones: Vec<String> = row.clones.iter().map(u32::to_string).collect();
+            format!("is kept: linked clones need it: {}", clones.join(", "))
+        }
+        TemplateUse::Removable if dry_run => {
+            vms.removed += 1;
+            "would be removed".to_owned()
+        }
+        TemplateUse::Removable => match place.remove(built.vmid, &built.host, name).await {
+            Ok(()) => {
+                vms.removed += 1;
+                "is removed".to_owned()
+            }
+            Err(error) => {
+                vms.failed += 1;
+                format!("is still there: {error:#}")
+            }
+        },
+    };
+    print(&format!("{about} {said}\n"))
 }
 
 #[cfg(test)]

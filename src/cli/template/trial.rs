@@ -13,7 +13,7 @@ use anyhow::{Context as _, anyhow, bail};
 use tokio::time::{Instant, sleep};
 
 use super::guest::{TemplateGuest, span};
-use super::host::follow;
+use super::host::{self, follow};
 use super::mark::{BuildStage, TemplateMark};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
@@ -414,9 +414,9 @@ impl TemplateTrial<'_> {
             .await?
             .boot_disk()
             .and_then(|(_, disk)| disk.size);
-        let task = client.start(host, self.vmid).await?;
-        self.follow("the start", &task, deadlines.start.to_std())
-            .await?;
+        let say = |line: &str| self.say(&format!("  {line}"));
+        let within = deadlines.start.to_std();
+        host::start(self.place, (host, self.vmid), within, say).await?;
         let started = Instant::now();
         self.say("started")?;
         let guest = TemplateGuest {

@@ -24,7 +24,7 @@ pub enum BootDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Create {
-    /// The storage of the disk `scsi0`, of the EFI disk and of PVE's cloud-init drive. The disk is as large as the instance
+    /// The storage of the disk `scsi0`, of the EFI disk, of the TPM's state and of PVE's cloud-init drive. The disk is as large as the instance
     /// type's `disk` says.
     pub storage: String,
     /// The image that the disk is imported from, such as `local:import/talos-nocloud-amd64.qcow2`: a volume of content type
@@ -45,6 +45,8 @@ pub struct Create {
     pub bios: Firmware,
     /// Microsoft's keys are in the EFI disk, and the firmware starts nothing that they did not sign. Needs `bios = "ovmf"`.
     pub secure_boot: bool,
+    /// A virtual TPM 2.0, its state on `storage`.
+    pub tpm: bool,
     /// The SCSI controller.
     pub scsi_controller: ScsiController,
     /// The VM has a guest agent: the image has `qemu-guest-agent`, or its like.
@@ -64,6 +66,7 @@ impl Default for Create {
             machine: Chipset::Q35,
             bios: Firmware::Seabios,
             secure_boot: false,
+            tpm: false,
             scsi_controller: ScsiController::VirtioScsiSingle,
             agent: true,
             cloud_init_drive: true,

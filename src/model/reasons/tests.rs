@@ -412,6 +412,7 @@ one_of_each! { HostNote:
     NoPool(),
     BacksOff { pool: "small".into(), until: Time(0), failure: "no space left".into() },
     TakenLast { pool: "small".into(), failure: "no space left".into() },
+    LoadUntold { bound: "max_pressure".into(), pools: vec!["small".into()] },
     OwnCpus { free: 6, cpus: "2-7".into() },
     NoOwnCpus { host: "pve1".into(), refusal: HostRefused::NoTopology },
 }

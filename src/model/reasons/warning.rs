@@ -280,6 +280,13 @@ pub enum HostNote {
         /// What failed.
         failure: ForeignText,
     },
+    /// Pools bound how loaded it may be, and PVE does not tell that of it: they make nothing there.
+    LoadUntold {
+        /// The key of the configuration that bounds it.
+        bound: Arc<str>,
+        /// The pools.
+        pools: Vec<Arc<str>>,
+    },
     /// How many CPUs of the host machines can get for themselves.
     OwnCpus {
         /// How many.

@@ -400,6 +400,9 @@ impl PveWorld {
         if asked.given("content") == Some("iso") {
             return Ok(self.iso_rows(name, &asked.node));
         }
+        if asked.given("content") == Some("snippets") {
+            return Ok(self.snippet_rows(asked, name));
+        }
         let place = self.place(name, &asked.node).to_owned();
         let kind = asked
             .given("content")

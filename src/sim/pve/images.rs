@@ -1,7 +1,7 @@
 //! Images that disks are imported from, and the files of storages.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -135,15 +135,14 @@ impl PveWorld {
     /// Cloud-init's own data (`cicustom`) must be there when the VM starts.
     pub(super) fn check_snippets(&self, vm: &SimVm) -> WorkerEnd {
         for (_, volume) in properties(vm.text("cicustom"), "") {
-            let (storage, name) = volume.split_once(':').unwrap_or_default();
+            let (storage, _) = volume.split_once(':').unwrap_or_default();
             let Some(spec) = self.storages.get(storage) else {
                 return Err(format!("storage '{storage}' does not exist"));
             };
             let there = match &spec.files {
-                Some(files) => {
-                    let files = files.replace("{host}", &vm.host);
-                    PathBuf::from(files).join(name).is_file()
-                }
+                Some(_) => self
+                    .file(volume, &vm.host)
+                    .is_some_and(|file| file.is_file()),
                 None => self.volume(volume, &vm.host).is_some(),
             };
             if !there {
@@ -151,6 +150,44 @@ impl PveWorld {
             }
         }
         Ok(())
+    }
+
+    /// The file of a volume on the simulator's machine, where the storage has files.
+    fn file(&self, volume: &str, host: &str) -> Option<PathBuf> {
+        let (storage, name) = volume.split_once(':')?;
+        let files = self.storages.get(storage)?.files.as_ref()?;
+        Some(PathBuf::from(files.replace("{host}", host)).join(name))
+    }
+
+    /// The snippets on a storage, as its content lists them to who may allocate there. Their time is that of their last writing, which
+    /// a test can set; PVE tells that of their last change.
+    pub(super) fn snippet_rows(&self, asked: &CheckedCall, storage: &str) -> Value {
+        let path = format!("/storage/{storage}");
+        let may = self.allowed(&asked.caller, &path, &["Datastore.Allocate"]);
+        let folder = self.file(&format!("{storage}:snippets"), &asked.node);
+        let folder = folder.filter(|_| may).map(std::fs::read_dir);
+        let files = folder.into_iter().flatten().flatten().flatten();
+        let rows = files.filter_map(|file| {
+            let about = file.metadata().ok()?;
+            let since = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+            Some(json!({
+                "volid": format!("{storage}:snippets/{}", file.file_name().to_string_lossy()),
+                "size": about.len(), "format": "snippet", "content": "snippets", "ctime": since.as_secs(),
+            }))
+        });
+        json!(rows.collect::<Vec<_>>())
+    }
+
+    /// Removes a snippet.
+    pub(super) fn remove_snippet(&self, volume: &str, host: &str) -> WorkerEnd {
+        let gone = self
+            .file(volume, host)
+            .is_some_and(|file| std::fs::remove_file(file).is_ok());
+        if gone {
+            Ok(())
+        } else {
+            Err(format!("volume '{volume}' does not exist"))
+        }
     }
 
     /// Where a storage's files are on a host, as its definition says; logical volumes are none.

@@ -121,7 +121,8 @@ impl Pve {
     /// `DELETE` of a volume that is no VM's.
     pub(super) fn remove_volume(&self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let volume = asked.text("volume").to_owned();
-        if !volume.contains(":iso/") {
+        let snippet = volume.contains(":snippets/");
+        if !volume.contains(":iso/") && !snippet {
             return Err(ErrorAnswer::die(format!(
                 "unable to parse volume ID '{volume}'"
             )));
@@ -133,6 +134,9 @@ impl Pve {
                 Box::pin(async move {
                     tokio::time::sleep(COPY).await;
                     worker.pve.world(|world, _| {
+                        if snippet {
+                            return world.remove_snippet(&volume, &node);
+                        }
                         let key = world.iso_key(&volume, &node);
                         match world.isos.remove(&key) {
                             Some(_) => Ok(()),

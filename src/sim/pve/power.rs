@@ -115,11 +115,13 @@ impl Pve {
     /// Powers a VM on; its lock is held.
     async fn switch_on(&self, asked: &CheckedCall, by: &str) -> WorkerEnd {
         let (node, vmid) = (&asked.node, asked.vmid);
-        let patience = self.world(|world, now| {
+        let usual = self.world(|world, now| {
             world.check_start(node, vmid, asked.flag("skiplock"), now)?;
             Ok::<Duration, String>(start_patience(world.vm(node, vmid)?))
         })?;
-        let takes = Duration::from_millis(self.draw(self.timings().start));
+        let timings = self.timings();
+        let takes = Duration::from_millis(self.draw(timings.start));
+        let patience = timings.start_patience.map_or(usual, Duration::from_millis);
         tokio::time::sleep(takes.min(patience)).await;
         let guest = self.world(|world, now| {
             world.vm(node, vmid)?;

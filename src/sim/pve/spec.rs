@@ -242,6 +242,8 @@ pub struct Timings {
     pub resize: [u64; 2],
     /// Starting QEMU.
     pub start: [u64; 2],
+    /// How long PVE waits for QEMU's start; absent: as long as it makes of the VM's configuration.
+    pub start_patience: Option<u64>,
     /// Killing QEMU.
     pub stop: [u64; 2],
     /// Turning into a template.
@@ -268,6 +270,7 @@ impl Default for Timings {
             clone: [100, 200],
             resize: [200, 300],
             start: [600, 1_200],
+            start_patience: None,
             stop: [400, 600],
             template: [200, 300],
             destroy: [200, 300],
@@ -291,6 +294,7 @@ impl Timings {
             clone: [0; 2],
             resize: [0; 2],
             start: [0; 2],
+            start_patience: None,
             stop: [0; 2],
             template: [0; 2],
             destroy: [0; 2],

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use super::Joined;
 use crate::reasons::Refused;
 use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
-use crate::words::count;
+use crate::words::{count, names};
 
 impl Display for VmAt {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -233,6 +233,17 @@ impl Display for HostNote {
             } => write!(f, "pool {pool} makes nothing here until {until}: {failure}"),
             HostNote::TakenLast { pool, failure } => {
                 write!(f, "pool {pool} takes it last: {failure}")
+            }
+            HostNote::LoadUntold { bound, pools } => {
+                let (pool, make) = match pools.len() {
+                    1 => ("pool", "makes"),
+                    _ => ("pools", "make"),
+                };
+                let pools = names(pools);
+                write!(
+                    f,
+                    "PVE does not tell what {bound} bounds, so that {pool} {pools} {make} nothing here"
+                )
             }
             HostNote::OwnCpus { free: 0, .. } => {
                 f.write_str("no CPU is free for one machine alone")

@@ -1,0 +1,111 @@
+//! Whether somebody places the vCPUs of machines with CPUs of their own on the host that the daemon runs on: of other hosts it cannot
+//! see that.
+
+use crate::agent::status::DaemonStatus;
+use crate::agent::turn::Turn;
+use crate::cli::host_topology;
+use crate::clock::Clock;
+use crate::model::policy::Policy;
+use crate::model::time::Time;
+use crate::pinning::{PinningReport, Roots};
+
+/// Says so of this host, after a turn.
+pub(super) fn tell(status: &mut DaemonStatus, turn: Option<&Turn>) {
+    if let Some(turn) = turn
+        && let Ok(host) = host_topology::name()
+    {
+        let here = (&*host, &Roots::default());
+        note(status, &turn.settings.policy, here, Clock::System.now());
+    }
+}
+
+/// Says so in the note of this host, where a pool gives machines CPUs of their own there.
+fn note(status: &mut DaemonStatus, policy: &Policy, (host, roots): (&str, &Roots), now: Time) {
+    for (region, hosts) in &mut status.hosts {
+        let pins = |host: &str| {
+            let mut pools = policy.pools_in(region);
+            pools.any(|(_, pool)| pool.pinning.cpus && pool.may_use(host))
+        };
+        if let Some(of) = hosts.get_mut(host)
+            && pins(host)
+        {
+            of.notes.push(words(PinningReport::read(roots, now)));
+        }
+    }
+}
+
+fn words(report: Result<Option<PinningReport>, String>) -> String {
+    match report {
+        Ok(Some(report)) => match report.problems().next() {
+            None => report.summary(),
+            Some(problem) => format!("{}: {problem}", report.summary()),
+        },
+        Ok(None) => {
+            "vCPUs are where PVE put them: pve-autoscaler-pinning.service does not run".to_owned()
+        }
+        Err(why) => why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::policy::PoolPolicy;
+    use crate::model::report::HostState;
+    use crate::model::time::Span;
+    use crate::pinning::PinningOutcome;
+
+    const NOW: Time = Time(1_795_000_000_000);
+
+    /// It finds a note on a host of a pool that pins nothing, or on another host than this, and an old report that is believed.
+    #[test]
+    fn this_host_is_told_of_where_a_pool_pins() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let roots = Roots::below(folder.path());
+        let mut pool = PoolPolicy {
+            region: "default".into(),
+            ..PoolPolicy::default()
+        };
+        pool.pinning.cpus = true;
+        let mut policy = Policy::default();
+        policy.pools.insert("small".into(), pool);
+        let said = |policy: &Policy, host: &str| {
+            let hosts = ["pve1", "pve2"].map(|host| (host.into(), HostState::default()));
+            let mut status = DaemonStatus {
+                hosts: BTreeMap::from([("default".into(), hosts.into())]),
+                ..DaemonStatus::default()
+            };
+            note(&mut status, policy, (host, &roots), NOW);
+            let hosts = &status.hosts["default"];
+            let notes = hosts
+                .iter()
+                .map(|(host, of)| format!("{host}: {}", of.notes.join("; ")));
+            notes.collect::<Vec<_>>()
+        };
+        let idle =
+            "pve1: vCPUs are where PVE put them: pve-autoscaler-pinning.service does not run";
+        assert_eq!(said(&policy, "pve1"), [idle, "pve2: "]);
+        assert_eq!(said(&policy, "elsewhere"), ["pve1: ", "pve2: "]);
+        let mut report = PinningReport {
+            at: NOW,
+            next: NOW + Span::seconds(30),
+            outcome: PinningOutcome::default(),
+        };
+        report.write(&roots).expect("written");
+        let placed = "pve2: vCPUs are placed on this host: 0 vCPUs of 0 machines";
+        assert_eq!(said(&policy, "pve2"), ["pve1: ", placed]);
+        report.next = NOW - Span::minutes(5);
+        report.write(&roots).expect("written");
+        let late = &said(&policy, "pve1")[0];
+        assert!(
+            late.contains("nobody has placed vCPUs on this host since"),
+            "{late}"
+        );
+        if let Some(pool) = policy.pools.get_mut("small") {
+            pool.pinning.cpus = false;
+        }
+        assert_eq!(said(&policy, "pve1"), ["pve1: ", "pve2: "]);
+    }
+}

@@ -1,0 +1,225 @@
+//! `doctor` of what is seen in part: a broker that has not read the file, nodes of another system, hosts that do not tell their load.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pve_autoscaler::config;
+use pve_autoscaler::sim::pve::PveSpec;
+use serde_json::{Value, json};
+
+use super::doctor::{doctor, examine};
+use super::live::TEMPLATE;
+use super::service::{replace, until};
+use super::simulators::Simulators;
+use super::traces::Stage;
+use super::{program, text};
+
+/// A broker that has this policy, and lets nothing pass.
+fn broker(socket: &Path, policy: String) {
+    let listener = UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let policy = policy.clone();
+            std::thread::spawn(move || answer(stream, &policy));
+        }
+    });
+}
+
+/// Answers one request after the other.
+fn answer(mut stream: UnixStream, policy: &str) {
+    let (mut seen, mut part) = (Vec::new(), [0; 4_096]);
+    while let Ok(read @ 1..) = stream.read(&mut part) {
+        seen.extend_from_slice(&part[..read]);
+        let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&seen[..end]).into_owned();
+        seen.drain(..end + 4);
+        let (status, outcome, body) = if head.contains("/broker/info") {
+            let data = json!({
+                "version": env!("CARGO_PKG_VERSION"), "policy_hash": policy, "channel": "http",
+                "pve_version": "9.2.11", "last_error": null, "cluster": null,
+            });
+            ("200 OK", "done", json!({ "data": data }))
+        } else {
+            let message = "broker: no region of this file is here";
+            let body = json!({ "data": null, "message": message });
+            ("403 Forbidden", "refused-by-broker", body)
+        };
+        let body = body.to_string();
+        let written = write!(
+            stream,
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-pve-autoscaler-outcome: {outcome}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+/// A file whose region is reached through a broker at `socket`.
+fn through_a_broker(simulators: &Simulators, socket: &Path) -> PathBuf {
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let file = fs::read_to_string(&config).expect("it is there");
+    let token = [
+        "channel",
+        "endpoints",
+        "token_id",
+        "token_secret_file",
+        "fingerprint",
+    ];
+    let lines = file
+        .lines()
+        .filter(|line| !token.iter().any(|key| line.starts_with(key)));
+    let file = lines.collect::<Vec<_>>().join("\n");
+    let file = format!("{file}\n[broker]\nsocket = \"{}\"\n", socket.display());
+    fs::write(&config, file).expect("written");
+    config
+}
+
+/// The findings of one probe, as words.
+fn of_probe(config: &Path, probe: &str) -> Vec<String> {
+    let output = examine(config, &["-o", "json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let findings = told["findings"].as_array().expect("a list").clone();
+    let of = findings.into_iter().filter(|one| one["probe"] == probe);
+    of.map(|one| format!("{} {} | {}", one["grade"], one["text"], one["mend"]))
+        .collect()
+}
+
+/// A new region: the broker knows nothing of it before it has read the file, which is no fault of the file. One that has read it and
+/// refuses all the same is one. It finds a doctor that takes every refusal for wrong, and one that takes none for it.
+#[test]
+fn a_region_that_the_broker_does_not_know_yet_is_no_fault_of_the_file() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let (old, new) = (simulators.path("old.sock"), simulators.path("new.sock"));
+    let config = through_a_broker(&simulators, &old);
+    broker(&old, "of-another-file".to_owned());
+    let found = of_probe(&config, "region");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    for words in [
+        "\"warning\" \"region default: nothing of it is seen until the broker has read this file: ",
+        "no region of this file is here",
+        "systemctl reload pve-autoscaler; pve-autoscaler doctor",
+    ] {
+        assert!(found[0].contains(words), "{words:?} is not in {found:#?}");
+    }
+    let behind = of_probe(&config, "broker");
+    assert!(
+        behind[0].contains("\"warning\" \"region default: the broker runs with another policy"),
+        "{behind:#?}"
+    );
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+
+    let config = through_a_broker(&simulators, &new);
+    let settings = config::load(&config).unwrap_or_else(|errors| panic!("{errors}"));
+    broker(&new, settings.policy_hash());
+    let found = of_probe(&config, "region");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with("\"wrong\" \"region default: "),
+        "{found:#?}"
+    );
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(1), "{said}");
+}
+
+/// A pool is told to join, and a node runs Talos. It finds a probe that takes any system for Talos, one that misses it, and one that
+/// warns of machines that join by themselves.
+#[test]
+fn a_pool_that_is_told_to_join_is_warned_of_where_nodes_run_talos() {
+    let stage = Stage::begin(9);
+    let node = |name: &str, system: &str| {
+        stage.make(
+            "/api/v1/nodes",
+            &json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+                "status": { "nodeInfo": { "osImage": system, "kubeletVersion": "v1.34.1" } },
+            }),
+        );
+    };
+    node("cp-1", "Debian GNU/Linux 13 (trixie)");
+    assert_eq!(of_probe(&stage.config, "talos"), Vec::<String>::new());
+    node("cp-2", "Talos (v1.11.2)");
+    let found = of_probe(&stage.config, "talos");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    for words in [
+        "\"warning\" \"pool general: its machines are told to join, and nodes of this cluster run Talos (as cp-2 does)",
+        "method = \\\"self\\\" in [pool.general.join]",
+    ] {
+        assert!(found[0].contains(words), "{words:?} is not in {found:#?}");
+    }
+    let file = fs::read_to_string(&stage.config).expect("it is there");
+    let own = format!("{file}\n[pool.general.join]\nmethod = \"self\"\n");
+    fs::write(&stage.config, own).expect("written");
+    assert_eq!(of_probe(&stage.config, "talos"), Vec::<String>::new());
+}
+
+/// A bound on pressure, on PVE 8: no machine would ever be made, and nobody would know why. It finds a probe that is silent, one that
+/// warns of hosts no such pool may use, and one that warns where PVE tells.
+#[test]
+fn a_bound_on_what_pve_does_not_tell_is_warned_of() {
+    let bounded = "max = 2\nmax_pressure = 0.3\nhosts = [\"pve1\", \"pve2\"]\n";
+    let load = |version: &str, rules: &str| {
+        let spec = PveSpec {
+            version: version.to_owned(),
+            ..PveSpec::default()
+        };
+        let simulators = Simulators::start(&spec);
+        let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+        replace(&config, "max = 2\n", rules);
+        of_probe(&config, "load")
+    };
+    let old = load("8.4.14", bounded);
+    assert_eq!(old.len(), 2, "{old:#?}");
+    for (found, host) in old.iter().zip(["pve1", "pve2"]) {
+        let words = format!(
+            "\"warning\" \"host {host}: PVE does not tell what max_pressure bounds, so that pool general may make no machine there\" | \"PVE tells pressure from version 9 on"
+        );
+        assert!(found.starts_with(&words), "{found}");
+    }
+    let new = load("9.2.11", bounded);
+    assert_eq!(new.len(), 1, "{new:#?}");
+    assert!(
+        new[0].starts_with("\"ok\" \"region default: PVE tells how loaded pve1, pve2 are\""),
+        "{new:#?}"
+    );
+    assert_eq!(load("8.4.14", "max = 2\n"), Vec::<String>::new());
+}
+
+/// Right behind a reload, where the docs have it: the daemon was told of the file and is about to take it. It finds a doctor that asks
+/// once, and one that waits for a daemon that nobody told anything and then says that all is well.
+#[test]
+fn doctor_right_behind_a_reload_sees_the_new_file() {
+    let stage = Stage::begin(9);
+    let daemon = stage.daemon("log");
+    let status = || {
+        let output = program()
+            .args(["status", "--socket"])
+            .arg(stage.path("control.sock"))
+            .output()
+            .expect("it runs");
+        text(&output.stdout) + &text(&output.stderr)
+    };
+    until("status", status, &["general"], &[]);
+    replace(&stage.config, "max = 2\n", "max = 3\n");
+    let behind = "daemon: it runs with another configuration than this file";
+    let (_, said) = doctor(&stage.config, &[]);
+    assert!(said.contains(behind), "{said}");
+    let pid = Pid::from_raw(i32::try_from(daemon.0.id()).expect("a small number"));
+    // It takes the file a moment later than doctor looks first.
+    let said = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| doctor(&stage.config, &[]).1);
+        std::thread::sleep(Duration::from_millis(800));
+        kill(pid, Signal::SIGHUP).expect("it runs");
+        asked.join().expect("it ends")
+    });
+    assert!(!said.contains(behind), "{said}");
+}
