@@ -83,9 +83,9 @@ impl Scheduler {
                 Ok(at) => {
                     let info = self.info_of(&pod);
                     let found = world.found(&info, &world.nodes[at]).unwrap_or_default();
-                    found
-                        .iter()
-                        .for_each(|(claim, volume)| volumes::take(state, claim, volume));
+                    for (claim, volume) in &found {
+                        volumes::take(state, claim, volume);
+                    }
                     world.gone.extend(found);
                     let spot = &mut world.nodes[at];
                     volumes::claim_for(state, &pod, &spot.name);

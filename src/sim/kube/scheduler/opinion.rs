@@ -31,8 +31,9 @@ pub fn opinion(objects: &[Value], pod: &Value, last: &str) -> Result<Opinion, St
     let mut state = State::new(0, 0, false);
     for object in objects {
         let res = Res::of_kind(text(object, "/apiVersion"), text(object, "/kind"));
-        res.into_iter()
-            .for_each(|res| state.adopt(res, object.clone()));
+        if let Some(res) = res {
+            state.adopt(res, object.clone());
+        }
     }
     let pod = admission::create(
         &mut state,
