@@ -13,7 +13,7 @@ use crate::node::{bears, chosen, selects};
 use crate::{No, NodeInfo, NodeInfos, PodInfo};
 
 /// A label of a node that names a domain, and a value of it.
-type Domain<'w> = (&'w Arc<str>, &'w Arc<str>);
+type LabelDomain<'w> = (&'w Arc<str>, &'w Arc<str>);
 
 /// Whom the constraints of a pod, and those of others, are about, and in which domains these stand.
 #[derive(Debug)]
@@ -21,11 +21,11 @@ pub(crate) struct PodTerms<'w> {
     world: &'w NodeInfos<'w>,
     pod: &'w PodInfo,
     /// Where pods stand that are averse to this one, each with one of them.
-    averse: BTreeMap<Domain<'w>, &'w PodKey>,
+    averse: BTreeMap<LabelDomain<'w>, &'w PodKey>,
     /// Where pods stand that this one is averse to.
-    disliked: BTreeMap<Domain<'w>, &'w PodKey>,
+    disliked: BTreeMap<LabelDomain<'w>, &'w PodKey>,
     /// Where pods stand that all its affinity terms mean.
-    wanted: BTreeSet<Domain<'w>>,
+    wanted: BTreeSet<LabelDomain<'w>>,
     spread: Vec<SpreadCounts<'w>>,
 }
 
@@ -129,7 +129,11 @@ impl<'w> PodTerms<'w> {
     }
 
     /// Who stands in a domain of a node.
-    fn near(&self, standing: &BTreeMap<Domain<'w>, &'w PodKey>, at: usize) -> Option<&'w PodKey> {
+    fn near(
+        &self,
+        standing: &BTreeMap<LabelDomain<'w>, &'w PodKey>,
+        at: usize,
+    ) -> Option<&'w PodKey> {
         let labels = &self.world.nodes[at].labels;
         let mut domains = standing.iter();
         let found = domains.find(|((key, value), _)| labels.get(*key) == Some(*value));
