@@ -1,8 +1,9 @@
 //! What other pods decide: affinity, anti-affinity both ways, topology spread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::cluster::PodKey;
 use model::label_list::LabelList;
 use model::scheduling::{
     LabelSelector, Labels, Operator, PodShape, PodTerm, Requirement, SpreadConstraint,
@@ -11,30 +12,46 @@ use model::scheduling::{
 use crate::node::{bears, chosen, selects};
 use crate::{No, NodeInfo, NodeInfos, PodInfo};
 
-/// Whom the constraints of a pod, and those of others, are about; and where those pods stand, by index.
+/// A label of a node that names a domain, and a value of it.
+type LabelDomain<'w> = (&'w Arc<str>, &'w Arc<str>);
+
+/// Whom the constraints of a pod, and those of others, are about, and in which domains these stand.
 #[derive(Debug)]
 pub(crate) struct PodTerms<'w> {
     world: &'w NodeInfos<'w>,
     pod: &'w PodInfo,
-    /// Terms of pods that are averse to this one.
-    averse: Vec<(usize, &'w PodTerm, &'w PodInfo)>,
-    /// Pods that this one is averse to.
-    disliked: Vec<(usize, &'w PodTerm, &'w PodInfo)>,
+    /// Where pods stand that are averse to this one, each with one of them.
+    averse: BTreeMap<LabelDomain<'w>, &'w PodKey>,
+    /// Where pods stand that this one is averse to.
+    disliked: BTreeMap<LabelDomain<'w>, &'w PodKey>,
     /// Where pods stand that all its affinity terms mean.
-    wanted: Vec<usize>,
-    spread: Vec<SpreadCounts>,
+    wanted: BTreeSet<LabelDomain<'w>>,
+    spread: Vec<SpreadCounts<'w>>,
 }
 
 /// A hard spread constraint.
 #[derive(Debug)]
-struct SpreadCounts {
-    key: Arc<str>,
+struct SpreadCounts<'w> {
+    key: &'w Arc<str>,
     max_skew: i64,
     min_domains: i128,
     /// The pods that count on each node, where the node takes part.
     pods: Vec<Option<i64>>,
+    /// The same by domain, without nodes that are empty and planned.
+    domains: BTreeMap<&'w Arc<str>, i64>,
+    /// The fewest in a domain.
+    least: i64,
     /// The pod itself is among those that count.
     itself: bool,
+}
+
+impl SpreadCounts<'_> {
+    fn least_of(&self, domains: &BTreeMap<&Arc<str>, i64>) -> i64 {
+        if self.min_domains > domains.len() as i128 {
+            return 0;
+        }
+        domains.values().min().copied().unwrap_or(0)
+    }
 }
 
 fn value<'l>(labels: &'l LabelList) -> impl Fn(&str) -> Option<&'l str> {
@@ -67,74 +84,76 @@ impl<'w> PodTerms<'w> {
         let mut company = PodTerms {
             world,
             pod,
-            averse: Vec::new(),
-            disliked: Vec::new(),
-            wanted: Vec::new(),
-            spread: Vec::new(),
+            averse: BTreeMap::new(),
+            disliked: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            spread: spread(world, pod),
         };
         let own = &pod.shape;
-        for (at, spot) in world.nodes.iter().enumerate() {
+        for spot in &world.nodes {
+            let domain = |term: &'w PodTerm| {
+                Some((&term.topology_key, spot.labels.get(&term.topology_key)?))
+            };
             for guest in &spot.pods {
-                for term in &guest.shape.pod_anti_affinity {
-                    if means(world, term, &guest.key.namespace, pod) {
-                        company.averse.push((at, term, guest));
-                    }
-                }
-                for term in &own.pod_anti_affinity {
-                    if means(world, term, &pod.key.namespace, guest) {
-                        company.disliked.push((at, term, guest));
-                    }
-                }
+                let theirs = guest.shape.pod_anti_affinity.iter();
+                let theirs = theirs.filter(|term| means(world, term, &guest.key.namespace, pod));
+                let theirs = theirs.filter_map(domain).map(|domain| (domain, &guest.key));
+                company.averse.extend(theirs);
+                let ours = own.pod_anti_affinity.iter();
+                let ours = ours.filter(|term| means(world, term, &pod.key.namespace, guest));
+                let ours = ours.filter_map(domain).map(|domain| (domain, &guest.key));
+                company.disliked.extend(ours);
                 if !own.pod_affinity.is_empty() && all_mean(world, pod, guest) {
-                    company.wanted.push(at);
+                    company
+                        .wanted
+                        .extend(own.pod_affinity.iter().filter_map(domain));
                 }
             }
         }
-        company.spread = spread(world, pod);
         company
-    }
-
-    /// Whether two nodes are in one domain.
-    fn near(&self, one: usize, other: usize, key: &str) -> bool {
-        let label = |at: usize| self.world.nodes[at].labels.get(key);
-        label(one).is_some() && label(one) == label(other)
     }
 
     pub(crate) fn affinity(&self, at: usize) -> Result<(), No> {
         self.wanted(at)?;
-        for (there, term, guest) in &self.disliked {
-            if self.near(*there, at, &term.topology_key) {
-                let said = "node(s) didn't match pod anti-affinity rules";
-                return Err(No::soft(said, &guest.key));
-            }
+        if let Some(guest) = self.near(&self.disliked, at) {
+            return Err(No::soft(
+                "node(s) didn't match pod anti-affinity rules",
+                guest,
+            ));
         }
-        for (there, term, guest) in &self.averse {
-            if self.near(*there, at, &term.topology_key) {
-                let said = "node(s) didn't satisfy existing pods anti-affinity rules";
-                return Err(No::soft(said, &guest.key));
-            }
+        if let Some(guest) = self.near(&self.averse, at) {
+            let said = "node(s) didn't satisfy existing pods anti-affinity rules";
+            return Err(No::soft(said, guest));
         }
         Ok(())
+    }
+
+    /// Who stands in a domain of a node.
+    fn near(
+        &self,
+        standing: &BTreeMap<LabelDomain<'w>, &'w PodKey>,
+        at: usize,
+    ) -> Option<&'w PodKey> {
+        let labels = &self.world.nodes[at].labels;
+        let mut domains = standing.iter();
+        let found = domains.find(|((key, value), _)| labels.get(*key) == Some(*value));
+        found.map(|(_, guest)| *guest)
     }
 
     /// Required affinity: pods that meet all terms must be near by every key; the first of a kind that
     /// wants itself may go wherever the keys are.
     fn wanted(&self, at: usize) -> Result<(), No> {
         let no = |key| Err(No::firm("node(s) didn't match pod affinity rules", key));
-        let labels = |at: usize| &self.world.nodes[at].labels;
-        let (mut near, mut anywhere) = (true, false);
+        let labels = &self.world.nodes[at].labels;
+        let mut near = true;
         for term in &self.pod.shape.pod_affinity {
             let key = &term.topology_key;
-            if !labels(at).contains_key(key) {
+            let Some(value) = labels.get(key) else {
                 return no(&**key);
-            }
-            near &= self.wanted.iter().any(|there| self.near(*there, at, key));
-            anywhere |= self
-                .wanted
-                .iter()
-                .any(|there| labels(*there).contains_key(key));
+            };
+            near &= self.wanted.contains(&(key, value));
         }
-        let first = !anywhere && all_mean(self.world, self.pod, self.pod);
+        let first = self.wanted.is_empty() && all_mean(self.world, self.pod, self.pod);
         if near || first {
             Ok(())
         } else {
@@ -142,29 +161,24 @@ impl<'w> PodTerms<'w> {
         }
     }
 
+    /// Constraint after constraint, as the pod names them.
     pub(crate) fn spread(&self, at: usize) -> Result<(), No> {
-        let spots = &self.world.nodes;
+        let spot = &self.world.nodes[at];
         for one in &self.spread {
-            if !spots[at].labels.contains_key(&one.key) {
+            let Some(domain) = spot.labels.get(one.key) else {
                 let said =
                     "node(s) didn't match pod topology spread constraints (missing required label)";
-                return Err(No::firm(said, &one.key));
-            }
-        }
-        for one in &self.spread {
-            let mut domains: BTreeMap<&Arc<str>, i64> = BTreeMap::new();
-            for (index, spot) in spots.iter().enumerate() {
-                if let Some(pods) = one.pods[index].filter(|_| !spot.empty || index == at) {
-                    *domains.entry(&spot.labels[&one.key]).or_insert(0) += pods;
-                }
-            }
-            let least = if one.min_domains > domains.len() as i128 {
-                0
-            } else {
-                domains.values().min().copied().unwrap_or(0)
+                return Err(No::firm(said, one.key));
             };
-            let domain = &spots[at].labels[&one.key];
-            let here = domains.get(domain).copied().unwrap_or(0);
+            let mut here = one.domains.get(domain).copied().unwrap_or(0);
+            let mut least = one.least;
+            if let Some(pods) = one.pods[at].filter(|_| spot.empty) {
+                // With the pod on it the node is a domain, or of one.
+                let mut domains = one.domains.clone();
+                here += pods;
+                domains.insert(domain, here);
+                least = one.least_of(&domains);
+            }
             if here + i64::from(one.itself) - least > one.max_skew {
                 let said = "node(s) didn't match pod topology spread constraints";
                 return Err(No::soft(
@@ -179,7 +193,7 @@ impl<'w> PodTerms<'w> {
 
 /// The hard constraints of a pod: its own, else the cluster's, which take the pods of its controller.
 fn constraints<'w>(
-    world: &'w NodeInfos<'_>,
+    world: &NodeInfos<'w>,
     shape: &'w PodShape,
 ) -> (Vec<&'w SpreadConstraint>, bool) {
     let owner = shape.owner.as_ref().map_or("", |owner| &*owner.kind);
@@ -193,14 +207,15 @@ fn constraints<'w>(
     (list.iter().filter(|one| one.hard).collect(), default)
 }
 
-fn spread(world: &NodeInfos<'_>, pod: &PodInfo) -> Vec<SpreadCounts> {
+fn spread<'w>(world: &'w NodeInfos<'w>, pod: &'w PodInfo) -> Vec<SpreadCounts<'w>> {
     let shape = &pod.shape;
     let (list, default) = constraints(world, shape);
     let keyed = |spot: &NodeInfo| {
         list.iter()
             .all(|constraint| spot.labels.contains_key(&constraint.topology_key))
     };
-    let each = |constraint: &&SpreadConstraint| {
+    let each = |constraint: &&'w SpreadConstraint| {
+        let key = &constraint.topology_key;
         let selector = merged(constraint, &shape.labels);
         let counted = |other: &PodInfo| {
             let theirs = other.shape.owner.as_ref().map(|owner| &owner.uid);
@@ -221,13 +236,22 @@ fn spread(world: &NodeInfos<'_>, pod: &PodInfo) -> Vec<SpreadCounts> {
             let pods = pods.filter(|guest| !guest.deleting && counted(guest));
             takes_part.then(|| i64::try_from(pods.count()).unwrap_or(i64::MAX))
         };
-        SpreadCounts {
-            key: constraint.topology_key.clone(),
+        let mut counts = SpreadCounts {
+            key,
             max_skew: constraint.max_skew.into(),
             min_domains: constraint.min_domains.unwrap_or(1).into(),
             pods: world.nodes.iter().map(pods).collect(),
+            domains: BTreeMap::new(),
+            least: 0,
             itself: counted(pod),
+        };
+        for (spot, pods) in world.nodes.iter().zip(&counts.pods) {
+            if let Some(pods) = pods.filter(|_| !spot.empty) {
+                *counts.domains.entry(&spot.labels[key]).or_insert(0) += pods;
+            }
         }
+        counts.least = counts.least_of(&counts.domains);
+        counts
     };
     list.iter().map(each).collect()
 }

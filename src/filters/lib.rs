@@ -19,6 +19,7 @@ use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
 
 use company::PodTerms;
 pub use node::{bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
+use volumes::PodVolumes;
 pub use volumes::{VolumeOnNode, ZONES, attached};
 
 /// What stands behind a node, in the order in which kube-scheduler can fill them.
@@ -82,6 +83,9 @@ pub struct NodeInfos<'a> {
     pub cluster: &'a Cluster,
     /// What kube-scheduler's configuration asks of replicated pods that name no spread constraint.
     pub default_spread: &'a [SpreadConstraint],
+    /// Claims of ephemeral volumes that are not there are taken for made: kube-scheduler waits for them, and who plans
+    /// does not.
+    pub claims_come: bool,
     /// Claims that waited, and the volumes they got.
     pub gone: Vec<(PodKey, Arc<str>)>,
 }
@@ -114,11 +118,14 @@ impl No {
     }
 }
 
-/// A pod that asks where it may stand: whom its constraints, and theirs, are about has been looked up.
+/// A pod that asks where it may stand: what is the same on all nodes has been looked up.
 #[derive(Debug)]
 pub struct Question<'w> {
     world: &'w NodeInfos<'w>,
     pod: &'w PodInfo,
+    /// The nodes that it names, where it names some.
+    named: Option<BTreeSet<&'w Arc<str>>>,
+    volumes: Result<PodVolumes<'w>, No>,
     company: PodTerms<'w>,
 }
 
@@ -128,28 +135,42 @@ impl NodeInfos<'_> {
         Question {
             world: self,
             pod,
+            named: node::named(&pod.shape),
+            volumes: PodVolumes::of(self, pod),
             company: PodTerms::of(self, pod),
         }
     }
 
-    /// Why a pod may run nowhere, whatever the node.
-    pub fn ready(&self, pod: &PodInfo) -> Result<(), No> {
-        volumes::ready(self.cluster, pod)
-    }
-
     /// The volumes that claims of a pod which wait get on a node; for the others one is made there.
     pub fn found(&self, pod: &PodInfo, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
-        volumes::found(self, pod, spot)
+        PodVolumes::of(self, pod)?.bind(spot)
     }
 }
 
 impl Question<'_> {
+    /// Why the pod may run nowhere, whatever the node; kube-scheduler says it instead of each node's reason.
+    pub fn fits_somewhere(&self) -> Result<(), No> {
+        if self.named.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Err(No::firm("pod affinity terms conflict", ""));
+        }
+        self.volumes.as_ref().map(drop).map_err(No::clone)
+    }
+
     /// Why the pod may not come to a node, by the first of kube-scheduler's filters that says so.
     pub fn fits(&self, at: usize) -> Result<(), No> {
+        self.fits_somewhere()?;
         let (pod, spot) = (self.pod, &self.world.nodes[at]);
+        if let Some(named) = &self.named
+            && !named.contains(&spot.name)
+        {
+            return Err(No::firm(
+                "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+                "",
+            ));
+        }
         node::welcome(&pod.shape, spot)?;
         node::room(&pod.shape, spot)?;
-        volumes::fit(self.world, pod, spot)?;
+        self.volumes.as_ref().map_err(No::clone)?.fit(spot)?;
         self.company.spread(at)?;
         self.company.affinity(at)
     }

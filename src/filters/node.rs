@@ -1,12 +1,14 @@
 //! What a node alone decides: cordon, taints, selectors, ports, resources.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::cluster::PodKey;
 use model::scheduling::{
     Effect, HostPort, LabelSelector, NodeTerm, Operator, PodShape, Requirement, Taint, Toleration,
 };
 
-use crate::{No, NodeInfo};
+use crate::{No, NodeInfo, PodInfo};
 
 /// Whether a toleration is one of a taint, as the API documentation tells it.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -54,9 +56,8 @@ pub fn welcome(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
         return Err(No::firm("node(s) were unschedulable", ""));
     }
     if let Some(taint) = repelling(shape, &spot.taints) {
-        let (key, value) = (&taint.key, &taint.value);
-        let said = format!("node(s) had untolerated taint {{{key}: {value}}}");
-        return Err(No::firm(said, ""));
+        let about = format!("{}={}", taint.key, taint.value);
+        return Err(No::firm("node(s) had untolerated taint(s)", &about));
     }
     if !chosen(shape, spot) {
         let said = "node(s) didn't match Pod's node affinity/selector";
@@ -76,6 +77,25 @@ pub fn chosen(shape: &PodShape, spot: &NodeInfo) -> bool {
         None => true,
         Some(terms) => meets_one(terms, spot),
     }
+}
+
+/// The nodes that a pod's affinity names, where each of its terms names some.
+pub(crate) fn named(shape: &PodShape) -> Option<BTreeSet<&Arc<str>>> {
+    let terms = shape
+        .node_affinity
+        .as_ref()
+        .filter(|terms| !terms.is_empty())?;
+    let mut all = BTreeSet::new();
+    for term in terms {
+        let mut lists = term
+            .fields
+            .iter()
+            .filter(|wanted| &*wanted.key == "metadata.name" && wanted.operator == Operator::In);
+        let mut names: Vec<&Arc<str>> = lists.next()?.values.iter().collect();
+        lists.for_each(|more| names.retain(|name| more.values.contains(name)));
+        all.extend(names);
+    }
+    Some(all)
 }
 
 /// Terms are OR-ed, an empty term matches nothing.
@@ -137,20 +157,30 @@ pub fn selects<'l>(
 
 /// Host ports and resources beside all that is there.
 pub fn room(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
-    for port in &shape.host_ports {
-        for guest in &spot.pods {
-            if guest
-                .shape
-                .host_ports
-                .iter()
-                .any(|other| clash(port, other))
-            {
-                let said = "node(s) didn't have free ports for the requested pod ports";
-                return Err(No::soft(said, &guest.key));
-            }
-        }
+    if let Some(guest) = user(shape, spot, |port| port.port != 0) {
+        let said = "node(s) didn't have free ports for the requested pod ports";
+        return Err(No::soft(said, guest));
     }
     resources(shape, spot)
+}
+
+/// Who has one of a pod's disks that a node's pods do not share; they are written as ports with the number 0.
+pub(crate) fn disk_user<'s>(shape: &PodShape, spot: &'s NodeInfo) -> Option<&'s PodKey> {
+    user(shape, spot, |port| port.port == 0)
+}
+
+fn user<'s>(
+    shape: &PodShape,
+    spot: &'s NodeInfo,
+    asked: impl Fn(&HostPort) -> bool,
+) -> Option<&'s PodKey> {
+    let ports: Vec<&HostPort> = shape.host_ports.iter().filter(|one| asked(one)).collect();
+    let taken = |guest: &&PodInfo| {
+        let mut theirs = guest.shape.host_ports.iter();
+        theirs.any(|other| ports.iter().any(|port| clash(port, other)))
+    };
+    let mut guests = spot.pods.iter().filter(|_| !ports.is_empty());
+    guests.find(taken).map(|guest| &guest.key)
 }
 
 /// Every pod takes a slot of `pods`; of all else, nothing fits anywhere.
@@ -160,7 +190,7 @@ fn resources(shape: &PodShape, spot: &NodeInfo) -> Result<(), No> {
     let mut compare = |resource: &str, asked: i128, used: i128| {
         let offered = i128::from(spot.offers.get(resource));
         if asked > 0 && used + asked > offered {
-            beyond |= asked > offered;
+            beyond |= asked > offered && resource != "pods";
             said.push(match resource {
                 "pods" => "Too many pods".into(),
                 other => format!("Insufficient {other}").into(),

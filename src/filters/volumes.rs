@@ -1,13 +1,13 @@
 //! What a pod's volumes decide.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::cluster::{Claim, Cluster, PodKey, StorageClass};
+use model::cluster::{Claim, Cluster, PersistentVolume, PodKey, StorageClass};
 use model::scheduling::Volume;
 
-use crate::node::{meets_one, selects};
+use crate::node::{disk_user, meets_one, selects};
 use crate::{No, NodeInfo, NodeInfos, PodInfo, Site};
 
 /// The labels of a volume that say in which zone or region its nodes are, and what they are called on nodes today.
@@ -29,146 +29,306 @@ pub const ZONES: [(&str, &str); 4] = [
 ];
 
 const UNBOUND: &str = "pod has unbound immediate PersistentVolumeClaims";
-const ELSEWHERE: &str = "node(s) had volume node affinity conflict";
-const IN_USE: &str = "node unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
+const ELSEWHERE: &str = "node(s) didn't match PersistentVolume's node affinity";
+const NONE_TO_BIND: &str = "node(s) didn't find available persistent volumes to bind";
+const NO_SPACE: &str = "node(s) did not have enough free storage";
+const GONE: &str = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)";
+const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
 
 /// A volume of a CSI driver: the driver, and what the volume is called there.
 pub type VolumeOnNode = (Arc<str>, Arc<str>);
 
-/// The volumes that VolumeAttachments say are attached to a node.
-pub fn attached(cluster: &Cluster, node: &str) -> BTreeSet<VolumeOnNode> {
-    let attachments = cluster.attachments.values();
-    let here = attachments.filter(|attachment| *attachment.node == *node);
-    let named = here.filter_map(|attachment| {
-        let volume = cluster.volumes.get(attachment.volume.as_ref()?)?;
-        Some((attachment.driver.clone(), volume.handle.clone()?))
-    });
-    named.collect()
+/// The volumes that VolumeAttachments say are attached, by node.
+pub fn attached(cluster: &Cluster) -> BTreeMap<Arc<str>, BTreeSet<VolumeOnNode>> {
+    let mut nodes: BTreeMap<Arc<str>, BTreeSet<VolumeOnNode>> = BTreeMap::new();
+    for attachment in cluster.attachments.values() {
+        let volume = attachment.volume.as_ref();
+        let volume = volume.and_then(|name| cluster.volumes.get(name));
+        if let Some(handle) = volume.and_then(|volume| volume.handle.clone()) {
+            let there = nodes.entry(attachment.node.clone()).or_default();
+            there.insert((attachment.driver.clone(), handle));
+        }
+    }
+    nodes
 }
 
-/// A pod's claims: their names, and the claims there are or will be.
-fn claims(cluster: &Cluster, pod: &PodInfo) -> Vec<(PodKey, Option<Claim>)> {
+/// A claim that a pod uses.
+#[derive(Debug)]
+struct PodClaim<'w> {
+    key: PodKey,
+    claim: Cow<'w, Claim>,
+    /// It is of an ephemeral volume.
+    ephemeral: bool,
+}
+
+/// A pod's claims, each as it is there, or will be.
+fn claims<'w>(
+    world: &'w NodeInfos<'_>,
+    pod: &PodInfo,
+) -> Vec<(PodKey, bool, Option<Cow<'w, Claim>>)> {
     let mut list = Vec::new();
     for volume in &pod.shape.volumes {
-        let (name, made) = match volume {
-            Volume::Claim(name) => (name.clone(), None),
+        let (name, ephemeral, made) = match volume {
+            Volume::Claim(name) => (name.clone(), false, None),
             Volume::Ephemeral { name, class } => {
                 let claim = Claim {
                     class: class.clone(),
                     ..Claim::default()
                 };
-                (Arc::from(format!("{}-{name}", pod.key.name)), Some(claim))
+                let name = Arc::from(format!("{}-{name}", pod.key.name));
+                (name, true, world.claims_come.then_some(Cow::Owned(claim)))
             }
             Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
         };
-        let claim = PodKey::new(pod.key.namespace.clone(), name);
-        let found = cluster.claims.get(&claim).cloned().or(made);
-        list.push((claim, found));
+        let key = PodKey::new(pod.key.namespace.clone(), name);
+        let found = world.cluster.claims.get(&key).map(Cow::Borrowed).or(made);
+        list.push((key, ephemeral, found));
     }
     list
 }
 
 /// The volume that a claim has attached, or will have.
 fn volume_of(cluster: &Cluster, key: &PodKey, claim: &Claim) -> Option<VolumeOnNode> {
-    if let Some(volume) = &claim.volume {
-        let volume = cluster.volumes.get(volume)?;
+    let named = claim.volume.as_ref();
+    if let Some(volume) = named.and_then(|name| cluster.volumes.get(name)) {
         return Some((volume.driver.clone()?, volume.handle.clone()?));
     }
     let class = cluster.storage_classes.get(claim.class.as_ref()?)?;
     Some((class.provisioner.clone(), key.to_string().into()))
 }
 
-/// Claims that no node helps.
-pub(crate) fn ready(cluster: &Cluster, pod: &PodInfo) -> Result<(), No> {
-    for (name, claim) in claims(cluster, pod) {
-        let there = |volume: &Arc<str>| cluster.volumes.contains_key(volume);
-        let ready = |claim: &Claim| match &claim.volume {
-            Some(volume) => claim.bound && there(volume),
-            None => class_of(cluster, claim).is_some(),
-        };
-        let named = |why: &str| format!("persistentvolumeclaim \"{}\" {why}", name.name).into();
-        let said: Cow<'static, str> = match &claim {
-            None => named("not found"),
-            Some(claim) if claim.deleting => named("is being deleted"),
-            Some(claim) if claim.lost => named("bound to non-existent persistentvolume"),
-            Some(claim) if ready(claim) => continue,
-            Some(_) => UNBOUND.into(),
-        };
-        return Err(No::firm(said, &name));
-    }
-    Ok(())
+/// The claims of a pod that asks, and what of them is the same on all nodes.
+#[derive(Debug)]
+pub(crate) struct PodVolumes<'w> {
+    world: &'w NodeInfos<'w>,
+    pod: &'w PodInfo,
+    claims: Vec<PodClaim<'w>>,
+    /// Another pod has a claim that is for one pod alone.
+    user: Option<&'w PodKey>,
+    /// What would be attached to its node.
+    fresh: BTreeSet<VolumeOnNode>,
 }
 
-pub(crate) fn fit(world: &NodeInfos<'_>, pod: &PodInfo, spot: &NodeInfo) -> Result<(), No> {
-    let cluster = world.cluster;
-    ready(cluster, pod)?;
-    let mut fresh: BTreeSet<VolumeOnNode> = BTreeSet::new();
-    for (name, claim) in claims(cluster, pod) {
-        let Some(claim) = claim else { continue };
-        if claim.once_pod {
-            alone(world, pod, &name)?;
+impl<'w> PodVolumes<'w> {
+    /// Why a pod may run nowhere because of its claims, else these.
+    pub(crate) fn of(world: &'w NodeInfos<'w>, pod: &'w PodInfo) -> Result<PodVolumes<'w>, No> {
+        let mut list = Vec::new();
+        let all = claims(world, pod);
+        let missing = |said: String, key: &PodKey| Err(No::firm(said, key));
+        // Three of kube-scheduler's plugins look at the claims, one after the other.
+        let absent = all.iter().find(|(_, own, claim)| !own && claim.is_none());
+        if let Some((key, _, _)) = absent {
+            return missing(not_found("persistentvolumeclaim", &key.name), key);
         }
-        if !reached(cluster, &claim, spot) {
-            return Err(No::firm(ELSEWHERE, &name));
+        for (key, ephemeral, claim) in all {
+            let name = &key.name;
+            let Some(claim) = claim else {
+                return missing(
+                    format!(
+                        "waiting for ephemeral volume controller to create the persistentvolumeclaim \"{name}\""
+                    ),
+                    &key,
+                );
+            };
+            if claim.lost {
+                let volume = claim.volume.as_deref().unwrap_or_default();
+                let gone = format!("bound to non-existent persistentvolume \"{volume}\"");
+                return missing(format!("persistentvolumeclaim \"{name}\" {gone}"), &key);
+            }
+            if claim.deleting {
+                let said = format!("persistentvolumeclaim \"{name}\" is being deleted");
+                return missing(said, &key);
+            }
+            list.push(PodClaim {
+                key,
+                claim,
+                ephemeral,
+            });
         }
-        fresh.extend(volume_of(cluster, &name, &claim));
+        let ready = |one: &&PodClaim<'_>| match &one.claim.volume {
+            Some(_) => one.claim.bound,
+            None => class_of(world.cluster, &one.claim).is_some(),
+        };
+        if let Some(one) = list.iter().find(|one| !ready(one)) {
+            return Err(No::firm(UNBOUND, &one.key));
+        }
+        for one in list.iter().filter(|one| !one.ephemeral) {
+            let volume = one.claim.volume.as_ref();
+            if let Some(name) = volume.filter(|name| !world.cluster.volumes.contains_key(*name)) {
+                return missing(not_found("persistentvolume", name), &one.key);
+            }
+        }
+        Ok(PodVolumes {
+            world,
+            pod,
+            user: user(world, pod, &list),
+            fresh: list
+                .iter()
+                .filter_map(|one| volume_of(world.cluster, &one.key, &one.claim))
+                .collect(),
+            claims: list,
+        })
     }
-    limits(cluster, &fresh, spot)?;
-    found(world, pod, spot).map(drop)
-}
 
-/// What can be attached to a node is limited by driver; a volume counts once, however many pods use it.
-fn limits(cluster: &Cluster, fresh: &BTreeSet<VolumeOnNode>, spot: &NodeInfo) -> Result<(), No> {
-    if fresh.is_empty() || spot.limits.is_empty() {
-        return Ok(());
+    /// Why a pod may not come to a node because of volumes.
+    pub(crate) fn fit(&self, spot: &NodeInfo) -> Result<(), No> {
+        if let Some(guest) = disk_user(&self.pod.shape, spot) {
+            return Err(No::soft("node(s) had no available disk", guest));
+        }
+        if let Some(guest) = self.user {
+            return Err(No::soft(IN_USE, guest));
+        }
+        self.limits(spot)?;
+        self.bind(spot)?;
+        self.zones(spot)
     }
-    let mut used: BTreeSet<VolumeOnNode> = BTreeSet::new();
-    for guest in spot.pods.iter().chain(&spot.preempted) {
-        for (name, claim) in claims(cluster, guest) {
-            // One that runs without its claim is not counted.
-            if !guest.bound || cluster.claims.contains_key(&name) {
-                used.extend(claim.and_then(|claim| volume_of(cluster, &name, &claim)));
+
+    /// What can be attached to a node is limited by driver; a volume counts once, however many pods use it.
+    fn limits(&self, spot: &NodeInfo) -> Result<(), No> {
+        if self.fresh.is_empty() || spot.limits.is_empty() {
+            return Ok(());
+        }
+        let cluster = self.world.cluster;
+        let mut used: BTreeSet<VolumeOnNode> = BTreeSet::new();
+        for guest in spot.pods.iter().chain(&spot.preempted) {
+            for (key, _, claim) in claims(self.world, guest) {
+                // One that runs without its claim is not counted.
+                if !guest.bound || cluster.claims.contains_key(&key) {
+                    used.extend(claim.and_then(|claim| volume_of(cluster, &key, &claim)));
+                }
+            }
+        }
+        let fresh = self.fresh.iter();
+        let new: Vec<&VolumeOnNode> = fresh.filter(|volume| !used.contains(*volume)).collect();
+        let there = used.union(&spot.attached);
+        for (driver, limit) in &spot.limits {
+            let more = new.iter().filter(|volume| volume.0 == *driver).count();
+            let have = there.clone().filter(|volume| volume.0 == *driver).count();
+            if more > 0 && (have + more) as i128 > i128::from(*limit) {
+                return Err(No::soft("node(s) exceed max volume count", driver));
+            }
+        }
+        Ok(())
+    }
+
+    /// The volumes that claims which wait get on a node: claim after claim, the smallest first, each
+    /// gets the smallest volume that does, of equal ones one that is not everywhere, then by name; else one is
+    /// made for it.
+    pub(crate) fn bind(&self, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+        let bound = self.reached(spot);
+        let waiting = self.found(spot);
+        match (bound, waiting) {
+            (Ok(()), waiting) => waiting,
+            (Err((said, about)), Ok(_)) => Err(No::firm(said, about)),
+            // kube-scheduler says it of a claim whose volume is gone last.
+            (Err((GONE, _)), Err(mut no)) => {
+                no.said.push(GONE.into());
+                Err(no)
+            }
+            (Err((said, _)), Err(mut no)) => {
+                no.said.insert(0, said.into());
+                Err(no)
             }
         }
     }
-    let new: Vec<&VolumeOnNode> = fresh
-        .iter()
-        .filter(|volume| !used.contains(*volume))
-        .collect();
-    let there = used.union(&spot.attached);
-    for (driver, limit) in &spot.limits {
-        let more = new.iter().filter(|volume| volume.0 == *driver).count();
-        let have = there.clone().filter(|volume| volume.0 == *driver).count();
-        if more > 0 && (have + more) as i128 > i128::from(*limit) {
-            return Err(No::soft("node(s) exceed max volume count", driver));
+
+    /// Whether the volumes that claims have can be used on a node: the first one that cannot.
+    fn reached(&self, spot: &NodeInfo) -> Result<(), (&'static str, &PodKey)> {
+        for one in &self.claims {
+            let taken = self.world.gone.iter().find(|(of, _)| *of == one.key);
+            let taken = taken.map(|(_, volume)| volume);
+            let Some(name) = one.claim.volume.as_ref().or(taken) else {
+                continue;
+            };
+            match self.world.cluster.volumes.get(name) {
+                None => return Err((GONE, &one.key)),
+                Some(volume) if usable(volume, spot) => {}
+                Some(_) => return Err((ELSEWHERE, &one.key)),
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn found(&self, spot: &NodeInfo) -> Result<Vec<(PodKey, Arc<str>)>, No> {
+        let cluster = self.world.cluster;
+        let taken = |key: &PodKey| self.world.gone.iter().any(|(of, _)| of == key);
+        let waiting = self.claims.iter();
+        let waiting = waiting.filter(|one| one.claim.volume.is_none() && !taken(&one.key));
+        let (told, mut free): (Vec<&PodClaim<'_>>, Vec<&PodClaim<'_>>) =
+            waiting.partition(|one| one.claim.selected_node.is_some());
+        let here = |one: &&&PodClaim<'_>| one.claim.selected_node.as_ref() == Some(&spot.name);
+        if let Some(one) = told.iter().find(|one| !here(one)) {
+            return Err(No::firm(NONE_TO_BIND, &one.key));
+        }
+        free.sort_by_key(|one| one.claim.asks.as_ref().map_or(0, |asks| asks.storage));
+        let mut got: Vec<(PodKey, Arc<str>)> = Vec::new();
+        let mut made = told;
+        for one in free {
+            let volumes = candidates(cluster, &one.key, &one.claim);
+            let volume = volumes.into_iter().find(|volume| {
+                let mut all = self.world.gone.iter().chain(&got);
+                let free = all.all(|(_, other)| other != volume);
+                free && usable(&cluster.volumes[volume], spot)
+            });
+            match volume {
+                Some(volume) => got.push((one.key.clone(), volume)),
+                None => made.push(one),
+            }
+        }
+        for one in made {
+            self.provision(one, spot)?;
+        }
+        Ok(got)
+    }
+
+    /// Whether a volume can be made for a claim where this node is.
+    fn provision(&self, one: &PodClaim<'_>, spot: &NodeInfo) -> Result<(), No> {
+        let cluster = self.world.cluster;
+        let Some(class) = class_of(cluster, &one.claim) else {
+            return Err(No::firm(UNBOUND, &one.key));
+        };
+        let near = class.topologies.is_empty() || meets_one(&class.topologies, spot);
+        if &*class.provisioner == "kubernetes.io/no-provisioner" || !near {
+            return Err(No::firm(NONE_TO_BIND, &one.key));
+        }
+        if !spacious(cluster, &one.claim, &class.provisioner, spot) {
+            return Err(No::firm(NO_SPACE, &one.key));
+        }
+        Ok(())
+    }
+
+    /// Volumes that a person made may have their zone in a label.
+    fn zones(&self, spot: &NodeInfo) -> Result<(), No> {
+        if !ZONES.iter().any(|(key, _)| spot.labels.contains_key(*key)) {
+            return Ok(());
+        }
+        for one in self.claims.iter().filter(|one| !one.ephemeral) {
+            let volume = one.claim.volume.as_ref();
+            let volume = volume.and_then(|name| self.world.cluster.volumes.get(name));
+            let mut zones = volume.into_iter().flat_map(|volume| &volume.zones);
+            let within = zones.all(|zone| {
+                let new = ZONES.iter().find(|(old, _)| **old == *zone.key);
+                let mut keys = [Some(&*zone.key), new.map(|(_, new)| *new)]
+                    .into_iter()
+                    .flatten();
+                let value = keys.find_map(|key| spot.labels.get(key));
+                value.is_some_and(|value| zone.values.contains(value))
+            });
+            if !within {
+                return Err(No::firm("node(s) had no available volume zone", &one.key));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Whether the volume that a claim has, or that is being made for it, can be used on a node.
-fn reached(cluster: &Cluster, claim: &Claim, spot: &NodeInfo) -> bool {
-    let Some(name) = &claim.volume else {
-        let selected = claim.selected_node.as_ref();
-        return selected.is_none_or(|node| *node == spot.name);
-    };
-    let placed = ZONES.iter().any(|(key, _)| spot.labels.contains_key(*key));
-    let mut zones = cluster.volumes[name].zones.iter();
-    let zoned = zones.all(|zone| {
-        let new = ZONES.iter().find(|(old, _)| **old == *zone.key);
-        let mut values = [Some(&*zone.key), new.map(|(_, new)| *new)]
-            .into_iter()
-            .flatten();
-        let value = values.find_map(|key| spot.labels.get(key));
-        value.is_some_and(|value| zone.values.contains(value))
-    });
-    (zoned || !placed) && usable(cluster, name, spot)
+fn not_found(kind: &str, name: &str) -> String {
+    format!("{kind} \"{name}\" not found")
 }
 
 /// Whether a volume can be used on a node. One that is local to a node is on none that is not made yet, and for one that is
 /// being deleted none is made.
-fn usable(cluster: &Cluster, volume: &Arc<str>, spot: &NodeInfo) -> bool {
-    let volume = &cluster.volumes[volume];
+fn usable(volume: &PersistentVolume, spot: &NodeInfo) -> bool {
     let near = volume.node_affinity.as_ref();
     let near = near.is_none_or(|terms| meets_one(terms, spot));
     let passing = volume.local || volume.deleting;
@@ -178,54 +338,6 @@ fn usable(cluster: &Cluster, volume: &Arc<str>, spot: &NodeInfo) -> bool {
 fn class_of<'a>(cluster: &'a Cluster, claim: &Claim) -> Option<&'a StorageClass> {
     let class = cluster.storage_classes.get(claim.class.as_ref()?)?;
     class.wait_for_consumer.then_some(class)
-}
-
-/// The volumes that claims of a pod which wait get on a node: claim after claim, the smallest first, each
-/// gets the smallest volume that does, of equal ones one that is not everywhere, then by name; else one is
-/// made for it.
-pub(crate) fn found(
-    world: &NodeInfos<'_>,
-    pod: &PodInfo,
-    spot: &NodeInfo,
-) -> Result<Vec<(PodKey, Arc<str>)>, No> {
-    let cluster = world.cluster;
-    let mut waiting: Vec<(PodKey, Claim)> = claims(cluster, pod)
-        .into_iter()
-        .filter_map(|(name, claim)| Some((name, claim?)))
-        .filter(|(_, claim)| claim.volume.is_none() && !claim.lost && !claim.deleting)
-        .collect();
-    waiting.sort_by_key(|(_, claim)| claim.asks.as_ref().map_or(0, |asks| asks.storage));
-    let mut got: Vec<(PodKey, Arc<str>)> = Vec::new();
-    for (name, claim) in waiting {
-        let Some(class) = class_of(cluster, &claim) else {
-            return Err(No::firm(UNBOUND, &name));
-        };
-        if let Some((_, volume)) = world.gone.iter().find(|(of, _)| *of == name) {
-            if usable(cluster, volume, spot) {
-                continue;
-            }
-            return Err(No::firm(ELSEWHERE, &name));
-        }
-        let taken = |volume: &Arc<str>| {
-            let mut all = world.gone.iter().chain(&got);
-            all.any(|(_, other)| other == volume)
-        };
-        let mut volumes = candidates(cluster, &name, &claim);
-        volumes.retain(|volume| !taken(volume) && usable(cluster, volume, spot));
-        if let Some(volume) = volumes.first() {
-            got.push((name, volume.clone()));
-            continue;
-        }
-        let near = class.topologies.is_empty() || meets_one(&class.topologies, spot);
-        if &*class.provisioner == "kubernetes.io/no-provisioner" || !near {
-            let said = "node(s) didn't find available persistent volumes to bind";
-            return Err(No::firm(said, &name));
-        }
-        if !spacious(cluster, &claim, &class.provisioner, spot) {
-            return Err(No::firm("node(s) did not have enough free storage", &name));
-        }
-    }
-    Ok(got)
 }
 
 /// Whether the driver has room for a claim's volume where this node is, as far as it says.
@@ -243,7 +355,7 @@ fn spacious(cluster: &Cluster, claim: &Claim, driver: &str, spot: &NodeInfo) -> 
 
 /// The volumes that a claim could have somewhere, the best first.
 fn candidates(cluster: &Cluster, name: &PodKey, claim: &Claim) -> Vec<Arc<str>> {
-    let (Some(asks), None) = (&claim.asks, &claim.selected_node) else {
+    let Some(asks) = &claim.asks else {
         return Vec::new();
     };
     let mut fitting = Vec::new();
@@ -273,18 +385,26 @@ fn candidates(cluster: &Cluster, name: &PodKey, claim: &Claim) -> Vec<Arc<str>> 
     fitting.into_iter().map(|(_, _, volume)| volume).collect()
 }
 
-/// `ReadWriteOncePod`: no other pod on any node uses the claim.
-fn alone(world: &NodeInfos<'_>, pod: &PodInfo, claim: &PodKey) -> Result<(), No> {
+/// `ReadWriteOncePod`: no other pod on any node uses the claim. One that does.
+fn user<'w>(
+    world: &'w NodeInfos<'_>,
+    pod: &PodInfo,
+    claims: &[PodClaim<'_>],
+) -> Option<&'w PodKey> {
+    let alone = claims
+        .iter()
+        .filter(|one| one.claim.once_pod && !one.ephemeral);
+    let alone: Vec<&Arc<str>> = alone.map(|one| &one.key.name).collect();
+    if alone.is_empty() {
+        return None;
+    }
     let standing = world.nodes.iter();
     let standing = standing.flat_map(|spot| spot.pods.iter().chain(&spot.preempted));
-    for guest in standing {
-        let uses = guest.shape.volumes.iter().any(|volume| {
-            matches!(volume, Volume::Claim(name) if *name == claim.name)
-                && guest.key.namespace == claim.namespace
-        });
-        if uses && guest.key != pod.key {
-            return Err(No::soft(IN_USE, &guest.key));
-        }
-    }
-    Ok(())
+    let uses = |guest: &&PodInfo| {
+        let mut volumes = guest.shape.volumes.iter();
+        volumes.any(|volume| matches!(volume, Volume::Claim(name) if alone.contains(&name)))
+    };
+    let others = standing.filter(|guest| guest.key.namespace == pod.key.namespace);
+    let mut others = others.filter(|guest| guest.key != pod.key);
+    others.find(uses).map(|guest| &guest.key)
 }

@@ -9,6 +9,9 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
+/// Why no node is taken.
+pub(crate) const REFUSED: &str = "only asked";
+
 /// Pod UIDs to the names of nodes, by the latest question.
 type Questions = BTreeMap<String, BTreeSet<String>>;
 
@@ -52,7 +55,7 @@ async fn filter(State(extender): State<Extender>, Json(asked): Json<Value>) -> J
         .flatten()
         .filter_map(|name| name.as_str().map(str::to_owned))
         .collect();
-    let failed: BTreeMap<&String, &str> = nodes.iter().map(|name| (name, "only asked")).collect();
+    let failed: BTreeMap<&String, &str> = nodes.iter().map(|name| (name, REFUSED)).collect();
     let answer = json!({"NodeNames": [], "FailedNodes": failed, "Error": ""});
     extender.questions().insert(uid.to_owned(), nodes);
     Json(answer)

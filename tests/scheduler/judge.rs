@@ -12,20 +12,36 @@ use pve_autoscaler::model::policy::Policy;
 use pve_autoscaler::model::snapshot::{self, Lease, Snapshot};
 use serde_json::Value;
 
-/// Where we differ from kube-scheduler on purpose; `src/brain/README.md` has the same list.
-const CHOICES: &[Choice] = &[Choice {
-    name: "namespaces without labels",
-    why: "kube-scheduler 1.36 takes a pod's namespaceSelector that an empty set of labels meets for \
+/// Where the brain differs from kube-scheduler on purpose; `src/brain/README.md` has the same list.
+const CHOICES: &[Choice] = &[
+    Choice {
+        name: "namespaces without labels",
+        why: "kube-scheduler 1.36 takes a pod's namespaceSelector that an empty set of labels meets for \
               one of all namespaces; the API says it selects by the namespace's labels",
-    applies: selects_unlabelled,
-}];
+        applies: selects_unlabelled,
+        by_the_filters: true,
+    },
+    Choice {
+        name: "claims of ephemeral volumes",
+        why: "kube-scheduler waits until the controller has made them; we plan as if it had",
+        applies: has_ephemeral,
+        by_the_filters: false,
+    },
+];
 
 /// A documented difference.
-struct Choice {
-    name: &'static str,
+pub(crate) struct Choice {
+    pub(crate) name: &'static str,
     why: &'static str,
     /// Whether it is about a pod.
     applies: fn(&Value) -> bool,
+    /// The filters differ so too.
+    by_the_filters: bool,
+}
+
+fn has_ephemeral(pod: &Value) -> bool {
+    let volumes = pod["spec"]["volumes"].as_array();
+    volumes.is_some_and(|all| all.iter().any(|one| one.get("ephemeral").is_some()))
 }
 
 /// Whether a term of the pod selects namespaces by labels that they must not have.
@@ -40,6 +56,12 @@ fn selects_unlabelled(pod: &Value) -> bool {
         let all = selector["matchExpressions"].as_array();
         selector.get("matchLabels").is_none() && all.is_some_and(|all| all.iter().all(absent))
     })
+}
+
+/// The documented difference of the filters that is about a pod.
+pub(crate) fn choice_of_filters(pod: &Value) -> Option<&'static Choice> {
+    let mut choices = CHOICES.iter().filter(|choice| choice.by_the_filters);
+    choices.find(|choice| (choice.applies)(pod))
 }
 
 /// Why each node is no place for a pod, by our answer; `None` where it is one.

@@ -9,6 +9,7 @@ mod dice;
 mod extender;
 mod judge;
 mod pods;
+mod second;
 mod server;
 mod volumes;
 mod world;
@@ -25,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use extender::Extender;
 use judge::Tally;
+use second::SecondTally;
 use server::Server;
 use world::{NAMESPACES, World};
 
@@ -72,7 +74,7 @@ fn the_real_scheduler_agrees() {
                 break;
             }
         }
-        for line in lab.tally.report() {
+        for line in lab.tally.report().into_iter().chain(lab.second.report()) {
             println!("{line}");
         }
         complaints
@@ -99,6 +101,7 @@ struct Lab {
     store: ClusterStore,
     extender: Extender,
     tally: Tally,
+    second: SecondTally,
 }
 
 impl Lab {
@@ -119,6 +122,7 @@ impl Lab {
             store,
             extender,
             tally: Tally::default(),
+            second: SecondTally::default(),
         };
         lab.until("the store is complete", |lab| lab.store.complete())
             .await;
@@ -211,12 +215,14 @@ impl Lab {
         let mut whole = self.store.view();
         // The rest of the world is as it was when nothing changed any more.
         whole.cluster.nodes.clone_from(&view.cluster.nodes);
+        let objects = self.server.everything().await;
         let mut differ = Vec::new();
         for (uid, pod) in waiting {
             let ours = judge::ours(&whole, &pod);
             let mut nodes = self.tally.compare(&pod, &ours, &theirs[&uid].nodes);
+            nodes.extend(self.second.compare(&objects, &pod, &theirs[&uid]));
             if !nodes.is_empty() {
-                nodes.push(theirs[&uid].said.clone());
+                nodes.push(format!("kube-scheduler says: {}", theirs[&uid].said));
                 differ.push((pod.clone(), nodes));
             }
             self.server.remove(&pod).await;

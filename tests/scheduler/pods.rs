@@ -30,7 +30,7 @@ const TOPOLOGY: [&str; 6] = [
 type Constraint = fn(&mut Dice, &Setting<'_>, &mut Pod<'_>);
 
 /// What pods that wait may ask for, and in how many of a hundred pods.
-const CONSTRAINTS: [(u32, Constraint); 11] = [
+const CONSTRAINTS: [(u32, Constraint); 13] = [
     (20, node_selector),
     (25, node_affinity),
     (30, tolerations),
@@ -41,6 +41,8 @@ const CONSTRAINTS: [(u32, Constraint); 11] = [
     (20, sidecars),
     (12, runtime_class),
     (22, claims),
+    (10, disks),
+    (3, ephemeral),
     (8, pod_level),
 ];
 
@@ -86,7 +88,14 @@ fn company(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
         "containers".into(),
         json!([{"name": "c0", "image": "none"}]),
     );
-    let constrain: Constraint = dice.one(&[spread, spread, pod_affinity, pod_anti_affinity]);
+    let constrain: Constraint = dice.one(&[
+        spread,
+        spread,
+        pod_affinity,
+        pod_anti_affinity,
+        claims,
+        disks,
+    ]);
     constrain(dice, setting, pod);
     for (percent, constrain) in [(25, node_affinity as Constraint), (30, tolerations)] {
         if dice.chance(percent) {
@@ -104,12 +113,13 @@ pub(crate) fn running(
     storage: &mut Storage,
 ) -> Value {
     let mut pod = begin(dice, setting, name, false, storage);
-    let constraints: [(u32, Constraint); 5] = [
+    let constraints: [(u32, Constraint); 6] = [
         (25, pod_anti_affinity),
         (10, pod_affinity),
         (15, host_ports),
         (15, sidecars),
         (30, claims),
+        (25, disks),
     ];
     for (percent, constrain) in constraints {
         if dice.chance(percent) {
@@ -426,5 +436,36 @@ fn claims(dice: &mut Dice, setting: &Setting<'_>, pod: &mut Pod<'_>) {
             json!({"name": format!("v{index}"), "persistentVolumeClaim": {"claimName": claim}}),
         );
     }
-    pod.spec.insert("volumes".into(), Value::Array(list));
+    volumes_of(pod).extend(list);
+}
+
+fn volumes_of<'p>(pod: &'p mut Pod<'_>) -> &'p mut Vec<Value> {
+    let volumes = pod.spec.entry("volumes").or_insert_with(|| json!([]));
+    volumes.as_array_mut().expect("a list")
+}
+
+/// A disk that the pod names itself.
+fn disks(dice: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let disk = dice.one(&["one", "one", "two"]);
+    let read = dice.chance(50);
+    let monitors = dice.some(&["a", "b"], 2);
+    let mut volume = match dice.number(0, 3) {
+        0 => json!({"gcePersistentDisk": {"pdName": disk, "readOnly": read}}),
+        1 => json!({"awsElasticBlockStore": {"volumeID": disk, "readOnly": read}}),
+        2 => json!({"iscsi": {"iqn": format!("iqn.2001-04.com.example:{disk}"),
+            "targetPortal": "10.0.0.1:3260", "lun": 0, "readOnly": read}}),
+        _ => json!({"rbd": {"monitors": monitors, "image": disk, "readOnly": read}}),
+    };
+    volume["name"] = json!("disk");
+    volumes_of(pod).push(volume);
+}
+
+/// No controller makes the claim of such a volume here.
+fn ephemeral(_: &mut Dice, _: &Setting<'_>, pod: &mut Pod<'_>) {
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "wait",
+        "resources": {"requests": {"storage": "1Gi"}},
+    });
+    let volume = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}});
+    volumes_of(pod).push(volume);
 }

@@ -178,6 +178,36 @@ impl Server {
             .collect()
     }
 
+    /// All that the filters read, each object with its version and kind, which lists do not say.
+    pub(crate) async fn everything(&self) -> Vec<Value> {
+        let kinds = [
+            ("v1", "Pod"),
+            ("v1", "Node"),
+            ("v1", "Namespace"),
+            ("v1", "PersistentVolumeClaim"),
+            ("v1", "PersistentVolume"),
+            ("storage.k8s.io/v1", "StorageClass"),
+            ("storage.k8s.io/v1", "CSINode"),
+            ("storage.k8s.io/v1", "CSIDriver"),
+            ("storage.k8s.io/v1", "CSIStorageCapacity"),
+            ("storage.k8s.io/v1", "VolumeAttachment"),
+            ("scheduling.k8s.io/v1", "PriorityClass"),
+            ("node.k8s.io/v1", "RuntimeClass"),
+        ];
+        let lists = join_all(kinds.map(|(version, kind)| async move {
+            let path = collection(&json!({"apiVersion": version, "kind": kind}));
+            let list = self.must(Method::GET, &path, Value::Null).await;
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let named = |mut item: Value| {
+                item["apiVersion"] = json!(version);
+                item["kind"] = json!(kind);
+                item
+            };
+            items.into_iter().map(named).collect::<Vec<Value>>()
+        }));
+        lists.await.concat()
+    }
+
     /// Removes a pod at once.
     pub(crate) async fn remove(&self, pod: &Value) {
         self.must(

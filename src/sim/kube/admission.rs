@@ -1,12 +1,14 @@
 //! Defaulting, admission and validation of what is written: the part of it that clients notice.
 
+mod pods;
+
 use serde_json::{Value, json};
 
 use super::auth::User;
 use super::object::{carry, deleting, list, map, name, namespace, number, set, text, uid, unset};
 use super::resources::{
-    CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PRIORITYCLASSES, PVCS, PVS,
-    REPLICASETS, RUNTIMECLASSES, Res, SECRETS, STATEFULSETS, STORAGECLASSES,
+    CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS, PVS, REPLICASETS,
+    Res, SECRETS, STATEFULSETS, STORAGECLASSES,
 };
 use super::status::Status;
 use super::store::State;
@@ -37,7 +39,7 @@ pub(super) fn create(
         unset(&mut object, &["status"]);
     }
     match res {
-        PODS => pod(state, &mut object)?,
+        PODS => pods::admit(state, &mut object)?,
         NODES => node(&mut object, user)?,
         NAMESPACES => new_namespace(&mut object),
         SECRETS => secret(&mut object),
@@ -153,132 +155,6 @@ fn default(object: &mut Value, path: &[&str], value: Value) {
     }
 }
 
-/// Defaults of a pod spec, of pods and templates alike.
-fn pod_spec(spec: &mut Value) {
-    default(spec, &["restartPolicy"], json!("Always"));
-    default(spec, &["terminationGracePeriodSeconds"], json!(30));
-    default(spec, &["dnsPolicy"], json!("ClusterFirst"));
-    default(spec, &["schedulerName"], json!("default-scheduler"));
-    default(spec, &["securityContext"], json!({}));
-    for field in ["containers", "initContainers"] {
-        for container in spec[field].as_array_mut().into_iter().flatten() {
-            default(container, &["resources"], json!({}));
-            default(container, &["imagePullPolicy"], json!("IfNotPresent"));
-            default(
-                container,
-                &["terminationMessagePath"],
-                json!("/dev/termination-log"),
-            );
-            default(container, &["terminationMessagePolicy"], json!("File"));
-            let limits = map(container, "/resources/limits").cloned();
-            for (key, limit) in limits.into_iter().flatten() {
-                default(container, &["resources", "requests", &key], limit);
-            }
-        }
-    }
-    if spec.get("initContainers").is_some_and(Value::is_null) {
-        unset(spec, &["initContainers"]);
-    }
-}
-
-fn pod(state: &mut State, object: &mut Value) -> Result<(), Status> {
-    let shown = name(object).to_owned();
-    if list(object, "/spec/containers").is_empty() {
-        return Err(Status::invalid(
-            PODS,
-            &shown,
-            "spec.containers",
-            "Required value",
-        ));
-    }
-    pod_spec(&mut object["spec"]);
-    default(object, &["spec", "enableServiceLinks"], json!(true));
-    default(object, &["spec", "serviceAccountName"], json!("default"));
-    default(
-        object,
-        &["spec", "serviceAccount"],
-        object["spec"]["serviceAccountName"].clone(),
-    );
-    let class = text(object, "/spec/priorityClassName").to_owned();
-    let priority = if class.is_empty() {
-        0
-    } else {
-        let found = state.get(PRIORITYCLASSES, "", &class).ok_or_else(|| {
-            Status::forbidden(
-                PODS,
-                &shown,
-                &format!("no PriorityClass with name {class} was found"),
-            )
-        })?;
-        number(&found, "/value").unwrap_or(0)
-    };
-    set(object, &["spec", "priority"], json!(priority));
-    default(
-        object,
-        &["spec", "preemptionPolicy"],
-        json!("PreemptLowerPriority"),
-    );
-    let runtime = text(object, "/spec/runtimeClassName").to_owned();
-    if !runtime.is_empty() {
-        let found = state.get(RUNTIMECLASSES, "", &runtime).ok_or_else(|| {
-            Status::forbidden(
-                PODS,
-                &shown,
-                &format!("pod rejected: RuntimeClass \"{runtime}\" not found"),
-            )
-        })?;
-        if let Some(overhead) = found.pointer("/overhead/podFixed") {
-            set(object, &["spec", "overhead"], overhead.clone());
-        }
-    }
-    default_tolerations(object);
-    set(
-        object,
-        &["status"],
-        json!({"phase": "Pending", "qosClass": quality(object)}),
-    );
-    Ok(())
-}
-
-/// Admission plugin DefaultTolerationSeconds: 300 s of tolerance for sick nodes.
-fn default_tolerations(object: &mut Value) {
-    let mut tolerations = list(object, "/spec/tolerations").to_vec();
-    for key in [
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-    ] {
-        let covered = tolerations.iter().any(|t| {
-            matches!(text(t, "/key"), k if k == key || k.is_empty())
-                && matches!(text(t, "/effect"), "NoExecute" | "")
-        });
-        if !covered {
-            tolerations.push(json!({
-                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
-            }));
-        }
-    }
-    set(object, &["spec", "tolerations"], Value::Array(tolerations));
-}
-
-/// `status.qosClass`.
-fn quality(pod: &Value) -> &'static str {
-    let (mut any, mut all) = (false, true);
-    for field in ["/spec/containers", "/spec/initContainers"] {
-        for container in list(pod, field) {
-            for resource in ["cpu", "memory"] {
-                let at = |kind: &str| container.pointer(&format!("/resources/{kind}/{resource}"));
-                any |= at("requests").is_some() || at("limits").is_some();
-                all &= at("limits").is_some() && at("limits") == at("requests");
-            }
-        }
-    }
-    match (any, all) {
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-        _ => "BestEffort",
-    }
-}
-
 fn node(object: &mut Value, user: &User) -> Result<(), Status> {
     if let Some(own) = user.node()
         && own != name(object)
@@ -381,7 +257,7 @@ fn workload(res: Res, object: &mut Value) -> Result<(), Status> {
     if res != DAEMONSETS {
         default(object, &["spec", "replicas"], json!(1));
     }
-    pod_spec(&mut object["spec"]["template"]["spec"]);
+    pods::complete_spec(&mut object["spec"]["template"]["spec"]);
     match res {
         DEPLOYMENTS => default(
             object,
@@ -434,7 +310,7 @@ fn job(state: &mut State, object: &mut Value) {
         &["spec", "selector"],
         json!({"matchLabels": {"batch.kubernetes.io/controller-uid": unique}}),
     );
-    pod_spec(&mut object["spec"]["template"]["spec"]);
+    pods::complete_spec(&mut object["spec"]["template"]["spec"]);
     set(object, &["status"], json!({}));
 }
 
@@ -532,7 +408,7 @@ pub(super) fn update(
                     "Invalid value: field is immutable",
                 ));
             }
-            pod_spec(&mut new["spec"]["template"]["spec"]);
+            pods::complete_spec(&mut new["spec"]["template"]["spec"]);
         }
         _ => {}
     }

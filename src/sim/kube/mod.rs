@@ -51,6 +51,7 @@ use pki::Pki;
 use store::State;
 
 pub use facts::ObjectChange;
+pub use scheduler::{Opinion, opinion};
 pub use serve::{ServedCluster, serve};
 pub use spec::{Distribution, KubeSpec, KubeUserSpec, PolicyRule};
 

@@ -122,6 +122,8 @@ pub(super) const NEW_EVENTS: Res = Res(19);
 pub(super) const PRIORITYCLASSES: Res = Res(20);
 pub(super) const RUNTIMECLASSES: Res = Res(21);
 pub(super) const CSRS: Res = Res(22);
+pub(super) const CSIDRIVERS: Res = Res(32);
+pub(super) const CSICAPACITIES: Res = Res(33);
 
 /// The table. The constants above are positions in it (a test holds them together).
 pub(super) static RESOURCES: &[ResourceKind] = &[
@@ -385,6 +387,8 @@ mod tests {
             (PRIORITYCLASSES, "priorityclasses"),
             (RUNTIMECLASSES, "runtimeclasses"),
             (CSRS, "certificatesigningrequests"),
+            (CSIDRIVERS, "csidrivers"),
+            (CSICAPACITIES, "csistoragecapacities"),
         ] {
             assert_eq!(res.row().plural, plural);
         }

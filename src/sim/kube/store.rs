@@ -287,6 +287,12 @@ impl State {
         Ok(object)
     }
 
+    /// Takes an object over from another API server as that one shows it.
+    pub(super) fn adopt(&mut self, res: Res, object: Value) {
+        let key = (namespace(&object).to_owned(), name(&object).to_owned());
+        self.objects[res.stored().0].insert(key, Arc::new(object));
+    }
+
     /// Stores a new form of an object that exists. A write that changes nothing makes no version;
     /// one that takes the last finalizer of an object being deleted removes it.
     pub(super) fn replace(&mut self, res: Res, mut object: Value) -> Arc<Value> {

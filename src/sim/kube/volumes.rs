@@ -10,6 +10,7 @@ use super::object::{annotation, deleting, list, name, namespace, seconds, set, t
 use super::resources::{PODS, PVCS, PVS, STORAGECLASSES, VOLUMEATTACHMENTS};
 use super::store::State;
 use super::verbs;
+use crate::model::cluster::PodKey;
 use crate::model::time::{Span, Time};
 
 /// The simulated CSI driver.
@@ -77,17 +78,49 @@ fn provision(state: &mut State, claim: &Value, node: Option<&str>) {
     });
     let _ = state.insert(PVS, volume);
     state.change(PVCS, namespace(claim), name(claim), |c| {
-        set(c, &["spec", "volumeName"], json!(title));
         if let Some(node) = node {
             let key = "volume.kubernetes.io/selected-node";
             set(c, &["metadata", "annotations", key], json!(node));
         }
         let capacity = c["spec"]["resources"]["requests"].clone();
-        set(
-            c,
-            &["status"],
-            json!({"phase": "Bound", "capacity": capacity, "accessModes": c["spec"]["accessModes"]}),
-        );
+        bound(c, &title, &capacity);
+    });
+}
+
+/// A claim that has got its volume.
+fn bound(claim: &mut Value, volume: &str, capacity: &Value) {
+    set(claim, &["spec", "volumeName"], json!(volume));
+    let modes = claim["spec"]["accessModes"].clone();
+    set(
+        claim,
+        &["status"],
+        json!({"phase": "Bound", "capacity": capacity, "accessModes": modes}),
+    );
+}
+
+/// Binds a claim to a volume that is there, unless it is another's.
+pub(super) fn take(state: &mut State, claim: &PodKey, volume: &str) {
+    let Some(found) = state.get(PVCS, &claim.namespace, &claim.name) else {
+        return;
+    };
+    let there = state.get(PVS, "", volume).unwrap_or_default();
+    let part = |field: &str| text(&there, &format!("/spec/claimRef/{field}")).to_owned();
+    let of = PodKey::new(part("namespace"), part("name"));
+    if !of.name.is_empty() && of != *claim {
+        return;
+    }
+    let mut capacity = json!({});
+    state.change(PVS, "", volume, |v| {
+        capacity = v["spec"]["capacity"].clone();
+        let to = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": name(&found),
+            "namespace": namespace(&found), "uid": uid(&found),
+        });
+        set(v, &["spec", "claimRef"], to);
+        set(v, &["status", "phase"], json!("Bound"));
+    });
+    state.change(PVCS, &claim.namespace, &claim.name, |c| {
+        bound(c, volume, &capacity);
     });
 }
 
@@ -132,9 +165,8 @@ fn bind(state: &mut State) {
         } else if text(&claim, "/status/phase") == "Pending"
             && !text(&claim, "/spec/volumeName").is_empty()
         {
-            state.change(PVCS, namespace(&claim), name(&claim), |c| {
-                set(c, &["status", "phase"], json!("Bound"));
-            });
+            let key = PodKey::new(namespace(&claim), name(&claim));
+            take(state, &key, text(&claim, "/spec/volumeName"));
         }
     }
 }
@@ -169,7 +201,9 @@ fn release(state: &mut State) {
             text(&volume, "/spec/claimRef/namespace"),
             text(&volume, "/spec/claimRef/name"),
         );
-        if title.is_empty() || state.get(PVCS, space, title).is_some() {
+        // A volume that a person keeps for a claim waits for it.
+        let bound = text(&volume, "/status/phase") == "Bound";
+        if !bound || state.get(PVCS, space, title).is_some() {
             continue;
         }
         if text(&volume, "/spec/persistentVolumeReclaimPolicy") == "Delete" {

@@ -91,6 +91,7 @@ impl<'a> Naive<'a> {
             nodes: spots::all(lab, decision),
             cluster: &lab.snapshot.cluster,
             default_spread: &lab.policy.scale_up.default_spread,
+            claims_come: true,
             gone: Vec::new(),
         };
         let mut naive = Naive { lab, world };

@@ -129,7 +129,9 @@ fn of_node(lab: &Lab, name: &Arc<str>, node: &Node) -> NodeInfo {
         cordoned: node.unschedulable,
         offers: node.allocatable.clone(),
         limits: said_limits(lab, name),
-        attached: attached(&lab.snapshot.cluster, name),
+        attached: attached(&lab.snapshot.cluster)
+            .remove(name)
+            .unwrap_or_default(),
         pods: standing(lab, name),
         ..NodeInfo::default()
     };

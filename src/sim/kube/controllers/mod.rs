@@ -21,8 +21,9 @@ use super::auth::User;
 use super::bell::BellListener;
 use super::object::{controller, map, namespace, owner_reference, set, text};
 use super::resources::{
-    CONFIGMAPS, CSINODES, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PDBS, PODS, PVCS,
-    PVS, REPLICASETS, Res, SECRETS, STATEFULSETS, STORAGECLASSES, VOLUMEATTACHMENTS,
+    CONFIGMAPS, CSICAPACITIES, CSIDRIVERS, CSINODES, CSRS, DAEMONSETS, DEPLOYMENTS, JOBS,
+    NAMESPACES, NODES, PDBS, PODS, PVCS, PVS, REPLICASETS, Res, SECRETS, STATEFULSETS,
+    STORAGECLASSES, VOLUMEATTACHMENTS,
 };
 use super::scheduler::Scheduler;
 use super::store::State;
@@ -40,6 +41,8 @@ const SCHEDULER_READS: &[Res] = &[
     NAMESPACES,
     STORAGECLASSES,
     CSINODES,
+    CSIDRIVERS,
+    CSICAPACITIES,
     VOLUMEATTACHMENTS,
 ];
 /// kube-controller-manager's `--node-monitor-period`.

@@ -4,8 +4,12 @@
 mod arrivals;
 pub(in crate::sim::kube) mod fit;
 mod nominations;
+mod opinion;
 pub(in crate::sim::kube) mod read;
 pub(in crate::sim::kube) mod requests;
+mod storage;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +27,7 @@ use super::volumes;
 use crate::model::cluster::Cluster;
 use arrivals::Arrivals;
 use nominations::{Nominations, Occasions, nominated};
+pub use opinion::{Opinion, opinion};
 
 /// The scheduler and what it has read: each pod once for each of its versions.
 #[derive(Debug, Default)]
@@ -39,11 +44,12 @@ impl Scheduler {
             return;
         }
         self.read(state);
-        let cluster = read::cluster(state);
+        let cluster = storage::cluster(state);
         let mut world = NodeInfos {
             nodes: self.node_infos(state, &cluster),
             cluster: &cluster,
             default_spread: &[],
+            claims_come: false,
             gone: Vec::new(),
         };
         let mut queue: Vec<Arc<Value>> = state
@@ -75,10 +81,15 @@ impl Scheduler {
             };
             match outcome {
                 Ok(at) => {
+                    let info = self.info_of(&pod);
+                    let found = world.found(&info, &world.nodes[at]).unwrap_or_default();
+                    for (claim, volume) in &found {
+                        volumes::take(state, claim, volume);
+                    }
+                    world.gone.extend(found);
                     let spot = &mut world.nodes[at];
                     volumes::claim_for(state, &pod, &spot.name);
                     assign(state, &pod, &spot.name);
-                    let info = self.info_of(&pod);
                     spot.pods.push(PodInfo {
                         bound: true,
                         ..info
@@ -118,9 +129,10 @@ impl Scheduler {
 
     /// The nodes with what runs on them.
     fn node_infos(&self, state: &State, cluster: &Cluster) -> Vec<NodeInfo> {
+        let mut attached = attached(cluster);
         let spot = |node: &Arc<Value>| NodeInfo {
-            limits: read::limits(state, name(node)),
-            attached: attached(cluster, name(node)),
+            limits: storage::limits(state, name(node)),
+            attached: attached.remove(name(node)).unwrap_or_default(),
             ..read::node_info(node)
         };
         let mut nodes: Vec<NodeInfo> = state.all(NODES).values().map(spot).collect();
@@ -148,15 +160,15 @@ impl Scheduler {
             return Err("no nodes available to schedule pods".to_owned());
         }
         let info = self.info_of(pod);
-        if let Err(no) = world.ready(&info) {
+        let crowded = self.crowded(world, nominations, pod, &info);
+        let question = world.ask(&info);
+        if let Err(no) = question.fits_somewhere() {
+            let all = world.nodes.len();
             return Err(format!(
-                "0/{} nodes are available: {}. preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling.",
-                world.nodes.len(),
+                "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {all} Preemption is not helpful for scheduling.",
                 no.said.join(", ")
             ));
         }
-        let crowded = self.crowded(world, nominations, pod, &info);
-        let question = world.ask(&info);
         let takes = |at: usize| match crowded.get(&at) {
             Some(no) => Err(no.clone()),
             None => question.fits(at),
@@ -249,17 +261,26 @@ fn score(spot: &NodeInfo, pod: &PodInfo) -> i64 {
 }
 
 /// `0/3 nodes are available: 1 Insufficient cpu, …`, as kube-scheduler writes it.
-fn message(refusals: &[No]) -> String {
-    let all = refusals.len();
+fn sentence<'r>(all: usize, reasons: impl Iterator<Item = &'r str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for reason in refusals.iter().flat_map(|no| &no.said) {
+    for reason in reasons {
         *counts.entry(reason).or_default() += 1;
     }
-    let join = |mut parts: Vec<String>| {
-        parts.sort();
-        parts.join(", ")
-    };
-    let why = join(counts.iter().map(|(r, n)| format!("{n} {r}")).collect());
+    let why = counts
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"));
+    format!("0/{all} nodes are available: {}.", sorted(why.collect()))
+}
+
+fn sorted(mut parts: Vec<String>) -> String {
+    parts.sort();
+    parts.join(", ")
+}
+
+/// The same, and what became of preemption.
+fn message(refusals: &[No]) -> String {
+    let all = refusals.len();
+    let reasons = refusals.iter().flat_map(|no| &no.said).map(AsRef::as_ref);
     let soft = refusals.iter().filter(|no| no.preemptible).count();
     let mut preemption = Vec::new();
     if soft > 0 {
@@ -274,7 +295,8 @@ fn message(refusals: &[No]) -> String {
         ));
     }
     format!(
-        "0/{all} nodes are available: {why}. preemption: 0/{all} nodes are available: {}.",
-        join(preemption)
+        "{} preemption: 0/{all} nodes are available: {}.",
+        sentence(all, reasons),
+        sorted(preemption)
     )
 }

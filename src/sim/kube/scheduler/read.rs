@@ -1,26 +1,19 @@
 //! Objects of the wire as the filters want them, read apart from how the daemon reads the same objects.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filters::{NodeInfo, PodInfo, ZONES};
+use filters::{NodeInfo, PodInfo};
 use serde_json::{Map, Value};
 
 use super::requests::{amounts, host_ports, pod_requests};
-use crate::model::cluster::{
-    Attachment, Claim, Cluster, PersistentVolume, PodKey, StorageClass, ZoneLabel,
-};
+use crate::model::cluster::PodKey;
 use crate::model::scheduling::{
-    Effect, LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, PodTraits, Requirement,
-    SpreadConstraint, Taint, Toleration, Volume,
+    Effect, HostPort, LabelSelector, Labels, NodeTerm, Operator, PodShape, PodTerm, PodTraits,
+    Requirement, SpreadConstraint, Taint, Toleration, Volume,
 };
 use crate::sim::kube::object::{
-    annotation, at, cordoned, deleting, label, list, map, name, namespace, number, text,
+    cordoned, deleting, list, map, name, namespace, number, text, truth,
 };
-use crate::sim::kube::resources::{
-    CSINODES, NAMESPACES, PVCS, PVS, Res, STORAGECLASSES, VOLUMEATTACHMENTS,
-};
-use crate::sim::kube::store::State;
 
 /// A pod, or one of a template.
 pub(in crate::sim::kube) fn pod_info(pod: &Value) -> PodInfo {
@@ -41,7 +34,7 @@ pub(in crate::sim::kube) fn pod_info(pod: &Value) -> PodInfo {
         pod_affinity: pod_terms("podAffinity"),
         pod_anti_affinity: pod_terms("podAntiAffinity"),
         spread: each(pod, "/spec/topologySpreadConstraints", spread),
-        host_ports: host_ports(pod),
+        host_ports: [host_ports(pod), disks(pod)].concat(),
         volumes: list(pod, "/spec/volumes")
             .iter()
             .filter_map(volume)
@@ -73,24 +66,24 @@ pub(in crate::sim::kube) fn node_info(node: &Value) -> NodeInfo {
 }
 
 /// The text at a path, unless it is empty.
-fn given(object: &Value, path: &str) -> Option<Arc<str>> {
+pub(super) fn given(object: &Value, path: &str) -> Option<Arc<str>> {
     Some(text(object, path))
         .filter(|text| !text.is_empty())
         .map(Arc::from)
 }
 
-fn each<T>(object: &Value, path: &str, read: impl FnMut(&Value) -> T) -> Vec<T> {
+pub(super) fn each<T>(object: &Value, path: &str, read: impl FnMut(&Value) -> T) -> Vec<T> {
     list(object, path).iter().map(read).collect()
 }
 
-fn strings(object: &Value, path: &str) -> Vec<Arc<str>> {
+pub(super) fn strings(object: &Value, path: &str) -> Vec<Arc<str>> {
     let values = list(object, path).iter();
     values
         .filter_map(|value| Some(value.as_str()?.into()))
         .collect()
 }
 
-fn texts(map: Option<&Map<String, Value>>) -> Labels {
+pub(super) fn texts(map: Option<&Map<String, Value>>) -> Labels {
     let pairs = map.into_iter().flatten();
     let text =
         |(key, value): (&String, &Value)| Some((key.as_str().into(), value.as_str()?.into()));
@@ -129,7 +122,7 @@ pub(in crate::sim::kube) fn toleration(toleration: &Value) -> Option<Toleration>
 }
 
 /// The terms of a node selector.
-fn node_terms(selector: &Value) -> Vec<NodeTerm> {
+pub(super) fn node_terms(selector: &Value) -> Vec<NodeTerm> {
     each(selector, "/nodeSelectorTerms", |term| NodeTerm {
         expressions: each(term, "/matchExpressions", requirement),
         fields: each(term, "/matchFields", requirement),
@@ -196,82 +189,41 @@ fn volume(volume: &Value) -> Option<Volume> {
     given(volume, "/persistentVolumeClaim/claimName").map(Volume::Claim)
 }
 
-/// Namespaces and storage. The volume controllers bind no claim to a volume that a person made, so no volume is offered to any.
-pub(super) fn cluster(state: &State) -> Cluster {
-    fn all<K: Ord, V>(state: &State, res: Res, read: impl Fn(&Value) -> (K, V)) -> BTreeMap<K, V> {
-        state.all(res).values().map(|object| read(object)).collect()
+/// Disks that a pod names itself and that two pods of a node do not share, unless both only read them: ports with the number 0,
+/// which who reads takes on an address of its own.
+fn disks(pod: &Value) -> Vec<HostPort> {
+    let reader = format!("{}/{}", namespace(pod), name(pod));
+    let mut disks = Vec::new();
+    for volume in list(pod, "/spec/volumes") {
+        let mut add = |kind: &str, disk: &str, shared: bool| {
+            let reads = shared && truth(volume, &format!("/{kind}/readOnly"));
+            disks.push(HostPort {
+                protocol: format!("{kind} {disk}").into(),
+                ip: if reads {
+                    reader.as_str().into()
+                } else {
+                    "".into()
+                },
+                port: 0,
+            });
+        };
+        for (kind, key, shared) in [
+            ("gcePersistentDisk", "pdName", true),
+            ("awsElasticBlockStore", "volumeID", false),
+            ("iscsi", "iqn", true),
+        ] {
+            if let Some(disk) = given(volume, &format!("/{kind}/{key}")) {
+                add(kind, &disk, shared);
+            }
+        }
+        let image = text(volume, "/rbd/image");
+        let pool = given(volume, "/rbd/pool").unwrap_or_else(|| "rbd".into());
+        // One monitor in common makes it the same image.
+        for monitor in strings(volume, "/rbd/monitors") {
+            add("rbd", &format!("{monitor} {pool} {image}"), true);
+        }
     }
-    let key = |object: &Value| PodKey::new(namespace(object), name(object));
-    Cluster {
-        namespaces: all(state, NAMESPACES, |one| {
-            (name(one).into(), texts(map(one, "/metadata/labels")))
-        }),
-        claims: all(state, PVCS, |one| (key(one), claim(one))),
-        volumes: all(state, PVS, |one| (name(one).into(), persistent_volume(one))),
-        storage_classes: all(state, STORAGECLASSES, |one| (name(one).into(), class(one))),
-        attachments: all(state, VOLUMEATTACHMENTS, |one| {
-            let attachment = Attachment {
-                node: text(one, "/spec/nodeName").into(),
-                volume: given(one, "/spec/source/persistentVolumeName"),
-                driver: text(one, "/spec/attacher").into(),
-            };
-            (name(one).into(), attachment)
-        }),
-        ..Cluster::default()
-    }
-}
-
-/// What a node can attach, by its CSINode.
-pub(super) fn limits(state: &State, node: &str) -> BTreeMap<Arc<str>, i32> {
-    let said = state.get(CSINODES, "", node).unwrap_or_default();
-    let limit = |driver: &Value| {
-        let count = number(driver, "/allocatable/count")?;
-        Some((text(driver, "/name").into(), i32::try_from(count).ok()?))
-    };
-    list(&said, "/spec/drivers")
-        .iter()
-        .filter_map(limit)
-        .collect()
-}
-
-fn claim(claim: &Value) -> Claim {
-    let modes = strings(claim, "/spec/accessModes");
-    Claim {
-        volume: given(claim, "/spec/volumeName"),
-        class: given(claim, "/spec/storageClassName"),
-        bound: text(claim, "/status/phase") == "Bound",
-        lost: text(claim, "/status/phase") == "Lost",
-        deleting: deleting(claim),
-        once_pod: modes.iter().any(|mode| &**mode == "ReadWriteOncePod"),
-        selected_node: annotation(claim, "volume.kubernetes.io/selected-node").map(Arc::from),
-        asks: None,
-    }
-}
-
-fn persistent_volume(volume: &Value) -> PersistentVolume {
-    let zone = |(key, _): &(&str, &str)| {
-        let values = label(volume, key)?.split("__").map(Arc::from).collect();
-        let key = Arc::from(*key);
-        Some(ZoneLabel { key, values })
-    };
-    let source = |kind: &str| volume["spec"].get(kind).is_some();
-    PersistentVolume {
-        node_affinity: at(volume, "/spec/nodeAffinity/required").map(node_terms),
-        zones: ZONES.iter().filter_map(zone).collect(),
-        driver: given(volume, "/spec/csi/driver"),
-        handle: given(volume, "/spec/csi/volumeHandle"),
-        local: source("local") || source("hostPath"),
-        deleting: deleting(volume),
-        free: None,
-    }
-}
-
-fn class(class: &Value) -> StorageClass {
-    StorageClass {
-        provisioner: text(class, "/provisioner").into(),
-        wait_for_consumer: text(class, "/volumeBindingMode") == "WaitForFirstConsumer",
-        ..StorageClass::default()
-    }
+    disks
 }
 
 #[cfg(test)]

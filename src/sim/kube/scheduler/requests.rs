@@ -8,7 +8,7 @@ use crate::model::scheduling::HostPort;
 use crate::sim::kube::object::{list, map, text, truth};
 
 /// One quantity of a resource: CPU in thousandths, everything else in whole units.
-fn amount(resource: &str, value: &Value) -> i64 {
+pub(super) fn amount(resource: &str, value: &Value) -> i64 {
     let text = match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

@@ -297,3 +297,33 @@ async fn a_budget_stops_evictions_until_the_pod_is_back() {
         .expect_err("two budgets");
     assert_eq!(refused.code, 500);
 }
+
+#[tokio::test(start_paused = true)]
+async fn label_keys_of_a_pod_stand_in_its_selectors_once_it_is_made() {
+    let (_kube, api) = cluster();
+    let mut web = pod("a", "1");
+    web["metadata"]["labels"] = json!({"app": "a", "rev": "2"});
+    let term = json!({
+        "topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}},
+        "matchLabelKeys": ["rev", "unknown"],
+    });
+    let mut other = term.clone();
+    other["mismatchLabelKeys"] = json!(["app"]);
+    let weighed = json!([{"weight": 1, "podAffinityTerm": other}]);
+    web["spec"]["affinity"] = json!({
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighed},
+    });
+    let made = api.post(PODS, &web).await.expect("created");
+    let selector = |path: &str| {
+        let term = made["spec"]["affinity"].pointer(path).expect("a term");
+        term["labelSelector"]["matchExpressions"].clone()
+    };
+    let own = json!({"key": "rev", "operator": "In", "values": ["2"]});
+    let others = json!({"key": "app", "operator": "NotIn", "values": ["a"]});
+    let required = "/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0";
+    assert_eq!(selector(required), json!([own]));
+    let preferred =
+        "/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm";
+    assert_eq!(selector(preferred), json!([own, others]));
+}

@@ -259,7 +259,7 @@ async fn a_pod_goes_where_its_volume_is_or_waits_and_says_why() {
     };
     let conflict = why("p").await;
     assert!(
-        conflict.contains("had volume node affinity conflict"),
+        conflict.contains("didn't match PersistentVolume's node affinity"),
         "{conflict}"
     );
     let missing = why("q").await;
@@ -276,4 +276,59 @@ async fn a_pod_goes_where_its_volume_is_or_waits_and_says_why() {
         Vec::<String>::new(),
         "no driver attaches a local volume"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_waits_gets_the_volume_that_a_person_made() {
+    let (_kube, api) = cluster();
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fixed"},
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    api.post(CLASSES, &class).await.expect("created");
+    let disk = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"},
+        "spec": {
+            "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "fixed",
+            "local": {"path": "/mnt"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": ["m"]}]}]}},
+        },
+    });
+    api.post(VOLUMES, &disk).await.expect("created");
+    for node in ["n", "m"] {
+        add_node(&api, node, "4").await;
+    }
+    for name in ["one", "two"] {
+        api.post(CLAIMS, &claim(name, "fixed"))
+            .await
+            .expect("created");
+        api.post(PODS, &user_of(name, name)).await.expect("created");
+    }
+    rounds(&api, 2).await;
+    let one = api.get(&format!("{PODS}/one")).await.expect("there");
+    assert_eq!(one["spec"]["nodeName"], "m");
+    let claim = api.get(&format!("{CLAIMS}/one")).await.expect("there");
+    assert_eq!(claim["spec"]["volumeName"], "disk");
+    assert_eq!(claim["status"]["capacity"]["storage"], "5Gi");
+    let disk = api.get(&format!("{VOLUMES}/disk")).await.expect("there");
+    assert_eq!(disk["spec"]["claimRef"]["name"], "one");
+    assert_eq!(disk["status"]["phase"], "Bound");
+    let two = api.get(&format!("{PODS}/two")).await.expect("there");
+    let why = two["status"]["conditions"][0]["message"].as_str();
+    let why = why.unwrap_or_default();
+    assert!(
+        why.contains("2 node(s) didn't find available persistent volumes to bind"),
+        "{why}"
+    );
+    let now = json!({"gracePeriodSeconds": 0});
+    api.delete(&format!("{PODS}/one"), &now)
+        .await
+        .expect("gone");
+    api.delete(&format!("{CLAIMS}/one"), &json!({}))
+        .await
+        .expect("gone");
+    rounds(&api, 2).await;
+    let disk = api.get(&format!("{VOLUMES}/disk")).await.expect("there");
+    assert_eq!(disk["status"]["phase"], "Released");
 }
