@@ -631,6 +631,7 @@ fn every_dependency_is_used() {
     let src = root().join("src");
     let mut complaints = Vec::new();
     for (folder, manifest) in manifests() {
+        let tests = folder.strip_prefix(root().join("tests")).ok();
         let own = folder.strip_prefix(&src).ok();
         // The program's own crate is what no member is.
         let is_ours = |path: &Path| match own {
@@ -640,19 +641,24 @@ fn every_dependency_is_used() {
                 !module.is_some_and(is_member)
             }
         };
-        let program: Vec<String> = sources()
-            .into_iter()
-            .filter(|(name, _)| is_ours(Path::new(name)))
-            .map(|(_, text)| text)
-            .collect();
+        let text = |path: PathBuf| std::fs::read_to_string(path).expect("it is text");
+        let program: Vec<String> = match tests {
+            // A tool of the tests.
+            Some(_) => files(&folder, &is_rust).into_iter().map(text).collect(),
+            None => sources()
+                .into_iter()
+                .filter(|(name, _)| is_ours(Path::new(name)))
+                .map(|(_, text)| text)
+                .collect(),
+        };
         let all: Vec<String> = ["src", "tests", "benches"]
             .iter()
             .flat_map(|name| files(&root().join(name), &is_rust))
             .filter(|path| match path.strip_prefix(&src) {
                 Ok(path) => is_ours(path),
-                Err(_) => own.is_none(),
+                Err(_) => own.is_none() && !path.starts_with(root().join("tests/mutants")),
             })
-            .map(|path| std::fs::read_to_string(path).expect("it is text"))
+            .map(text)
             .collect();
         for (section, texts, where_) in [
             ("dependencies", &program, "the program"),

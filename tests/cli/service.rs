@@ -280,7 +280,6 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     assert!(!status.contains("paused"), "{status}");
 }
 
-/// A second one, started by hand, must not take the first one's socket away.
 /// What keeps machines from a host stands beside it. It finds a status that is silent about a bound on what PVE does not tell.
 #[test]
 fn status_says_what_pools_bound_and_pve_does_not_tell() {
@@ -299,6 +298,7 @@ fn status_says_what_pools_bound_and_pve_does_not_tell() {
     );
 }
 
+/// A second one, started by hand, must not take the first one's socket away.
 #[test]
 fn a_second_daemon_leaves_the_first_ones_socket_alone() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));

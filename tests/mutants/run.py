@@ -119,7 +119,7 @@ class Tests:
 
     def __init__(self, program, folder, options):
         self.argv, self.folder = [program, "--test-threads=1", *([options.filter] if options.filter else [])], folder
-        self.cases = options.cases
+        self.cases, self.filtered = options.cases, bool(options.filter)
         self.limit = None
 
     def environment(self, mutant):
@@ -137,6 +137,9 @@ class Tests:
             sys.exit("the tests end badly without any mutant")
         for name in failed:
             self.argv += ["--skip", name]
+        if failed and not self.filtered:
+            # Names as a whole, not as parts of others.
+            self.argv.append("--exact")
         return sorted(set(failed))
 
     def run(self, mutant):

@@ -5,6 +5,7 @@ use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::cli::host_topology;
 use crate::clock::Clock;
+use crate::config::Channel;
 use crate::model::policy::Policy;
 use crate::model::time::Time;
 use crate::pinning::{PinningReport, Roots};
@@ -15,13 +16,32 @@ pub(super) fn tell(status: &mut DaemonStatus, turn: Option<&Turn>) {
         && let Ok(host) = host_topology::name()
     {
         let here = (&*host, &Roots::default());
-        note(status, &turn.settings.policy, here, Clock::System.now());
+        // A region behind a token may be another PVE cluster, with a host of the same name.
+        let is_here = |region: &str| {
+            let region = turn.settings.regions.get(region);
+            region.is_some_and(|region| region.channel == Channel::Local)
+        };
+        note(
+            status,
+            (&turn.settings.policy, &is_here),
+            here,
+            Clock::System.now(),
+        );
     }
 }
 
 /// Says so in the note of this host, where a pool gives machines CPUs of their own there.
-fn note(status: &mut DaemonStatus, policy: &Policy, (host, roots): (&str, &Roots), now: Time) {
-    for (region, hosts) in &mut status.hosts {
+fn note(
+    status: &mut DaemonStatus,
+    (policy, is_here): (&Policy, &dyn Fn(&str) -> bool),
+    (host, roots): (&str, &Roots),
+    now: Time,
+) {
+    let here = status
+        .hosts
+        .iter_mut()
+        .filter(|(region, _)| is_here(region));
+    for (region, hosts) in here {
         let pins = |host: &str| {
             let mut pools = policy.pools_in(region);
             pools.any(|(_, pool)| pool.pinning.cpus && pool.may_use(host))
@@ -70,14 +90,30 @@ mod tests {
         };
         pool.pinning.cpus = true;
         let mut policy = Policy::default();
+        let mut other = pool.clone();
+        other.region = "east".into();
+        policy.pools.insert("other".into(), other);
         policy.pools.insert("small".into(), pool);
         let said = |policy: &Policy, host: &str| {
             let hosts = ["pve1", "pve2"].map(|host| (host.into(), HostState::default()));
             let mut status = DaemonStatus {
-                hosts: BTreeMap::from([("default".into(), hosts.into())]),
+                hosts: BTreeMap::from([
+                    ("default".into(), hosts.clone().into()),
+                    ("east".into(), hosts.into()),
+                ]),
                 ..DaemonStatus::default()
             };
-            note(&mut status, policy, (host, &roots), NOW);
+            note(
+                &mut status,
+                (policy, &|region| region == "default"),
+                (host, &roots),
+                NOW,
+            );
+            let elsewhere = &status.hosts["east"];
+            assert!(
+                elsewhere.values().all(|of| of.notes.is_empty()),
+                "{elsewhere:?}"
+            );
             let hosts = &status.hosts["default"];
             let notes = hosts
                 .iter()

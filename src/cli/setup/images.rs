@@ -118,7 +118,12 @@ impl ImagesFound {
                         "template.checksum: {volume} is a volume that is there, whose sum nobody looks at: leave it out"
                     ));
                 }
-                if !self.volumes.contains_key(volume) && self.silent.is_empty() {
+                let storage = volume.split(':').next().unwrap_or_default();
+                let is_silent = self
+                    .silent
+                    .iter()
+                    .any(|of| of.split(" on ").next() == Some(storage));
+                if !self.volumes.contains_key(volume) && !is_silent {
                     let there = self.told(online);
                     proposal
                         .missing

@@ -381,7 +381,13 @@ fn template_answers(
         );
     }
     let table = table_at(document, &path)?;
+    let of_volume = of_build
+        .iter()
+        .any(|(key, text)| *key == "image" && is_volume(text));
     for (key, text) in of_build {
+        if key == "checksum" && of_volume {
+            continue;
+        }
         if key == "image" && is_volume(text) {
             set(table, "volume", text);
             table.remove("image");

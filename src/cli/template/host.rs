@@ -257,11 +257,10 @@ impl Builder<'_> {
                 }
             }
         }
-        self.place.proven(vmid, host, self.name).await?;
         self.say("first boot, in which the guest agent is installed")?;
         let begun = Instant::now();
         let say = |line: &str| self.say(&format!("  {line}"));
-        start(self.place, (host, vmid), SHORT, say).await?;
+        start(self.place, (host, vmid, self.name), SHORT, say).await?;
         let guest = TemplateGuest { client, host, vmid };
         guest.answers(FIRST_BOOT).await?;
         self.say(&format!(
@@ -408,16 +407,17 @@ struct FailedTask {
     log: Vec<String>,
 }
 
-/// Starts a VM that is proven, and waits until it runs. The VM's status tells that, not the task: on a busy host PVE stops waiting for
+/// Starts a VM that is proven to be of this template, and waits until it runs. The VM's status tells that, not the task: on a busy host PVE stops waiting for
 /// QEMU, calls the start failed, and the VM runs all the same.
 pub(super) async fn start(
     place: &TemplateRegion,
-    (host, vmid): (&str, u32),
+    (host, vmid, name): (&str, u32, &str),
     within: Duration,
     say: impl Fn(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let end = Instant::now() + within;
     loop {
+        place.proven(vmid, host, name).await?;
         let task = place.client.start(host, vmid).await?;
         let left = end.saturating_duration_since(Instant::now());
         let Err(error) = follow(place, "the start", &task, left, &say).await else {

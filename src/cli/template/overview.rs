@@ -1,6 +1,6 @@
 //! What templates there are, which of them nothing needs any more, and their removal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::cli::{CliFailure, print};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::pve::ClusterResources;
 
@@ -179,12 +179,12 @@ pub(super) async fn prune(settings: &Settings, dry_run: bool) -> Result<(), CliF
     for (name, (template, build)) in chosen(settings, &[])? {
         let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
-        let mut over = BTreeSet::new();
+        let mut over = BTreeMap::new();
         for (built, row) in rows(&place, name, build, &resources).await? {
             let before = vms.removed;
             prune_vm(&place, (name, &built, &row), dry_run, &mut vms).await?;
             if vms.removed > before {
-                over.insert(built.vmid);
+                over.insert(built.vmid, Time(built.mark.begun.saturating_mul(1000)));
             }
         }
         let of_builds = BuildSnippets {

@@ -2,14 +2,15 @@
 //! left of it is found by its name and removed through PVE.
 //!
 //! A file carries no mark, and PVE does not give its text. What proves that nobody needs one is that it has our name, a VMID of the
-//! build's range of which no VM is there, and that it is older than any build is between the file and the VM.
+//! build's range of which no VM is there, and that it is older than any build is between the file and the VM. A storage that hosts
+//! share may be shared with another PVE cluster, whose VMs nobody here sees: what lies there is told, and stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::{TemplateRegion, host};
+use super::{TemplateRegion, host, is_shared};
 use crate::cli::{CliFailure, print};
 use crate::config::file::Build;
 use crate::model::time::{Span, Time};
@@ -60,8 +61,8 @@ pub(super) struct BuildSnippets<'a> {
     pub(super) place: &'a TemplateRegion,
     pub(super) template: &'a str,
     pub(super) build: &'a Build,
-    /// VMs of builds that are over: they were removed just now, or would be.
-    pub(super) over: &'a BTreeSet<u32>,
+    /// VMs of builds that are over, with when each was begun: they were removed just now, or would be.
+    pub(super) over: &'a BTreeMap<u32, Time>,
 }
 
 impl BuildSnippets<'_> {
@@ -112,10 +113,16 @@ impl BuildSnippets<'_> {
             if ours.is_empty() {
                 continue;
             }
-            let now = self.place.client.host_time(host).await?;
+            // Who may not ask for the time keeps what nobody can tell the age of.
+            let now = self.place.client.host_time(host).await.unwrap_or(None);
+            let shared = is_shared(&resources, storage, host);
             found.extend(ours.into_iter().map(|(vmid, volume, file)| LeftSnippet {
                 host: host.to_owned(),
-                kept: self.kept(vmid, file, now),
+                kept: if shared {
+                    Some(format!("{storage} is shared, maybe with another PVE cluster whose build needs it; `rm` it if not"))
+                } else {
+                    self.kept(vmid, file, now)
+                },
                 volume,
                 vmid,
                 file,
@@ -136,7 +143,7 @@ impl BuildSnippets<'_> {
             .map_or(0..=0, |range| range.first..=range.last);
         let files = files.into_iter().filter_map(|(volume, file)| {
             let vmid = vmid_of(&volume, self.template)?;
-            let there = resources.guests.contains_key(&vmid) && !self.over.contains(&vmid);
+            let there = resources.guests.contains_key(&vmid) && !self.over.contains_key(&vmid);
             (range.contains(&vmid) && !there).then_some((vmid, volume, file))
         });
         files.collect()
@@ -144,11 +151,16 @@ impl BuildSnippets<'_> {
 
     /// Why a file is not to be removed: the VM of its build may be about to come. `now`: the host's clock.
     fn kept(&self, vmid: u32, file: SnippetFile, now: Option<Time>) -> Option<String> {
-        if self.over.contains(&vmid) {
+        let Some(written) = file.written else {
+            return Some("nobody tells when it was written".to_owned());
+        };
+        // That of the build that is over, and not of one that began anew with its VMID.
+        let of_it = |begun: &Time| written.since(*begun) < SETTLED;
+        if self.over.get(&vmid).is_some_and(of_it) {
             return None;
         }
-        let Some((now, written)) = now.zip(file.written) else {
-            return Some("nobody tells when it was written".to_owned());
+        let Some(now) = now else {
+            return Some("nobody tells what time it is there".to_owned());
         };
         let age = now.since(written);
         (age < SETTLED).then(|| {

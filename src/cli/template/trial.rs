@@ -416,7 +416,7 @@ impl TemplateTrial<'_> {
             .and_then(|(_, disk)| disk.size);
         let say = |line: &str| self.say(&format!("  {line}"));
         let within = deadlines.start.to_std();
-        host::start(self.place, (host, self.vmid), within, say).await?;
+        host::start(self.place, (host, self.vmid, self.name), within, say).await?;
         let started = Instant::now();
         self.say("started")?;
         let guest = TemplateGuest {

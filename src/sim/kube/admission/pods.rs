@@ -108,6 +108,11 @@ fn runtime(state: &State, object: &mut Value) -> Result<(), Status> {
         .into_iter()
         .flatten()
     {
+        let own = map(object, "/spec/nodeSelector").and_then(|own| own.get(key));
+        if own.is_some_and(|own| own != value) {
+            let conflict = "conflict: runtimeClass.scheduling.nodeSelector.%KEY% differs from the pod's nodeSelector".replace("%KEY%", key);
+            return Err(Status::forbidden(PODS, name(object), &conflict));
+        }
         set(object, &["spec", "nodeSelector", key], value.clone());
     }
     let mut tolerations = list(object, "/spec/tolerations").to_vec();
