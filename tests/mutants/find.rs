@@ -188,7 +188,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 }
             }
             Eq(_) | Ne(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) => {
-                self.add(of, "the contrary", ("((", ") != {})"))
+                self.add(of, "the contrary", ("((", ") != {})"));
             }
             _ => {}
         }

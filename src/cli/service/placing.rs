@@ -5,7 +5,7 @@ use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::cli::host_topology;
 use crate::clock::Clock;
-use crate::config::Channel;
+use crate::config::settings::Channel;
 use crate::model::policy::Policy;
 use crate::model::time::Time;
 use crate::pinning::{PinningReport, Roots};
@@ -70,6 +70,7 @@ fn words(report: Result<Option<PinningReport>, String>) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use super::*;
     use crate::model::policy::PoolPolicy;
@@ -94,21 +95,16 @@ mod tests {
         other.region = "east".into();
         policy.pools.insert("other".into(), other);
         policy.pools.insert("small".into(), pool);
+        let is_here = |region: &str| region == "default";
         let said = |policy: &Policy, host: &str| {
-            let hosts = ["pve1", "pve2"].map(|host| (host.into(), HostState::default()));
+            let hosts: BTreeMap<Arc<str>, HostState> = ["pve1", "pve2"]
+                .map(|host| (host.into(), HostState::default()))
+                .into();
             let mut status = DaemonStatus {
-                hosts: BTreeMap::from([
-                    ("default".into(), hosts.clone().into()),
-                    ("east".into(), hosts.into()),
-                ]),
+                hosts: BTreeMap::from([("default".into(), hosts.clone()), ("east".into(), hosts)]),
                 ..DaemonStatus::default()
             };
-            note(
-                &mut status,
-                (policy, &|region| region == "default"),
-                (host, &roots),
-                NOW,
-            );
+            note(&mut status, (policy, &is_here), (host, &roots), NOW);
             let elsewhere = &status.hosts["east"];
             assert!(
                 elsewhere.values().all(|of| of.notes.is_empty()),
