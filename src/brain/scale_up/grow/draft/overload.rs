@@ -15,7 +15,7 @@ use super::{Problem, Rank};
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
 /// How many times the search begins anew, and how often two machines share their pods anew each time: some 40 ms.
-const STARTS: usize = 20;
+const STARTS: usize = 12;
 const SHARINGS: usize = 5_000;
 /// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
 const SHARED: usize = 10;
