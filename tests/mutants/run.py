@@ -84,7 +84,7 @@ def write_mutants(tool, root, files, without):
 
 def refused_by_compiler(package):
     """The numbers of mutants in what the compiler says no to; None when it says yes."""
-    checked = cargo("check", "--quiet", "-p", package, "--lib", "--message-format=json", stdout=subprocess.PIPE)
+    checked = cargo("check", "--quiet", "-p", package, "--lib", "--message-format=json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if checked.returncode == 0:
         return None
     numbers = set()
