@@ -37,7 +37,7 @@ struct SpreadCounts<'w> {
     min_domains: i128,
     /// The pods that count on each node, where the node takes part.
     pods: Vec<Option<i64>>,
-    /// The same by domain, without nodes that are empty and planned.
+    /// The pods that count in each domain, without nodes that are empty and planned.
     domains: BTreeMap<&'w Arc<str>, i64>,
     /// The fewest in a domain.
     least: i64,

@@ -1,10 +1,13 @@
 //! What the configuration says of hosts: which ones a pool uses, in which order, and how their capacity is counted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::region::HostLoad;
 
 /// How the capacity of a region's hosts is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +113,23 @@ impl HostRules {
     pub fn bounds_load(&self) -> bool {
         LoadKind::ALL.iter().any(|kind| self.most(*kind).is_some())
     }
+}
+
+/// What pools bound of the load of a host of which PVE told `load`, and what PVE did not tell: by key of the configuration, with
+/// the pools that set it. None of these makes a machine there.
+pub fn untold_loads<'a>(
+    load: &HostLoad,
+    pools: impl Iterator<Item = (&'a Arc<str>, &'a HostRules)>,
+) -> BTreeMap<&'static str, BTreeSet<&'a Arc<str>>> {
+    let mut untold: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (name, rules) in pools {
+        for kind in LoadKind::ALL {
+            if rules.most(kind).is_some() && load.of(kind).is_none() {
+                untold.entry(kind.key()).or_default().insert(name);
+            }
+        }
+    }
+    untold
 }
 
 /// In which way a host is loaded.

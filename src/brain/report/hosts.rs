@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::hosts::LoadKind;
+use model::hosts;
 use model::policy::PoolPolicy;
 use model::reasons::{HostNote, Warning};
 use model::region::{Host, Region};
@@ -128,18 +128,11 @@ fn notes(
     notes
 }
 
-/// What pools bound of a host's load and PVE does not tell, each key with its pools.
+/// A note for each bound on a load of this host that PVE does not tell.
 fn untold_loads(seen: &Host, pools: &[(&Arc<str>, &PoolPolicy)]) -> Vec<HostNote> {
     let load = seen.load.unwrap_or_default();
-    let mut untold: BTreeMap<&str, BTreeSet<&Arc<str>>> = BTreeMap::new();
-    for kind in LoadKind::ALL {
-        let bound = |pool: &PoolPolicy| pool.host_rules.most(kind).is_some();
-        for (name, _) in pools.iter().filter(|(_, pool)| bound(pool)) {
-            if load.of(kind).is_none() {
-                untold.entry(kind.key()).or_default().insert(*name);
-            }
-        }
-    }
+    let rules = pools.iter().map(|(name, pool)| (*name, &pool.host_rules));
+    let untold = hosts::untold_loads(&load, rules);
     let untold = untold.into_iter().map(|(key, pools)| HostNote::LoadUntold {
         bound: key.into(),
         pools: pools.into_iter().cloned().collect(),

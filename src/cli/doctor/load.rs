@@ -1,13 +1,12 @@
 //! How loaded hosts are, where pools bound that: whether PVE tells it. A host that does not tell gets no machine of theirs.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
 
 use super::finding::Findings;
 use super::region::{AT_A_TIME, SeenRegion};
-use crate::model::hosts::LoadKind;
+use crate::model::hosts::{LoadKind, untold_loads};
 use crate::model::policy::PoolPolicy;
 use crate::model::region::HostLoad;
 use crate::model::words;
@@ -54,15 +53,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
 
 /// Says what PVE does not tell of a host; whether it tells all that is bounded.
 fn judge(host: &str, users: &[NamedPool<'_>], load: &HostLoad, findings: &mut Findings) -> bool {
-    let mut untold: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for kind in LoadKind::ALL {
-        let bounding = users
-            .iter()
-            .filter(|(_, pool)| pool.host_rules.most(kind).is_some());
-        for (pool, _) in bounding.filter(|_| load.of(kind).is_none()) {
-            untold.entry(kind.key()).or_default().insert(pool);
-        }
-    }
+    let rules = users.iter().map(|(name, pool)| (*name, &pool.host_rules));
+    let untold = untold_loads(load, rules);
     for (key, pools) in &untold {
         let of = if pools.len() == 1 { "pool" } else { "pools" };
         let mend = if *key == LoadKind::CpuPressure.key() {

@@ -1,5 +1,5 @@
-//! Whether somebody places the vCPUs of machines with CPUs of their own on the host that the daemon runs on: of other hosts it cannot
-//! see that.
+//! Whether the pinning service runs on the daemon's own host, for `status`, where pools give machines CPUs of their own there. The
+//! service of another host leaves its report on that host, where this daemon cannot read it.
 
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;

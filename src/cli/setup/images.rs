@@ -29,7 +29,7 @@ pub(super) struct Image {
     pub(super) checksum: String,
 }
 
-/// What a template could be built of.
+/// The images and volumes that a template could be built of, as far as somebody looked for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ImagesFound {
     /// Somebody looked: a template may have to be built.

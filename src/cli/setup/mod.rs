@@ -164,8 +164,8 @@ async fn carry_out(
     print("\nDone. Look at it: pve-autoscaler doctor; pve-autoscaler status; pve-autoscaler plan\n")
 }
 
-/// What a template could be built of, where one may have to be: the newest image of Debian where no image is answered; what storages hold
-/// where that cannot be looked up, or one of those is answered.
+/// Looks for what a template could be built of, where one may have to be built: the newest image of Debian where no image is answered;
+/// the volumes of storages where Debian's mirror cannot be reached, or where a volume is answered.
 async fn images(
     survey: &Survey,
     answers: &SetupAnswers,

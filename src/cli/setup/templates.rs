@@ -357,8 +357,8 @@ fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage> {
     all
 }
 
-/// What `local` must be able to hold for a build, and cannot yet: the whole list of what it is to hold then. `downloads`: an image
-/// comes to it.
+/// The whole list of kinds of content that PVE's storage `local` is to hold, where it cannot yet hold what a build puts there; else
+/// nothing. `downloads`: the build downloads an image to it.
 pub(super) fn content_lacking(
     resources: &ClusterResources,
     downloads: bool,

@@ -277,7 +277,7 @@ fn sorted(mut parts: Vec<String>) -> String {
     parts.join(", ")
 }
 
-/// The same, and what became of preemption.
+/// Why no node takes a pod, as kube-scheduler writes it, and what became of preemption.
 fn message(refusals: &[No]) -> String {
     let all = refusals.len();
     let reasons = refusals.iter().flat_map(|no| &no.said).map(AsRef::as_ref);

@@ -14,7 +14,8 @@ use super::{Problem, Rank};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
-/// How many times the search begins anew, and how often two machines share their pods anew each time: some 40 ms.
+/// How many times the search begins anew, and how often two machines share their pods anew each time: five million ways are looked at
+/// in each start that finds no place.
 const STARTS: usize = 12;
 const SHARINGS: usize = 5_000;
 /// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
@@ -190,8 +191,8 @@ impl<'m> Overload<'m> {
         (first != second).then_some((first, second))
     }
 
-    /// Of all other ways in which two machines can share some of their movables, takes one of the best, unless it is much
-    /// worse than what they do now: the search goes on from elsewhere.
+    /// Looks at every other way in which two machines can share some of their movables, and takes the best (of equal ones any),
+    /// unless it exceeds what they carry too much now by more than a few parts: so the search leaves places that lead nowhere.
     fn share_anew(&mut self, first: usize, second: usize) {
         let sharing = self.sharing(first, second);
         let mut sums = [
