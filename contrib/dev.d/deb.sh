@@ -9,6 +9,7 @@ dev_deb() {
         *) die "deb knows --try alone" ;;
     esac
     need_build
+    need_space 5 "building the package"
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     part "package" packaging/build-deb.sh
     part "lintian" packaging/check-deb.sh

@@ -90,6 +90,20 @@ need_build() {
     need_rust
 }
 
+# need_space GB WHAT: a disk that becomes full ends a build after minutes, with a word of the linker's. What an earlier build left
+# in the folder counts: it is used again, or replaced.
+need_space() {
+    local wanted="$1" what="$2" folder="${CARGO_TARGET_DIR:-target}" place free used=0
+    place="$folder"
+    while [ ! -d "$place" ]; do place="$(dirname "$place")"; done
+    free="$(df --output=avail --block-size=1M "$place" | tail -n 1)"
+    [ "$free" -lt $((wanted * 1024)) ] || return 0
+    [ ! -d "$folder" ] || used="$(du -sm "$folder" | cut -f1)"
+    [ $((free + used)) -lt $((wanted * 1024)) ] || return 0
+    die "$what takes about $wanted GB below $(readlink -m "$folder"), where $((free / 1024)) GB are free:" \
+        "make room, or set CARGO_TARGET_DIR to a folder on another disk"
+}
+
 need_cargo() {
     if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
         PATH="$HOME/.cargo/bin:$PATH"

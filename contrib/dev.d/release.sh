@@ -11,6 +11,7 @@ dev_release() {
         shift
     done
     need_build
+    need_space 10 "building the package twice"
     need_packages "to build a release" build-essential debhelper dpkg-dev apt-utils gpg gpg-agent python3 xz-utils
     part "release" packaging/build-release.sh "${arguments[@]}"
 }

@@ -414,7 +414,7 @@ pub struct HostState {
     /// Why it gets nothing, or is taken last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The entries of `notes` with their codes and numbers, in the same order.
+    /// The first entries of `notes` with their codes and numbers, in the same order; the daemon's own on the pinning service, at the end, has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes_details: Vec<HostNote>,
 }

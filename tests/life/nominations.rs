@@ -141,3 +141,70 @@ fn pods_go_to_the_nodes_that_were_made_for_them() {
     }
     assert!(more > 0, "kube-scheduler's own order would have done");
 }
+
+fn pod_at(at: Span, name: &str) -> WorkloadStep {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{
+            "name": "main", "image": "registry.k8s.io/pause:3.10",
+            "resources": {"requests": {"cpu": "3", "memory": "1Gi"}},
+        }]},
+    });
+    let path = "/api/v1/namespaces/default/pods".to_owned();
+    let act = Act::Create { path, object };
+    WorkloadStep { at, act }
+}
+
+/// Room becomes free for a pod, and kube-scheduler misses that. The pod would be pending for five minutes if nobody brought it back
+/// into the queue.
+#[test]
+fn a_pod_that_kube_scheduler_forgot_is_brought_back() {
+    simulate(async {
+        let scene = Scene::of(WorldSpec {
+            seed: 7,
+            pve: PveSpec::default(),
+            kube: KubeSpec {
+                scheduler_misses_events: true,
+                ..KubeSpec::default()
+            },
+            guests: GuestSpec::default(),
+            config: CONFIG.replace("max = 20", "max = 1"),
+        });
+        let phase = |name: &str| {
+            let pods = scene.world.kube.objects("v1", "Pod");
+            let pod = pods.iter().find(|pod| pod["metadata"]["name"] == name)?;
+            Some(pod["status"]["phase"].as_str()?.to_owned())
+        };
+        let until = async |name: &str, wanted: Option<&str>| {
+            while phase(name).as_deref() != wanted {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::Instant::now()
+        };
+        let path = "/api/v1/namespaces/default/pods/first".to_owned();
+        let steps = vec![
+            pod_at(Span::ZERO, "first"),
+            pod_at(Span::minutes(5), "second"),
+            WorkloadStep {
+                at: Span::minutes(7),
+                act: Act::Remove { path },
+            },
+        ];
+        let story = async {
+            until("first", Some("Running")).await;
+            let free = until("first", None).await;
+            assert_eq!(phase("second").as_deref(), Some("Pending"));
+            until("second", Some("Running")).await - free
+        };
+        let waited = tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => Duration::MAX,
+            () = scene.play(Workload { steps }) => Duration::MAX,
+            waited = story => waited,
+            () = tokio::time::sleep(Duration::from_mins(30)) => panic!("a pod still waits"),
+        };
+        let right = Duration::from_secs(20)..Duration::from_secs(50);
+        assert!(right.contains(&waited), "it ran after {waited:?}");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}

@@ -469,6 +469,19 @@ impl Lab {
         });
     }
 
+    /// A node of ours stands on this host, which is its zone.
+    pub(crate) fn on_host(mut self, name: &str, host: &str) -> Lab {
+        let machine = self.snapshot.machines.get_mut(name).expect("a machine");
+        machine.host = host.into();
+        let region = self.snapshot.regions.get_mut("home").expect("home");
+        let vm = region.vms.get_mut(&machine.mark.vmid);
+        vm.expect("a VM").host = host.into();
+        self.edit_node(name, |node| {
+            node.labels
+                .insert("topology.kubernetes.io/zone".into(), host.into());
+        })
+    }
+
     pub(crate) fn edit_machine(mut self, name: &str, change: impl FnOnce(&mut Machine)) -> Lab {
         change(
             self.snapshot

@@ -1,10 +1,12 @@
 //! Scale-down, the rarer rules: what counts as used, guarded nodes, evicted pods, atomic pools, pools
 //! above their `max`, floors, and how many nodes become unneeded at once.
 
+use std::sync::Arc;
+
 use super::lab::{Lab, kept, lab, owner, removed};
 use crate::decide;
 use model::action::Reason;
-use model::cluster::{PodKey, ReadyStatus};
+use model::cluster::{Pod, PodKey, ReadyStatus};
 use model::decision::Decision;
 use model::policy::LEAVING_TAINT;
 use model::region::Busy;
@@ -173,6 +175,15 @@ fn dr_12_dr_14_dr_24_nx_02_exceptions_to_the_drain_rules() {
 
 /// n1 and `others` beside a node n9 that is leaving and on which pods of `milli` ran a moment ago.
 fn after_eviction(evicted: usize, milli: i64, others: &[(&str, i64)]) -> Lab {
+    after_eviction_of((evicted, |_: &mut Pod| {}), milli, others)
+}
+
+/// What [`after_eviction`] makes, of pods that `change` makes others.
+fn after_eviction_of(
+    (evicted, change): (usize, impl Fn(&mut Pod)),
+    milli: i64,
+    others: &[(&str, i64)],
+) -> Lab {
     let mut lab = others
         .iter()
         .fold(pool(), |lab, (name, _)| lab.ours(name, "p", "one"));
@@ -185,6 +196,7 @@ fn after_eviction(evicted: usize, milli: i64, others: &[(&str, i64)]) -> Lab {
             .bound(&format!("gone-{n}"), "n9", milli, 1)
             .edit(&format!("gone-{n}"), |pod| {
                 pod.created = pod.created - Span::minutes(60);
+                change(pod);
             });
     }
     let mut lab = lab
@@ -232,6 +244,28 @@ fn pl_11_to_pl_21_room_is_kept_for_pods_that_were_just_evicted() {
 }
 
 #[test]
+fn no_room_is_kept_for_pods_that_nobody_moves() {
+    let after = |change: fn(&mut Pod)| after_eviction_of((1, change), 500, &[("n1", 0)]);
+    let none: [&str; 0] = [];
+    assert_eq!(unneeded(&after(|_| {})), none);
+    let daemon = after(|pod| {
+        Arc::make_mut(&mut pod.shape).owner = Some(owner("DaemonSet", "agent"));
+    });
+    assert_eq!(unneeded(&daemon), ["n1"], "each node has its own");
+    let static_pod = after(|pod| pod.mirror = true);
+    assert_eq!(unneeded(&static_pod), ["n1"], "it is the node's own");
+    let stuck = after(|pod| {
+        pod.deletion = Some(pod.created);
+        pod.deletion_grace_seconds = Some(30);
+    });
+    assert_eq!(
+        unneeded(&stuck),
+        ["n1"],
+        "it should have been gone long ago"
+    );
+}
+
+#[test]
 fn pl_17_pl_18_successors_are_counted() {
     let lab = after_eviction(2, 900, &[("n1", 0), ("n2", 0), ("n3", 0)]);
     assert_eq!(
@@ -253,7 +287,7 @@ fn pl_17_pl_18_successors_are_counted() {
 fn pl_12_a_pod_without_controller_is_awaited_too() {
     let mut lab = after_eviction(1, 900, &[("n1", 0)]);
     for pod in lab.memory.evicted.values_mut() {
-        std::sync::Arc::make_mut(&mut pod.shape).owner = None;
+        Arc::make_mut(&mut pod.shape).owner = None;
     }
     assert!(unneeded(&lab).is_empty());
 }

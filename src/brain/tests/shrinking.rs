@@ -241,6 +241,17 @@ fn cn_11_a_node_that_comes_up_is_no_destination() {
 }
 
 #[test]
+fn cn_11_a_node_that_is_not_ready_is_no_destination() {
+    let lab = nodes(1)
+        .bound("web", "n1", 400, 1)
+        .node("other", 4000, 8192);
+    assert_eq!(gone(lab.clone()), ["n1"]);
+    // The node lifecycle controller has not put its taint there yet.
+    let sick = lab.edit_node("other", |node| node.ready.status = ReadyStatus::False);
+    assert_eq!(kept(&later(sick), "n1"), "NoPlaceToMovePods");
+}
+
+#[test]
 fn cn_04_a_pod_without_a_compatible_pool_does_not_stop_removals() {
     assert_eq!(gone(nodes(1).pod("huge", 99_000, 1)), ["n1"]);
 }

@@ -19,6 +19,9 @@ pub struct KubeSpec {
     /// A node is Unknown after this long without a lease renewal (kube-controller-manager's
     /// `--node-monitor-grace-period`: 50 s since 1.32).
     pub node_monitor_grace: Span,
+    /// The scheduler tries a pod that it refused again after five minutes alone, or when a nomination ends: so does
+    /// kube-scheduler where it misses the event that would help the pod.
+    pub scheduler_misses_events: bool,
     /// From a certificate request to its certificate.
     pub signing_latency: Span,
     /// From the deletion of a pod with an attached volume to its detachment.
@@ -93,6 +96,7 @@ impl Default for KubeSpec {
             history: 20_000,
             keep_trace: false,
             node_monitor_grace: Span::seconds(50),
+            scheduler_misses_events: false,
             signing_latency: Span(200),
             detach_latency: Span::seconds(4),
             admin_token: "sim-admin-token".to_owned(),

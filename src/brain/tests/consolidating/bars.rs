@@ -8,10 +8,10 @@ use model::cluster::Phase;
 use model::disruption::ConsolidationPolicy;
 use model::policy::LEAVING_TAINT;
 use model::region::{Busy, Failure, Step};
-use model::scheduling::{LabelSelector, SpreadConstraint, Taint};
+use model::scheduling::Taint;
 use model::time::Span;
 
-use super::{LOOK, ZONE, consolidated, dear, how, looked, nothing};
+use super::{LOOK, consolidated, dear, how, looked, nothing, spread_over_zones};
 #[test]
 fn cn_04_a_pod_that_waits_for_ever_does_not_block() {
     let lab = dear().pod("huge", 99_000, 1);
@@ -109,34 +109,14 @@ fn cn_15_the_replacement_is_in_the_zone_of_the_node() {
         .enumerate()
     {
         let node = format!("n{n}");
-        lab = lab
-            .ours(&node, "c", kind)
-            .edit_machine(&node, |machine| machine.host = (*host).into())
-            .edit_node(&node, |node| {
-                node.labels.insert(ZONE.into(), (*host).into());
-            })
-            .with(|lab| {
-                let vmid = lab.snapshot.machines[node.as_str()].mark.vmid;
-                let region = lab.snapshot.regions.get_mut("home").expect("home");
-                region.vms.get_mut(&vmid).expect("a VM").host = (*host).into();
-            })
-            .bound(&format!("web-{n}"), &node, 900, 1);
+        lab = lab.ours(&node, "c", kind).on_host(&node, host).bound(
+            &format!("web-{n}"),
+            &node,
+            900,
+            1,
+        );
     }
-    let lab = lab.shapes("web", |shape| {
-        shape.spread.push(SpreadConstraint {
-            max_skew: 1,
-            topology_key: ZONE.into(),
-            hard: true,
-            selector: Some(LabelSelector {
-                labels: [("app".into(), "web".into())].into(),
-                ..LabelSelector::default()
-            }),
-            min_domains: None,
-            match_label_keys: Vec::new(),
-            honor_affinity: true,
-            honor_taints: false,
-        });
-    });
+    let lab = lab.shapes("web", |shape| spread_over_zones(shape, 1));
     let decision = looked(lab);
     assert_eq!(removed(&decision), Vec::<String>::new());
     assert_eq!(made(&decision), ["s"]);

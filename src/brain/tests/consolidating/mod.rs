@@ -15,10 +15,11 @@ use model::action::{Kind, Reason};
 use model::cluster::PodKey;
 use model::decision::Decision;
 use model::disruption::{Consolidation, ConsolidationPolicy, Saving, Share};
+use model::policy::POOL_LABEL;
 use model::region::{Failure, Step};
 use model::report::NodeVerdict;
 
-use model::scheduling::{LabelSelector, PodTerm, SpreadConstraint};
+use model::scheduling::{LabelSelector, PodShape, PodTerm, SpreadConstraint};
 use model::time::Span;
 
 /// A second look is due after this.
@@ -80,6 +81,23 @@ pub(super) fn land(lab: &mut Lab, decision: &Decision) {
             }
         }
     }
+}
+
+/// Pods of the app `web` are spread over zones, `skew` at most.
+fn spread_over_zones(shape: &mut PodShape, skew: i32) {
+    shape.spread.push(SpreadConstraint {
+        max_skew: skew,
+        topology_key: ZONE.into(),
+        hard: true,
+        selector: Some(LabelSelector {
+            labels: [("app".into(), "web".into())].into(),
+            ..LabelSelector::default()
+        }),
+        min_domains: None,
+        match_label_keys: Vec::new(),
+        honor_affinity: true,
+        honor_taints: false,
+    });
 }
 
 #[test]
@@ -230,6 +248,66 @@ fn when_one_of_several_cannot_go_none_goes() {
     assert_eq!(removed(&decision), Vec::<String>::new());
     assert_eq!(kept(&decision, "n2"), "NotEnoughPdb");
     assert_eq!(kept(&decision, "n1"), "NotUnneededOtherReason");
+}
+
+#[test]
+fn no_more_replacements_are_under_way_than_drains_may_be() {
+    for (most, expected) in [(1, 0), (2, 1)] {
+        let mut lab = dear().pool("d", &["s", "m", "l"]).edit_pool("d", |pool| {
+            pool.consolidation = Some(underused());
+        });
+        lab.policy.scale_down.max_parallel_drain = most;
+        lab.turn();
+        let mut lab = lab.after(LOOK);
+        assert_eq!(made(&lab.turn()), ["s"]);
+        // While that one is made a node of another pool becomes dear. Its pod may be on no other pool's.
+        let mut lab = lab
+            .ours("n2", "d", "l")
+            .bound("db", "n2", 500, 1)
+            .shape("db", |shape| {
+                shape.node_selector.insert(POOL_LABEL.into(), "d".into());
+            });
+        assert_eq!(lab.turn().plan, []);
+        let decision = lab.after(LOOK).decide();
+        let count = made(&decision).len();
+        assert_eq!(count, expected, "where {most} may drain at once");
+    }
+}
+
+#[test]
+fn a_replacement_that_holds_the_pods_in_one_order_alone_is_not_made() {
+    let lab = |room| {
+        consolidated()
+            .ours("n1", "c", "l")
+            .bound("a", "n1", 1800, 1)
+            .bound("b", "n1", 2900, 1)
+            .node("other", room, 8192)
+    };
+    // kube-scheduler has no reason to leave the room on `other` to b, and then b finds none on a small machine.
+    nothing(lab(3000));
+    // Where both fit beside each other on what is there nobody is needed; where none fits, one machine of the middle size.
+    assert_eq!(removed(&looked(lab(4700))), ["n1"]);
+}
+
+#[test]
+fn the_zone_of_several_nodes_that_go_together_is_kept() {
+    let mut lab = consolidated();
+    for (node, kind, host, milli) in [
+        ("n1", "m", "pve1", 3000),
+        ("n2", "m", "pve1", 3000),
+        ("n3", "s", "pve2", 1900),
+    ] {
+        let pod = format!("web-{node}");
+        lab = lab
+            .ours(node, "c", kind)
+            .on_host(node, host)
+            .bound(&pod, node, milli, 1);
+    }
+    let lab = lab.shapes("web", |shape| spread_over_zones(shape, 5));
+    let decision = looked(lab);
+    assert_eq!(made(&decision), ["l"]);
+    // pve3 has no machine of the pool yet, and would come first.
+    assert_eq!(&*decision.plan[0].target.host, "pve1");
 }
 
 #[test]

@@ -141,7 +141,10 @@ impl Controllers {
             self.ring("volumes", next);
         }
         if self.due(state, "scheduler", SCHEDULER_READS) {
-            self.scheduler.turn(state);
+            let next = self
+                .scheduler
+                .turn(state, inner.spec.scheduler_misses_events);
+            self.ring("scheduler", next);
         }
         if self.due(
             state,

@@ -10,6 +10,7 @@ pub(in crate::sim::kube) mod requests;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod unschedulable;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +26,11 @@ use super::resources::{NODES, PODS};
 use super::store::{Key, State};
 use super::volumes;
 use crate::model::cluster::Cluster;
+use crate::model::time::Time;
 use arrivals::Arrivals;
 use nominations::{Nominations, Occasions, nominated};
 pub use opinion::{Opinion, opinion};
+use unschedulable::Unschedulable;
 
 /// The scheduler and what it has read: each pod once for each of its versions.
 #[derive(Debug, Default)]
@@ -35,13 +38,14 @@ pub(super) struct Scheduler {
     known: BTreeMap<Key, (u64, PodInfo)>,
     occasions: Occasions,
     arrivals: Arrivals,
+    unschedulable: Unschedulable,
 }
 
 impl Scheduler {
-    /// Binds what fits and says of the rest why not.
-    pub(super) fn turn(&mut self, state: &mut State) {
+    /// Binds what fits and says of the rest why not. Says when to look again, though nothing changes, where it misses events.
+    pub(super) fn turn(&mut self, state: &mut State, misses_events: bool) -> Option<Time> {
         if !state.all(PODS).values().any(|p| waits(p)) {
-            return;
+            return None;
         }
         self.read(state);
         let cluster = storage::cluster(state);
@@ -67,6 +71,9 @@ impl Scheduler {
         });
         let mut nominations = Nominations::of(&queue);
         self.occasions.look(state, &world.nodes, &queue);
+        if misses_events {
+            self.unschedulable.leave_out(&mut queue, state.now);
+        }
         // Pods of one owner are alike: where one did not fit, neither will the next in this turn.
         let mut refused: BTreeMap<String, String> = BTreeMap::new();
         for pod in queue {
@@ -105,9 +112,13 @@ impl Scheduler {
                         nominations::clear(state, &pod);
                         nominations.forget(&pod);
                     }
+                    if misses_events {
+                        self.unschedulable.note(state, &pod);
+                    }
                 }
             }
         }
+        self.unschedulable.next().filter(|_| misses_events)
     }
 
     fn read(&mut self, state: &State) {
