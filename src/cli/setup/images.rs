@@ -101,6 +101,56 @@ impl ImagesFound {
         text
     }
 
+    /// Builds on those hosts alone that have the volume, where others would be built on, too.
+    fn choose_hosts(
+        &self,
+        volume: &str,
+        resources: &ClusterResources,
+        (proposal, build): (&mut Proposal, &mut BuildWanted),
+    ) {
+        let storage = volume.split(':').next().unwrap_or_default();
+        let on = self.volumes.get(volume);
+        let has = |host: &str| on.is_some_and(|on| on.contains(host));
+        let is_silent = |host: &str| self.silent.contains(&format!("{storage} on {host}"));
+        let having = resources.storages.iter().filter_map(|(host, of)| {
+            let of = of.get(&*build.storage)?;
+            resources.is_online(host).then_some((&**host, of.shared))
+        });
+        let mut builders: Vec<(&str, bool)> = having.collect();
+        if builders.first().is_some_and(|(_, shared)| *shared) {
+            // One template serves all.
+            builders.truncate(1);
+        }
+        let lacking = |(host, _): &(&str, bool)| !has(host) && !is_silent(host);
+        if !builders.iter().any(lacking) {
+            return;
+        }
+        let all = resources.storages.iter();
+        let able = all.filter(|(host, of)| has(host) && of.contains_key(&*build.storage));
+        let mut able: Vec<String> = able.map(|(host, _)| host.to_string()).collect();
+        if builders.iter().any(|(_, shared)| *shared) {
+            able.truncate(1);
+        }
+        if able.is_empty() {
+            proposal.missing.push(format!(
+                "template.image: {volume} is on {}, where storage {} is not; copy it to a host that has both, or name another storage",
+                words::names(on.into_iter().flatten()),
+                build.storage
+            ));
+            return;
+        }
+        let others: Vec<&str> = builders.iter().map(|(host, _)| *host).collect();
+        let others = others
+            .into_iter()
+            .filter(|host| !able.iter().any(|one| one == host));
+        let why = format!(
+            "{volume} is there and not on {}",
+            words::names(others.collect::<Vec<_>>().iter())
+        );
+        proposal.choose("template.hosts", able.join(", "), why, false);
+        build.hosts = able;
+    }
+
     /// Chooses the image of a build.
     pub(super) fn choose(
         &self,
@@ -128,6 +178,8 @@ impl ImagesFound {
                     proposal
                         .missing
                         .push(format!("template.image: no host has {volume}; {there}"));
+                } else {
+                    self.choose_hosts(volume, resources, (proposal, build));
                 }
             }
             (Some(url), Some(sum), _) => {
@@ -232,6 +284,12 @@ mod tests {
                 ..crate::pve::HostResource::default()
             };
             resources.hosts.insert(host.into(), online);
+            let disks = crate::pve::StorageResource {
+                active: true,
+                ..crate::pve::StorageResource::default()
+            };
+            let of_host = resources.storages.entry(host.into()).or_default();
+            of_host.insert("disks".into(), disks);
         }
         let all = ["pve1".to_owned(), "pve2".to_owned()];
         let found = ImagesFound {
@@ -249,7 +307,11 @@ mod tests {
                 checksum: checksum.map(str::to_owned),
                 ..TemplateAnswers::default()
             };
-            let (mut proposal, mut build) = (Proposal::default(), BuildWanted::default());
+            let mut build = BuildWanted {
+                storage: "disks".to_owned(),
+                ..BuildWanted::default()
+            };
+            let mut proposal = Proposal::default();
             found.choose(&answered, &resources, (&mut proposal, &mut build));
             let open = proposal
                 .choices
@@ -265,6 +327,9 @@ mod tests {
         let (asked, missing, build) = choose(Some("local:import/b.raw"), None);
         assert_eq!((asked.len(), &*missing), (0, ""));
         assert_eq!(build.volume.as_deref(), Some("local:import/b.raw"));
+        assert_eq!(build.hosts, ["pve2"], "pve1 has no such volume");
+        let (_, missing, build) = choose(Some("local:import/a.qcow2"), None);
+        assert_eq!((&*missing, build.hosts.len()), ("", 0));
         let (_, missing, _) = choose(Some("local:import/c.raw"), None);
         assert!(
             missing.contains("no host has local:import/c.raw"),

@@ -45,6 +45,8 @@ pub(super) struct BuildWanted {
     pub(super) checksum: String,
     /// … or a volume that is there.
     pub(super) volume: Option<String>,
+    /// On these hosts; all that a pool may use where none is named.
+    pub(super) hosts: Vec<String>,
     pub(super) storage: String,
     pub(super) kubernetes: String,
 }

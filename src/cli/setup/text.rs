@@ -93,6 +93,10 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
             line("storage", &build.storage, "where its disk lies"),
             line("kubernetes", &build.kubernetes, "kubelet and kubeadm in it"),
         ]);
+        if !build.hosts.is_empty() {
+            let why = "the volume is there alone";
+            lines.push(line("hosts", list(&build.hosts), why));
+        }
         if let Some(bridge) = &template.bridge {
             lines.push(line("bridge", bridge, "while it is built"));
         }

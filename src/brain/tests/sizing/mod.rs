@@ -230,9 +230,9 @@ fn one_world() {
         panic!("{world} is not KIND,TYPES,PODS,NUMBER");
     };
     let number = |text: &str| text.parse::<usize>().expect("a number");
-    let kinds = Kind::ALL.into_iter();
-    let kind = kinds.filter(|of| format!("{of:?}") == kind);
-    let kind = kind.last().expect("the name of a kind");
+    let mut kinds = Kind::ALL.into_iter();
+    let kind = kinds.find(|of| format!("{of:?}") == kind);
+    let kind = kind.expect("the name of a kind");
     let case = u64::try_from(number(case)).expect("a number");
     let world = nth(kind, number(types), number(pods), case);
     eprintln!("{world:#?}");
