@@ -31,6 +31,9 @@ pub struct DaemonStatus {
     /// The SHA-256 of the configuration file that is in force, in hexadecimal; empty when that is not known.
     #[serde(default)]
     pub configuration: String,
+    /// The path of that file; empty when it is not known.
+    #[serde(default)]
+    pub configuration_file: String,
     /// What is wrong with the daemon itself: a bad configuration file, a broker of another version.
     pub problems: Vec<String>,
     /// When the last turn was taken; `None` before the first.
@@ -135,6 +138,7 @@ impl DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             configured: true,
             configuration: String::new(),
+            configuration_file: String::new(),
             problems: Vec::new(),
             at: Some(turn.at),
             turns: turn.number,

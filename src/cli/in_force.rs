@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::agent::status::DaemonStatus;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::model::time::Time;
 
@@ -61,6 +62,12 @@ impl InForce {
         digest(&self.text)
     }
 
+    /// Names the file that is in force in the daemon's status.
+    pub(super) fn name_in(&self, status: &mut DaemonStatus) {
+        status.configuration = self.digest();
+        status.configuration_file = whole_path(&self.path);
+    }
+
     /// Which file is in force, for the unit's status.
     pub(super) fn words(&self, file: &FileState) -> String {
         let whole_seconds = Time(self.read.0 / 1000 * 1000);
@@ -96,6 +103,15 @@ pub(super) fn digest(text: &str) -> String {
             let _ = write!(hex, "{byte:02x}");
             hex
         })
+}
+
+/// The path of a file, the same from every directory and by every link to it.
+pub(super) fn whole_path(path: &Path) -> String {
+    let whole = path
+        .canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned());
+    whole.display().to_string()
 }
 
 /// The digest of a file; empty where it cannot be read.

@@ -233,7 +233,7 @@ impl ServiceShared {
             .map_or_else(DaemonStatus::default, |turn| DaemonStatus::of(turn));
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
-        status.configuration = self.in_force.borrow().digest();
+        self.in_force.borrow().name_in(&mut status);
         status.paused = self.state.paused();
         placing::tell(&mut status, self.turns.borrow().as_deref());
         // A fault that a view shows too is named once.

@@ -222,4 +222,15 @@ fn doctor_right_behind_a_reload_sees_the_new_file() {
         asked.join().expect("it ends")
     });
     assert!(!said.contains(behind), "{said}");
+    // No reload makes the daemon read a file that it was not started with.
+    let other = stage.path("other.toml");
+    let text = std::fs::read_to_string(&stage.config).expect("it is there");
+    std::fs::write(&other, text + "# other\n").expect("written");
+    let (_, said) = doctor(&other, &[]);
+    let path = stage.config.canonicalize().expect("it is there");
+    let there = format!("daemon: it runs with another file, {}; ", path.display());
+    assert!(
+        said.contains(&there) && !said.contains("systemctl reload"),
+        "{said}"
+    );
 }

@@ -22,7 +22,7 @@ const RELOAD: Duration = Duration::from_secs(5);
 /// … and so often it is asked meanwhile.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Gives a daemon that runs with another file a moment: it may be about to take this one.
+/// Gives a daemon a moment that runs with what stood in this file before: it may be about to take up what stands in it now.
 pub(super) async fn settled(here: &Here) {
     let end = Instant::now() + RELOAD;
     while here.runs && Instant::now() < end {
@@ -31,11 +31,17 @@ pub(super) async fn settled(here: &Here) {
         let Ok(Ok(status)) = status else {
             return;
         };
-        if status.configuration.is_empty() || status.configuration == here.digest {
+        let is_this = status.configuration.is_empty() || status.configuration == here.digest;
+        if is_this || runs_elsewhere(&status, here) {
             return;
         }
         sleep(AGAIN).await;
     }
+}
+
+/// Whether the daemon was started with another file, which no reload changes.
+fn runs_elsewhere(status: &DaemonStatus, here: &Here) -> bool {
+    !status.configuration_file.is_empty() && status.configuration_file != here.file
 }
 
 /// Looks at the unit, and asks the daemon.
@@ -102,7 +108,15 @@ fn judge_status(status: &DaemonStatus, here: &Here, findings: &mut Findings) {
             ))
             .mend("systemctl restart pve-autoscaler");
     }
-    if !status.configuration.is_empty() && status.configuration != here.digest {
+    let is_other = !status.configuration.is_empty() && status.configuration != here.digest;
+    if is_other && runs_elsewhere(status, here) {
+        let file = &status.configuration_file;
+        findings
+            .warning(format!("daemon: it runs with another file, {file}"))
+            .mend(format!(
+                "pve-autoscaler doctor --config {file} looks at that one"
+            ));
+    } else if is_other {
         findings
             .warning("daemon: it runs with another configuration than this file")
             .mend("systemctl reload pve-autoscaler");
@@ -161,6 +175,20 @@ mod tests {
             other.contains("paused: lunch; pve-autoscaler resume"),
             "{other}"
         );
+        let elsewhere = said(DaemonStatus {
+            configuration: "old".to_owned(),
+            configuration_file: "/etc/other.toml".to_owned(),
+            ..good.clone()
+        });
+        assert!(
+            elsewhere.contains("another file, /etc/other.toml") && !elsewhere.contains("reload"),
+            "{elsewhere}"
+        );
+        let copy = said(DaemonStatus {
+            configuration_file: "/etc/other.toml".to_owned(),
+            ..good.clone()
+        });
+        assert_eq!(copy, "ok: daemon: it answers and runs with this file");
         let old = said(DaemonStatus {
             version: "0.0.1".to_owned(),
             ..good

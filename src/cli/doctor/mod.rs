@@ -68,6 +68,8 @@ type ClusterId = Arc<str>;
 #[derive(Clone, Debug)]
 pub(super) struct Here {
     pub(super) settings: Arc<Settings>,
+    /// The file's path, as the daemon names its own.
+    pub(super) file: String,
     /// What stands in the file, as the daemon tells which file it runs with.
     pub(super) digest: String,
     /// The daemon's own directory.
@@ -84,6 +86,7 @@ impl Here {
     /// With this file and these options.
     pub(super) fn of(path: &Path, settings: Settings, options: &LookOptions) -> Here {
         Here {
+            file: in_force::whole_path(path),
             digest: in_force::digest_of(path),
             settings: Arc::new(settings),
             state: options.state_directory.clone(),
@@ -99,6 +102,7 @@ impl Here {
         let settings = crate::config::parse("version = 1\n", "test").expect("it is valid");
         Here {
             settings: Arc::new(settings),
+            file: folder.join("config.toml").display().to_string(),
             digest: String::new(),
             state: folder.join("state"),
             control: folder.join("run/control.sock"),
