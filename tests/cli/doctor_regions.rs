@@ -228,7 +228,7 @@ fn doctor_right_behind_a_reload_sees_the_new_file() {
     std::fs::write(&other, text + "# other\n").expect("written");
     let (_, said) = doctor(&other, &[]);
     let path = stage.config.canonicalize().expect("it is there");
-    let there = format!("daemon: it runs with another file, {}; ", path.display());
+    let there = format!("daemon: it runs with another file, {}\n", path.display());
     assert!(
         said.contains(&there) && !said.contains("systemctl reload"),
         "{said}"
