@@ -1,81 +1,128 @@
 #!/bin/bash
 # Builds the Debian package into target/package/. The programs are built by cargo in profile "deb"
 # (thin LTO, for size: some ten minutes on two cores); --profile dev is for trying the packaging itself.
+#
+#   packaging/build-deb.sh [--arch arm64] [--profile deb|release|dev]
+#
+# --arch arm64: cross-built, where packaging/cross.sh finds what that needs. Pages, completions and schemas are made by
+# this machine's program of the same profile, which is built as well where it is not there.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
-profile=deb
-if [ "${1:-}" = --profile ] && [ $# -eq 2 ]; then
-    profile="$2"
-elif [ $# -ne 0 ]; then
-    echo "usage: packaging/build-deb.sh [--profile deb|release|dev]" >&2
-    exit 2
+# shellcheck source=/dev/null
+. contrib/dev.d/needs.sh
+# shellcheck source=packaging/cross.sh
+. packaging/cross.sh
+
+fail() {
+    echo "build-deb: $*" >&2
+    exit 1
+}
+
+here="$(dpkg --print-architecture)"
+profile=deb arch="$here"
+while [ $# -gt 0 ]; do
+    case "$1 ${2+value}" in
+        "--arch value") arch="$2" ;;
+        "--profile value") profile="$2" ;;
+        *)
+            echo "usage: packaging/build-deb.sh [--arch arm64] [--profile deb|release|dev]" >&2
+            exit 2
+            ;;
+    esac
+    shift 2
+done
+# What cargo is told, the folder it leaves that in, what reads the programs, and what dpkg-shlibdeps is told.
+for_target=() below='' nm=nm shlibs=''
+if [ "$arch" != "$here" ]; then
+    [ "$arch" = arm64 ] || fail "built here are packages for $here and arm64, not for $arch"
+    missing="$(why_not_cross)"
+    [ -z "$missing" ] || fail "$missing"
+    make_cross_root || exit 1
+    for_target=(--target "$cross_target") below="/$cross_target" nm="$cross_gnu-nm"
+    shlibs="$(cross_shlibs)"
 fi
 
 readonly out=target/package
 target="${CARGO_TARGET_DIR:-target}"
 # The simulator's program has a profile of its own in the package.
 simulator_profile="$profile"
-[ "$profile" != deb ] || simulator_profile=deb-simulator
+[ "$profile" != deb ] || simulator_profile="deb-simulator"
 
-# Prints where cargo leaves what it builds in this profile.
+# folder_of PROFILE [BELOW]: where cargo leaves what it builds in this profile.
 folder_of() {
-    case "$1" in dev) echo "$target/debug" ;; *) echo "$target/$1" ;; esac
+    case "$1" in dev) echo "$target${2-}/debug" ;; *) echo "$target${2-}/$1" ;; esac
 }
-built="$(folder_of "$profile")"
-simulator="$(folder_of "$simulator_profile")/pve-autoscaler-simulator"
+built="$(folder_of "$profile" "$below")"
+simulator="$(folder_of "$simulator_profile" "$below")/pve-autoscaler-simulator"
+# Of the same commit as what is packed, and it runs here.
+runs="$(folder_of "$profile")/pve-autoscaler"
 
 version="$(sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1)"
 changelog="$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)"
-if [ "$version" != "$changelog" ]; then
-    echo "build-deb: Cargo.toml says version $version, packaging/debian/changelog $changelog" >&2
-    exit 1
-fi
+[ "$version" = "$changelog" ] || fail "Cargo.toml says version $version, packaging/debian/changelog $changelog"
 SOURCE_DATE_EPOCH="$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)"
 export SOURCE_DATE_EPOCH
 
+# use_flags [packed]: how all is compiled; with relative relocations packed (glibc 2.36, Debian 12): a megabyte that would
+# be read at every start.
+use_flags() {
+    [ "$profile" = deb ] || return 0
+    # The paths of the machine that built it belong neither into the program nor into its
+    # debug symbols, and would make every build differ.
+    local cargo="${CARGO_HOME:-$HOME/.cargo}" link=''
+    [ "${1-}" != packed ] || link='-C link-arg=-Wl,-z,pack-relative-relocs'
+    export RUSTFLAGS="$link --remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
+    export CFLAGS="-ffile-prefix-map=$cargo=/usr/share/cargo -ffile-prefix-map=$PWD=/usr/src/pve-autoscaler"
+}
+
+# What runs on a hypervisor is built without the simulator, and without what only that needs of the libraries
+# (tokio's paused clock, a temporary directory). So these libraries and ours are compiled twice.
 build() {
-    if [ "$profile" = deb ]; then
-        # The paths of the machine that built it belong neither into the program nor into its
-        # debug symbols, and would make every build differ.
-        local cargo="${CARGO_HOME:-$HOME/.cargo}"
-        # Relative relocations packed (glibc 2.36, Debian 12): a megabyte that would be read at every start.
-        export RUSTFLAGS="-C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
-        export CFLAGS="-ffile-prefix-map=$cargo=/usr/share/cargo -ffile-prefix-map=$PWD=/usr/src/pve-autoscaler"
-    fi
-    # What runs on a hypervisor is built without the simulator, and without what only that needs of the libraries
-    # (tokio's paused clock, a temporary directory). So these libraries and ours are compiled twice.
-    cargo build --quiet --locked --profile "$simulator_profile" --bin pve-autoscaler-simulator
-    cargo build --quiet --locked --profile "$profile" --no-default-features --bin pve-autoscaler --bin pve-autoscaler-broker
+    cargo build --quiet --locked --profile "$simulator_profile" "${for_target[@]}" --bin pve-autoscaler-simulator
+    cargo build --quiet --locked --profile "$profile" "${for_target[@]}" --no-default-features \
+        --bin pve-autoscaler --bin pve-autoscaler-broker
+}
+
+build_here() {
+    use_flags packed
+    build
+}
+
+# This machine's program with what makes it in build_here, so that it is not made again after that.
+build_for_arm64() {
+    (
+        use_flags packed
+        cargo build --quiet --locked --profile "$profile" --no-default-features --bin pve-autoscaler
+    )
+    if cross_packs_relocations; then use_flags packed; else use_flags; fi
+    use_cross
+    build
 }
 
 # has_simulator PROGRAM: whether functions of the simulator or of the runner of cases are in it.
 has_simulator() {
     local symbols
-    symbols="$(nm "$1")"
+    symbols="$("$nm" "$1")" || fail "$nm does not read $1"
     grep -qE 'pve_autoscaler(3sim|9simulator|11conformance)[0-9]' <<<"$symbols"
 }
 
 # The daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
 apart() {
     local program
-    has_simulator "$simulator" || {
-        echo "build-deb: nm shows no function of the simulator in $simulator, where it must be;" \
-            "how symbols are written has changed: mend has_simulator" >&2
-        exit 1
-    }
+    has_simulator "$simulator" ||
+        fail "nm shows no function of the simulator in $simulator, where it must be;" \
+            "how symbols are written has changed: mend has_simulator"
     for program in pve-autoscaler pve-autoscaler-broker; do
-        if has_simulator "$built/$program"; then
-            echo "build-deb: nm shows functions of the simulator in $built/$program; it belongs into" \
-                "pve-autoscaler-simulator alone (docs/decisions/simulator-apart.md)" >&2
-            exit 1
-        fi
+        ! has_simulator "$built/$program" ||
+            fail "nm shows functions of the simulator in $built/$program; it belongs into" \
+                "pve-autoscaler-simulator alone (docs/decisions/simulator-apart.md)"
     done
 }
 
 # What is linked into the programs, with licences.
 libraries() {
-    cargo tree --quiet --locked --edges normal --prefix none --format '{p} {l}' |
+    cargo tree --quiet --locked "${for_target[@]}" --edges normal --prefix none --format '{p} {l}' |
         sed -e 's/ (\*)$//' -e 's/ (proc-macro)//' | grep -v '^pve-autoscaler ' | LC_ALL=C sort -u
 }
 
@@ -120,7 +167,7 @@ documentation() {
 generated() {
     local tree="$1" made="$out/generated"
     rm -rf "$made"
-    "$built/pve-autoscaler" generate "$made"
+    "$runs" generate "$made"
     install -D -m 0644 -t "$tree/usr/share/man/man1" "$made"/man/*.1
     install -D -m 0644 -t "$tree/usr/share/man/man5" "$made"/man/*.5
     install -D -m 0644 "$made/completions/pve-autoscaler.bash" \
@@ -148,13 +195,13 @@ links_lead_somewhere() {
 }
 
 mkdir -p "$out"
-rm -f "$out"/*.deb "$out"/*.buildinfo "$out"/*.changes
-build
+rm -f "$out"/*_"$arch".{deb,buildinfo,changes}
+if [ "$arch" = "$here" ]; then (build_here); else (build_for_arm64); fi
 apart
 stage
-(cd "$out/src" && dpkg-buildpackage --unsigned-source --unsigned-changes --build=binary >../build.log 2>&1) || {
+(cd "$out/src" && SHLIBS="$shlibs" dpkg-buildpackage --host-arch "$arch" --unsigned-source --unsigned-changes --build=binary \
+    >../build.log 2>&1) || {
     cat "$out/build.log"
-    echo "build-deb: dpkg-buildpackage failed" >&2
-    exit 1
+    fail "dpkg-buildpackage failed"
 }
-ls -l "$out"/*.deb
+ls -l "$out"/*_"$arch".deb

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Makes what a release has, in target/release-files:
 #
-#   pve-autoscaler_VERSION_ARCH.deb   built twice, in folders of different names, and the same byte for byte
+#   pve-autoscaler_VERSION_ARCH.deb   built twice, in folders of different names, and the same byte for byte: for this
+#                                     machine's architecture, and for arm64 where that can be cross-built (cross.sh)
 #   pve-autoscaler-VERSION.cdx.json   the bill of materials (CycloneDX)
 #   apt/                              a repository: pool/ and dists/, made by dpkg-scanpackages and apt-ftparchive,
 #                                     signed where a key is given, and read by apt before this ends
@@ -10,8 +11,7 @@
 #   packaging/build-release.sh [--key KEY] [--with FILE.deb]... [--profile deb|dev]
 #
 # KEY: a key of gpg's that can sign, by its fingerprint, or a file with a secret key. --with: a package of the same
-# version that was built elsewhere, on arm64 for instance: nothing is cross-built here, since pages and completions are made
-# by running the program. --profile dev is for trying this script.
+# version that was built elsewhere; one for arm64 is taken instead of building one. --profile dev is for trying this script.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -19,9 +19,9 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 . contrib/dev.d/say.sh
 # shellcheck source=/dev/null
 . contrib/dev.d/needs.sh
+# shellcheck source=packaging/cross.sh
+. packaging/cross.sh
 
-# How long apt may take for a repository on this disk.
-readonly apt_seconds=120
 readonly out=target/release-files work=target/release-work
 readonly component=main
 # The suites, each with the version of its C library: a program asks for the one that it was built with, or an older one.
@@ -50,13 +50,37 @@ export SOURCE_DATE_EPOCH
 # What is built is a commit, not what lies about.
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed; a release is made of a commit"
 
+here="$(dpkg --print-architecture)"
+archs=("$here")
+
+# arm64_too: whether a package for arm64 is cross-built; says why not where none would be there.
+arm64_too() {
+    local missing
+    case "$here ${others[*]}" in arm64* | *_arm64.deb*) return 1 ;; esac
+    missing="$(why_not_cross)"
+    if [ -z "$missing" ]; then
+        make_cross_root && return 0
+        missing="no libsystemd of that architecture"
+    fi
+    echo "build-release: not for arm64: $missing; run it on such a machine, and give its package to --with" >&2
+    return 1
+}
+
 # built FOLDER: the packages of the present commit, built in this folder of $work.
 built() {
-    local folder="$work/$1"
+    local folder="$work/$1" arch
     mkdir -p "$folder"
     git archive --format=tar HEAD | tar -xf - -C "$folder"
-    echo "build-release: building in $folder" >&2
-    env -u CARGO_TARGET_DIR -u CARGO_INCREMENTAL -u RUSTFLAGS "$folder/packaging/build-deb.sh" --profile "$profile" >&2
+    # Fetched once: Debian may have another version in half an hour.
+    if [ ${#archs[@]} -gt 1 ]; then
+        mkdir -p "$folder/${cross%/*}"
+        cp -a "$cross" "$folder/$cross"
+    fi
+    for arch in "${archs[@]}"; do
+        echo "build-release: building for $arch in $folder" >&2
+        env -u CARGO_TARGET_DIR -u CARGO_INCREMENTAL -u RUSTFLAGS "$folder/packaging/build-deb.sh" \
+            --arch "$arch" --profile "$profile" >&2
+    done
 }
 
 # Both builds made the same packages.
@@ -184,48 +208,38 @@ repository() {
     done
 }
 
-# apt_in WORLD ARGUMENT...: apt with lists, cache and sources of its own; it takes no lock of the machine's.
-apt_in() {
-    local world="$1"
-    shift
-    limited "$apt_seconds" apt-get -o Dir::State::status="$world/status" -q -o Dir::Etc="$world/etc" -o Dir::State="$world/state" \
-        -o Dir::Cache="$world/cache" -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any "$@"
-}
-
-# apt itself reads each suite and fetches the package.
+# apt_reads SUITE ARCH: apt itself, as on a machine of this architecture, reads the suite and fetches the package.
 apt_reads() {
-    local name="$1" world="$PWD/$work/apt-$1" trust='trusted=yes'
-    rm -rf "$world"
-    mkdir -p "$world"/{etc/preferences.d,etc/apt.conf.d,state/lists/partial,cache/archives/partial,fetched}
-    touch "$world/status"
+    local name="$1" arch="$2" world="$PWD/$work/apt-$1-$2" trust='trusted=yes' own
+    own=(-o "Dir::Etc=$world/etc" -o APT::Update::Error-Mode=any)
+    make_apt_world "$world"
+    mkdir "$world/fetched"
     [ -z "$key" ] || trust="signed-by=$PWD/$out/apt/pve-autoscaler.asc"
     echo "deb [$trust] file:$PWD/$out/apt $name $component" >"$world/etc/sources.list"
-    (cd "$world/fetched" && apt_in "$world" update && apt_in "$world" download pve-autoscaler) >"$world/log" 2>&1 || {
+    (cd "$world/fetched" && apt_in "$world" "$arch" "${own[@]}" update &&
+        apt_in "$world" "$arch" "${own[@]}" download pve-autoscaler) >"$world/log" 2>&1 || {
         cat "$world/log" >&2
-        fail "apt cannot read the suite $name of $out/apt"
+        fail "apt cannot read the suite $name of $out/apt for $arch"
     }
-    cmp "$world"/fetched/*.deb "$out/pve-autoscaler_${version}_$(dpkg --print-architecture).deb" ||
-        fail "apt fetched another package from $name"
-    echo "build-release: apt reads $name$([ -n "$key" ] && echo ', signed' || echo ', unsigned')" >&2
+    cmp "$world"/fetched/*.deb "$out/pve-autoscaler_${version}_$arch.deb" || fail "apt fetched another package from $name for $arch"
+    echo "build-release: apt reads $name for $arch$([ -n "$key" ] && echo ', signed' || echo ', unsigned')" >&2
 }
 
 rm -rf "$out" "$work"
 mkdir -p "$out" "$work"
+! arm64_too || archs+=(arm64)
 built one
 built the-other-one
 reproducible
 collect
+[ "${archs[*]}" = "$here" ] || packaging/try-arm64.sh "$out/pve-autoscaler_${version}_arm64.deb" >&2
 materials
 repository
-for entry in "${suites[@]}"; do
-    if [ -f "$out/apt/dists/${entry%:*}/$component/binary-$(dpkg --print-architecture)/Packages" ]; then
-        apt_reads "${entry%:*}"
-    fi
+for index in "$out/apt/dists"/*/"$component"/binary-*/Packages; do
+    [ -f "$index" ] || continue
+    suite="${index#"$out/apt/dists/"}" arch="${index%/Packages}"
+    apt_reads "${suite%%/*}" "${arch##*/binary-}"
 done
 (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >../SHA256SUMS.new && mv ../SHA256SUMS.new SHA256SUMS)
 (cd "$out" && sha256sum --quiet --check SHA256SUMS)
 (cd "$out" && find . -type f -printf '%10s  %P\n' | LC_ALL=C sort -k2) >&2
-case "$(dpkg --print-architecture) ${others[*]}" in
-    amd64*_arm64.deb* | arm64*) ;;
-    *) echo "build-release: not for arm64: run it on such a machine, and give its package to --with" >&2 ;;
-esac

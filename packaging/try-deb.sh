@@ -138,7 +138,7 @@ clean() {
     rm -rf "$work"
 }
 
-deb="$(find target -maxdepth 2 -path 'target/package/pve-autoscaler_*.deb' 2>/dev/null | sort | tail -n 1)" || true
+deb="$(find target/package -maxdepth 1 -name "pve-autoscaler_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1)" || true
 [ -n "$deb" ] || {
     echo "try-deb: no package in target/package; packaging/build-deb.sh makes it" >&2
     exit 1

@@ -2,16 +2,35 @@
 # The Debian package.
 
 dev_deb() {
-    local try=no
-    case "${1:-}" in
-        '') ;;
-        --try) try=yes ;;
-        *) die "deb knows --try alone" ;;
-    esac
+    local try=no arch
+    arch="$(dpkg --print-architecture)"
+    while [ $# -gt 0 ]; do
+        case "$1 ${2-}" in
+            "--try "*) try=yes ;;
+            "--arch arm64" | "--arch $arch") arch="$2" && shift ;;
+            *) die "deb knows --try, and --arch arm64" ;;
+        esac
+        shift
+    done
+    if [ "$arch" != "$(dpkg --print-architecture)" ]; then
+        deb_for_arm64 "$try"
+        return
+    fi
     need_build
     need_space 5 "building the package"
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     part "package" packaging/build-deb.sh
     part "lintian" packaging/check-deb.sh
     [ "$try" = no ] || part "install in Debian 12 and 13" packaging/try-deb.sh
+}
+
+# deb_for_arm64 TRY: cross-built, and its programs run under qemu.
+deb_for_arm64() {
+    [ "$1" = no ] || die "deb --try boots systems of this machine's architecture; what is built for arm64 runs under qemu"
+    need_build
+    need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
+    get_cross || die "the package for arm64 cannot be built here"
+    part "package for arm64" packaging/build-deb.sh --arch arm64
+    part "lintian" packaging/check-deb.sh
+    part "its programs under qemu" packaging/try-arm64.sh
 }

@@ -104,6 +104,20 @@ need_space() {
         "make room, or set CARGO_TARGET_DIR to a folder on another disk"
 }
 
+# What a build for arm64 needs beyond that: Debian's cross compiler and Rust's library. Fails where they are not to be had.
+get_cross() {
+    local package missing=() target=aarch64-unknown-linux-gnu
+    for package in gcc-aarch64-linux-gnu libc6-dev-arm64-cross; do
+        installed "$package" || missing+=("$package")
+    done
+    # In a shell of its own: it ends the script where there is neither root nor sudo.
+    [ ${#missing[@]} -eq 0 ] || (get_packages "to build for arm64" "${missing[@]}") || return 1
+    [ ! -d "$(rustc --print target-libdir --target "$target")" ] || return 0
+    have rustup || return 1
+    say "installing Rust's standard library for arm64 through rustup"
+    limited "$RUSTUP_TIMEOUT" rustup target add "$target"
+}
+
 need_cargo() {
     if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
         PATH="$HOME/.cargo/bin:$PATH"

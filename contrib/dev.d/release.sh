@@ -11,7 +11,13 @@ dev_release() {
         shift
     done
     need_build
-    need_space 10 "building the package twice"
+    need_space 16 "building the packages twice"
     need_packages "to build a release" build-essential debhelper dpkg-dev apt-utils gpg gpg-agent python3 xz-utils
+    # Who brings a package for arm64, or is such a machine, needs no cross compiler; where it is not to be had the
+    # script says what is missing.
+    case "$(dpkg --print-architecture) ${arguments[*]}" in
+        arm64* | *_arm64.deb*) ;;
+        *) get_cross || true ;;
+    esac
     part "release" packaging/build-release.sh "${arguments[@]}"
 }
