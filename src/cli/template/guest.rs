@@ -206,7 +206,40 @@ fn said(result: &ExecResult) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Progress;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::{Progress, START};
+
+    /// apt reads its keys as a user of its own: a step's files are as a person at a terminal makes them. Its log is root's.
+    #[test]
+    fn a_steps_files_are_readable_and_its_log_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let script = START.replace("/run/pve-autoscaler-build", &at("build"));
+        let step = format!("mkdir {} && echo key >{}\n", at("keys"), at("keys/key"));
+        std::fs::write(at("step"), step).expect("written");
+        let started = Command::new("/bin/sh")
+            .args(["-c", &script, "pve-autoscaler", "install"])
+            .stdin(Stdio::from(std::fs::File::open(at("step")).expect("there")))
+            .output()
+            .expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&started.stdout), "state=started\n");
+        let ended = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::read_to_string(at("build/install.exit")).is_ok_and(|code| code == "0\n")
+        });
+        assert!(ended, "the step did not end");
+        let mode = |name: &str| {
+            std::fs::metadata(at(name))
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!((mode("keys"), mode("keys/key")), (0o755, 0o644));
+        assert_eq!((mode("build"), mode("build/install.log")), (0o700, 0o600));
+    }
 
     #[test]
     fn progress_is_read_from_the_protocol() {
