@@ -134,14 +134,14 @@ impl TemplateGuest<'_> {
             from = progress.next;
             rest.push_str(&progress.text);
             while let Some((one, more)) = rest.split_once('\n') {
-                line(one.rsplit('\r').next().unwrap_or(one));
+                line(shown(one));
                 rest = more.to_owned();
             }
             let drained = progress.next >= progress.size;
             match &*progress.state {
                 "exited" if drained => {
                     if !rest.is_empty() {
-                        line(&rest);
+                        line(shown(&rest));
                     }
                     return Ok(progress.exit.unwrap_or(255));
                 }
@@ -188,6 +188,12 @@ impl TemplateGuest<'_> {
             sleep(Duration::from_millis(300)).await;
         }
     }
+}
+
+/// What a terminal would show of a line in the end: what was written over is not told, and dpkg ends its lines as terminals want it.
+fn shown(line: &str) -> &str {
+    let line = line.trim_end_matches('\r');
+    line.rsplit('\r').next().unwrap_or(line)
 }
 
 /// A length of time as people read it.
