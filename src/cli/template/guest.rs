@@ -65,6 +65,11 @@ impl TemplateGuest<'_> {
             let Err(error) = self.client.agent_ping(self.host, self.vmid).await else {
                 return Ok(());
             };
+            // Nobody waits for a guest that does not run at all.
+            let status = self.client.vm_status(self.host, self.vmid).await;
+            if let Some(stopped) = status.ok().and_then(|status| status.stopped_by_qemu()) {
+                bail!("the guest of VM {} cannot answer: {stopped}", self.vmid);
+            }
             if Instant::now() >= end {
                 bail!(
                     "the guest agent of VM {} did not answer within {}: {error}. It is installed at the first boot from the \
