@@ -177,6 +177,41 @@ mod tests {
         }
     }
 
+    /// What joins writes for the system, and others read that; what is our own stays root's.
+    #[test]
+    fn what_joins_makes_its_files_as_a_person_at_a_terminal_does() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        use base64::Engine as _;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let script = JOIN
+            .replace("/run/pve-autoscaler", &at("run"))
+            .replace("/etc/kubernetes", &at("etc"));
+        let joins = format!("mkdir {} && echo made >{}\n", at("cni"), at("cni/conf"));
+        let joins = base64::engine::general_purpose::STANDARD.encode(joins);
+        std::fs::write(at("payload"), format!("run {joins}\n")).expect("written");
+        let payload = std::fs::File::open(at("payload")).expect("there");
+        let started = std::process::Command::new("/bin/sh")
+            .args(["-c", &script, "pve-autoscaler"])
+            .stdin(std::process::Stdio::from(payload))
+            .output()
+            .expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&started.stdout), "state=started\n");
+        let ended = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::read_to_string(at("run/exit")).is_ok_and(|code| code == "0\n")
+        });
+        assert!(ended, "it did not end");
+        let mode = |name: &str| {
+            let found = std::fs::metadata(at(name)).expect("there");
+            found.permissions().mode() & 0o777
+        };
+        assert_eq!((mode("cni"), mode("cni/conf")), (0o755, 0o644));
+        assert_eq!((mode("run"), mode("run/log")), (0o700, 0o600));
+    }
+
     #[test]
     fn a_degraded_cloud_init_is_ready_and_a_running_one_is_not() {
         let probe = |cloud: &str, system: &str| {

@@ -214,6 +214,24 @@ pub struct VmStatus {
 }
 
 impl VmStatus {
+    /// Why nothing runs in a VM that is on, if QEMU stopped its CPUs: by itself after an error, or because somebody paused it. PVE calls it `running` all the same.
+    pub fn stopped_by_qemu(&self) -> Option<String> {
+        let state = self.qmp.as_deref().filter(|_| self.running)?;
+        let why = match state {
+            "io-error" => {
+                "its disk could not be written or read: is the storage full? `qm resume` lets it go on"
+            }
+            "internal-error" => {
+                "the host's KVM could not go on; QEMU's words are in the host's journal"
+            }
+            "guest-panicked" => "its kernel panicked",
+            "paused" | "suspended" => "somebody paused it; `qm resume` lets it go on",
+            // `running`, and what passes by itself, such as `inmigrate`.
+            _ => return None,
+        };
+        Some(format!("QEMU has stopped the VM ({state}): {why}"))
+    }
+
     pub(super) fn read(data: &Value) -> VmStatus {
         let fields = Fields::of(data);
         let name = |key: &str| fields.text(key).filter(|text| !text.is_empty());

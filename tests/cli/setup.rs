@@ -134,8 +134,8 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
         "proxmox.vmids",
         "8000-8999",
         "\n  template               9000\n",
-        "pveum role add PVEAutoscalerMachines --privs '",
-        "pveum acl modify /pool/pve-autoscaler --users pve-autoscaler@pve --roles PVEAutoscalerMachines",
+        "pveum role add NodeAutoscalerMachines --privs '",
+        "pveum acl modify /pool/pve-autoscaler --users pve-autoscaler@pve --roles NodeAutoscalerMachines",
         "+ [pool.workers]",
         "Nothing was changed (--dry-run).",
     ] {

@@ -216,6 +216,38 @@ fn a_silent_agent_is_told_long_before_its_time_is_up() {
     });
 }
 
+/// A VM whose CPUs QEMU stopped is no guest that boots slowly: that is told, and the way on.
+#[test]
+fn a_vm_that_qemu_stopped_is_told_as_that() {
+    simulate(async {
+        let guests = GuestSpec {
+            fates: BTreeMap::from([(0, GuestFault::AgentSilent)]),
+            ..GuestSpec::default()
+        };
+        let scene = Scene::new(13, HASTY, guests);
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(20));
+        let watches = async {
+            waits_for(&scene, "the guest agent does not answer").await;
+            let vms = scene.world.pve.vms().into_iter();
+            let machine = vms.filter(|vm| (9100..9121).contains(&vm.vmid) && vm.running);
+            for vmid in machine.map(|vm| vm.vmid) {
+                let paused = scene.world.pve.administer(&AdminAct::Pause { vmid });
+                paused.expect("it runs");
+            }
+            waits_for(
+                &scene,
+                "QEMU has stopped the VM (paused): somebody paused it; `qm resume` lets it go on",
+            )
+            .await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, stays, Duration::from_mins(15)) => panic!("it was not told"),
+            () = watches => {}
+        }
+    });
+}
+
 /// The kubelet says why the node is not ready; when the machine is given up, its node and the pods that wait for it
 /// have that, before all else that could be looked at is destroyed.
 #[test]

@@ -26,6 +26,8 @@ const FIRST_BOOT_LOOK: Duration = Duration::from_secs(15);
 pub const REFUSES_COMMANDS: &str = "the guest agent must allow guest-exec";
 /// How many of the first looks at a script's output follow each other quickly, however many machines are worked on.
 const QUICK_LOOKS: u32 = 2;
+/// A guest that takes longer to answer may be one that does not run at all.
+const USUAL_BOOT: Duration = Duration::from_secs(30);
 /// Before a guest command that could not be run is run again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Our scripts end within seconds; one that does not is given up and asked again.
@@ -55,7 +57,11 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                 }
                 // So it is while the guest boots.
                 FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
-                    work.progress(format!("the guest agent does not answer: {error}"));
+                    let stopped = stopped_by_qemu(work, &host, began).await;
+                    work.progress(
+                        stopped
+                            .unwrap_or_else(|| format!("the guest agent does not answer: {error}")),
+                    );
                 }
                 // It may have moved: find it again.
                 FailureCause::Gone => {
@@ -74,8 +80,9 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
 pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop> {
     let vmid = work.mark.vmid;
     let by_itself = joining::method(work) == JoinMethod::Itself;
+    let mut stopped = None;
     loop {
-        work.progress(if by_itself {
+        let usual = if by_itself {
             format!(
                 "the machine has not joined by itself yet: its node has its name, {}, and the VM's UUID; its console shows how far it is (`qm terminal {vmid}`)",
                 work.machine
@@ -84,7 +91,8 @@ pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop>
             format!(
                 "cloud-init has not joined the machine yet; its console shows how far it is (`qm terminal {vmid}`), and in it /var/log/cloud-init-output.log"
             )
-        });
+        };
+        work.progress(stopped.take().unwrap_or(usual));
         let ends = Instant::now() + FIRST_BOOT_LOOK;
         while Instant::now() < ends {
             if node::has_joined(work, uuid)? {
@@ -99,13 +107,22 @@ pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop>
         }
         let host = work.host()?;
         match work.pve.vm_status(&host, vmid).await {
-            Ok(status) if status.running => {}
+            Ok(status) if status.running => stopped = status.stopped_by_qemu(),
             Ok(_) => return Err(went_off(work).await),
             Err(error) if error.cause() == FailureCause::Gone => drop(super::vm::ours(work).await?),
             Err(error) if is_transient(&error) => work.note_outage(error.to_string()),
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// What QEMU says of a VM whose guest does not answer, if it stopped the VM. A guest that boots is not asked after at first.
+async fn stopped_by_qemu(work: &Work, host: &Arc<str>, began: Instant) -> Option<String> {
+    if began.elapsed() < USUAL_BOOT {
+        return None;
+    }
+    let status = work.pve.vm_status(host, work.mark.vmid).await.ok()?;
+    status.stopped_by_qemu()
 }
 
 /// The VM is off, though it was started: by its own doing, or because its host went down with it.

@@ -47,6 +47,8 @@ detach=
 if command -v setsid >/dev/null 2>&1; then detach=setsid; fi
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $detach sh -c '
   cd / || exit 1
+  # What joins makes files of the system, that others may have to read.
+  umask 022
   sh "$0/files/run"
   code=$?
   rm -rf "$0/files"

@@ -103,25 +103,23 @@ pub(super) fn plan(
         });
     }
     steps.extend(builds.into_iter().map(SetupStep::Build));
-    // The unit has one file.
-    let is_its = path == Path::new(config::DEFAULT_PATH);
-    let behind = is_its && survey.in_force.as_deref() != Some(&*digest(new));
-    if has_service() && is_service_due(&steps, behind) {
+    let behind = survey.in_force.as_deref() != Some(&*digest(new));
+    if has_service() && is_service_due(path, &steps, behind) {
         steps.push(SetupStep::Service);
     }
     Ok(steps)
 }
 
 /// Whether the service is to take something: what the steps make, or (it runs with another file, or not at all) what an earlier
-/// run made before a later step of it failed.
-fn is_service_due(steps: &[SetupStep], behind: bool) -> bool {
+/// run made before a later step of it failed. The unit has one file: of another it takes nothing.
+fn is_service_due(path: &Path, steps: &[SetupStep], behind: bool) -> bool {
     let made = |step: &SetupStep| {
         matches!(
             step,
             SetupStep::File { .. } | SetupStep::Kubeconfig(_) | SetupStep::Token(..)
         )
     };
-    behind || steps.iter().any(made)
+    path == Path::new(config::DEFAULT_PATH) && (behind || steps.iter().any(made))
 }
 
 /// Templates with a build of which no VM is there.
@@ -336,18 +334,25 @@ mod tests {
 
     #[test]
     fn a_run_after_one_that_failed_at_the_template_still_tells_the_service() {
+        let own = Path::new(config::DEFAULT_PATH);
         let build = [SetupStep::Build("debian".to_owned())];
         assert!(
-            is_service_due(&build, true),
+            is_service_due(own, &build, true),
             "the file came in the run before"
         );
-        assert!(is_service_due(&[], true));
-        assert!(!is_service_due(&build, false) && !is_service_due(&[], false));
+        assert!(is_service_due(own, &[], true));
+        assert!(!is_service_due(own, &build, false) && !is_service_due(own, &[], false));
         let file = SetupStep::File {
             path: PathBuf::from("/x"),
             old: None,
             new: String::new(),
         };
-        assert!(is_service_due(&[file], false));
+        let file = [file];
+        assert!(is_service_due(own, &file, false));
+        let other = Path::new("/root/trial.toml");
+        assert!(
+            !is_service_due(other, &file, true),
+            "the service has another"
+        );
     }
 }

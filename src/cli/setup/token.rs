@@ -47,7 +47,7 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
     for (path, privileges) in needed {
         let isos = privileges.contains("Datastore.AllocateTemplate");
         let role = if isos {
-            "PVEAutoscalerISOs"
+            "NodeAutoscalerISOs"
         } else {
             role(&path)
         };
@@ -68,16 +68,16 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
     })
 }
 
-/// The role for a path: one for each kind of thing.
+/// The role for a path: one for each kind of thing. PVE keeps names that begin with `PVE` for its own roles.
 fn role(path: &str) -> &'static str {
     match path.split('/').nth(1).unwrap_or_default() {
-        "" => "PVEAutoscaler",
-        "pool" => "PVEAutoscalerMachines",
-        "storage" => "PVEAutoscalerStorage",
-        "sdn" => "PVEAutoscalerNetwork",
-        "mapping" => "PVEAutoscalerDevices",
-        _ if path == "/vms" => "PVEAutoscalerGuests",
-        _ => "PVEAutoscalerTemplate",
+        "" => "NodeAutoscaler",
+        "pool" => "NodeAutoscalerMachines",
+        "storage" => "NodeAutoscalerStorage",
+        "sdn" => "NodeAutoscalerNetwork",
+        "mapping" => "NodeAutoscalerDevices",
+        _ if path == "/vms" => "NodeAutoscalerGuests",
+        _ => "NodeAutoscalerTemplate",
     }
 }
 

@@ -65,6 +65,11 @@ impl TemplateGuest<'_> {
             let Err(error) = self.client.agent_ping(self.host, self.vmid).await else {
                 return Ok(());
             };
+            // Nobody waits for a guest that does not run at all.
+            let status = self.client.vm_status(self.host, self.vmid).await;
+            if let Some(stopped) = status.ok().and_then(|status| status.stopped_by_qemu()) {
+                bail!("the guest of VM {} cannot answer: {stopped}", self.vmid);
+            }
             if Instant::now() >= end {
                 bail!(
                     "the guest agent of VM {} did not answer within {}: {error}. It is installed at the first boot from the \
@@ -134,14 +139,14 @@ impl TemplateGuest<'_> {
             from = progress.next;
             rest.push_str(&progress.text);
             while let Some((one, more)) = rest.split_once('\n') {
-                line(one.rsplit('\r').next().unwrap_or(one));
+                line(shown(one));
                 rest = more.to_owned();
             }
             let drained = progress.next >= progress.size;
             match &*progress.state {
                 "exited" if drained => {
                     if !rest.is_empty() {
-                        line(&rest);
+                        line(shown(&rest));
                     }
                     return Ok(progress.exit.unwrap_or(255));
                 }
@@ -190,6 +195,12 @@ impl TemplateGuest<'_> {
     }
 }
 
+/// What a terminal would show of a line in the end: what was written over is not told, and dpkg ends its lines as terminals want it.
+fn shown(line: &str) -> &str {
+    let line = line.trim_end_matches('\r');
+    line.rsplit('\r').next().unwrap_or(line)
+}
+
 /// A length of time as people read it.
 pub(super) fn span(length: Duration) -> Span {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX / 1_000))
@@ -206,7 +217,40 @@ fn said(result: &ExecResult) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Progress;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::{Progress, START};
+
+    /// apt reads its keys as a user of its own: a step's files are as a person at a terminal makes them. Its log is root's.
+    #[test]
+    fn a_steps_files_are_readable_and_its_log_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let script = START.replace("/run/pve-autoscaler-build", &at("build"));
+        let step = format!("mkdir {} && echo key >{}\n", at("keys"), at("keys/key"));
+        std::fs::write(at("step"), step).expect("written");
+        let started = Command::new("/bin/sh")
+            .args(["-c", &script, "pve-autoscaler", "install"])
+            .stdin(Stdio::from(std::fs::File::open(at("step")).expect("there")))
+            .output()
+            .expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&started.stdout), "state=started\n");
+        let ended = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::read_to_string(at("build/install.exit")).is_ok_and(|code| code == "0\n")
+        });
+        assert!(ended, "the step did not end");
+        let mode = |name: &str| {
+            std::fs::metadata(at(name))
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!((mode("keys"), mode("keys/key")), (0o755, 0o644));
+        assert_eq!((mode("build"), mode("build/install.log")), (0o700, 0o600));
+    }
 
     #[test]
     fn progress_is_read_from_the_protocol() {

@@ -73,6 +73,10 @@ impl PveWorld {
 
     fn role_add(&mut self, asked: &CheckedCall) -> Result<Value, ErrorAnswer> {
         let name = asked.text("roleid").to_owned();
+        if name.to_ascii_lowercase().starts_with("pve") {
+            let why = "cannot use role ID starting with the (case-insensitive) 'PVE' namespace";
+            return Err(ErrorAnswer::parameter("roleid", why));
+        }
         if self.roles.contains_key(&name) {
             return Err(ErrorAnswer::die(format!("role '{name}' already exists")));
         }

@@ -60,6 +60,11 @@ pub enum AdminAct {
         /// The machine.
         vmid: u32,
     },
+    /// Its CPUs stand still: QEMU stopped them, or somebody paused it.
+    Pause {
+        /// The machine.
+        vmid: u32,
+    },
     /// Powered off at once: by hand, from inside, or a crash of QEMU.
     PowerOff {
         /// The machine.
@@ -284,6 +289,13 @@ impl PveWorld {
                 self.unlocked(*vmid)?;
                 self.note(now, ADMINISTRATOR, *vmid, "migrate");
                 self.relocate(*vmid, host, now)?;
+            }
+            AdminAct::Pause { vmid } => {
+                let vm = self.vms.get_mut(vmid);
+                let vm = vm.ok_or_else(|| format!("VM {vmid} does not exist"))?;
+                if let Some((since, pid)) = vm.run.process() {
+                    vm.run = Run::Paused { since, pid };
+                }
             }
             AdminAct::KillTask { upid } => {
                 if !self.kill_task(upid, now) {

@@ -51,7 +51,8 @@ impl Pve {
         let Ok(_client) = timeout(PING_TIMEOUT, socket.lock()).await else {
             return Err(not_running());
         };
-        if timeout(PING_TIMEOUT, self.guests().ping(vmid)).await != Ok(true) {
+        let answers = timeout(PING_TIMEOUT, self.guests().ping(vmid)).await == Ok(true);
+        if !answers || self.is_paused(asked) {
             tokio::time::sleep_until(began + PING_TIMEOUT).await;
             return Err(not_running());
         }

@@ -252,7 +252,7 @@ impl Pve {
         Ok(())
     }
 
-    fn is_paused(&self, asked: &CheckedCall) -> bool {
+    pub(super) fn is_paused(&self, asked: &CheckedCall) -> bool {
         self.world(|world, _| {
             let vm = world.vm(&asked.node, asked.vmid);
             vm.is_ok_and(|vm| matches!(vm.run, Run::Paused { .. }))

@@ -25,13 +25,14 @@ swapoff -a || true
 sed -i -E '/^[^#].*[[:space:]]swap[[:space:]]/s/^/#/' /etc/fstab
 
 repository=https://pkgs.k8s.io/core:/stable:/v$minor
+fetch() { curl -fsSL --retry 3 -o "$2" "$1" || { echo "cannot get $1" >&2; return 1; }; }
 with_apt() {
   apt="apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -y"
   $apt update
   # shellcheck disable=SC2086 # a list of words
   $apt install --no-install-recommends ca-certificates curl gpg qemu-guest-agent containerd conntrack ethtool iptables socat $packages
   mkdir -p /etc/apt/keyrings
-  curl -fsSL --retry 3 -o /tmp/kubernetes.key "$repository/deb/Release.key"
+  fetch "$repository/deb/Release.key" /tmp/kubernetes.key
   gpg --batch --yes --dearmor -o /etc/apt/keyrings/kubernetes.gpg /tmp/kubernetes.key
   echo "deb [signed-by=/etc/apt/keyrings/kubernetes.gpg] $repository/deb/ /" >/etc/apt/sources.list.d/kubernetes.list
   $apt update
@@ -53,7 +54,7 @@ with_dnf() {
   printf '[kubernetes]\nname=Kubernetes\nbaseurl=%s/rpm/\nenabled=1\ngpgcheck=1\ngpgkey=%s/rpm/repodata/repomd.xml.key\nexclude=kubelet kubeadm kubectl cri-tools kubernetes-cni\n' \
     "$repository" "$repository" >/etc/yum.repos.d/kubernetes.repo
   if ! dnf -q list --available containerd >/dev/null 2>&1; then
-    curl -fsSL --retry 3 -o /etc/yum.repos.d/docker-ce.repo https://download.docker.com/linux/centos/docker-ce.repo
+    fetch https://download.docker.com/linux/centos/docker-ce.repo /etc/yum.repos.d/docker-ce.repo
     runtime=containerd.io
   else
     runtime=containerd

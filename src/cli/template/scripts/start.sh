@@ -12,8 +12,10 @@ fi
 cat >"$dir/$step.new" && mv "$dir/$step.new" "$dir/$step.sh" || exit 1
 detach=
 if command -v setsid >/dev/null 2>&1; then detach=setsid; fi
+# The step makes files of the system that others read: apt reads its keys as a user of its own.
 HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $detach sh -c '
   cd / || exit 1
+  umask 022
   sh "$0/$1.sh"
   echo "$?" >"$0/$1.code" && mv "$0/$1.code" "$0/$1.exit"
 ' "$dir" "$step" </dev/null >"$dir/$step.log" 2>&1 &
