@@ -166,6 +166,17 @@ fn done_once(world: &Wide) -> Result<(), String> {
     ))
 }
 
+/// A VM that runs uses what it was given of its host. Else a host that keeps some memory free would have room for one more.
+fn use_host(lab: &mut Lab, machine: &str) {
+    let machine = &lab.snapshot.machines[machine];
+    let kind = &lab.policy.instance_types[machine.mark.instance_type.as_str()];
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    if let Some(host) = region.hosts.get_mut(&machine.host) {
+        host.memory_used = host.memory_used.saturating_add(kind.memory);
+        host.cpu_used_milli += i64::from(kind.cores) * 1000;
+    }
+}
+
 /// What is on its way is enough: no machine is added while those that were made are still coming, one by one,
 /// and kube-scheduler has bound nobody yet.
 fn enough_comes(mut lab: Lab) -> Result<(), String> {
@@ -189,6 +200,7 @@ fn enough_comes(mut lab: Lab) -> Result<(), String> {
         if let Some(machine) = machine {
             lab.clone_vm(machine);
             lab.register(machine, true);
+            use_host(&mut lab, machine);
         }
         lab.now = lab.now + Span::seconds(2);
         lab.refresh();
