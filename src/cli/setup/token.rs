@@ -42,6 +42,12 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         .entry("/vms".to_owned())
         .or_default()
         .insert("VM.Audit");
+    // `doctor` sees then whether the resource pool is there.
+    for (path, privileges) in &mut needed {
+        if path.starts_with("/pool/") {
+            privileges.insert("Pool.Audit");
+        }
+    }
     let mut roles: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
     let mut on = Vec::new();
     for (path, privileges) in needed {
