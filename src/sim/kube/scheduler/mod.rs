@@ -88,19 +88,7 @@ impl Scheduler {
             };
             match outcome {
                 Ok(at) => {
-                    let info = self.info_of(&pod);
-                    let found = world.found(&info, &world.nodes[at]).unwrap_or_default();
-                    for (claim, volume) in &found {
-                        volumes::take(state, claim, volume);
-                    }
-                    world.gone.extend(found);
-                    let spot = &mut world.nodes[at];
-                    volumes::claim_for(state, &pod, &spot.name);
-                    assign(state, &pod, &spot.name);
-                    spot.pods.push(PodInfo {
-                        bound: true,
-                        ..info
-                    });
+                    self.bind(state, &mut world, &pod, at);
                     nominations.forget(&pod);
                 }
                 Err(message) => {
@@ -119,6 +107,23 @@ impl Scheduler {
             }
         }
         self.unschedulable.next().filter(|_| misses_events)
+    }
+
+    /// Binds a pod to the node at this place, with the volumes that are found or made for it.
+    fn bind(&self, state: &mut State, world: &mut NodeInfos<'_>, pod: &Arc<Value>, at: usize) {
+        let info = self.info_of(pod);
+        let found = world.found(&info, &world.nodes[at]).unwrap_or_default();
+        for (claim, volume) in &found {
+            volumes::take(state, claim, volume);
+        }
+        world.gone.extend(found);
+        let spot = &mut world.nodes[at];
+        volumes::claim_for(state, pod, &spot.name);
+        assign(state, pod, &spot.name);
+        spot.pods.push(PodInfo {
+            bound: true,
+            ..info
+        });
     }
 
     fn read(&mut self, state: &State) {

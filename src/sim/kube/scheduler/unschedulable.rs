@@ -3,7 +3,7 @@
 //! kube-scheduler tries a pod again when something happens that may help it, and else after five minutes. Not all that helps
 //! is such an event (kubernetes/kubernetes#134859). The end of a nomination is one, for every pod that waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -26,6 +26,9 @@ pub(super) struct Unschedulable {
 impl Unschedulable {
     /// Takes those out of the queue that are not tried yet.
     pub(super) fn leave_out(&mut self, queue: &mut Vec<Arc<Value>>, now: Time) {
+        // Whoever waits no more is not tried again either.
+        let waiting: BTreeSet<&str> = queue.iter().map(|pod| uid(pod)).collect();
+        self.refused.retain(|pod, _| waiting.contains(pod.as_str()));
         // A nomination may have come and gone between two turns: whoever writes into a pod that waits, nominates it.
         let is_written = queue.iter().any(|pod| {
             let refused = self.refused.get(uid(pod));
