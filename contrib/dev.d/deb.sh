@@ -17,7 +17,7 @@ dev_deb() {
         return
     fi
     need_build
-    need_space 5 "building the package"
+    say_space 5 "building the package"
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     part "package" packaging/build-deb.sh
     part "lintian" packaging/check-deb.sh
@@ -28,6 +28,7 @@ dev_deb() {
 deb_for_arm64() {
     [ "$1" = no ] || die "deb --try boots systems of this machine's architecture; what is built for arm64 runs under qemu"
     need_build
+    say_space 8 "building the package for arm64"
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     get_cross || die "the package for arm64 cannot be built here"
     part "package for arm64" packaging/build-deb.sh --arch arm64

@@ -4,7 +4,7 @@
 
 dev_demo() {
     need_build
-    need_space 5 "building the demo"
+    say_space 5 "building the demo"
     first_build
     shown build --locked
     exec cargo run --quiet --locked -- demo "$@"

@@ -90,9 +90,10 @@ need_build() {
     need_rust
 }
 
-# need_space GB WHAT: a disk that becomes full ends a build after minutes, with a word of the linker's. What an earlier build left
-# in the folder counts: it is used again, or replaced.
-need_space() {
+# say_space GB WHAT: says so where WHAT, which takes about so many GB, may find no room: a disk that becomes full ends a build after
+# minutes, with a word of the linker's. What an earlier build left in the folder counts: it is used again, or replaced. It stops
+# nothing, since how cargo is told to build (CARGO_PROFILE_DEV_DEBUG, CARGO_INCREMENTAL) makes it half as much.
+say_space() {
     local wanted="$1" what="$2" folder="${CARGO_TARGET_DIR:-target}" place free used=0
     place="$folder"
     while [ ! -d "$place" ]; do place="$(dirname "$place")"; done
@@ -100,8 +101,8 @@ need_space() {
     [ "$free" -lt $((wanted * 1024)) ] || return 0
     [ ! -d "$folder" ] || used="$(du -sm "$folder" | cut -f1)"
     [ $((free + used)) -lt $((wanted * 1024)) ] || return 0
-    die "$what takes about $wanted GB below $(readlink -m "$folder"), where $((free / 1024)) GB are free:" \
-        "make room, or set CARGO_TARGET_DIR to a folder on another disk"
+    say "$what takes about $wanted GB below $(readlink -m "$folder"), where $((free / 1024)) GB are free: if it fails for" \
+        "want of room, make some, or set CARGO_TARGET_DIR to a folder on another disk"
 }
 
 # What a build for arm64 needs beyond that: Debian's cross compiler and Rust's library. Fails where they are not to be had.

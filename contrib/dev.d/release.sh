@@ -11,7 +11,7 @@ dev_release() {
         shift
     done
     need_build
-    need_space 16 "building the packages twice"
+    say_space 16 "building the packages twice"
     need_packages "to build a release" build-essential debhelper dpkg-dev apt-utils gpg gpg-agent python3 xz-utils
     # Who brings a package for arm64, or is such a machine, needs no cross compiler; where it is not to be had the
     # script says what is missing.

@@ -61,7 +61,7 @@ dev_test() {
         shift
     done
     need_build
-    need_space 14 "building the tests"
+    say_space 14 "building the tests"
     test_tools
     part_lint
     promtool_at_hand || skip "promtool check metrics: Debian's package prometheus cannot be had here"

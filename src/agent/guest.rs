@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// What joins writes for the system, and others read that; what is our own stays root's.
+    /// Files that a join makes in the system can be read by others, as containers' networks need it; our own folder stays root's alone.
     #[test]
     fn what_joins_makes_its_files_as_a_person_at_a_terminal_does() {
         use std::os::unix::fs::PermissionsExt as _;

@@ -115,8 +115,8 @@ impl HostRules {
     }
 }
 
-/// What pools bound of the load of a host of which PVE told `load`, and what PVE did not tell: by key of the configuration, with
-/// the pools that set it. None of these makes a machine there.
+/// Bounds on a host's load that nobody can hold it to, since PVE did not tell that kind of load (`load` is what it told): by key of
+/// the configuration, with the pools that set it. None of these pools makes a machine there.
 pub fn untold_loads<'a>(
     load: &HostLoad,
     pools: impl Iterator<Item = (&'a Arc<str>, &'a HostRules)>,

@@ -116,7 +116,8 @@ pub(super) async fn joins_by_itself(work: &Work, uuid: &str) -> Result<(), Stop>
     }
 }
 
-/// What QEMU says of a VM whose guest does not answer, if it stopped the VM. A guest that boots is not asked after at first.
+/// Why QEMU has stopped a VM whose guest does not answer; `None` where it runs, or cannot be asked. Nobody asks for the first
+/// [`USUAL_BOOT`]: the guest boots.
 async fn stopped_by_qemu(work: &Work, host: &Arc<str>, began: Instant) -> Option<String> {
     if began.elapsed() < USUAL_BOOT {
         return None;

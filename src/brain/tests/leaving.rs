@@ -178,7 +178,7 @@ fn after_eviction(evicted: usize, milli: i64, others: &[(&str, i64)]) -> Lab {
     after_eviction_of((evicted, |_: &mut Pod| {}), milli, others)
 }
 
-/// What [`after_eviction`] makes, of pods that `change` makes others.
+/// The world of [`after_eviction`] with its evicted pods changed before they go.
 fn after_eviction_of(
     (evicted, change): (usize, impl Fn(&mut Pod)),
     milli: i64,

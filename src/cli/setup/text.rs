@@ -94,7 +94,7 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
             line("kubernetes", &build.kubernetes, "kubelet and kubeadm in it"),
         ]);
         if !build.hosts.is_empty() {
-            let why = "the volume is there alone";
+            let why = "no others have the volume";
             lines.push(line("hosts", list(&build.hosts), why));
         }
         if let Some(bridge) = &template.bridge {

@@ -195,7 +195,8 @@ impl TemplateGuest<'_> {
     }
 }
 
-/// What a terminal would show of a line in the end: what was written over is not told, and dpkg ends its lines as terminals want it.
+/// The text of a line that a terminal shows in the end: what stands behind the last carriage return, those at the end aside (dpkg
+/// writes CR LF).
 fn shown(line: &str) -> &str {
     let line = line.trim_end_matches('\r');
     line.rsplit('\r').next().unwrap_or(line)

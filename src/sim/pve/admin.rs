@@ -60,7 +60,7 @@ pub enum AdminAct {
         /// The machine.
         vmid: u32,
     },
-    /// Its CPUs stand still: QEMU stopped them, or somebody paused it.
+    /// A machine's CPUs stand still, as after `qm suspend`.
     Pause {
         /// The machine.
         vmid: u32,
