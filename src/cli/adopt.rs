@@ -74,7 +74,10 @@ pub(super) fn run(config: &Path, options: &AdoptOptions) -> Result<(), CliFailur
             .map_err(|why| anyhow::anyhow!("{why}; run it as root"))?;
         print(&format!("the broker serves {} now\n", found.ours))?;
     }
-    print("next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler doctor`\n")
+    print(
+        "next: systemctl reload-or-restart pve-autoscaler; then `pve-autoscaler doctor`\n\
+         a pool that backed off over this, as `pve-autoscaler status` says, begins again by `pve-autoscaler retry POOL`\n",
+    )
 }
 
 async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Leftovers> {

@@ -443,6 +443,12 @@ pub(super) struct HostTopologyOptions {
     /// Where the kernel tells of its CPUs.
     #[arg(long, hide = true, value_name = "DIRECTORY", default_value = super::host_topology::SYS)]
     pub(super) sys: PathBuf,
+    /// Where the kernel tells of its PCI devices.
+    #[arg(long, hide = true, value_name = "DIRECTORY", default_value = super::host_topology::PCI)]
+    pub(super) pci: PathBuf,
+    /// PVE's mappings of PCI devices.
+    #[arg(long, hide = true, value_name = "FILE", default_value = super::host_topology::MAPPINGS)]
+    pub(super) mappings: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -10,10 +10,14 @@ use super::args::HostTopologyOptions;
 use super::{CliFailure, print};
 use crate::model::cpus::CpuSet;
 use crate::model::topology::HostTopology;
-use crate::pinning::topology::read;
+use crate::pinning::topology::{devices, read};
 
 /// Where the kernel tells of its CPUs.
 pub(super) const SYS: &str = "/sys/devices/system";
+/// Where the kernel tells of its PCI devices.
+pub(super) const PCI: &str = "/sys/bus/pci/devices";
+/// PVE's mappings of PCI devices.
+pub(super) const MAPPINGS: &str = "/etc/pve/mapping/pci.cfg";
 /// Lists in one line of the table.
 const IN_A_LINE: usize = 8;
 
@@ -50,7 +54,21 @@ pub(super) fn run(options: &HostTopologyOptions) -> Result<(), CliFailure> {
         )
         .into());
     }
-    print(&table(&options.region, &host, &topology))
+    let mut left_out = String::new();
+    let mappings = match std::fs::read_to_string(&options.mappings) {
+        Ok(mappings) => mappings,
+        // A host without mappings has no such file.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => {
+            let file = options.mappings.display();
+            left_out = format!(
+                "# devices is left out: cannot read {file} ({error}); run this as root where machines get PCI devices.\n"
+            );
+            String::new()
+        }
+    };
+    topology.devices = devices(&mappings, &options.pci, &host);
+    print(&(table(&options.region, &host, &topology) + &left_out))
 }
 
 /// The name under which PVE knows this host.
@@ -91,6 +109,15 @@ fn table(region: &str, host: &str, topology: &HostTopology) -> String {
     write_list(&mut text, "cores", &of(&topology.cores));
     text.push_str("# For PVE itself and for guests without CPUs of their own, which run on all.\n");
     let _ = writeln!(text, "reserved = \"{}\"", topology.reserved);
+    if !topology.devices.is_empty() {
+        text.push_str("# The NUMA nodes that devices of PVE's mappings are in.\n");
+        let devices = topology.devices.iter().map(|(mapping, nodes)| {
+            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            format!("{mapping} = \"{}\"", nodes.join(","))
+        });
+        let devices: Vec<String> = devices.collect();
+        let _ = writeln!(text, "devices = {{ {} }}", devices.join(", "));
+    }
     text
 }
 
@@ -122,6 +149,11 @@ mod tests {
         let nodes: Vec<CpuSet> = topology.numa.iter().map(|node| node.cpus.clone()).collect();
         assert_eq!(texts(&nodes), ["0-1,4-5", "", "2-3,6"]);
         topology.reserved = CpuSet::from_iter([0, 4]);
+        topology.devices = [
+            ("gpu_a-1".into(), [0, 2].into()),
+            ("nic".into(), [2].into()),
+        ]
+        .into();
         for (region, header) in [("default", "[proxmox]"), ("home", "[region.home]")] {
             let file = format!(
                 "version = 1\n{header}\nvmids = \"9000-9019\"\n[template.debian]\nvmid = 8000\n[instance_type.s]\ncores = 2\n\

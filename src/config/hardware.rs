@@ -154,6 +154,7 @@ mod tests {
             caches: vec![cpus("0-3"), cpus("4-7")],
             cores: (0..8).map(|cpu| CpuSet::from_iter([cpu])).collect(),
             reserved: cpus("1"),
+            devices: std::collections::BTreeMap::new(),
         };
         let one = HostTopology {
             numa: vec![NumaNode {

@@ -1,7 +1,7 @@
 //! What a host's CPUs are to each other, and what of it machines are given: CPUs of their own, memory of the same NUMA nodes, huge
 //! pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,9 @@ pub struct HostTopology {
     /// CPUs that no machine gets.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub reserved: CpuSet,
+    /// Numbers of the NUMA nodes that the host's devices of a mapping are in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<Arc<str>, BTreeSet<usize>>,
 }
 
 /// A NUMA node of a host.
@@ -262,6 +265,7 @@ mod tests {
             caches: vec![cpus("0-7"), cpus("8-15")],
             cores: (0..16).map(|cpu| CpuSet::from_iter([cpu])).collect(),
             reserved: cpus("0"),
+            devices: BTreeMap::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
@@ -38,6 +39,7 @@ pub fn read(sys: &Path) -> anyhow::Result<HostTopology> {
         caches: sets(caches),
         numa,
         reserved: CpuSet::new(),
+        devices: BTreeMap::new(),
     };
     let cached = topology.caches.iter();
     let cached = cached.fold(CpuSet::new(), |all, cache| all.with(cache));
@@ -47,6 +49,43 @@ pub fn read(sys: &Path) -> anyhow::Result<HostTopology> {
         topology.caches = nodes.filter(|cpus| !cpus.is_empty()).collect();
     }
     Ok(topology)
+}
+
+/// The NUMA nodes that a host's devices of PVE's mappings are in: `mappings` is PVE's `mapping/pci.cfg`, `pci` where the kernel tells of its
+/// devices. A device whose node the kernel does not tell is left out.
+pub fn devices(mappings: &str, pci: &Path, host: &str) -> BTreeMap<Arc<str>, BTreeSet<usize>> {
+    let mut nodes: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
+    let mut mapping = None;
+    for line in mappings.lines() {
+        if let Some(name) = line.strip_prefix("pci:") {
+            mapping = Some(Arc::<str>::from(name.trim()));
+            continue;
+        }
+        let Some(options) = line.trim().strip_prefix("map ") else {
+            continue;
+        };
+        let part = |name: &str| {
+            let mut parts = options.split(',').filter_map(|part| part.split_once('='));
+            parts
+                .find(|(key, _)| key.trim() == name)
+                .map(|(_, text)| text.trim())
+        };
+        let (Some(mapping), Some(path), true) =
+            (&mapping, part("path"), part("node") == Some(host))
+        else {
+            continue;
+        };
+        // All functions of a device are in one node; several are written with ';' between them.
+        for address in path.split(';') {
+            let function = if address.contains('.') { "" } else { ".0" };
+            let file = pci.join(format!("{address}{function}/numa_node"));
+            let node = text(&file).ok().and_then(|node| node.parse::<usize>().ok());
+            if let Some(node) = node {
+                nodes.entry(mapping.clone()).or_default().insert(node);
+            }
+        }
+    }
+    nodes
 }
 
 fn by_first(set: CpuSet) -> (u16, CpuSet) {
@@ -156,5 +195,28 @@ pub(crate) mod tests {
         std::fs::remove_file(gone).expect("removed");
         let error = read(sys.path()).expect_err("it is not known");
         assert!(format!("{error:#}").contains("cpu2/topology"), "{error:#}");
+    }
+
+    #[test]
+    fn devices_are_where_the_kernel_says() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (address, node) in [
+            ("0000:01:00.0", "0"),
+            ("0000:41:00.0", "1"),
+            ("0000:42:00.1", "1"),
+            ("0000:05:00.0", "-1"),
+        ] {
+            let of = directory.path().join(address);
+            std::fs::create_dir_all(&of).expect("made");
+            std::fs::write(of.join("numa_node"), format!("{node}\n")).expect("written");
+        }
+        let mappings = "pci: gpu\n\tdescription two, of one kind\n\tmap id=10de:2204,iommugroup=14,node=pve1,path=0000:01:00\n\
+            \tmap id=10de:2204,iommugroup=61,node=pve1,path=0000:41:00;0000:42:00.1\n\n\
+            pci: nic\n\tmap id=8086:1572,node=pve2,path=0000:41:00.0\n\n\
+            pci: disk\n\tmap id=144d:a80a,node=pve1,path=0000:05:00.0\n\tmap id=144d:a80a,node=pve1,path=0000:99:00.0\n";
+        let found = devices(mappings, directory.path(), "pve1");
+        assert_eq!(found, [("gpu".into(), [0, 1].into())].into());
+        let found = devices(mappings, directory.path(), "pve2");
+        assert_eq!(found, [("nic".into(), [1].into())].into());
     }
 }

@@ -14,6 +14,7 @@ mod setup;
 mod simulators;
 mod strangers;
 mod tasks;
+mod template_scripts;
 mod template_trial;
 mod templates;
 mod terminal;

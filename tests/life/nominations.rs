@@ -64,17 +64,25 @@ fn mixed(seed: u64, count: usize) -> Workload {
     }
 }
 
+/// From so many seconds to so many.
+fn seconds(least: i64, most: i64) -> Range {
+    Range {
+        min: Span::seconds(least),
+        max: Span::seconds(most),
+    }
+}
+
+/// Guests that boot in very different times.
+fn apart() -> GuestSpec {
+    GuestSpec {
+        boot: seconds(6, 60),
+        ..GuestSpec::default()
+    }
+}
+
 /// Machines of the first plan and of all plans, and the judge's findings, when all pods run.
-fn planned_and_made(seed: u64, config: &str) -> (usize, usize, Vec<String>) {
+fn planned_and_made(seed: u64, config: &str, guests: GuestSpec) -> (usize, usize, Vec<String>) {
     simulate(async {
-        let seconds = |least: i64, most: i64| Range {
-            min: Span::seconds(least),
-            max: Span::seconds(most),
-        };
-        let guests = GuestSpec {
-            boot: seconds(6, 60),
-            ..GuestSpec::default()
-        };
         let mut pve = PveSpec::default();
         for host in &mut pve.hosts {
             (host.memory, host.cpus) = (512 * GIB, 64);
@@ -133,13 +141,31 @@ fn pods_go_to_the_nodes_that_were_made_for_them() {
     let without = format!("{CONFIG}nominate_pods = false\n");
     let mut more = 0;
     for seed in 0..6 {
-        let (planned, made, findings) = planned_and_made(seed, CONFIG);
+        let (planned, made, findings) = planned_and_made(seed, CONFIG, apart());
         assert_eq!(findings, Vec::<String>::new(), "seed {seed}");
         assert_eq!(made, planned, "seed {seed}: machines made and planned");
-        let (planned, made, _) = planned_and_made(seed, &without);
+        let (planned, made, _) = planned_and_made(seed, &without, apart());
         more += usize::from(made > planned);
     }
     assert!(more > 0, "kube-scheduler's own order would have done");
+}
+
+/// All machines boot in the same time, so that their nodes come up together. A node that begins to take pods before those of the node
+/// before it are bound costs them their nominations.
+#[test]
+fn nodes_that_come_up_together_take_their_own_pods() {
+    for seed in 0..6 {
+        let guests = GuestSpec {
+            boot: seconds(20, 20),
+            cloud_init: seconds(1, 1),
+            preflight: seconds(1, 1),
+            ready: seconds(5, 5),
+            ..GuestSpec::default()
+        };
+        let (planned, made, findings) = planned_and_made(seed, CONFIG, guests);
+        assert_eq!(findings, Vec::<String>::new(), "seed {seed}");
+        assert_eq!(made, planned, "seed {seed}: machines made and planned");
+    }
 }
 
 fn pod_at(at: Span, name: &str) -> WorkloadStep {

@@ -11,6 +11,7 @@ use model::cpus::CpuSet;
 use model::policy::{InstanceType, PoolPolicy};
 use model::reasons::HostRefused;
 use model::region::{GuestKind, RegionName};
+use model::topology::HostTopology;
 
 use crate::decision::cpus::{CpuDemand, FreeCpus};
 use crate::decision::turn::DecisionBuilder;
@@ -95,7 +96,7 @@ impl CpuBook {
             return;
         };
         match pool.zip(kind) {
-            Some((pool, kind)) => free.take_all(demand(pool, kind), cpus),
+            Some((pool, kind)) => free.take_all(demand(pool, kind, free.topology()), cpus),
             None => free.take(cpus),
         }
     }
@@ -116,7 +117,7 @@ impl CpuBook {
         }
         let at = (pool.region.clone(), host.clone());
         let free = self.hosts.get_mut(&at)?;
-        let demand = demand(pool, kind);
+        let demand = demand(pool, kind, free.topology());
         let cpus = free.place(demand)?;
         free.take_all(demand, &cpus);
         Some(cpus)
@@ -124,11 +125,15 @@ impl CpuBook {
 }
 
 /// What a machine of a pool takes of a host's CPUs for itself.
-pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType) -> CpuDemand {
+pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology) -> CpuDemand {
+    let devices = kind.pci.iter();
+    let nodes = devices.filter_map(|device| host.devices.get(&device.mapping));
+    let bits = nodes.flatten().filter_map(|node| u32::try_from(*node).ok());
     CpuDemand {
         cpus: kind.cores,
         memory: kind.memory,
         page_mib: pool.pinning.page_mib(),
+        near: bits.fold(0, |near, node| near | 1u64.checked_shl(node).unwrap_or(0)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which CPUs of a host a machine gets for itself: packed as the kubelet's static CPU manager packs containers
 //! (`pkg/kubelet/cm/cpumanager/cpu_assignment.go`, with uncore caches preferred), with its memory beside them.
 //!
-//! One NUMA node where it fits, that with the fewest CPUs left; else the fewest nodes, of one socket if that needs no more. In a node
+//! One NUMA node where it fits, one that its PCI devices are in before others, that with the fewest CPUs left; else the fewest nodes, of one socket if that needs no more. In a node
 //! one last-level cache, else whole caches before parts of them; everywhere whole cores before threads of cores, and of
 //! cores those whose other thread is taken first. Of what is alike the lowest number.
 
@@ -20,9 +20,19 @@ pub(crate) struct CpuDemand {
     pub(crate) memory: i64,
     /// The unit in which memory is divided, in MiB.
     pub(crate) page_mib: i64,
+    /// The NUMA nodes that its PCI devices are in, one bit each: it is there if it fits there.
+    pub(crate) near: u64,
 }
 
 impl CpuDemand {
+    /// Whether its PCI devices are elsewhere.
+    fn is_far(self, node: usize) -> bool {
+        let bit = u32::try_from(node)
+            .ok()
+            .and_then(|node| 1u64.checked_shl(node));
+        self.near != 0 && self.near & bit.unwrap_or(0) == 0
+    }
+
     /// Bytes that so many of its CPUs have beside them, at most.
     fn share(self, cpus: usize) -> i64 {
         let page = i128::from(self.page_mib.max(1)) << 20;
@@ -64,7 +74,7 @@ impl CpuCounts {
         }
         let nodes = self.0.iter().enumerate();
         let one = nodes.filter(|(_, node)| node.holds(demand, wanted));
-        match one.min_by_key(|(at, node)| (node.broken, node.cpus, *at)) {
+        match one.min_by_key(|(at, node)| (demand.is_far(*at), node.broken, node.cpus, *at)) {
             Some((at, _)) => Some(vec![(at, wanted)]),
             None => self.several(demand),
         }
@@ -164,6 +174,11 @@ impl FreeCpus {
                 .collect(),
             topology: topology.clone(),
         }
+    }
+
+    /// What the host's CPUs are to each other.
+    pub(crate) fn topology(&self) -> &HostTopology {
+        &self.topology
     }
 
     /// The CPUs that are free.

@@ -1,5 +1,6 @@
 //! CPUs of their own: which a machine gets, and what is said where a host has none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -8,6 +9,7 @@ use super::lab::{GI, Lab, lab, verdict, why};
 use crate::decision::cpus::{CpuDemand, FreeCpus};
 use model::action::Kind;
 use model::cpus::CpuSet;
+use model::pci::PciDevice;
 use model::region::{Step, Vm};
 use model::report::PodVerdict;
 use model::topology::{HostTopology, NumaNode, Pins};
@@ -30,6 +32,7 @@ pub(crate) fn topology() -> HostTopology {
         caches: (0..8).map(|at| core(at * 4, at * 4 + 3)).collect(),
         cores: (0..32).map(|at| core(at, at)).collect(),
         reserved: cpus("0,32"),
+        devices: [("gpu".into(), [2].into())].into(),
     }
 }
 
@@ -215,6 +218,7 @@ fn demand(cpus: u32) -> CpuDemand {
         cpus,
         memory: GI,
         page_mib: 1,
+        near: 0,
     }
 }
 
@@ -265,6 +269,46 @@ fn sets_are_packed_as_the_kubelet_packs_them() {
     }
 }
 
+#[test]
+fn cpus_are_beside_the_devices_where_they_fit_there() {
+    let placed = |taken: &str, count: u32, near: u64| {
+        let mut free = FreeCpus::of(&Arc::new(topology()));
+        free.take(&cpus(taken));
+        let demand = CpuDemand {
+            near,
+            ..demand(count)
+        };
+        free.place(demand).map(|set| set.to_string())
+    };
+    assert_eq!(placed("1", 4, 1 << 2).as_deref(), Some("16-17,48-49"));
+    assert_eq!(placed("1", 4, 0b1100).as_deref(), Some("16-17,48-49"));
+    // Node 2 has five CPUs left: the next best is as without devices.
+    let most = "16-21,48-52";
+    assert_eq!(placed(most, 6, 1 << 2), placed(most, 6, 0));
+    assert_eq!(placed(most, 2, 1 << 2).as_deref(), Some("22,54"));
+}
+
+#[test]
+fn a_machine_with_a_device_gets_the_cpus_beside_it() {
+    let with = |mapping: &str| {
+        let lab = pinned(lab().kind("half", 8, 8192).pool("p", &["half"]));
+        let lab = lab.edit_kind("half", |kind| {
+            kind.pci = vec![PciDevice {
+                mapping: mapping.into(),
+                ..PciDevice::default()
+            }];
+        });
+        let lab = lab.with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            let hosts = region.mappings.entry(mapping.into()).or_default();
+            hosts.insert("pve1".into(), vec!["0000:41:00.0".into()]);
+        });
+        made(&lab.pods("web", 1, 6000, 100))
+    };
+    assert_eq!(with("gpu"), ["16-19,48-51"], "node 2");
+    assert_eq!(with("nic"), ["4-7,36-39"], "as without a device");
+}
+
 prop_compose! {
     /// A host of any shape, with numbers as kernels give them: siblings beside each other, or half of all apart.
     fn hosts()(sockets in 1u16..3, nodes in 1u16..3, caches in 1u16..4, cores in 1u16..5, threads in 1u16..3, apart in any::<bool>(), reserved in proptest::collection::btree_set(0u16..96, 0..4)) -> HostTopology {
@@ -283,6 +327,7 @@ prop_compose! {
             caches: groups(sockets * nodes * caches),
             cores: groups(all),
             reserved: reserved.into_iter().collect(),
+            devices: BTreeMap::new(),
         }
     }
 }

@@ -33,6 +33,7 @@ fn pinned(hugepages: Option<HugePages>) -> BrokerPolicy {
         caches: vec![cpus("0-7"), cpus("8-15")],
         cores: (0..16).map(|cpu| CpuSet::from_iter([cpu])).collect(),
         reserved: cpus("0"),
+        devices: std::collections::BTreeMap::new(),
     };
     let topologies = &mut policy.allow.topologies;
     topologies.insert(HOST.into(), Arc::new(topology));

@@ -1,6 +1,8 @@
 //! CPUs that machines get for themselves: whether the topology that the file has of hosts is theirs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::finding::Findings;
 use super::region::SeenRegion;
@@ -50,6 +52,16 @@ pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
         }
         if here.as_deref() == Some(&**host) {
             compare(host, topology, Path::new(host_topology::SYS), findings);
+            let pinned = settings.policy.pools_in(name);
+            let pinned = pinned.filter(|(_, pool)| pool.pinning.cpus && pool.may_use(host));
+            let types = pinned.flat_map(|(_, pool)| &pool.instance_types);
+            let types = types.filter_map(|kind| settings.policy.instance_types.get(kind));
+            let wanted = types.flat_map(|kind| kind.pci.iter().map(|device| &*device.mapping));
+            // Who may not read it does not learn it; a host without mappings has no such file.
+            if let Ok(mappings) = std::fs::read_to_string(host_topology::MAPPINGS) {
+                let kernel = topology::devices(&mappings, Path::new(host_topology::PCI), host);
+                compare_devices((host, topology), &kernel, wanted.collect(), findings);
+            }
             placed(&pinning::Roots::default(), findings);
         }
     }
@@ -155,9 +167,65 @@ fn compare(host: &str, topology: &HostTopology, sys: &Path, findings: &mut Findi
     }
 }
 
+/// The NUMA nodes of the devices that machines with CPUs of their own get.
+fn compare_devices(
+    (host, topology): (&str, &HostTopology),
+    kernel: &BTreeMap<Arc<str>, BTreeSet<usize>>,
+    wanted: BTreeSet<&str>,
+    findings: &mut Findings,
+) {
+    for mapping in wanted {
+        let (file, kernel) = (topology.devices.get(mapping), kernel.get(mapping));
+        let said = match (file, kernel) {
+            (None, Some(_)) => {
+                "the file's topology does not say in which NUMA nodes its devices are, so machines may get CPUs far from them"
+            }
+            (Some(file), Some(kernel)) if file != kernel => {
+                "the kernel says that its devices are in other NUMA nodes than the file's topology"
+            }
+            _ => continue,
+        };
+        findings
+            .warning(format!("host {host}: mapping {mapping}: {said}"))
+            .mend(ANEW);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_that_are_elsewhere_are_told() {
+        let nodes = |all: &[(&str, usize)]| -> BTreeMap<Arc<str>, BTreeSet<usize>> {
+            let nodes = all
+                .iter()
+                .map(|(mapping, node)| ((*mapping).into(), [*node].into()));
+            nodes.collect()
+        };
+        let said = |file: &[(&str, usize)], kernel: &[(&str, usize)]| {
+            let of = HostTopology {
+                devices: nodes(file),
+                ..topology()
+            };
+            let mut findings = Findings::default();
+            compare_devices(("pve1", &of), &nodes(kernel), ["gpu"].into(), &mut findings);
+            let texts = findings.0.iter().map(|finding| &*finding.text);
+            texts.collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(said(&[("gpu", 1)], &[("gpu", 1), ("nic", 0)]), "");
+        assert_eq!(said(&[], &[("nic", 0)]), "");
+        let text = said(&[], &[("gpu", 1)]);
+        assert!(
+            text.contains("mapping gpu: the file's topology does not say"),
+            "{text}"
+        );
+        let text = said(&[("gpu", 0)], &[("gpu", 1)]);
+        assert!(
+            text.contains("the kernel says that its devices are in other"),
+            "{text}"
+        );
+    }
     use crate::model::cpus::CpuSet;
     use crate::model::topology::NumaNode;
 
@@ -172,6 +240,7 @@ mod tests {
             caches: vec![all],
             cores: (0..4).map(|cpu| CpuSet::from_iter([cpu])).collect(),
             reserved: CpuSet::from_iter([0]),
+            devices: BTreeMap::new(),
         }
     }
 

@@ -77,8 +77,10 @@ pub(super) struct TemplateAnswers {
     pub(super) storage: Option<String>,
     /// VMIDs for built templates.
     pub(super) vmids: Option<String>,
-    /// The Kubernetes version of a build. Default: the API server's minor.
+    /// The Kubernetes version of a build. Default: the API server's minor, of k3s its release.
     pub(super) kubernetes: Option<String>,
+    /// The hosts that a template is built on. Default: those that a pool may use and that have the image.
+    pub(super) hosts: Option<Vec<String>>,
 }
 
 /// Where machines are in the network.

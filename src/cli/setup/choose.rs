@@ -9,7 +9,7 @@ use super::images::ImagesFound;
 use super::network;
 use super::survey::{self, Existing, Survey};
 use super::templates::{self, TemplateSource};
-use crate::config::file::ChannelKind;
+use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
 use crate::config::syntax::dns_label;
 
@@ -135,6 +135,8 @@ pub(super) struct PoolWanted {
     pub(super) min: u32,
     pub(super) max: u32,
     pub(super) hosts: Vec<String>,
+    /// `join.method`, where it is not kubeadm.
+    pub(super) join: Option<&'static str>,
 }
 
 /// Proposes a configuration for where none is yet, or only part of one: what the file has stays. `images` is what a
@@ -204,12 +206,19 @@ pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut
     let Some(kube) = &survey.kube else {
         return;
     };
-    if !kube.kubeadm {
-        proposal.notes.push(
+    match kube.method() {
+        Some(Method::Kubeadm) => {}
+        Some(method) => {
+            let why = format!("the API server says {}", kube.version);
+            let shown = if method == Method::K3s { "k3s" } else { "rke2" };
+            proposal.choose("pool.join.method", shown, why, false);
+            proposal.wanted.pool.join = Some(shown);
+        }
+        None => proposal.notes.push(
             "the cluster has no kube-public/cluster-info, so kubeadm did not make it, and machines do not join by `kubeadm join`: \
              set [pool.NAME.join], docs/joining.md"
                 .to_owned(),
-        );
+        ),
     }
 }
 
@@ -361,6 +370,7 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         min,
         max,
         hosts,
+        join: proposal.wanted.pool.join,
     };
 }
 
@@ -460,6 +470,50 @@ mod tests {
         assert!(settings.configured);
         assert_eq!(settings.warnings, Vec::<String>::new());
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_cluster_of_k3s_gets_a_template_and_a_pool_for_k3s() {
+        for (version, lines) in [
+            (
+                "v1.34.2+k3s1",
+                [
+                    "method = \"k3s\"",
+                    "kubernetes = \"1.34.2+k3s1\"",
+                    "[pool.workers.join]\nmethod = \"k3s\"",
+                ],
+            ),
+            (
+                "v1.34.2+rke2r1",
+                [
+                    "method = \"command\"",
+                    "INSTALL_RKE2_VERSION=v1.34.2+rke2r1 sh -",
+                    "[pool.workers.join]\nmethod = \"rke2\"",
+                ],
+            ),
+        ] {
+            let mut survey = survey();
+            survey.kube = survey.kube.map(|kube| KubeFound {
+                version: version.to_owned(),
+                kubeadm: false,
+                ..kube
+            });
+            let answers = SetupAnswers {
+                template: super::super::answers::TemplateAnswers {
+                    hosts: Some(vec!["pve2".to_owned()]),
+                    ..Default::default()
+                },
+                ..SetupAnswers::default()
+            };
+            let (proposal, text) = proposed(&survey, &answers);
+            assert_eq!(proposal.missing, Vec::<String>::new());
+            for line in lines {
+                assert!(text.contains(line), "{line}\n{text}");
+            }
+            assert!(text.contains("hosts = [\"pve2\"]"), "{text}");
+            let settings = crate::config::parse(&text, "test");
+            assert!(settings.is_ok_and(|settings| settings.configured), "{text}");
+        }
     }
 
     #[test]

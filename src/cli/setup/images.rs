@@ -151,6 +151,20 @@ impl ImagesFound {
         build.hosts = able;
     }
 
+    /// Says which of the hosts that were answered lack the volume.
+    fn check_hosts(&self, volume: &str, hosts: &[String], proposal: &mut Proposal) {
+        let storage = volume.split(':').next().unwrap_or_default();
+        let on = self.volumes.get(volume);
+        for host in hosts {
+            let has = on.is_some_and(|on| on.contains(&**host));
+            if !has && !self.silent.contains(&format!("{storage} on {host}")) {
+                proposal
+                    .missing
+                    .push(format!("template.hosts: {host} has no {volume}"));
+            }
+        }
+    }
+
     /// Chooses the image of a build.
     pub(super) fn choose(
         &self,
@@ -179,7 +193,10 @@ impl ImagesFound {
                         .missing
                         .push(format!("template.image: no host has {volume}; {there}"));
                 } else {
-                    self.choose_hosts(volume, resources, (proposal, build));
+                    match &answered.hosts {
+                        None => self.choose_hosts(volume, resources, (proposal, build)),
+                        Some(hosts) => self.check_hosts(volume, hosts, proposal),
+                    }
                 }
             }
             (Some(url), Some(sum), _) => {
@@ -301,6 +318,19 @@ mod tests {
             .into(),
             ..ImagesFound::default()
         };
+        let on: &dyn Fn(&[String]) -> String = &|hosts| {
+            let answered = TemplateAnswers {
+                image: Some("local:import/b.raw".to_owned()),
+                hosts: Some(hosts.to_vec()),
+                ..TemplateAnswers::default()
+            };
+            let mut proposal = Proposal::default();
+            let build = &mut BuildWanted::default();
+            found.choose(&answered, &resources, (&mut proposal, build));
+            proposal.missing.join("; ")
+        };
+        assert_eq!(on(&all[1..]), "");
+        assert_eq!(on(&all), "template.hosts: pve1 has no local:import/b.raw");
         let choose = |image: Option<&str>, checksum: Option<&str>| {
             let answered = TemplateAnswers {
                 image: image.map(str::to_owned),

@@ -16,7 +16,7 @@ use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
 use crate::cli::doctor::user::DAEMON;
 use crate::clock::Clock;
-use crate::config::file::ChannelKind;
+use crate::config::file::{ChannelKind, Method};
 use crate::config::settings::{Channel, RegionSettings};
 use crate::config::{self, Settings};
 use crate::kube::bootstrap::KubeconfigRequest;
@@ -80,6 +80,16 @@ pub(super) struct KubeFound {
 }
 
 impl KubeFound {
+    /// What joins nodes to it; `None` where neither kubeadm nor k3s nor RKE2 made it.
+    pub(super) fn method(&self) -> Option<Method> {
+        match &*self.version {
+            _ if self.kubeadm => Some(Method::Kubeadm),
+            version if version.contains("+k3s") => Some(Method::K3s),
+            version if version.contains("+rke2") => Some(Method::Rke2),
+            _ => None,
+        }
+    }
+
     /// `1.34` of `v1.34.1`.
     pub(super) fn minor(&self) -> Option<String> {
         let mut parts = self.version.trim_start_matches('v').split('.');

@@ -6,9 +6,9 @@ use super::answers::SetupAnswers;
 use super::choose::{Proposal, TEMPLATE, label, read_range};
 use super::free::{self, Vmids};
 use super::images::ImagesFound;
-use super::survey::Survey;
+use super::survey::{KubeFound, Survey};
 use crate::agent::inspection::{self, WHOLE};
-use crate::config::file::ChannelKind;
+use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::model::words;
@@ -49,6 +49,10 @@ pub(super) struct BuildWanted {
     pub(super) hosts: Vec<String>,
     pub(super) storage: String,
     pub(super) kubernetes: String,
+    /// What it is built for.
+    pub(super) method: BuildMethod,
+    /// Commands at its end.
+    pub(super) commands: Vec<String>,
 }
 
 /// Chooses it.
@@ -232,26 +236,16 @@ fn build(
     let answered = &answers.template;
     let mut build = BuildWanted::default();
     storage(survey, answers, proposal, &mut build);
-    let minor = survey
-        .kube
-        .as_ref()
-        .and_then(super::survey::KubeFound::minor);
-    match answered.kubernetes.clone().or(minor) {
-        Some(version) => {
-            let why = "the API server's minor";
-            proposal.choose(
-                "template.kubernetes",
-                &*version,
-                why,
-                answered.kubernetes.is_some(),
-            );
-            build.kubernetes = version;
+    kubernetes(survey, answers, proposal, &mut build);
+    if let Some(hosts) = &answered.hosts {
+        for host in hosts {
+            if !survey.pve.resources.hosts.contains_key(&**host) {
+                let why = format!("template.hosts: there is no host {host}");
+                proposal.missing.push(why);
+            }
         }
-        // Without a kubeconfig that is missing already.
-        None if survey.kube.is_none() => {}
-        None => proposal
-            .missing
-            .push("template.kubernetes: the API server tells no version to go by".to_owned()),
+        proposal.choose("template.hosts", hosts.join(", "), "", true);
+        build.hosts.clone_from(hosts);
     }
     let resources = &survey.pve.resources;
     images.choose(answered, resources, (proposal, &mut build));
@@ -271,6 +265,53 @@ fn build(
         Err(why) => proposal.missing.push(format!("template.vmids: {why}")),
     }
     proposal.wanted.template.source = TemplateSource::Build(build);
+}
+
+/// What of Kubernetes a template is built with: what the cluster is made of, in the version that its API server has.
+fn kubernetes(
+    survey: &Survey,
+    answers: &SetupAnswers,
+    proposal: &mut Proposal,
+    build: &mut BuildWanted,
+) {
+    let answered = &answers.template;
+    let kube = survey.kube.as_ref();
+    let release = kube.map(|kube| kube.version.trim_start_matches('v').to_owned());
+    let (found, why) = match kube.and_then(KubeFound::method) {
+        Some(Method::K3s) => {
+            build.method = BuildMethod::K3s;
+            (release, "the API server's release")
+        }
+        Some(Method::Rke2) => {
+            build.method = BuildMethod::Command;
+            (release, "the API server's release")
+        }
+        _ => (kube.and_then(KubeFound::minor), "the API server's minor"),
+    };
+    match answered.kubernetes.clone().or(found) {
+        Some(version) if build.method == BuildMethod::Command => {
+            let command = format!(
+                "curl -sfL https://get.rke2.io | INSTALL_RKE2_TYPE=agent INSTALL_RKE2_METHOD=tar INSTALL_RKE2_VERSION=v{version} sh -"
+            );
+            let why = "RKE2's own script installs its agent, of the API server's release";
+            proposal.choose("template.commands", &*command, why, false);
+            build.commands = vec![command];
+        }
+        Some(version) => {
+            proposal.choose(
+                "template.kubernetes",
+                &*version,
+                why,
+                answered.kubernetes.is_some(),
+            );
+            build.kubernetes = version;
+        }
+        // Without a kubeconfig that is missing already.
+        None if survey.kube.is_none() => {}
+        None => proposal
+            .missing
+            .push("template.kubernetes: the API server tells no version to go by".to_owned()),
+    }
 }
 
 /// The storage of a build: where disks may lie, that all hosts have, with linked clones and the most room.

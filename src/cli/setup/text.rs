@@ -11,7 +11,8 @@ use super::choose::{NETWORK, SetupSpec};
 use super::hardware;
 use super::images::is_volume;
 use super::survey::Existing;
-use super::templates::TemplateSource;
+use super::templates::{BuildWanted, TemplateSource};
+use crate::config::file::BuildMethod;
 
 /// What stands above a new file.
 const HEAD: &str = "\
@@ -89,13 +90,10 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
                 line("checksum", &build.checksum, ""),
             ]),
         }
-        lines.extend([
-            line("storage", &build.storage, "where its disk lies"),
-            line("kubernetes", &build.kubernetes, "kubelet and kubeadm in it"),
-        ]);
+        lines.extend([line("storage", &build.storage, "where its disk lies")]);
+        lines.extend(software(build));
         if !build.hosts.is_empty() {
-            let why = "no others have the volume";
-            lines.push(line("hosts", list(&build.hosts), why));
+            lines.push(line("hosts", list(&build.hosts), "it is built on these"));
         }
         if let Some(bridge) = &template.bridge {
             lines.push(line("bridge", bridge, "while it is built"));
@@ -127,7 +125,27 @@ fn tables(wanted: &SetupSpec) -> Vec<(String, Vec<TableLine>)> {
         all.push((format!("instance_type.{}", one.name), lines));
     }
     all.push((format!("pool.{}", wanted.pool.name), pool(wanted)));
+    if let Some(method) = wanted.pool.join {
+        let lines = vec![line("method", method, "what the cluster is made of")];
+        all.push((format!("pool.{}.join", wanted.pool.name), lines));
+    }
     all
+}
+
+/// What is installed in a template that is built.
+fn software(build: &BuildWanted) -> Vec<TableLine> {
+    let version = |why| line("kubernetes", &build.kubernetes, why);
+    match build.method {
+        BuildMethod::Kubeadm => vec![version("kubelet and kubeadm in it")],
+        BuildMethod::K3s => vec![
+            line("method", "k3s", "what the cluster is made of"),
+            version("no newer than the server"),
+        ],
+        BuildMethod::Command => vec![
+            line("method", "command", "nothing but what this installs"),
+            line("commands", list(&build.commands), ""),
+        ],
+    }
 }
 
 fn region(wanted: &SetupSpec) -> Vec<TableLine> {
@@ -375,16 +393,17 @@ fn template_answers(
         .iter()
         .filter_map(|(key, value)| Some((*key, value.as_ref()?)));
     let of_build: Vec<_> = of_build.collect();
-    if of_build.is_empty() {
+    let hosts = template.hosts.as_ref().map(|_| "hosts");
+    let Some(first) = of_build.first().map(|(key, _)| *key).or(hosts) else {
         return Ok(());
-    }
+    };
     if !built {
-        bail!(
-            "template.{}: [template.{name}] is not built by this file; set it by hand",
-            of_build[0].0
-        );
+        bail!("template.{first}: [template.{name}] is not built by this file; set it by hand");
     }
     let table = table_at(document, &path)?;
+    if let Some(hosts) = &template.hosts {
+        set(table, "hosts", list(hosts));
+    }
     let of_volume = of_build
         .iter()
         .any(|(key, text)| *key == "image" && is_volume(text));

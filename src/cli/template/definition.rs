@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::mark::hex;
-use crate::config::file::{Build, Chipset, Firmware, ScsiController};
+use crate::config::file::{Build, BuildMethod, Chipset, Firmware, ScsiController};
 
 /// The scripts' generation: another one builds templates anew.
 const RECIPE: &str = "1";
@@ -11,8 +11,8 @@ const RECIPE: &str = "1";
 const HASH: usize = 6;
 /// The tag of every template that is built, for people; it proves nothing.
 const TAG: &str = "pve-autoscaler-template";
-/// Cloud-init data of the first boot.
-pub(super) const VENDOR: &str = include_str!("scripts/vendor.yaml");
+/// Where kubeadm's images come from.
+const IMAGES: &str = "registry.k8s.io";
 /// The disk that it boots from.
 pub(super) const DISK: &str = "scsi0";
 
@@ -112,44 +112,40 @@ pub(super) struct BuildStep {
     pub(super) script: String,
 }
 
+/// The cloud-init data of the first boot. Where there is a proxy the package managers know it from then on.
+pub(super) fn vendor_data(build: &Build) -> String {
+    let mut text = include_str!("scripts/vendor.yaml").to_owned();
+    if let Some(proxy) = &build.proxy {
+        text.push_str(&include_str!("scripts/proxy.yaml").replace("PROXY", proxy));
+    }
+    text
+}
+
 /// What is run in the guest, in order.
 pub(super) fn steps(build: &Build) -> Vec<BuildStep> {
     let step = |name: String, what: String, script: String| BuildStep { name, what, script };
-    let parts: Vec<&str> = build.kubernetes.split('.').collect();
-    let minor = parts.iter().take(2).copied().collect::<Vec<_>>().join(".");
-    let patch = if parts.len() > 2 {
-        &*build.kubernetes
-    } else {
-        ""
-    };
-    let packages = build.packages.join(" ");
-    let install = format!(
-        "minor='{minor}'\npatch='{patch}'\npackages='{packages}'\n{}",
-        include_str!("scripts/install.sh")
-    );
+    let ways = ways(build);
     let mut steps = vec![step(
         "install".to_owned(),
-        format!(
-            "installing containerd, kubelet and kubeadm {}",
-            build.kubernetes
-        ),
-        install,
+        installing(build),
+        install(build),
     )];
-    if build.pull_images || !build.images.is_empty() {
+    let pulls = build.pull_images || !build.images.is_empty();
+    if pulls && build.method != BuildMethod::Command {
         let images = build.images.join(" ");
         let pull = u8::from(build.pull_images);
         let script = include_str!("scripts/images.sh");
         steps.push(step(
             "images".to_owned(),
             "pulling images".to_owned(),
-            format!("pull='{pull}'\nimages='{images}'\n{script}"),
+            format!("{ways}pull='{pull}'\nimages='{images}'\n{script}"),
         ));
     }
     for (index, command) in build.commands.iter().enumerate() {
         steps.push(step(
             format!("command-{}", index + 1),
             format!("running `{command}`"),
-            format!("set -e\n{command}\n"),
+            format!("set -e\n{ways}{command}\n"),
         ));
     }
     steps.push(step(
@@ -158,6 +154,61 @@ pub(super) fn steps(build: &Build) -> Vec<BuildStep> {
         include_str!("scripts/clean.sh").to_owned(),
     ));
     steps
+}
+
+/// What the step that installs does, for people.
+fn installing(build: &Build) -> String {
+    let version = &build.kubernetes;
+    match build.method {
+        BuildMethod::Kubeadm => format!("installing containerd, kubelet and kubeadm {version}"),
+        BuildMethod::K3s => format!("installing k3s {version}"),
+        BuildMethod::Command => "installing packages".to_owned(),
+    }
+}
+
+/// The script of the step that installs.
+fn install(build: &Build) -> String {
+    let parts: Vec<&str> = build.kubernetes.split('.').collect();
+    let minor = parts.iter().take(2).copied().collect::<Vec<_>>().join(".");
+    let patch = if parts.len() > 2 {
+        &*build.kubernetes
+    } else {
+        ""
+    };
+    let repository = build.repository.as_deref().unwrap_or_default();
+    let script = match build.method {
+        BuildMethod::Kubeadm => include_str!("scripts/kubeadm.sh"),
+        BuildMethod::K3s => include_str!("scripts/k3s.sh"),
+        BuildMethod::Command => "",
+    };
+    format!(
+        "{}minor='{minor}'\npatch='{patch}'\nrepository='{}'\npackages='{}'\n{}{script}",
+        ways(build),
+        repository.trim_end_matches('/'),
+        build.packages.join(" "),
+        include_str!("scripts/prepare.sh"),
+    )
+}
+
+/// What steps know of the ways to packages and images, as variables of the shell.
+fn ways(build: &Build) -> String {
+    let method = match build.method {
+        BuildMethod::Kubeadm => "kubeadm",
+        BuildMethod::K3s => "k3s",
+        BuildMethod::Command => "command",
+    };
+    let images = build.image_repository.as_deref().unwrap_or(IMAGES);
+    let proxy = build.proxy.as_deref().unwrap_or_default();
+    let no_proxy = build.no_proxy.join(",");
+    let mut ways = format!(
+        "method='{method}'\nimage_repository='{images}'\nproxy='{proxy}'\nno_proxy='{no_proxy}'\n"
+    );
+    if !proxy.is_empty() {
+        ways.push_str(
+            "export http_proxy=\"$proxy\" https_proxy=\"$proxy\" no_proxy HTTP_PROXY=\"$proxy\" HTTPS_PROXY=\"$proxy\" NO_PROXY=\"$no_proxy\"\n",
+        );
+    }
+    ways
 }
 
 #[cfg(test)]
@@ -234,8 +285,35 @@ mod tests {
         });
         let names: Vec<&str> = steps.iter().map(|step| &*step.name).collect();
         assert_eq!(names, ["install", "images", "command-1", "clean"]);
-        let begin = "minor='1.34'\npatch='1.34.1'\npackages='nfs-common'\n";
-        assert!(steps[0].script.starts_with(begin));
+        let wanted = "minor='1.34'\npatch='1.34.1'\nrepository=''\npackages='nfs-common'\n";
+        assert!(steps[0].script.contains(wanted));
         assert!(steps.iter().all(|step| step.script.is_ascii()));
+    }
+
+    #[test]
+    fn a_proxy_is_known_from_the_first_boot_on() {
+        assert!(!vendor_data(&build()).contains("bootcmd"));
+        let behind = Build {
+            proxy: Some("http://proxy.example:3128".to_owned()),
+            no_proxy: vec!["10.0.0.0/8".to_owned(), ".example".to_owned()],
+            ..build()
+        };
+        assert!(vendor_data(&behind).contains("proxy=http://proxy.example:3128"));
+        let steps = steps(&behind);
+        let (clean, others) = steps.split_last().expect("steps");
+        assert!(!clean.script.contains("proxy.example"));
+        for step in others {
+            let lines = "proxy='http://proxy.example:3128'\nno_proxy='10.0.0.0/8,.example'\nexport http_proxy=";
+            assert!(step.script.contains(lines), "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn what_nobody_wrote_changes_no_hash() {
+        // Templates that were built before these keys are not built anew.
+        let text = serde_json::to_string(&build().contents()).expect("JSON");
+        for key in ["method", "repository", "proxy"] {
+            assert!(!text.contains(key), "{key}: {text}");
+        }
     }
 }

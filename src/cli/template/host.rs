@@ -56,7 +56,7 @@ impl Builder<'_> {
         let vmid = mark.vmid;
         let file = snippets::file_name(self.name, vmid);
         let path = format!("{folder}/snippets/{file}");
-        files::write(self.host, &path, definition::VENDOR).await?;
+        files::write(self.host, &path, &definition::vendor_data(self.build)).await?;
         let outcome = self.make(&mark, &image, &file).await;
         // Nothing refers to it any more: the VM's configuration names it until it is a template.
         let unneeded = outcome.is_ok() || !self.keep_failed;

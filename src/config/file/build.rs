@@ -39,6 +39,28 @@ pub enum ScsiController {
     VirtioScsiPci,
 }
 
+/// What machines of a built template are joined by: `method` of `[pool.NAME.join]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BuildMethod {
+    /// containerd, kubelet and kubeadm are installed.
+    #[default]
+    Kubeadm,
+    /// The k3s program and the unit of its agent, which is not started.
+    K3s,
+    /// Nothing of Kubernetes: `commands` install it (RKE2, a distribution of your own).
+    Command,
+}
+
+impl BuildMethod {
+    /// Whether it is the default.
+    // Serde asks by reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    fn is_kubeadm(&self) -> bool {
+        *self == BuildMethod::Kubeadm
+    }
+}
+
 /// How a template is built by `pve-autoscaler template build`: on each host that needs one, from a cloud image, with everything
 /// installed that a node needs. Debian, Ubuntu and images like Rocky's (dnf) are known. A template that is built needs no `vmid`,
 /// `vm_name` or `tags`: its VM is called `pve-autoscaler-NAME` unless `vm_name` says otherwise.
@@ -67,14 +89,32 @@ pub struct Build {
     /// The hosts that get a template. Default: where `storage` is shared, the first host that is online; else all hosts of the
     /// region that have it.
     pub hosts: Vec<String>,
-    /// The Kubernetes version of kubelet and kubeadm: a minor such as `1.34`, of which the newest patch is taken, or a patch such as
-    /// `1.34.1`.
+    /// What machines of it are joined by, as `method` of `[pool.NAME.join]`: what is installed for that.
+    #[serde(skip_serializing_if = "BuildMethod::is_kubeadm")]
+    pub method: BuildMethod,
+    /// The Kubernetes version that is installed: a minor such as `1.34`, of which the newest patch is taken, or a patch such as
+    /// `1.34.1`, for k3s `1.34.1+k3s1`. With `method = "command"` there is none.
     pub kubernetes: String,
+    /// A mirror of what is installed for Kubernetes. For kubeadm the URL above `v1.34/deb` and `v1.34/rpm`, by default
+    /// `https://pkgs.k8s.io/core:/stable:`; for k3s the URL above `v1.34.1+k3s1/k3s`, by default k3s' releases on GitHub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// Where the images of `pull_images` come from, and pods' pause image: the cluster's `imageRepository`, if it has one. For
+    /// kubeadm alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_repository: Option<String>,
+    /// The HTTP proxy on the way to mirrors and registries, such as `http://proxy.example.com:3128`. It stays in the template: machines' packages
+    /// and the images of their pods come by it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// Names, addresses and networks that are reached without `proxy`, such as a registry of your own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub no_proxy: Vec<String>,
     /// Further packages, by their names in the distribution.
     pub packages: Vec<String>,
-    /// Pull the images that kubeadm gives every node (pause and kube-proxy), so that no machine waits for them.
+    /// Pull the images that every node needs, so that no machine waits for them: pause, and for kubeadm kube-proxy.
     pub pull_images: bool,
-    /// Further container images that are pulled, such as the network plugin's.
+    /// Further container images that are pulled, such as the network plugin's; not with `method = "command"`.
     pub images: Vec<String>,
     /// Commands that are run as root at the end, each by `sh -c`.
     pub commands: Vec<String>,
@@ -137,7 +177,12 @@ impl Default for Build {
             image_storage: "local".to_owned(),
             snippet_storage: "local".to_owned(),
             hosts: Vec::new(),
+            method: BuildMethod::Kubeadm,
             kubernetes: String::new(),
+            repository: None,
+            image_repository: None,
+            proxy: None,
+            no_proxy: Vec::new(),
             packages: Vec::new(),
             pull_images: true,
             images: Vec::new(),

@@ -1,5 +1,7 @@
 //! `[region.NAME.topology.HOST]` and what pools say of it: CPUs and memory of hosts for one machine alone.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,10 @@ pub struct Topology {
     /// The CPUs of each core: one, or its threads, such as `["0,32", "1,33"]`.
     #[schemars(length(min = 1))]
     pub cores: Option<Vec<String>>,
+    /// The NUMA nodes that the host's devices of a mapping are in, such as `{ gpu = "1" }`: machines with such a device get CPUs of those
+    /// nodes where enough are free.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, String>,
     /// CPUs that no machine gets: for PVE itself, and for guests that have none of their own and run on all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::regions::ResolvedRegion;
 use super::templates::{BRIDGE, one_line};
 use super::{Problems, each, ipconfig};
-use crate::config::file::{Build, ConfigFile};
+use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
 use crate::config::scalar::VmidRange;
 use crate::config::syntax;
@@ -57,16 +57,12 @@ pub(super) fn check(
             "a CPU model such as host",
         ),
         ("vga", &build.vga, word, "a screen such as serial0 or std"),
-        (
-            "kubernetes",
-            &build.kubernetes,
-            kubernetes,
-            "a Kubernetes version such as 1.34 or 1.34.1",
-        ),
     ] {
         problems.text(&path.at(key), Some(value), holds, expected);
     }
     check_numbers(build, path, problems);
+    check_kubernetes(build, path, problems);
+    check_ways(build, path, problems);
     for (key, list, holds, expected) in [
         (
             "hosts",
@@ -84,6 +80,102 @@ pub(super) fn check(
         ("commands", &build.commands, command, "one line of ASCII"),
     ] {
         each(list, &path.at(key), holds, expected, problems);
+    }
+}
+
+/// The version, and what is for another method.
+fn check_kubernetes(build: &Build, path: &KeyPath, problems: &mut Problems) {
+    let at = path.at("kubernetes");
+    let version = Some(&*build.kubernetes);
+    match build.method {
+        BuildMethod::Kubeadm => problems.text(
+            &at,
+            version,
+            kubernetes,
+            "a Kubernetes version such as 1.34 or 1.34.1",
+        ),
+        BuildMethod::K3s => {
+            problems.text(
+                &at,
+                version,
+                k3s,
+                "a version of k3s such as 1.34 or 1.34.1+k3s1",
+            );
+            let exact = build.repository.is_none() || build.kubernetes.contains('+');
+            problems.unless(exact, &at, || {
+                "expected a release such as 1.34.1+k3s1: a mirror (repository) does not say which is a minor's newest".to_owned()
+            });
+        }
+        BuildMethod::Command => {
+            for (key, set) in [
+                ("kubernetes", !build.kubernetes.is_empty()),
+                ("repository", build.repository.is_some()),
+                ("images", !build.images.is_empty()),
+            ] {
+                problems.unless(!set, &path.at(key), || {
+                    "is not for method = \"command\": its commands install Kubernetes".to_owned()
+                });
+            }
+            problems.unless(!build.commands.is_empty(), &path.at("commands"), || {
+                "is missing; with method = \"command\" they install Kubernetes".to_owned()
+            });
+        }
+    }
+    let own = build.image_repository.is_none() || build.method == BuildMethod::Kubeadm;
+    problems.unless(own, &path.at("image_repository"), || {
+        "is for method = \"kubeadm\"".to_owned()
+    });
+}
+
+/// The ways to packages and images: mirrors and a proxy.
+fn check_ways(build: &Build, path: &KeyPath, problems: &mut Problems) {
+    let web = |text: &str| text.starts_with("https://") || text.starts_with("http://");
+    if let Some(mirror) = &build.repository {
+        problems.unless(web(mirror) && word(mirror) && bare(mirror), &path.at("repository"), || {
+            "expected a URL that begins with https://, without a name and a password: what is in it stays in the template".to_owned()
+        });
+    }
+    let images = build.image_repository.as_deref();
+    problems.text(
+        &path.at("image_repository"),
+        images,
+        |text| word(text) && !text.contains("://"),
+        "a registry such as registry.example.com/k8s",
+    );
+    if let Some(proxy) = &build.proxy {
+        problems.unless(web(proxy) && word(proxy) && bare(proxy), &path.at("proxy"), || {
+            "expected a URL such as http://proxy.example.com:3128, without a name and a password: it stays in the template".to_owned()
+        });
+    }
+    let without = path.at("no_proxy");
+    problems.unless(
+        build.proxy.is_some() || build.no_proxy.is_empty(),
+        &without,
+        || "is for builds with a proxy".to_owned(),
+    );
+    let expected = "a name, an address or a network such as 10.0.0.0/8";
+    each(&build.no_proxy, &without, past_proxy, expected, problems);
+}
+
+/// A URL without a name and a password.
+fn bare(url: &str) -> bool {
+    !url.contains('@')
+}
+
+/// A name (`.example.com`, too), an address or a network.
+fn past_proxy(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || ".-:/*".contains(c);
+    !text.is_empty() && text.chars().all(fine)
+}
+
+/// A release of k3s, or a minor.
+fn k3s(text: &str) -> bool {
+    match text.split_once("+k3s") {
+        None => kubernetes(text) && text.split('.').count() == 2,
+        Some((version, build)) => {
+            let digits = !build.is_empty() && build.bytes().all(|byte| byte.is_ascii_digit());
+            digits && kubernetes(version) && version.split('.').count() == 3
+        }
     }
 }
 
@@ -239,6 +331,18 @@ mod tests {
     fn versions_and_checksums_are_what_they_seem() {
         for text in ["1.34", "1.34.1", "1.9.12"] {
             assert!(kubernetes(text), "{text}");
+        }
+        for text in ["1.34", "1.34.1+k3s1", "1.34.10+k3s12"] {
+            assert!(k3s(text), "{text}");
+        }
+        for text in [
+            "1.34.1",
+            "1.34+k3s1",
+            "1.34.1+k3s",
+            "1.34.1+rke2r1",
+            "v1.34",
+        ] {
+            assert!(!k3s(text), "{text}");
         }
         for text in ["1", "v1.34", "1.34.", "2.1", "1.34.1-1.1", "1.34 ; reboot"] {
             assert!(!kubernetes(text), "{text}");

@@ -1,11 +1,11 @@
 //! Keys of which each is right and that cannot be meant together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Problems;
 use super::pools::ResolvedPool;
-use crate::config::file::{self, ConfigFile};
+use crate::config::file::{self, BuildMethod, ConfigFile, Method};
 use crate::config::scalar::Size;
 use crate::config::settings::TemplateSettings;
 use crate::model::policy::{InstanceType, PoolPolicy};
@@ -29,6 +29,7 @@ pub(super) fn check(
             continue;
         };
         check_taints(written, pool, problems);
+        check_method(written, (pool, file), problems);
         problems.unless(
             written.keep_failed <= pool.policy.max || written.max.is_none(),
             &pool.path.at("keep_failed"),
@@ -40,6 +41,35 @@ pub(super) fn check(
             },
         );
         check_room(written, (pool, types), problems);
+    }
+}
+
+/// A template that is built has what its machines are joined by.
+fn check_method(
+    written: &file::Pool,
+    (pool, file): (&ResolvedPool, &ConfigFile),
+    problems: &mut Problems,
+) {
+    let named = pool.policy.everywhere().map(|there| &*there.template);
+    for template in named.collect::<BTreeSet<_>>() {
+        let build = file
+            .template
+            .get(template)
+            .and_then(|one| one.build.as_ref());
+        let Some(build) = build else { continue };
+        let (needs, installed) = match (written.join.method, build.method) {
+            (Method::K3s, BuildMethod::Kubeadm) => ("k3s", "kubeadm"),
+            (Method::Rke2, BuildMethod::Kubeadm) => ("command", "kubeadm"),
+            (Method::Kubeadm, BuildMethod::K3s) => ("kubeadm", "k3s"),
+            (Method::Rke2, BuildMethod::K3s) => ("command", "k3s"),
+            _ => continue,
+        };
+        problems.add(
+            &pool.path.at("join").at("method"),
+            format!(
+                "template {template} is built for method = \"{installed}\"; expected [template.{template}.build] method = \"{needs}\""
+            ),
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! What hosts' CPUs are to each other, and which pools have CPUs and huge pages of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::pools::ResolvedPool;
@@ -86,6 +86,7 @@ fn topology(of: &file::Topology, path: &KeyPath, problems: &mut Problems) -> Hos
             )
         },
     );
+    let devices = devices(of, numa.len(), path, problems);
     let nodes = numa.into_iter().enumerate().map(|(at, cpus)| NumaNode {
         cpus,
         memory: memory.get(at).map(|size| size.0),
@@ -96,7 +97,28 @@ fn topology(of: &file::Topology, path: &KeyPath, problems: &mut Problems) -> Hos
         caches,
         cores,
         reserved: reserved(of, &all, path, problems),
+        devices,
     }
+}
+
+/// The NUMA nodes that devices are in, by their mapping.
+fn devices(
+    of: &file::Topology,
+    nodes: usize,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> BTreeMap<Arc<str>, BTreeSet<usize>> {
+    let path = path.at("devices");
+    let devices = of.devices.iter().map(|(mapping, text)| {
+        let list = CpuSet::read(text).unwrap_or_default();
+        let list: BTreeSet<usize> = list.iter().map(usize::from).collect();
+        let last = list.last().is_some_and(|last| *last < nodes);
+        problems.unless(last, &path.at(mapping), || {
+            format!("expected numbers of the host's {nodes} NUMA nodes, which begin with 0, such as \"0\"")
+        });
+        (shared(mapping), list)
+    });
+    devices.collect()
 }
 
 /// Lists of CPUs, none of which is in two of them.

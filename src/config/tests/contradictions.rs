@@ -10,6 +10,76 @@ fn template(lines: &str) -> String {
     SMALL.replace("vmid = 8000", &format!("vmid = 8000\n{lines}"))
 }
 
+/// A template that is built with these lines, for a pool whose machines join by this method.
+fn built(lines: &str, method: &str) -> String {
+    let build = format!(
+        "[template.debian.build]\nvmids = \"8000-8019\"\nvolume = \"local:import/debian-13.qcow2\"\nstorage = \"tank\"\n{lines}\n"
+    );
+    let text = SMALL.replace("vmid = 8000", &build);
+    format!("{text}\n[pool.small.join]\nmethod = \"{method}\"\n")
+}
+
+#[test]
+fn what_a_build_cannot_mean_is_an_error() {
+    for (text, said) in [
+        (
+            built("kubernetes = \"1.34\"", "k3s"),
+            "pool.small.join.method = \"k3s\": template debian is built for method = \"kubeadm\"; expected [template.debian.build] method = \"k3s\"",
+        ),
+        (
+            built("kubernetes = \"1.34\"", "rke2"),
+            "expected [template.debian.build] method = \"command\"",
+        ),
+        (
+            built("method = \"k3s\"\nkubernetes = \"1.34.1+k3s1\"", "kubeadm"),
+            "is built for method = \"k3s\"; expected [template.debian.build] method = \"kubeadm\"",
+        ),
+        (
+            built("method = \"k3s\"\nkubernetes = \"1.34.1\"", "k3s"),
+            "template.debian.build.kubernetes = \"1.34.1\": expected a version of k3s such as 1.34 or 1.34.1+k3s1",
+        ),
+        (
+            built(
+                "method = \"k3s\"\nkubernetes = \"1.34\"\nrepository = \"https://mirror.example/k3s\"",
+                "k3s",
+            ),
+            "template.debian.build.kubernetes = \"1.34\": expected a release such as 1.34.1+k3s1: a mirror",
+        ),
+        (
+            built("method = \"command\"\nkubernetes = \"1.34\"", "rke2"),
+            "template.debian.build.kubernetes = \"1.34\": is not for method = \"command\"",
+        ),
+        (
+            built("method = \"command\"", "rke2"),
+            "template.debian.build.commands: is missing; with method = \"command\" they install Kubernetes",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nproxy = \"http://me:word@proxy.example:3128\"",
+                "kubeadm",
+            ),
+            "without a name and a password: it stays in the template",
+        ),
+        (
+            built(
+                "kubernetes = \"1.34\"\nno_proxy = [\"10.0.0.0/8\"]",
+                "kubeadm",
+            ),
+            "template.debian.build.no_proxy = [\"10.0.0.0/8\"]: is for builds with a proxy",
+        ),
+        (
+            built(
+                "method = \"k3s\"\nkubernetes = \"1.34\"\nimage_repository = \"registry.example\"",
+                "k3s",
+            ),
+            "template.debian.build.image_repository = \"registry.example\": is for method = \"kubeadm\"",
+        ),
+    ] {
+        let found = messages(&text);
+        assert!(found.contains(said), "{said}\n{found}\n{text}");
+    }
+}
+
 #[test]
 fn what_cannot_be_meant_together_is_an_error() {
     let nic = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"n\"\nipconfig = \"ip=dhcp\"\n[network.n]\nsubnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.99\"]";

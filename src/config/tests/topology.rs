@@ -3,7 +3,7 @@
 use super::{SMALL, messages, parse};
 
 const TOPOLOGY: &str = "[proxmox.topology.pve1]\nnuma = [\"0-3\", \"4-7\"]\nnuma_memory = [\"31GiB\", \"32GiB\"]\n\
-     cores = [\"0,1\", \"2,3\", \"4,5\", \"6,7\"]\nreserved = \"0-1\"\n";
+     cores = [\"0,1\", \"2,3\", \"4,5\", \"6,7\"]\nreserved = \"0-1\"\ndevices = { gpu = \"1\" }\n";
 
 fn with(pool: &str, topology: &str) -> String {
     SMALL.replace("max = 3", &format!("max = 3\n{pool}")) + topology
@@ -21,6 +21,7 @@ fn a_topology_is_read_with_defaults_for_what_is_not_said() {
     );
     assert_eq!(of.numa[1].memory, Some(32 << 30));
     assert_eq!(of.usable().to_string(), "2-7");
+    assert_eq!(of.devices, [("gpu".into(), [1].into())].into());
     let pool = &settings.policy.pools["small"];
     assert!(pool.pinning.cpus && pool.pinning.hugepages.is_some());
     let allow = &settings.broker.allow;
@@ -32,6 +33,16 @@ fn a_topology_is_read_with_defaults_for_what_is_not_said() {
 #[test]
 fn what_cannot_be_right_of_a_topology_is_said_where_it_stands() {
     for (from, to, said) in [
+        (
+            "gpu = \"1\"",
+            "gpu = \"2\"",
+            "devices.gpu = \"2\": expected numbers of the host's 2 NUMA nodes, which begin with 0",
+        ),
+        (
+            "gpu = \"1\"",
+            "gpu = \"\"",
+            "devices.gpu = \"\": expected numbers of the host's 2 NUMA nodes",
+        ),
         (
             "\"4-7\"]",
             "\"4-8\"]",

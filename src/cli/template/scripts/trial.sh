@@ -21,7 +21,11 @@ say host_keys "$keys"
 cloud_init=absent
 if has cloud-init; then cloud_init=$(cloud-init status 2>/dev/null | sed -n 's/^status: *//p'); fi
 say cloud_init "$cloud_init"
-if [ -e /etc/kubernetes/kubelet.conf ]; then say joined yes; else say joined no; fi
+joined=no
+for file in /etc/kubernetes/kubelet.conf /var/lib/rancher/k3s/agent/kubelet.kubeconfig /var/lib/rancher/rke2/agent/kubelet.kubeconfig /etc/rancher/node/password; do
+  if [ -e "$file" ]; then joined=yes; fi
+done
+say joined "$joined"
 if has kubeadm; then say kubeadm "$(kubeadm version -o short 2>/dev/null)"; fi
 if has kubelet; then say kubelet "$(kubelet --version 2>/dev/null | sed 's/^Kubernetes //')"; fi
 if has k3s; then say k3s "$(k3s --version 2>/dev/null | sed -n 's/^k3s version \([^ ]*\).*/\1/p')"; fi

@@ -1,0 +1,247 @@
+//! What `template build` runs in a guest, run by a shell: in a folder that stands for the guest's root, with programs that stand for
+//! its package manager and the web.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use sha2::{Digest as _, Sha256};
+
+use super::templates::{Bench, SUM};
+use super::text;
+
+/// The web: files of `web`, by their last part. What was asked for is written down, with the proxy.
+const CURL: &str = r#"#!/bin/sh
+out= url=
+while [ $# -gt 0 ]; do
+  case $1 in
+    -o) out=$2; shift ;;
+    -w | --retry) shift ;;
+    -*) ;;
+    *) url=$1 ;;
+  esac
+  shift
+done
+echo "$url by ${https_proxy:-nothing}" >>"$ROOT/asked"
+case $url in
+  */channels/v1.34) echo https://github.com/k3s-io/k3s/releases/tag/v1.34.3%2Bk3s1 ;;
+  */channels/*) echo https://github.com/k3s-io/k3s/issues ;;
+  *)
+    file=$ROOT/web/$(basename "$url")
+    if [ ! -f "$file" ]; then echo "curl: (22) The requested URL returned error: 404" >&2; exit 22; fi
+    cp "$file" "$out"
+    ;;
+esac
+"#;
+
+/// Programs that do nothing but say what they were asked.
+const MUTE: [&str; 12] = [
+    "apt-get",
+    "apt-mark",
+    "dnf",
+    "gpg",
+    "modprobe",
+    "swapoff",
+    "sysctl",
+    "systemctl",
+    "update-grub",
+    "cloud-init",
+    "uname",
+    "containerd",
+];
+
+/// A guest's root, and the script that a build runs in it.
+struct Root {
+    bench: Bench,
+    root: PathBuf,
+}
+
+fn program(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).expect("it can be run");
+}
+
+impl Root {
+    fn new() -> Root {
+        let bench = Bench::new();
+        let root = bench.simulators.path("root");
+        for folder in [
+            "web",
+            "bin",
+            "tmp",
+            "usr/local/bin",
+            "etc/modules-load.d",
+            "etc/sysctl.d",
+            "etc/systemd/system",
+            "etc/apt/sources.list.d",
+        ] {
+            std::fs::create_dir_all(root.join(folder)).expect("made");
+        }
+        let release = "ID=debian\nPRETTY_NAME='Debian GNU/Linux 13 (trixie)'\n";
+        std::fs::write(root.join("etc/os-release"), release).expect("written");
+        std::fs::write(root.join("etc/fstab"), "").expect("written");
+        for name in MUTE {
+            let text = format!("#!/bin/sh\necho \"{name} $*\" >>\"$ROOT/called\"\n");
+            program(&root.join("bin").join(name), &text);
+        }
+        program(&root.join("bin/curl"), CURL);
+        program(&root.join("bin/uname"), "#!/bin/sh\necho x86_64\n");
+        program(
+            &root.join("bin/kubeadm"),
+            "#!/bin/sh\ncase $1 in\nversion) echo v1.34.3 ;;\nconfig) echo \"$7/pause:3.10\" ;;\nesac\n",
+        );
+        program(
+            &root.join("bin/containerd"),
+            "#!/bin/sh\necho '    sandbox = \"registry.k8s.io/pause:3.8\"'\n",
+        );
+        Root { bench, root }
+    }
+
+    /// Puts a file into the web.
+    fn serve(&self, name: &str, text: &str) {
+        std::fs::write(self.root.join("web").join(name), text).expect("written");
+    }
+
+    fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.root.join(path)).unwrap_or_default()
+    }
+
+    /// Builds with these lines, and runs the step that installs.
+    fn install(&self, lines: &str, method: &str) -> Output {
+        self.bench.define(lines, SUM);
+        let config = std::fs::read_to_string(&self.bench.config).expect("it is there");
+        let join = format!("{config}\n[pool.general.join]\nmethod = \"{method}\"\n");
+        std::fs::write(&self.bench.config, join).expect("written");
+        self.bench.good(&["build", "--host", "pve1", "--again"]);
+        let newest = self.bench.vmids().into_iter().max().expect("one was built");
+        let script = format!("guests/{newest}/install.sh");
+        let script = std::fs::read_to_string(self.bench.simulators.path(&script)).expect("kept");
+        let root = self.root.display().to_string();
+        let mut fenced = script;
+        for folder in ["/etc/", "/tmp/", "/usr/local/bin"] {
+            fenced = fenced.replace(folder, &format!("@ROOT@{folder}"));
+        }
+        let fenced = fenced.replace("@ROOT@", &root);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let _ = std::fs::remove_file(self.root.join("asked"));
+        Command::new("sh")
+            .arg("-c")
+            .arg(&fenced)
+            .env("ROOT", &root)
+            .env("PATH", format!("{root}/bin:{path}"))
+            .env_remove("https_proxy")
+            .output()
+            .expect("it runs")
+    }
+}
+
+fn told(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
+fn k3s_comes_from_its_releases_and_only_with_the_checksum_that_they_name() {
+    let root = Root::new();
+    let program = "#!/bin/sh\necho k3s version v1.34.3+k3s1\n";
+    let bytes = Sha256::digest(program);
+    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    let sum = digits.collect::<Vec<_>>().concat();
+    root.serve("k3s", program);
+    let sums = format!(
+        "{sum}  k3s\n{}  k3s-airgap-images-amd64.tar.zst\n",
+        "0".repeat(64)
+    );
+    root.serve("sha256sum-amd64.txt", &sums);
+    let done = root.install("method = \"k3s\"\nkubernetes = \"1.34\"", "k3s");
+    let said = told(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(said.contains("k3s version v1.34.3+k3s1"), "{said}");
+    let asked = root.read("asked");
+    let from = "https://github.com/k3s-io/k3s/releases/download/v1.34.3%2Bk3s1/k3s by nothing\n";
+    assert!(asked.contains(from), "{asked}");
+    assert_eq!(root.read("usr/local/bin/k3s"), program);
+    let unit = root.read("etc/systemd/system/k3s-agent.service");
+    assert!(unit.contains("/usr/local/bin/k3s agent\n"), "{unit}");
+    let called = root.read("called");
+    assert!(!called.contains("enable --now k3s"), "{called}");
+    assert!(!called.contains("start k3s"), "{called}");
+    assert_eq!(root.read("etc/default/k3s-agent"), "");
+
+    // A program that was changed on its way is not installed.
+    root.serve("k3s", "another");
+    std::fs::remove_file(root.root.join("usr/local/bin/k3s")).expect("it was there");
+    let exact = "method = \"k3s\"\nkubernetes = \"1.34.1+k3s1\"\nrepository = \"https://mirror.example/k3s/\"\nproxy = \"http://proxy.example:3128\"\nno_proxy = [\".example\"]";
+    let failed = root.install(exact, "k3s");
+    let said = told(&failed);
+    assert!(!failed.status.success(), "{said}");
+    let words = format!("sha256sum-amd64.txt says {sum}");
+    assert!(said.contains(&words), "{said}");
+    assert!(!root.root.join("usr/local/bin/k3s").exists());
+    let asked = root.read("asked");
+    let from = "https://mirror.example/k3s/v1.34.1%2Bk3s1/k3s by http://proxy.example:3128\n";
+    assert!(asked.contains(from), "{asked}");
+
+    // Then it is, and its containerd knows the proxy.
+    root.serve("k3s", program);
+    let done = root.install(exact, "k3s");
+    assert!(done.status.success(), "{}", told(&done));
+    assert_eq!(
+        root.read("etc/default/k3s-agent"),
+        "CONTAINERD_HTTP_PROXY=http://proxy.example:3128\nCONTAINERD_HTTPS_PROXY=http://proxy.example:3128\nCONTAINERD_NO_PROXY=.example\n"
+    );
+
+    let none = root.install("method = \"k3s\"\nkubernetes = \"1.99\"", "k3s");
+    let said = told(&none);
+    assert!(!none.status.success(), "{said}");
+    assert!(said.contains("is no release of k3s 1.99"), "{said}");
+}
+
+#[test]
+fn kubeadm_comes_from_a_mirror_and_pods_pause_from_the_clusters_registry() {
+    let root = Root::new();
+    root.serve("Release.key", "a key");
+    let done = root.install("kubernetes = \"1.34\"", "kubeadm");
+    assert!(done.status.success(), "{}", told(&done));
+    let source = root.read("etc/apt/sources.list.d/kubernetes.list");
+    assert!(
+        source.ends_with(" https://pkgs.k8s.io/core:/stable:/v1.34/deb/ /\n"),
+        "{source}"
+    );
+    let containerd = root.read("etc/containerd/config.toml");
+    assert_eq!(containerd, "    sandbox = \"registry.k8s.io/pause:3.10\"\n");
+
+    let lines = "kubernetes = \"1.34\"\nrepository = \"https://mirror.example/kubernetes/core:/stable:\"\nimage_repository = \"registry.example/k8s\"\nproxy = \"http://proxy.example:3128\"";
+    let done = root.install(lines, "kubeadm");
+    assert!(done.status.success(), "{}", told(&done));
+    let source = root.read("etc/apt/sources.list.d/kubernetes.list");
+    let mirror = " https://mirror.example/kubernetes/core:/stable:/v1.34/deb/ /\n";
+    assert!(source.ends_with(mirror), "{source}");
+    let asked = root.read("asked");
+    let from = "https://mirror.example/kubernetes/core:/stable:/v1.34/deb/Release.key by http://proxy.example:3128\n";
+    assert_eq!(asked, from);
+    let containerd = root.read("etc/containerd/config.toml");
+    assert_eq!(
+        containerd,
+        "    sandbox = \"registry.example/k8s/pause:3.10\"\n"
+    );
+    let unit = root.read("etc/systemd/system/containerd.service.d/90-pve-autoscaler-proxy.conf");
+    assert!(
+        unit.contains("\"HTTPS_PROXY=http://proxy.example:3128\""),
+        "{unit}"
+    );
+}
+
+#[test]
+fn a_template_for_a_command_has_nothing_of_kubernetes() {
+    let root = Root::new();
+    let done = root.install(
+        "method = \"command\"\npackages = [\"nfs-common\"]\ncommands = [\"install-rke2\"]",
+        "rke2",
+    );
+    assert!(done.status.success(), "{}", told(&done));
+    let called = root.read("called");
+    assert!(called.contains(" socat nfs-common\n"), "{called}");
+    assert!(!called.contains("kubelet"), "{called}");
+    assert_eq!(root.read("asked"), "");
+}
