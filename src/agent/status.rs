@@ -174,7 +174,7 @@ impl DaemonStatus {
     /// The status in one line, for systemd's `STATUS=`.
     pub fn line(&self) -> String {
         if !self.configured {
-            return "not configured: edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler".to_owned();
+            return "not configured: run `pve-autoscaler setup`, or edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler".to_owned();
         }
         if self.at.is_none() {
             return match self.problems.first() {

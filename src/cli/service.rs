@@ -475,7 +475,7 @@ async fn work(
 ) -> Result<(), DaemonError> {
     if !settings.configured {
         tracing::warn!(
-            "not configured: edit {}, then reload",
+            "not configured: run `pve-autoscaler setup`, or edit {}, then reload",
             options.config.display()
         );
         stop.cancelled().await;

@@ -515,7 +515,9 @@ mod tests {
         };
         let text = text(&status, false, NOW);
         assert!(
-            text.starts_with("pve-autoscaler 1.2.3: not configured: edit "),
+            text.starts_with(
+                "pve-autoscaler 1.2.3: not configured: run `pve-autoscaler setup`, or edit "
+            ),
             "{text}"
         );
         assert_eq!(text.lines().count(), 1, "{text}");

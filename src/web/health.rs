@@ -35,7 +35,7 @@ impl Health {
         Health {
             beat: now,
             problems: vec![
-                "not configured: edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler"
+                "not configured: run `pve-autoscaler setup`, or edit /etc/pve-autoscaler.toml, then systemctl reload pve-autoscaler"
                     .to_owned(),
             ],
         }

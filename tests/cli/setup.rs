@@ -365,26 +365,42 @@ fn a_person_is_asked_at_the_terminal() {
     let file = place.file();
     std::fs::write(&place.config, format!("{file}{region}")).expect("written");
     let save = path("saved.toml");
-    let command = place.command(&["--kubeconfig", &path("admin.conf"), "--save-answers", &save]);
-    let words: Vec<String> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| format!("'{}'", word.to_string_lossy()))
-        .collect();
-    let mut script = Command::new("script")
-        .args(["-qefc", &words.join(" "), "/dev/null"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script is part of every Debian");
-    let mut input = script.stdin.take().expect("it is piped");
-    // The API server's address, the template, addresses, sizes, the pool's name, its most nodes (wrong, then right); and no.
+    let type_in = |arguments: &[&str], answers: &[&str]| {
+        let command = place.command(arguments);
+        let words: Vec<String> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(|word| format!("'{}'", word.to_string_lossy()))
+            .collect();
+        let mut script = Command::new("script")
+            .args(["-qefc", &words.join(" "), "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script is part of every Debian");
+        let mut input = script.stdin.take().expect("it is piped");
+        for answer in answers {
+            writeln!(input, "{answer}").expect("it reads");
+        }
+        text(&script.wait_with_output().expect("it ends").stdout)
+    };
+    // The API server's address, the template (a question first), addresses, sizes, the pool's name, its most nodes (wrong, then
+    // right); and no.
     let server = place.simulators.kube.clone();
-    for answer in [&*server, "9001", "dhcp", "2x4GiB", "", "many", "4", "n"] {
-        writeln!(input, "{answer}").expect("it reads");
-    }
-    let output = script.wait_with_output().expect("it ends");
-    let said = text(&output.stdout);
+    let answers = [
+        &*server, "?", "9001", "dhcp", "2x4GiB", "", "many", "4", "n",
+    ];
+    let kubeconfig = path("admin.conf");
+    let said = type_in(&["--kubeconfig", &kubeconfig], &answers);
+    let kept = said.split("for a file that --answers takes:").nth(1);
+    let kept = kept.unwrap_or_else(|| panic!("what was answered is lost: {said}"));
+    assert!(kept.contains("max = 4"), "{said}");
+    let said = type_in(
+        &["--kubeconfig", &kubeconfig, "--save-answers", &save],
+        &answers,
+    );
+    assert!(!said.contains("that --answers takes"), "{said}");
     for words in [
+        "expected build, or the VMID of a template that is there; Enter takes",
         "which only the control plane itself can reach",
         "vmid = 9001",
         "\"many\" is no number of nodes",

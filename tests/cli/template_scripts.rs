@@ -114,9 +114,13 @@ impl Root {
         let join = format!("{config}\n[pool.general.join]\nmethod = \"{method}\"\n");
         std::fs::write(&self.bench.config, join).expect("written");
         self.bench.good(&["build", "--host", "pve1", "--again"]);
-        let newest = self.bench.vmids().into_iter().max().expect("one was built");
-        let script = format!("guests/{newest}/install.sh");
-        let script = std::fs::read_to_string(self.bench.simulators.path(&script)).expect("kept");
+        let guests = std::fs::read_dir(self.bench.simulators.path("guests")).expect("a folder");
+        let scripts = guests.map(|guest| guest.expect("a guest").path().join("install.sh"));
+        let newest = scripts.max_by_key(|script| {
+            let kept = std::fs::metadata(script).and_then(|script| script.modified());
+            kept.ok()
+        });
+        let script = std::fs::read_to_string(newest.expect("one was built")).expect("kept");
         let root = self.root.display().to_string();
         let mut fenced = script;
         for folder in ["/etc/", "/tmp/", "/usr/local/bin"] {

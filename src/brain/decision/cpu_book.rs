@@ -125,7 +125,7 @@ impl CpuBook {
 }
 
 /// What a machine of a pool takes of a host's CPUs for itself.
-pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology) -> CpuDemand {
+fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology) -> CpuDemand {
     let devices = kind.pci.iter();
     let nodes = devices.filter_map(|device| host.devices.get(&device.mapping));
     let bits = nodes.flatten().filter_map(|node| u32::try_from(*node).ok());
@@ -137,6 +137,26 @@ pub(crate) fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology
     }
 }
 
+/// What a machine of a pool takes of a host's CPUs for itself; `None` where its pool gives none, or the topology is not known.
+pub(crate) fn demand_at(
+    turn: &DecisionBuilder<'_>,
+    (pool, kind): (&PoolPolicy, &InstanceType),
+    host: &Arc<str>,
+) -> Option<CpuDemand> {
+    let topology = topology(turn, pool, host).filter(|_| pool.pinning.cpus)?;
+    Some(demand(pool, kind, topology))
+}
+
+/// What the file says of a host's CPUs.
+fn topology<'t>(
+    turn: &DecisionBuilder<'t>,
+    pool: &PoolPolicy,
+    host: &Arc<str>,
+) -> Option<&'t HostTopology> {
+    let policy = turn.view.policy.regions.get(&pool.region)?;
+    policy.topologies.get(host).map(|topology| &**topology)
+}
+
 /// Why a host has no CPUs for a machine alone, however many are taken.
 pub(crate) fn reachable(
     turn: &DecisionBuilder<'_>,
@@ -146,9 +166,7 @@ pub(crate) fn reachable(
     if !pool.pinning.cpus {
         return Ok(());
     }
-    let policy = turn.view.policy.regions.get(&pool.region);
-    let topology = policy.and_then(|policy| policy.topologies.get(host));
-    let topology = topology.ok_or(HostRefused::NoTopology)?;
+    let topology = topology(turn, pool, host).ok_or(HostRefused::NoTopology)?;
     let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
         return Ok(());
     };

@@ -292,10 +292,6 @@ fn offers<'a>(
     let copies = region.templates.get(&pool.template);
     let disk = copies.and_then(|copies| copies.first());
     let disk = disk.map_or(0, |copy| copy.disk);
-    let policy = turn.view.policy.regions.get(&pool.region);
-    let topology = policy.filter(|_| pool.pinning.cpus);
-    let topology = topology.map(|policy| &policy.topologies);
-    let topology_of = |host: &Arc<str>| topology.and_then(|of| of.get(host));
     let hosts = region.hosts.keys().enumerate();
     hosts
         .filter(|(_, host)| pool.may_use(host))
@@ -311,9 +307,9 @@ fn offers<'a>(
                 |copy| Takes {
                     disks: storages.of_clone((&pool.region, host), copy, kind),
                     devices: devices.of_machine((&pool.region, host), kind),
-                    cpus: topology_of(host).map(|topology| takes::Cpus {
+                    cpus: cpu_book::demand_at(turn, (pool, kind), host).map(|demand| takes::Cpus {
                         host: before + slot,
-                        demand: cpu_book::demand(pool, kind, topology),
+                        demand,
                     }),
                 },
             );

@@ -89,7 +89,7 @@ async fn set_up(
             "\nNothing is to be done: all is as it should be. `pve-autoscaler doctor` looks closer.\n",
         );
     }
-    carry_out(&steps, &admin, options).await
+    carry_out(&steps, &admin, (options, &answers)).await
 }
 
 /// Asks for what is worth a question, one by one, since each answer may change what is proposed next; the proposal in the end.
@@ -101,6 +101,9 @@ async fn ask_all(
     mut images: ImagesFound,
 ) -> Result<Proposal, CliFailure> {
     let mut asked = BTreeSet::new();
+    if asks {
+        print("\nQuestions. Enter takes what is in brackets; ? says what can be answered.\n")?;
+    }
     loop {
         let proposal = propose(survey, answers, existing, admin, &images);
         let open = proposal.choices.iter();
@@ -125,7 +128,7 @@ async fn ask_all(
 async fn carry_out(
     steps: &[SetupStep],
     admin: &Admin,
-    options: &SetupOptions,
+    (options, answers): (&SetupOptions, &SetupAnswers),
 ) -> Result<(), CliFailure> {
     let mut shown = String::from("\nTo do\n");
     for (number, step) in steps.iter().enumerate() {
@@ -142,7 +145,14 @@ async fn carry_out(
             return Err(anyhow!(text).into());
         }
         if !ask::whether(&format!("\nDo {}?", words::count(steps.len(), "step")))? {
-            return print("Nothing was changed.\n");
+            print("Nothing was changed.\n")?;
+            if *answers != SetupAnswers::default() && options.save_answers.is_none() {
+                let text = answers.text()?;
+                print(&format!(
+                    "What you answered, for a file that --answers takes:\n\n{text}"
+                ))?;
+            }
+            return Ok(());
         }
     }
     for (number, step) in steps.iter().enumerate() {

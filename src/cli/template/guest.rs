@@ -10,6 +10,8 @@ use crate::pve::{Client, ExecResult};
 
 /// Between two looks at a step.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Between two lines about an agent that does not answer yet.
+const NEWS: Duration = Duration::from_mins(1);
 /// One command of the protocol: it starts something, or reads a file.
 const COMMAND: Duration = Duration::from_mins(1);
 /// Looks at a step that may fail one after the other: the agent restarts when its package is upgraded.
@@ -58,9 +60,15 @@ impl Progress {
 }
 
 impl TemplateGuest<'_> {
-    /// Waits until the agent answers.
-    pub(super) async fn answers(self, within: Duration) -> anyhow::Result<()> {
-        let end = Instant::now() + within;
+    /// Waits until the agent answers, and says now and then that it still waits. `kept`: the VM stays when it does not.
+    pub(super) async fn answers(
+        self,
+        (within, kept): (Duration, bool),
+        mut line: impl FnMut(&str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let end = begun + within;
+        let mut told = begun;
         loop {
             let Err(error) = self.client.agent_ping(self.host, self.vmid).await else {
                 return Ok(());
@@ -71,15 +79,27 @@ impl TemplateGuest<'_> {
                 bail!("the guest of VM {} cannot answer: {stopped}", self.vmid);
             }
             if Instant::now() >= end {
+                let again = if kept {
+                    ""
+                } else {
+                    "build again with --keep-failed: "
+                };
                 bail!(
                     "the guest agent of VM {} did not answer within {}: {error}. It is installed at the first boot from the \
-                     distribution's mirrors: is there an address (ipconfig), a name server, a way out of the bridge? `qm terminal {} \
-                     --iface serial0` on {} shows the guest's console",
+                     distribution's mirrors: is there an address (ipconfig), a name server, a way out of the bridge? {again}`qm terminal \
+                     VMID --iface serial0` on {} shows the guest's console",
                     self.vmid,
                     span(within),
-                    self.vmid,
                     self.host
                 );
+            }
+            if told.elapsed() >= NEWS {
+                told = Instant::now();
+                line(&format!(
+                    "the agent does not answer yet, {} after the start; at most {}",
+                    span(begun.elapsed()),
+                    span(within)
+                ))?;
             }
             sleep(PAUSE).await;
         }

@@ -262,7 +262,8 @@ impl Builder<'_> {
         let say = |line: &str| self.say(&format!("  {line}"));
         start(self.place, (host, vmid, self.name), SHORT, say).await?;
         let guest = TemplateGuest { client, host, vmid };
-        guest.answers(FIRST_BOOT).await?;
+        let say = |line: &str| self.say(&format!("  {line}"));
+        guest.answers((FIRST_BOOT, self.keep_failed), say).await?;
         self.say(&format!(
             "the agent answers, {} after the start",
             span(begun.elapsed())

@@ -28,7 +28,7 @@ fi
 install -m 0755 /tmp/k3s /usr/local/bin/k3s
 rm -f /tmp/k3s /tmp/k3s.sums
 for tool in kubectl crictl ctr; do
-  if ! command -v "$tool" >/dev/null 2>&1; then ln -s k3s "/usr/local/bin/$tool"; fi
+  if ! command -v "$tool" >/dev/null 2>&1; then ln -sf k3s "/usr/local/bin/$tool"; fi
 done
 # k3s hands what begins with CONTAINERD_ to its containerd alone: its agent reaches the server without a proxy.
 if [ -n "$proxy" ]; then
