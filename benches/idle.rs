@@ -54,15 +54,53 @@ async fn idle(broker: bool) -> Vec<Row> {
     note(format!("{NODES} nodes, {} pods", NODES * PODS_PER_NODE));
     let mut rows = Vec::new();
     if broker {
-        rows = measured(directory.path(), &cluster, Channel::Broker).await;
+        rows = measured(directory.path(), &cluster, Setting::Broker).await;
     }
-    rows.extend(measured(directory.path(), &cluster, Channel::Token).await);
+    for setting in [Setting::Token, Setting::Traces] {
+        rows.extend(measured(directory.path(), &cluster, setting).await);
+    }
     rows
 }
 
-/// Starts the services, which reach PVE by `channel`, and measures them: a row for each process.
-async fn measured(directory: &Path, cluster: &Populated, channel: Channel) -> Vec<Row> {
+/// How the services are set up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Setting {
+    /// Through the broker.
+    Broker,
+    /// With an API token.
+    Token,
+    /// With an API token, and a collector of traces.
+    Traces,
+}
+
+impl Setting {
+    fn channel(self) -> Channel {
+        match self {
+            Setting::Broker => Channel::Broker,
+            Setting::Token | Setting::Traces => Channel::Token,
+        }
+    }
+}
+
+/// A collector of traces, which takes whatever comes: its URL.
+async fn collector() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    let take = axum::routing::post(async || axum::Json(serde_json::json!({})));
+    let router = axum::Router::new().route("/v1/traces", take);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+/// Starts the services as this setting has them, and measures them: a row for each process.
+async fn measured(directory: &Path, cluster: &Populated, setting: Setting) -> Vec<Row> {
+    let channel = setting.channel();
     let (place, _servers) = daemon::serve(directory, cluster, channel).await;
+    if setting == Setting::Traces {
+        let url = collector().await;
+        place.configure(&format!("\n[telemetry]\notlp_endpoint = \"{url}\"\n"));
+    }
     let mut running = daemon::start(directory, &place, channel).await;
     tokio::time::sleep(SETTLING).await;
     let window = window();
@@ -72,7 +110,7 @@ async fn measured(directory: &Path, cluster: &Populated, channel: Channel) -> Ve
     let rows = running
         .iter_mut()
         .zip(before)
-        .map(|(service, before)| row(service, &before, window, channel))
+        .map(|(service, before)| row(service, &before, window, setting))
         .collect();
     note(format!(
         "{} calls to PVE in {} s",
@@ -109,12 +147,13 @@ impl Usage {
     }
 }
 
-fn row(service: &Service, before: &Usage, window: Duration, channel: Channel) -> Row {
+fn row(service: &Service, before: &Usage, window: Duration, setting: Setting) -> Row {
     let after = Usage::of(service);
     let used = after.processor.saturating_sub(before.processor);
-    let (workload, most) = match (service.name(), channel) {
-        ("pve-autoscaler", Channel::Broker) => ("idle", DAEMON_BYTES),
-        ("pve-autoscaler", Channel::Token) => ("idle-token", DAEMON_BYTES),
+    let (workload, most) = match (service.name(), setting) {
+        ("pve-autoscaler", Setting::Broker) => ("idle", DAEMON_BYTES),
+        ("pve-autoscaler", Setting::Token) => ("idle-token", DAEMON_BYTES),
+        ("pve-autoscaler", Setting::Traces) => ("idle-traces", DAEMON_BYTES),
         _ => ("idle-broker", BROKER_BYTES),
     };
     Row::new(workload, NODES)

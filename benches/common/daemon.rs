@@ -37,6 +37,14 @@ pub(crate) struct Place {
     web: String,
 }
 
+impl Place {
+    /// Writes more into the configuration.
+    pub(crate) fn configure(&self, more: &str) {
+        let text = std::fs::read_to_string(&self.config).expect("it was written");
+        std::fs::write(&self.config, text + more).expect("written");
+    }
+}
+
 /// Serves both APIs and writes the configuration. What is returned beside serves until dropped.
 pub(crate) async fn serve(
     directory: &Path,

@@ -20,6 +20,7 @@ pub mod inspection;
 mod isos;
 pub mod join;
 pub mod journal;
+mod kept_space;
 mod loads;
 pub mod machines;
 pub mod nocloud;

@@ -1,7 +1,7 @@
 //! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
 //! only when something about them changed or the last reading is old.
 //!
-//! Calls in a steady state: two per poll, plus at most one more, a re-reading or a host's clock: six a
+//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock or a storage's kept space: six a
 //! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
 //! so are a machine's rules with each reading of its configuration, where the file names security groups, and each host's load
 //! once a minute where a pool bounds that.
@@ -17,6 +17,7 @@ use crate::agent::clocks::HostClocks;
 use crate::agent::foreign_guests::{ForeignGuests, SharedResources};
 use crate::agent::in_place::{self, Beside, groups};
 use crate::agent::inspection;
+use crate::agent::kept_space::KeptSpace;
 use crate::agent::loads::HostLoads;
 use crate::agent::machines::{LastVmConfig, Observed};
 use crate::agent::templates::{self, RegionTemplates};
@@ -47,8 +48,6 @@ const REREADS_PER_POLL: usize = 1;
 const READS_PER_POLL: usize = 200;
 /// While machines are being made or removed the region is read this often.
 pub const BUSY_POLL: Span = Span::seconds(10);
-/// No further host is asked for its load in a poll after this long.
-const LOADS: Duration = Duration::from_secs(10);
 /// The clock's step.
 const TICK: Duration = Duration::from_millis(1);
 /// A whole poll must end within this time.
@@ -176,9 +175,10 @@ pub struct RegionWatcher {
     last: Shared<Region>,
     doubts: Doubts,
     loads: HostLoads,
+    kept_space: KeptSpace,
     clocks: HostClocks,
-    /// The last question beyond what every poll asks was for a clock.
-    clock_was_last: bool,
+    /// The last question beyond what every poll asks was to a host, and no re-reading.
+    host_was_last: bool,
 }
 
 impl RegionWatcher {
@@ -200,8 +200,9 @@ impl RegionWatcher {
             last: Shared::default(),
             doubts: Doubts::default(),
             loads: HostLoads::default(),
+            kept_space: KeptSpace::default(),
             clocks: HostClocks::default(),
-            clock_was_last: false,
+            host_was_last: false,
         }
     }
 
@@ -289,6 +290,7 @@ impl RegionWatcher {
         self.read_foreign_guests(&resources).await;
         self.read_mappings().await;
         self.read_loads(&resources).await;
+        self.tell_kept_space(&mut resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
@@ -335,28 +337,6 @@ impl RegionWatcher {
         Ok(Observed { region, facts })
     }
 
-    /// Asks a host for its clock, if that is due; in turns with re-readings, if one is waiting. A host that does not
-    /// tell is no failure: nothing is decided by its clock.
-    async fn read_clock(&mut self, resources: &ClusterResources, waiting: bool) -> bool {
-        let online = resources.hosts.iter().filter(|(_, host)| host.online);
-        let sent = self.clock.now();
-        let due = self.clocks.due(online.map(|(name, _)| name), sent);
-        let Some(host) = due.filter(|_| !(waiting && self.clock_was_last)) else {
-            self.clock_was_last = false;
-            return false;
-        };
-        let theirs = match self.client.host_time(&host).await {
-            Ok(theirs) => theirs,
-            Err(error) => {
-                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's clock");
-                None
-            }
-        };
-        self.clocks.record(host, sent, theirs, self.clock.now());
-        self.clock_was_last = true;
-        true
-    }
-
     /// Reads the configurations that changed, and one that is old.
     async fn read_configs(&mut self, resources: &ClusterResources) -> Result<(), CallError> {
         self.known
@@ -387,7 +367,7 @@ impl RegionWatcher {
             }
         }
         old.sort_unstable();
-        if self.read_clock(resources, !old.is_empty()).await {
+        if self.ask_a_host(resources, !old.is_empty()).await {
             old.clear();
         }
         let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
@@ -463,26 +443,6 @@ impl RegionWatcher {
             Err(error) => {
                 tracing::debug!(region = %self.name, %error, "cannot read the mappings of PCI devices");
             }
-        }
-    }
-
-    /// Asks hosts how loaded they are, if a pool bounds that. The time for it is bounded: hosts that are slow are asked in
-    /// the next poll.
-    async fn read_loads(&mut self, resources: &ClusterResources) {
-        if !self.settings.policy.loads_in(&self.name) {
-            return;
-        }
-        let began = Instant::now();
-        let online = resources.hosts.iter().filter(|(_, host)| host.online);
-        for host in self.loads.due(online.map(|(name, _)| name), began) {
-            if began.elapsed() > LOADS {
-                return;
-            }
-            let load = self.client.host_load(&host).await;
-            if let Err(error) = &load {
-                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's load");
-            }
-            self.loads.record(host, Instant::now(), load.ok());
         }
     }
 
@@ -591,6 +551,7 @@ fn online(resources: &ClusterResources, host: &str) -> bool {
     resources.hosts.get(host).is_some_and(|host| host.online)
 }
 
+mod asked_hosts;
 #[cfg(test)]
 mod tests;
 mod unread;

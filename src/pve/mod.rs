@@ -12,6 +12,7 @@ mod client;
 mod encode;
 mod firewall;
 mod isos;
+mod kept_space;
 mod load;
 mod names;
 mod pem;

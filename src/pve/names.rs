@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 38] = [
+pub const CALLS: [&str; 39] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -20,6 +20,7 @@ pub const CALLS: [&str; 38] = [
     "host_load",
     "host_time",
     "isos",
+    "kept_space",
     "move_to_pool",
     "node_status",
     "pci_mappings",

@@ -147,6 +147,8 @@ pub struct StorageResource {
     pub total: i64,
     /// In use in bytes.
     pub used: i64,
+    /// Bytes that nobody but root can use: the list of all resources does not tell it ([`crate::pve::Client::kept_space`]).
+    pub kept: i64,
     /// `lvmthin`, `dir`, `rbd` …
     pub plugin: Arc<str>,
     /// What may lie on it: `images`, `snippets` …
@@ -255,6 +257,17 @@ impl GuestResource {
 }
 
 impl StorageResource {
+    /// Free bytes.
+    pub fn free(&self) -> i64 {
+        let left = self.total.saturating_sub(self.used);
+        left.saturating_sub(self.kept).max(0)
+    }
+
+    /// Whether images are files on it: then its file system may keep some of it for root.
+    pub fn has_files_of_images(&self) -> bool {
+        FILES.contains(&&*self.plugin) && self.content.iter().any(|content| content == "images")
+    }
+
     fn read(fields: Fields<'_>) -> StorageResource {
         let space = ["maxdisk", "disk"].into_iter();
         let mut space = space.filter_map(|key| fields.get(key));
@@ -265,6 +278,7 @@ impl StorageResource {
             shared: fields.flag("shared"),
             total: fields.integer("maxdisk").unwrap_or(0),
             used: fields.integer("disk").unwrap_or(0),
+            kept: 0,
             plugin: fields.text("plugintype").unwrap_or_default().into(),
             content: list(&fields.text("content").unwrap_or_default()),
         }
@@ -319,13 +333,15 @@ impl From<&StorageResource> for region::Storage {
         region::Storage {
             active: storage.active,
             shared: storage.shared,
-            free: storage.total.saturating_sub(storage.used).max(0),
+            free: storage.free(),
             total: storage.total,
             thick: THICK.contains(&&*storage.plugin),
         }
     }
 }
 
+/// Storages whose volumes are files of a file system (`PVE::Storage::DirPlugin` and those that are like it).
+const FILES: [&str; 6] = ["btrfs", "cephfs", "cifs", "dir", "glusterfs", "nfs"];
 /// Storages on which a volume takes all its space when it is made (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`).
 const THICK: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
 

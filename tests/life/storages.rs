@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
-use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
+use pve_autoscaler::sim::pve::{AdminAct, GIB, PveSpec, StorageKind};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::common::{Scene, simulate};
@@ -76,6 +76,35 @@ fn a_full_storage_gets_no_machine_until_there_is_room() {
         assert_eq!(first.1.values().sum::<usize>(), 2, "{first:?}");
         assert!(first.0.contains("the storage shared"), "{}", first.0);
         assert_eq!(made(&scene).values().sum::<usize>(), 3);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// PVE's list says that 145 GiB are free; the file system keeps 100 of them for root.
+#[test]
+fn what_a_file_system_keeps_for_root_is_no_room() {
+    simulate(async {
+        let scene = world(region(""), |pve| {
+            let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+            let shared = shared.expect("there");
+            (shared.kind, shared.kept) = (StorageKind::Nfs, 100 * GIB);
+        });
+        let full = AdminAct::Fill {
+            storage: "shared".to_owned(),
+            host: "pve1".to_owned(),
+            left: 45 << 30,
+        };
+        act(&scene, &full);
+        scene.live(None, 0, fill(3), Duration::from_mins(5)).await;
+        assert_eq!(made(&scene).values().sum::<usize>(), 2);
+        assert!(said(&scene).contains("the storage shared"));
+        let clones: usize = ["pve1", "pve2", "pve3"]
+            .map(|host| calls(&scene, host, "/clone"))
+            .into_iter()
+            .sum();
+        assert_eq!(clones, 2, "none was in vain");
+        let asked = calls(&scene, "pve1", "/storage/shared/status");
+        assert_eq!(asked, 1, "once in half an hour, of one host");
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
 }

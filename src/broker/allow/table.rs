@@ -107,6 +107,17 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[],
     ),
     read(
+        "kept-space",
+        &[
+            Fixed("nodes"),
+            Host,
+            Fixed("storage"),
+            Storage,
+            Fixed("status"),
+        ],
+        &[],
+    ),
+    read(
         "disks",
         &[
             Fixed("nodes"),

@@ -125,6 +125,8 @@ async fn read(
             return None;
         }
     };
+    let mut resources = resources;
+    client.tell_kept_space(&mut resources).await;
     let wanted = wanted(name, settings, &resources);
     let wanted = wanted.into_iter().take(MAX_READ);
     let asked = wanted

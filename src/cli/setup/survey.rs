@@ -243,6 +243,8 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
         client.cluster_status(),
         client.resources()
     )?;
+    let mut resources = resources;
+    client.tell_kept_space(&mut resources).await;
     let pools = client.pools().await?;
     let mut found = PveFound {
         version,

@@ -388,7 +388,7 @@ fn fitting(resources: &ClusterResources) -> BTreeMap<&str, DiskStorage> {
         if !storage.active || !images || WHOLE.contains(&&*storage.plugin) {
             continue;
         }
-        let free = storage.total - storage.used;
+        let free = storage.free();
         let fit = all.entry(&**name).or_insert(DiskStorage {
             free,
             ..DiskStorage::default()

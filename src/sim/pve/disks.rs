@@ -241,7 +241,7 @@ impl PveWorld {
             .copied()
             .unwrap_or(0);
         let used = (spec.used + volumes + filled).min(spec.total);
-        (used, spec.total - used)
+        (used, (spec.total - used).saturating_sub(spec.kept))
     }
 
     /// Whether `host` can use a storage, else PVE's words.

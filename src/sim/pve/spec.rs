@@ -129,6 +129,9 @@ pub struct StorageSpec {
     /// Bytes that other things use.
     #[serde(default)]
     pub used: u64,
+    /// Bytes that its file system keeps for root.
+    #[serde(default)]
+    pub kept: u64,
     /// Content types.
     pub content: String,
     /// The hosts that have it; absent: all.
@@ -414,6 +417,12 @@ impl Default for PveSpec {
             shared,
             total,
             used: total / 20,
+            // As ext4 does.
+            kept: if kind == StorageKind::Dir {
+                total / 20
+            } else {
+                0
+            },
             content: content.to_owned(),
             hosts: None,
             active: true,

@@ -1,0 +1,94 @@
+//! What hosts are asked for now and then beside each poll: how loaded they are, and what their file systems keep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::RegionWatcher;
+use crate::pve::ClusterResources;
+
+/// No further host is asked for its load, or what a storage keeps, in a poll after this long.
+const ASKING: Duration = Duration::from_secs(10);
+
+impl RegionWatcher {
+    /// Asks hosts how loaded they are, if a pool bounds that. The time for it is bounded: hosts that are slow are asked in
+    /// the next poll.
+    pub(super) async fn read_loads(&mut self, resources: &ClusterResources) {
+        if !self.settings.policy.loads_in(&self.name) {
+            return;
+        }
+        let began = Instant::now();
+        let online = resources.hosts.iter().filter(|(_, host)| host.online);
+        for host in self.loads.due(online.map(|(name, _)| name), began) {
+            if began.elapsed() > ASKING {
+                return;
+            }
+            let load = self.client.host_load(&host).await;
+            if let Err(error) = &load {
+                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's load");
+            }
+            self.loads.record(host, Instant::now(), load.ok());
+        }
+    }
+
+    /// Asks a host for its clock, or for what a storage keeps for root, if one is due; in turns with re-readings, if one is `waiting`.
+    /// True if a host was asked. One that does not tell is no failure.
+    pub(super) async fn ask_a_host(&mut self, resources: &ClusterResources, waiting: bool) -> bool {
+        self.host_was_last = if waiting && self.host_was_last {
+            false
+        } else {
+            self.read_clock(resources).await || self.read_kept_space_again(resources).await
+        };
+        self.host_was_last
+    }
+
+    async fn read_clock(&mut self, resources: &ClusterResources) -> bool {
+        let online = resources.hosts.iter().filter(|(_, host)| host.online);
+        let sent = self.clock.now();
+        let due = self.clocks.due(online.map(|(name, _)| name), sent);
+        let Some(host) = due else {
+            return false;
+        };
+        let theirs = match self.client.host_time(&host).await {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                tracing::debug!(region = %self.name, %host, %error, "cannot read a host's clock");
+                None
+            }
+        };
+        self.clocks.record(host, sent, theirs, self.clock.now());
+        true
+    }
+
+    async fn read_kept_space_again(&mut self, resources: &ClusterResources) -> bool {
+        let due = self.kept_space.due(resources, Instant::now());
+        let Some(at) = due else {
+            return false;
+        };
+        self.read_kept_space(at).await;
+        true
+    }
+
+    async fn read_kept_space(&mut self, (host, storage): (Arc<str>, Arc<str>)) {
+        let kept = self.client.kept_space(&host, &storage).await;
+        if let Err(error) = &kept {
+            tracing::debug!(region = %self.name, %host, %storage, %error, "cannot read what a storage keeps for root");
+        }
+        let now = Instant::now();
+        self.kept_space.record((host, storage), now, kept.ok());
+    }
+
+    /// Takes what file systems keep for root off what is free on them; those that were never asked are asked. The time for it is
+    /// bounded: those that are left are asked in the next poll.
+    pub(super) async fn tell_kept_space(&mut self, resources: &mut ClusterResources) {
+        let began = Instant::now();
+        for at in self.kept_space.unknown(resources) {
+            if began.elapsed() > ASKING {
+                break;
+            }
+            self.read_kept_space(at).await;
+        }
+        self.kept_space.apply(resources);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a storage's file system keeps for root.
+
+use super::calls::host_path;
+use super::client::Client;
+use super::perl::Fields;
+use super::resources::ClusterResources;
+use super::transport::CallError;
+use super::types::deadline;
+
+impl Client {
+    /// `GET /nodes/{host}/storage/{storage}/status`: bytes of a storage that are neither used nor free.
+    pub async fn kept_space(&self, host: &str, storage: &str) -> Result<i64, CallError> {
+        let at = host_path(host, &["storage", storage, "status"])?;
+        let data = self
+            .get("kept_space", at, vec![], deadline::READ_HOST)
+            .await?;
+        let fields = Fields::of(&data);
+        let number = |key: &str| fields.integer(key).filter(|bytes| *bytes >= 0);
+        let (Some(total), Some(used), Some(free)) =
+            (number("total"), number("used"), number("avail"))
+        else {
+            // A storage that is not there tells none of them.
+            return Ok(0);
+        };
+        Ok(total.saturating_sub(used).saturating_sub(free).max(0))
+    }
+
+    /// Asks each storage on a file system, on each host that is online; one that does not tell keeps nothing.
+    pub async fn tell_kept_space(&self, resources: &mut ClusterResources) {
+        for (host, storages) in &mut resources.storages {
+            if !resources.hosts.get(host).is_some_and(|host| host.online) {
+                continue;
+            }
+            for (name, storage) in storages {
+                if storage.active && storage.has_files_of_images() {
+                    storage.kept = self.kept_space(host, name).await.unwrap_or(0);
+                }
+            }
+        }
+    }
+}
