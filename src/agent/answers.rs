@@ -42,9 +42,7 @@ impl TurnQuestion {
             TurnQuestion::Plan => json(&*turn.decision),
             TurnQuestion::Pod(key) => match explain::pod(asked, key) {
                 Some(story) => json(&story),
-                None => ControlAnswer::Error(format!(
-                    "no pod {key} is seen; ended pods are not kept in view"
-                )),
+                None => ControlAnswer::Error(not_seen(turn, key)),
             },
             TurnQuestion::Node(name) => match explain::node(asked, name) {
                 Some(story) => json(&story),
@@ -53,6 +51,25 @@ impl TurnQuestion {
             TurnQuestion::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
         }
     }
+}
+
+/// Pods of a longer name that are named where one is not seen, such as those of a Deployment.
+const NAMED: usize = 5;
+
+/// That a pod is not seen, and which there are whose names begin like its name.
+fn not_seen(turn: &Turn, key: &PodKey) -> String {
+    let pods = turn.snapshot.cluster.pods.iter();
+    let others = pods.filter(|(other, _)| other.name.starts_with(&*key.name));
+    let mut others: Vec<String> = others.map(|(other, _)| other.to_string()).collect();
+    others.sort();
+    let more = others.len().saturating_sub(NAMED);
+    others.truncate(NAMED);
+    let named = match more {
+        _ if others.is_empty() => String::new(),
+        0 => format!("; there are {}", others.join(", ")),
+        more => format!("; there are {} and {more} more", others.join(", ")),
+    };
+    format!("no pod {key} is seen{named}; ended pods are not kept in view")
 }
 
 /// The names of a kind that begin with `prefix`.

@@ -9,7 +9,7 @@ use crate::agent::turn::Turn;
 use crate::model::condition::{Condition, ConditionKind as Kind, Knows};
 use crate::model::foreign::ForeignText;
 use crate::model::memory::Backoff;
-use crate::model::reasons::{Held, Reasons};
+use crate::model::reasons::{Held, Reasons, Warning};
 use crate::model::region::{Busy, Step};
 use crate::model::report::{PodVerdict, Scope};
 use crate::model::time::{Span, Time};
@@ -234,13 +234,18 @@ fn of_turn(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     of_machines(turn, seen);
     of_pods(turn, seen);
     of_clocks(turn, seen);
-    let warnings = &turn.decision.report.warnings;
+    let report = &turn.decision.report;
+    let warnings = report.warnings.iter().zip(&report.warnings_details);
+    // A template's fault is told as that.
+    let warnings =
+        warnings.filter(|(_, of)| !matches!(of, Warning::NoTemplate { fault: Some(_), .. }));
+    let warnings: Vec<&String> = warnings.map(|(text, _)| text).collect();
     if !warnings.is_empty() {
         seen.add(
             Kind::Warnings,
             "",
             format!("There are {}.", words::count(warnings.len(), "warning")),
-            first(warnings.iter()),
+            first(warnings.into_iter()),
             "`pve-autoscaler status` has them all, each with what is to be done.",
         );
     }

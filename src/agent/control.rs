@@ -169,7 +169,7 @@ pub enum ControlError {
         why: String,
     },
     /// It refused.
-    #[error("the daemon refused: {0}")]
+    #[error("{0}")]
     Refused(String),
 }
 
@@ -395,7 +395,7 @@ mod tests {
         let refused = ask(&path, &ControlCommand::Status)
             .await
             .expect_err("refused");
-        assert_eq!(refused.to_string(), "the daemon refused: no");
+        assert_eq!(refused.to_string(), "no");
         let mut raw = UnixStream::connect(&path).await.expect("connects");
         raw.write_all(b"nonsense\n").await.expect("writes");
         let mut text = String::new();

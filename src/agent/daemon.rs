@@ -462,7 +462,7 @@ impl Loop {
             before = Some(std::mem::replace(&mut self.memory, decision.memory.clone()));
         }
         let ended = retried.as_ref().map(|_| self.parts.state.end_retries());
-        ended.transpose()?;
+        let ended = ended.transpose()?.unwrap_or_default();
         self.nominations
             .take_back(&snapshot.cluster, snapshot.leader);
         let wanted = snapshot.leader && self.parts.settings.policy.scale_up.nominate_pods;
@@ -479,6 +479,7 @@ impl Loop {
             waits: self.waits.clone(),
         });
         self.recording.decided(&turn, retried.or(before));
+        self.recording.retried(&ended, now);
         self.act(&turn);
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {

@@ -1,6 +1,7 @@
 //! What the loop tells the record of decisions.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::model::action::Action;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
 /// The record of this loop, if one is wanted.
@@ -26,6 +27,8 @@ struct On {
     policy: Arc<Policy>,
     /// What was lost and is told.
     lost: Cell<u64>,
+    /// The pause of the turn before; `None` before the first turn.
+    paused: RefCell<Option<Option<String>>>,
 }
 
 impl Recording {
@@ -48,6 +51,7 @@ impl Recording {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
             lost: Cell::new(0),
+            paused: RefCell::default(),
         }))
     }
 
@@ -74,6 +78,17 @@ impl Recording {
                 memory: before,
                 decision: turn.decision.clone(),
             });
+            let paused = &turn.snapshot.paused;
+            let last = on.paused.replace(Some(paused.clone()));
+            if let Some(last) = last
+                && last != *paused
+            {
+                let (what, why) = match paused {
+                    Some(reason) => ("pause", &**reason),
+                    None => ("resume", ""),
+                };
+                on.recorder.teller().asked(what, why, turn.at);
+            }
         }
     }
 
@@ -84,6 +99,15 @@ impl Recording {
             let news = all - on.lost.replace(all);
             if news > 0 {
                 observer.not_recorded(news);
+            }
+        }
+    }
+
+    /// Somebody ended the waits of these pools.
+    pub(super) fn retried(&self, pools: &BTreeSet<Arc<str>>, now: Time) {
+        if let Some(on) = &self.0 {
+            for pool in pools {
+                on.recorder.teller().asked("retry", pool, now);
             }
         }
     }

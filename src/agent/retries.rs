@@ -47,14 +47,15 @@ impl StateFiles {
         Some(memory)
     }
 
-    /// The memory that knows of them is saved.
-    pub fn end_retries(&self) -> Result<(), StateError> {
+    /// The memory that knows of them is saved; gives the pools.
+    pub fn end_retries(&self) -> Result<BTreeSet<Arc<str>>, StateError> {
+        let pools = self.retries();
         let path = self.path(FILE);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StateError::new("remove", path, error))
             }
-            _ => Ok(()),
+            _ => Ok(pools),
         }
     }
 }
@@ -93,8 +94,8 @@ mod tests {
         ] {
             assert_eq!(left, [&Arc::from("b")]);
         }
-        again.end_retries().expect("removed");
-        again.end_retries().expect("twice is fine");
+        assert_eq!(again.end_retries().expect("removed"), ["a".into()].into());
+        assert_eq!(again.end_retries().expect("twice is fine"), [].into());
         assert_eq!(files.without_retried(&memory, Time(1)), None);
     }
 }

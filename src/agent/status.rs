@@ -163,7 +163,12 @@ impl DaemonStatus {
                 .map(|(name, machine)| {
                     let waits = turn.waits.of(name);
                     let ails = ails(snapshot, machine);
-                    (name.clone(), machine_status(machine, waits, ails))
+                    let status = MachineStatus {
+                        // The work may be further than what the last turn saw.
+                        step: machine.step.max(turn.waits.step(name)),
+                        ..machine_status(machine, waits, ails)
+                    };
+                    (name.clone(), status)
                 })
                 .collect(),
             pending: pending(report.pods.values()),
@@ -210,7 +215,7 @@ impl DaemonStatus {
     fn numbers(&self) -> String {
         let sum = |number: fn(&PoolState) -> u32| self.pools.values().map(number).sum::<u32>();
         let mut text = format!(
-            "{}, {} pending",
+            "{} of ours, {} pending",
             words::count(sum(|pool| pool.ready), "node"),
             words::count(self.pending.all, "pod")
         );

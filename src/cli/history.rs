@@ -225,6 +225,10 @@ fn row(deed: &Deed, planned: &BTreeMap<Arc<str>, Time>, zone: &TimeZone) -> Vec<
             planned.get(machine),
             deed.at,
         ),
+        DeedKind::Asked { asked, why } if asked == "retry" => {
+            (format!("somebody typed: retry {why}"), String::new())
+        }
+        DeedKind::Asked { asked, why } => (format!("somebody typed: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
             said(report),

@@ -173,7 +173,15 @@ fn step(machine: &MachineStatus, now: Time) -> String {
         None => "",
     };
     let goes_on = machine.waits.as_ref().filter(|wait| !stuck(wait, now));
-    let goes_on = goes_on.map_or_else(String::new, |wait| format!(": {}", wait.what));
+    // What PVE said of it is told when it lasts.
+    let brief = |wait: &ActionWait| {
+        let what = wait.what.to_string();
+        what.split(": PVE call ")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let goes_on = goes_on.map_or_else(String::new, |wait| format!(": {}", brief(wait)));
     match machine.step {
         Some((step, since)) => {
             let name = serde_json::to_value(step).ok();
@@ -496,7 +504,7 @@ mod tests {
             "{gone}"
         );
         assert!(
-            gone.contains("in 3m after: general-abcde: kubeadm") && whole(&gone),
+            gone.contains("ends in 3m, after: general-abcde: kubeadm") && whole(&gone),
             "{gone}"
         );
     }

@@ -81,6 +81,12 @@ impl<'a> FoundDeeds<'a> {
             let program = program.clone();
             self.tell(line.at, DeedKind::Begun { program });
         }
+        if let Some(asked) = line.asked.clone()
+            && self.filter.is_open()
+        {
+            let why = line.message.clone().unwrap_or_default();
+            self.tell(line.at, DeedKind::Asked { asked, why });
+        }
         self.verdicts(line);
         for action in &line.plan {
             if let Some(planned) = DeedKind::planned(action)

@@ -75,6 +75,13 @@ pub(super) enum LineContent<'a> {
         /// Why it failed, if it did.
         failure: Option<&'a Failure>,
     },
+    /// Somebody had the daemon do something.
+    Asked {
+        /// `pause`, `resume` or `retry`.
+        asked: &'a str,
+        /// The reason of a pause, or the pool of a retry.
+        message: &'a str,
+    },
     /// A step of a machine's life ended.
     Step {
         /// The machine.
@@ -126,6 +133,8 @@ pub(super) struct ReadLine {
     pub(super) action: Option<Value>,
     #[serde(default)]
     pub(super) message: Option<String>,
+    #[serde(default)]
+    pub(super) asked: Option<String>,
     #[serde(default)]
     pub(super) failure: Option<Value>,
     #[serde(default)]
@@ -286,6 +295,13 @@ pub enum DeedKind {
         machine: Arc<str>,
         /// Why it failed; `None` when it was done.
         failure: Option<String>,
+    },
+    /// Somebody had the daemon do something.
+    Asked {
+        /// `pause`, `resume` or `retry`.
+        asked: String,
+        /// The reason of a pause, or the pool of a retry.
+        why: String,
     },
     /// What becomes of a pod is another now. Told where one pod is asked for.
     Pod {

@@ -102,6 +102,7 @@ enum Message {
     NotBegun(u64, Box<Action>, String, Time),
     Ended(Box<Action>, Option<Failure>, Time),
     Step(Arc<str>, Step, Span, bool, Time),
+    Asked(&'static str, String, Time),
     End,
 }
 
@@ -157,6 +158,11 @@ impl RecordSender {
             failure.cloned(),
             now,
         ));
+    }
+
+    /// Somebody had the daemon do something: `pause` for a reason, `resume`, or `retry` a pool.
+    pub fn asked(&self, what: &'static str, why: &str, now: Time) {
+        self.tell(Message::Asked(what, why.to_owned(), now));
     }
 
     /// A step of a machine's life ended.
@@ -460,6 +466,7 @@ impl Writer {
                 },
                 *at,
             ),
+            Message::Asked(asked, message, at) => (LineContent::Asked { asked, message }, *at),
             Message::Decided(_) | Message::End => return,
         };
         // A segment begins with a state.

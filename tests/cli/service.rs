@@ -169,7 +169,10 @@ pub(crate) fn replace(file: &Path, from: &str, to: &str) {
 #[test]
 fn a_bad_file_is_not_taken_up_and_all_say_so_until_it_is_mended() {
     let daemon = Daemon::start(|simulators| simulators.path("admin.conf"));
-    daemon.status(&["leader; 0 nodes, 0 pods pending"], &["Wrong", "On hold"]);
+    daemon.status(
+        &["leader; 0 nodes of ours, 0 pods pending"],
+        &["Wrong", "On hold"],
+    );
     daemon.page("/readyz", &["HTTP/1.1 200", "ok"]);
     daemon.page("/livez", &["HTTP/1.1 200"]);
 
@@ -457,7 +460,7 @@ fn systemd_is_told_of_readiness_turns_reloads_and_the_end() {
     assert!(get(daemon.port, "/livez").contains("HTTP/1.1 200"));
     assert_eq!(daemon.says(&["status"]).0, Some(0));
     told.until("WATCHDOG=1");
-    told.until("STATUS=leader; 0 nodes, 0 pods pending");
+    told.until("STATUS=leader; 0 nodes of ours, 0 pods pending");
     the_file_in_force_is_told(&daemon, &told);
     daemon.tell(Signal::SIGHUP);
     told.until("RELOADING=1");

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::cluster::PodKey;
 use crate::model::foreign::ForeignText;
+use crate::model::region::Step;
 use crate::model::time::{Span, Time};
 
 /// What is waited for this long is told in the log, and in Events of the pods that hold it up.
@@ -52,6 +53,8 @@ pub struct ActionWaits {
 struct WaitingAction {
     /// Which work writes here: one that was aborted may end after the next one has begun.
     work: u64,
+    /// The step that is worked at, and since when.
+    step: Option<(Step, Time)>,
     now: Option<ActionWait>,
     /// That without its numbers.
     cause: String,
@@ -74,10 +77,11 @@ impl ActionWaits {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step begins: what was waited for before is over.
-    pub(super) fn begin(&self, machine: &Arc<str>, work: u64) {
+    /// A step begins, or a work before its first step: what was waited for before is over.
+    pub(super) fn begin(&self, machine: &Arc<str>, work: u64, step: Option<(Step, Time)>) {
         let waiting = WaitingAction {
             work,
+            step,
             ..WaitingAction::default()
         };
         self.all().insert(machine.clone(), waiting);
@@ -131,6 +135,11 @@ impl ActionWaits {
         }
     }
 
+    /// The step that an action on this machine is in, and since when.
+    pub fn step(&self, machine: &str) -> Option<(Step, Time)> {
+        self.all().get(machine)?.step
+    }
+
     /// What an action on this machine waits for now.
     pub fn of(&self, machine: &str) -> Option<ActionWait> {
         self.all().get(machine)?.now.clone()
@@ -171,7 +180,7 @@ mod tests {
 
     fn begun() -> (ActionWaits, Arc<str>) {
         let (waits, machine) = (ActionWaits::default(), Arc::from("small-a"));
-        waits.begin(&machine, 1);
+        waits.begin(&machine, 1, None);
         (waits, machine)
     }
 
@@ -217,7 +226,7 @@ mod tests {
     fn the_next_step_begins_anew_and_an_aborted_work_takes_nothing_with_it() {
         let (waits, machine) = begun();
         waits.note(&machine, "a lock", true, START);
-        waits.begin(&machine, 2);
+        waits.begin(&machine, 2, None);
         assert_eq!(waits.of(&machine), None);
         waits.note(&machine, "a lock", true, at(50));
         waits.end(&machine, 1);

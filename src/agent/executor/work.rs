@@ -149,7 +149,7 @@ impl Work {
         })?;
         tools.active_tasks.fetch_add(1, Ordering::Relaxed);
         let number = tools.works.fetch_add(1, Ordering::Relaxed);
-        tools.waits.begin(&entry.target.machine, number);
+        tools.waits.begin(&entry.target.machine, number, None);
         Ok(Work {
             tools,
             number,
@@ -203,9 +203,12 @@ impl Work {
     }
 
     /// A step begins: nothing is waited for yet.
-    fn step_begins(&self) {
+    fn step_begins(&self, step: Step) {
+        let now = self.tools.clock.now();
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = LastWait::default();
-        self.tools.waits.begin(&self.machine, self.number);
+        self.tools
+            .waits
+            .begin(&self.machine, self.number, Some((step, now)));
     }
 
     /// Says what is being waited for: that PVE or Kubernetes can do anything at all again. A step whose
@@ -242,7 +245,7 @@ impl Work {
         // On the heap: whoever awaits this holds it only once.
         let work = Box::pin(work);
         let began = Instant::now();
-        self.step_begins();
+        self.step_begins(step);
         let result = match self.take_up(step) {
             Err(stop) => Err(stop),
             Ok(spent) => self.within(step, limit, spent, work).await,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use model::hosts;
 use model::policy::PoolPolicy;
-use model::reasons::{HostNote, Warning};
+use model::reasons::{HostNote, HostRefused, Warning};
 use model::region::{Host, Region};
 use model::report::HostState;
 
 use crate::decision::cpu_book::{self, CpuBook};
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff::{self, FailedThere};
+use crate::observed::reach;
 use crate::scale_up::hosts::HostCapacity;
 use crate::scale_up::limits::LimitTracker;
 
@@ -40,13 +41,44 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
         turn.report
             .hosts
             .insert(name.clone(), hosts.into_iter().collect());
-        for warning in unknown {
+        let untold = without_template(turn, name, region);
+        for warning in unknown.into_iter().chain(untold) {
             turn.warn(warning);
         }
     }
     for warning in shared_zones(turn) {
         turn.warn(warning);
     }
+}
+
+/// Pools that get no machine in a region, for want of a template on every host that they may use and that is there.
+fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> Vec<Warning> {
+    let pools = turn.view.policy.pools_in(name);
+    let lacking = pools
+        .filter(|(_, pool)| pool.max > 0)
+        .filter_map(|(pool_name, pool)| {
+            let hosts = region.hosts.iter();
+            let hosts = hosts.filter(|(host, seen)| seen.online && pool.may_use(host));
+            let mut refusals = hosts.map(|(host, _)| reach::copy(region, pool, host).err());
+            let is_template = |refusal: &HostRefused| {
+                matches!(
+                    refusal,
+                    HostRefused::NoTemplate { .. } | HostRefused::TemplateFault { .. }
+                )
+            };
+            let first = refusals.next()?.filter(is_template)?;
+            let all = refusals.all(|refusal| refusal.as_ref().is_some_and(is_template));
+            all.then(|| Warning::NoTemplate {
+                pool: pool_name.clone(),
+                region: name.into(),
+                template: pool.template.clone(),
+                fault: match first {
+                    HostRefused::TemplateFault { fault } => Some(fault),
+                    _ => None,
+                },
+            })
+        });
+    lacking.collect()
 }
 
 /// Zones that hosts of several regions have in common: pods that shall be spread over them are not.

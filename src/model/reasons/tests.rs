@@ -375,6 +375,7 @@ one_of_each! { Warning:
     TooComplex { namespaces: vec!["shop".into()], more: 1 },
     NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
+    NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: None },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
 }
 

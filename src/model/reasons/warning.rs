@@ -210,6 +210,18 @@ pub enum Warning {
         /// The regions.
         regions: Vec<Arc<str>>,
     },
+    /// No host that a pool may use in a region has a template of which a machine could be made.
+    NoTemplate {
+        /// The pool.
+        pool: Arc<str>,
+        /// The region.
+        region: Arc<str>,
+        /// The pool's template there.
+        template: Arc<str>,
+        /// What is wrong with the one that there is; `None`: there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<ForeignText>,
+    },
     /// The configuration names a host that its region does not have.
     UnknownHost {
         /// The region.

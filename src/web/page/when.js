@@ -184,6 +184,7 @@ function words(row) {
     case "not_begun": return `${of} was not begun`;
     case "ended": return row.failure ? `${of} failed` : `${of} was done`;
     case "begun": return `a record of pve-autoscaler ${row.program} begins`;
+    case "asked": return row.asked === "retry" ? "somebody ended the waits of a pool" : row.asked === "pause" ? "somebody paused it" : "somebody resumed it";
     case "lost": return `${count(row.many, "decision")} could not be recorded`;
     default: return row.deed;
   }

@@ -50,6 +50,24 @@ impl Display for Warning {
                 "the regions {} each have a host {zone}, which for Kubernetes is one zone: with zone = \"region.host\" in their tables pods are spread over both",
                 Joined(regions.iter(), " and ")
             ),
+            Warning::NoTemplate {
+                pool,
+                region,
+                template,
+                fault: None,
+            } => write!(
+                f,
+                "the pool {pool} gets no machine in the region {region}: no host that it may use has the template {template}; `pve-autoscaler doctor` says what to do"
+            ),
+            Warning::NoTemplate {
+                pool,
+                region,
+                template,
+                fault: Some(fault),
+            } => write!(
+                f,
+                "the pool {pool} gets no machine in the region {region}, since none is made of the template {template}: {fault}"
+            ),
             Warning::UnknownHost {
                 region,
                 host,
