@@ -27,8 +27,9 @@ struct On {
     policy: Arc<Policy>,
     /// What was lost and is told.
     lost: Cell<u64>,
-    /// The pause of the turn before; `None` before the first turn.
-    paused: RefCell<Option<Option<String>>>,
+    /// Whether there was a turn, and the pause of the last one.
+    begun: Cell<bool>,
+    paused: RefCell<Option<String>>,
 }
 
 impl Recording {
@@ -51,6 +52,7 @@ impl Recording {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
             lost: Cell::new(0),
+            begun: Cell::new(false),
             paused: RefCell::default(),
         }))
     }
@@ -79,10 +81,8 @@ impl Recording {
                 decision: turn.decision.clone(),
             });
             let paused = &turn.snapshot.paused;
-            let last = on.paused.replace(Some(paused.clone()));
-            if let Some(last) = last
-                && last != *paused
-            {
+            let last = on.paused.replace(paused.clone());
+            if on.begun.replace(true) && last != *paused {
                 let (what, why) = match paused {
                     Some(reason) => ("pause", &**reason),
                     None => ("resume", ""),

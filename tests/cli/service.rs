@@ -281,6 +281,33 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(!status.contains("paused"), "{status}");
+    assert_eq!(daemon.says(&["retry", "general"]).0, Some(0));
+    // Whoever asks later what happened learns of it.
+    let record = daemon.simulators.path("state/record");
+    let mut told = String::new();
+    for _ in 0..20 {
+        let history = program()
+            .arg("history")
+            .arg("--record")
+            .arg(&record)
+            .output();
+        told = text(&history.expect("it runs").stdout);
+        if told.contains("somebody typed: retry general") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    for words in [
+        "somebody typed: pause   storage move",
+        "somebody typed: resume",
+        "somebody typed: retry general",
+    ] {
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            squeezed(&told).contains(&squeezed(words)),
+            "{words}: {told}"
+        );
+    }
 }
 
 /// What keeps machines from a host stands beside it. It finds a status that is silent about a bound on what PVE does not tell.

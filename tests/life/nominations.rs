@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::action::Kind;
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::planted::{Bug, plant};
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{GIB, PveSpec};
@@ -154,18 +155,25 @@ fn pods_go_to_the_nodes_that_were_made_for_them() {
 /// before it are bound costs them their nominations.
 #[test]
 fn nodes_that_come_up_together_take_their_own_pods() {
+    let together = || GuestSpec {
+        boot: seconds(20, 20),
+        cloud_init: seconds(1, 1),
+        preflight: seconds(1, 1),
+        ready: seconds(5, 5),
+        ..GuestSpec::default()
+    };
     for seed in 0..6 {
-        let guests = GuestSpec {
-            boot: seconds(20, 20),
-            cloud_init: seconds(1, 1),
-            preflight: seconds(1, 1),
-            ready: seconds(5, 5),
-            ..GuestSpec::default()
-        };
-        let (planned, made, findings) = planned_and_made(seed, CONFIG, guests);
+        let (planned, made, findings) = planned_and_made(seed, CONFIG, together());
         assert_eq!(findings, Vec::<String>::new(), "seed {seed}");
         assert_eq!(made, planned, "seed {seed}: machines made and planned");
     }
+    let planted = plant(Bug::NodesOpenTogether);
+    let more = (0..6).filter(|seed| {
+        let (planned, made, _) = planned_and_made(*seed, CONFIG, together());
+        made > planned
+    });
+    assert!(more.count() > 0, "they may begin together");
+    drop(planted);
 }
 
 fn pod_at(at: Span, name: &str) -> WorkloadStep {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lab::{GI, Lab, lab, owner};
 use model::action::Kind;
 use model::hosts::HostStrategy;
-use model::region::{GuestKind, HostLoad, Step, Vm};
+use model::region::{GuestKind, HostLoad, Step, TemplateCopy, Vm};
 use model::report::PodVerdict;
 
 /// A host: CPUs, GiB of memory, and the cores and GiB that guests of others have.
@@ -32,6 +32,35 @@ fn unequal(strategy: HostStrategy, hosts: [Size; 3]) -> Lab {
         }
     }
     lab
+}
+
+/// Which pools are told to get no machine, for what.
+#[test]
+fn a_pool_without_a_template_is_told_of() {
+    let lab = || lab().kind("one", 2, 4096).pool("p", &["one"]);
+    assert_eq!(lab().decide().report.warnings, [""; 0]);
+    let edit = |edit: &dyn Fn(&mut Vec<TemplateCopy>)| {
+        lab().with(|lab| {
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.templates.values_mut().for_each(edit);
+        })
+    };
+    let none = edit(&|copies| copies.clear()).decide().report.warnings;
+    assert_eq!(none.len(), 1, "{none:?}");
+    let words =
+        "the pool p gets no machine in the region home: no host that it may use has the template";
+    assert!(none[0].starts_with(words), "{none:?}");
+    let fault = edit(&|copies| {
+        for copy in copies {
+            copy.fault = Some("it has no agent".into());
+        }
+    });
+    let told = fault.decide().report.warnings;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].ends_with(": it has no agent"), "{told:?}");
+    // A pool that may have none lacks nothing.
+    let off = edit(&|copies| copies.clear()).edit_pool("p", |pool| pool.max = 0);
+    assert_eq!(off.decide().report.warnings, [""; 0]);
 }
 
 /// Pods that each fill a machine.
