@@ -17,6 +17,8 @@ use crate::model::memory::{Backoff, Memory};
 use crate::model::time::Time;
 use crate::model::words;
 
+/// An answer to `retry` waits this long for regions that are read before.
+const RETRY_PATIENCE: Duration = Duration::from_secs(20);
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -102,6 +104,10 @@ impl Answering {
         }
         tracing::info!(pool = %name, by, "its back-off is ended");
         self.fresh().await;
+        // The loop has regions read before waits end.
+        let mut turns = self.turns.clone();
+        let ended = async { while self.state.has_retries() && turns.changed().await.is_ok() {} };
+        let _ = timeout(RETRY_PATIENCE, ended).await;
         answers::json(&waits)
     }
 

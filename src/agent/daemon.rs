@@ -24,6 +24,7 @@ use crate::agent::nominations::PodNominator;
 use crate::agent::observe::{self, Sources};
 use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
+use crate::agent::retries::RetryWait;
 use crate::agent::startup;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
@@ -259,6 +260,7 @@ struct Loop {
     parts: DaemonParts,
     executor: Executor,
     recording: Recording,
+    retry: RetryWait,
     journal: Journal,
     store: ClusterStore,
     changes: channel::Receiver<ChangeCounts>,
@@ -337,6 +339,7 @@ impl Loop {
             waits: tools.waits.clone(),
             executor: Executor::new(tools),
             recording,
+            retry: RetryWait::default(),
             parts,
             journal,
             changes: store.changes(),
@@ -374,9 +377,7 @@ impl Loop {
                 if let Some(last) = &self.last {
                     self.announcer.ended(&ended, last);
                 }
-                self.poll_requests
-                    .iter()
-                    .for_each(|poll_now| poll_now.notify_one());
+                self.poll_all();
             }
             // After a while of quiet the first change is looked at at once.
             sleep_until(earliest).await;
@@ -449,7 +450,9 @@ impl Loop {
         if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
-        let retried = self.parts.state.without_retried(&self.memory, now);
+        let look = (&self.memory, &*snapshot);
+        let step = self.retry.look(&self.parts.state, look, now);
+        let retried = step.carry_out(|| self.poll_all());
         let memory = retried.as_ref().unwrap_or(&self.memory);
         let decision = brain::decide_lean(&snapshot, &self.parts.settings.policy, memory, now);
         let mut before = None; // What was remembered, if this decision changes it.
@@ -508,12 +511,15 @@ impl Loop {
         Ok(())
     }
 
+    /// Has every region read now.
+    fn poll_all(&self) {
+        self.poll_requests.iter().for_each(|now| now.notify_one());
+    }
+
     fn observe(&mut self, now: Time) -> Snapshot {
         let leader = self.leadership.held();
         if leader && self.leads.is_none() {
-            self.poll_requests
-                .iter()
-                .for_each(|poll_now| poll_now.notify_one());
+            self.poll_all();
         }
         self.leads = leader.then(|| self.leads.unwrap_or_else(Instant::now));
         let mut regions: BTreeMap<RegionName, RegionView> = self

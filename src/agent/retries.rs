@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::journal::write_durably;
 use super::state::{StateError, StateFiles};
 use crate::model::memory::Memory;
-use crate::model::time::Time;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::{Span, Time};
 
 /// Where they are noted.
 const FILE: &str = "retries.json";
@@ -47,6 +48,11 @@ impl StateFiles {
         Some(memory)
     }
 
+    /// Whether some are still to end.
+    pub fn has_retries(&self) -> bool {
+        !self.retries().is_empty()
+    }
+
     /// The memory that knows of them is saved; gives the pools.
     pub fn end_retries(&self) -> Result<BTreeSet<Arc<str>>, StateError> {
         let pools = self.retries();
@@ -60,13 +66,108 @@ impl StateFiles {
     }
 }
 
+/// A retry waits no longer than this for regions to be read: then what was read before has to do.
+const PATIENCE: Span = Span::seconds(15);
+
+/// A retry comes after somebody mended what was in the way, a template often. So regions are read anew before waits end: what is made
+/// then is made of what there is now.
+#[derive(Debug, Default)]
+pub(super) struct RetryWait {
+    /// When a turn saw first that waits are to end.
+    since: Option<Time>,
+}
+
+/// What a turn does about retries.
+#[derive(Debug, PartialEq)]
+pub(super) enum RetryStep {
+    /// Nothing, or it waits for regions that are being read.
+    Nothing,
+    /// It has regions read anew.
+    Poll,
+    /// It goes on with this memory, in which nothing waits any more.
+    End(Box<Memory>),
+}
+
+impl RetryStep {
+    /// The memory to go on with, if it is another; `poll` has regions read.
+    pub(super) fn carry_out(self, poll: impl FnOnce()) -> Option<Memory> {
+        match self {
+            RetryStep::Nothing => None,
+            RetryStep::Poll => {
+                poll();
+                None
+            }
+            RetryStep::End(memory) => Some(*memory),
+        }
+    }
+}
+
+impl RetryWait {
+    pub(super) fn look(
+        &mut self,
+        files: &StateFiles,
+        (memory, snapshot): (&Memory, &Snapshot),
+        now: Time,
+    ) -> RetryStep {
+        if !files.has_retries() {
+            self.since = None;
+            return RetryStep::Nothing;
+        }
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            return RetryStep::Poll;
+        };
+        let regions = snapshot.sources.iter();
+        let mut regions = regions.filter(|(name, _)| name.starts_with("pve/"));
+        let fresh = regions.all(|(_, state)| state.as_of > since || state.error.is_some());
+        if !fresh && now.since(since) < PATIENCE {
+            return RetryStep::Nothing;
+        }
+        self.since = None;
+        match files.without_retried(memory, now) {
+            Some(memory) => RetryStep::End(Box::new(memory)),
+            None => RetryStep::Nothing,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::model::memory::Backoff;
-    use crate::model::time::Span;
+    use crate::model::snapshot::SourceState;
+
+    #[test]
+    fn waits_end_once_regions_were_read_anew_or_cannot_be() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = StateFiles::open(folder.path()).expect("opens");
+        let memory = Memory::default();
+        let read = |at: i64, error: Option<&str>| {
+            let state = SourceState {
+                complete: true,
+                as_of: Time(at),
+                error: error.map(Into::into),
+                cause: None,
+            };
+            let mut snapshot = Snapshot::default();
+            snapshot.sources.insert("pve/home".into(), state);
+            snapshot
+        };
+        let mut wait = RetryWait::default();
+        let mut look = |read: &Snapshot, now: i64| wait.look(&files, (&memory, read), Time(now));
+        assert_eq!(look(&read(90, None), 100), RetryStep::Nothing);
+        files.add_retry("a").expect("noted");
+        assert_eq!(look(&read(90, None), 110), RetryStep::Poll);
+        assert_eq!(look(&read(90, None), 120), RetryStep::Nothing);
+        let ends = |step: RetryStep| matches!(step, RetryStep::End(_));
+        assert!(ends(look(&read(115, None), 130)));
+        assert_eq!(look(&read(90, None), 140), RetryStep::Poll);
+        assert!(ends(look(&read(90, Some("no route")), 150)));
+        assert_eq!(look(&read(90, None), 160), RetryStep::Poll);
+        assert!(ends(look(&read(90, None), 160 + PATIENCE.0)));
+    }
 
     #[test]
     fn a_retry_is_kept_until_the_memory_knows_of_it() {

@@ -112,6 +112,21 @@ fn variants(root: &Spanned<DeTable<'_>>, path: &KeyPath, message: &str) -> Optio
     Some(format!("expected one of {words}, in quotes"))
 }
 
+/// How alike a key must be to what was written, 1 being the same.
+const ALIKE: f32 = 0.7;
+
+/// The key that was probably meant, of keys in back-ticks.
+fn near(name: &str, keys: &str) -> String {
+    let keys: Vec<&str> = keys
+        .split(['`', ',', ' '])
+        .filter(|key| !key.is_empty())
+        .collect();
+    let found = similar::get_close_matches(name.trim_matches('`'), &keys, 1, ALIKE);
+    found
+        .first()
+        .map_or_else(String::new, |key| format!("did you mean `{key}`? "))
+}
+
 /// serde's messages in the words of the file.
 fn reworded(message: &str, path: Option<&KeyPath>, header: bool) -> String {
     if let Some(key) = missing_field(message) {
@@ -123,7 +138,10 @@ fn reworded(message: &str, path: Option<&KeyPath>, header: bool) -> String {
             .strip_prefix("expected one of ")
             .or(expected.strip_prefix("expected "));
         return match expected {
-            Some(keys) => format!("unknown key {name}; the keys here are {keys}"),
+            Some(keys) => {
+                let near = near(name, keys);
+                format!("unknown key {name}; {near}the keys here are {keys}")
+            }
             None => format!("unknown key {name}; there are no keys here"),
         };
     }

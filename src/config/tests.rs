@@ -304,6 +304,19 @@ fn unknown_keys_are_errors_in_every_table() {
 }
 
 #[test]
+fn a_key_with_a_slip_is_told_the_one_that_was_meant() {
+    let said = messages("version = 1\n[scale_down]\nuneeded_time = \"1m\"\n");
+    assert!(
+        said.contains(
+            "unknown key `uneeded_time`; did you mean `unneeded_time`? the keys here are"
+        ),
+        "{said}"
+    );
+    let said = messages("version = 1\n[scale_down]\nsurprise = 1\n");
+    assert!(!said.contains("did you mean"), "{said}");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_says_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = load(&folder.path().join("none.toml")).expect_err("no file");

@@ -228,7 +228,7 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
             {
                 kept += 1;
                 print(&format!(
-                    "{name} on {host}: VM {} on {} is up to date\n",
+                    "{name} on {host}: VM {} on {} is up to date; --again builds it anew\n",
                     current.vmid, current.host
                 ))?;
                 continue;
