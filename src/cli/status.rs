@@ -198,6 +198,10 @@ fn step(machine: &MachineStatus, now: Time) -> String {
                 render::whole_seconds(now.since(since))
             )
         }
+        // The journal is gone, as after a restore; it has become a node.
+        None if machine.node.is_some() && machine.busy.is_none() => {
+            "done, nobody knows since when".to_owned()
+        }
         None => format!("not known{direction}{goes_on}"),
     }
 }
