@@ -450,7 +450,7 @@ impl Loop {
         if !snapshot.leader && !planted!(LeaseIgnored) {
             self.executor.stop();
         }
-        let look = (&self.memory, &*snapshot);
+        let look = (&self.memory, &snapshot.sources);
         let step = self.retry.look(&self.parts.state, look, now);
         let retried = step.carry_out(|| self.poll_all());
         let memory = retried.as_ref().unwrap_or(&self.memory);

@@ -1,13 +1,13 @@
 //! Pools whose back-off a person ended (`pve-autoscaler retry POOL`): noted in the state directory until the memory that
 //! knows of it is saved, so that no crash in between loses it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::journal::write_durably;
 use super::state::{StateError, StateFiles};
 use crate::model::memory::Memory;
-use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::SourceState;
 use crate::model::time::{Span, Time};
 
 /// Where they are noted.
@@ -106,7 +106,7 @@ impl RetryWait {
     pub(super) fn look(
         &mut self,
         files: &StateFiles,
-        (memory, snapshot): (&Memory, &Snapshot),
+        (memory, sources): (&Memory, &BTreeMap<Arc<str>, SourceState>),
         now: Time,
     ) -> RetryStep {
         if !files.has_retries() {
@@ -117,7 +117,7 @@ impl RetryWait {
             self.since = Some(now);
             return RetryStep::Poll;
         };
-        let regions = snapshot.sources.iter();
+        let regions = sources.iter();
         let mut regions = regions.filter(|(name, _)| name.starts_with("pve/"));
         let fresh = regions.all(|(_, state)| state.as_of > since || state.error.is_some());
         if !fresh && now.since(since) < PATIENCE {
@@ -133,11 +133,8 @@ impl RetryWait {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::model::memory::Backoff;
-    use crate::model::snapshot::SourceState;
 
     #[test]
     fn waits_end_once_regions_were_read_anew_or_cannot_be() {
@@ -151,12 +148,12 @@ mod tests {
                 error: error.map(Into::into),
                 cause: None,
             };
-            let mut snapshot = Snapshot::default();
-            snapshot.sources.insert("pve/home".into(), state);
-            snapshot
+            BTreeMap::from([("pve/home".into(), state)])
         };
         let mut wait = RetryWait::default();
-        let mut look = |read: &Snapshot, now: i64| wait.look(&files, (&memory, read), Time(now));
+        let mut look = |read: &BTreeMap<Arc<str>, SourceState>, now: i64| {
+            wait.look(&files, (&memory, read), Time(now))
+        };
         assert_eq!(look(&read(90, None), 100), RetryStep::Nothing);
         files.add_retry("a").expect("noted");
         assert_eq!(look(&read(90, None), 110), RetryStep::Poll);
