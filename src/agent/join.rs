@@ -77,9 +77,7 @@ pub enum JoinError {
     )]
     Kubelet(String),
     /// No agent in the guest.
-    #[error(
-        "the guest has no {0}; install it in the template as an agent that is enabled but not started"
-    )]
+    #[error("the guest has no {0}; install it in the template as an agent that is not started")]
     NoAgent(&'static str),
     /// An agent whose kubelet reads no drop-ins.
     #[error(

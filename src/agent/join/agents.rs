@@ -1,7 +1,8 @@
 //! Agents of k3s and RKE2: a drop-in for their configuration, a token for the time of the join, and the start of their unit.
 //!
-//! Source: k3s `pkg/clientaccess/token.go` (tokens and the hash of CAs in them), `pkg/cli/agent` (a token is needed until the kubelet has its
-//! certificate, and no longer), `pkg/server/auth` (any bootstrap token's group may ask for node certificates). RKE2 is built on it.
+//! Source: k3s `pkg/clientaccess/token.go` (tokens and the hash of CAs in them; an agent reads its token at every start and ends up nowhere
+//! without one, though its kubelet's certificate is what lets it in from the second start on), `pkg/agent/run.go` (the unit is up when the
+//! node is there and its network has begun), `pkg/server/auth` (any bootstrap token's group may ask for node certificates). RKE2 is built on it.
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -11,6 +12,10 @@ use super::{JoinError, JoinInput, kubelet_args, minor, own_labels, taints};
 
 /// The first release whose kubelet reads a directory of configurations.
 const DROP_INS_SINCE: u32 = 32;
+
+/// What stands in the place of a token's secret once it was used: an agent that starts again wants a token that it can read, and shows its
+/// kubelet's certificate.
+const SPENT: &str = "0000000000000000";
 
 /// A distribution with an agent of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +71,7 @@ pub(super) fn payload(
         configuration["kubelet-arg"] = json!(args);
     }
     let (id, secret) = token;
+    let spent = json!({ "token": format!("K10{ca_hash}::{id}.{SPENT}") }).to_string();
     let token = format!("K10{ca_hash}::{id}.{}", secret.expose_secret());
     let directory = format!("/etc/rancher/{program}/config.yaml.d");
     let token_file = format!("{directory}/60-pve-autoscaler-token.yaml");
@@ -84,11 +90,12 @@ pub(super) fn payload(
             format!("/var/lib/rancher/{program}/agent/etc/kubelet.conf.d/50-pve-autoscaler.conf");
         payload.file("0600", &path, &kubelet.to_string());
     }
-    Ok(payload.run(&script(program, &token_file)))
+    Ok(payload.run(&script(program, &token_file, &spent)))
 }
 
-/// Starts the agent's unit, which says that it is up when the kubelet has its certificate. The token goes in any case.
-fn script(program: &str, token_file: &str) -> String {
+/// Starts the agent's unit, which says that it is up when its node is there. The token goes in any case; of one that was used a spent one
+/// stays, without which the agent would not come back after a reboot.
+fn script(program: &str, token_file: &str, spent: &str) -> String {
     format!(
         "trap 'rm -f {token_file}' EXIT
 unit={program}-agent.service
@@ -109,6 +116,8 @@ until [ \"$(systemctl is-active \"$unit\")\" = active ]; do
   sleep 2
   waits=$((waits + 1))
 done
+(umask 077 && printf '%s\\n' '{spent}' >{token_file}.spent) && mv {token_file}.spent {token_file} || exit 1
+trap - EXIT
 "
     )
 }

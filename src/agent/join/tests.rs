@@ -202,6 +202,52 @@ fn an_agent_gets_a_drop_in_and_a_token_that_goes() {
     );
 }
 
+/// Runs the script of a k3s agent whose unit comes to `state`: its exit code, and what the token's file holds afterwards.
+fn start_agent(state: &str) -> (Option<i32>, Option<String>) {
+    let (files, script) = agent(JoinMethod::K3s, "v1.33.3+k3s1", &json!({})).expect("made");
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let directory = "/etc/rancher/k3s/config.yaml.d";
+    let token = "60-pve-autoscaler-token.yaml";
+    std::fs::write(at(token), &files[&format!("{directory}/{token}")]).expect("written");
+    let programs = [
+        (
+            "systemctl",
+            format!("[ \"$1\" != is-active ] || echo {state}"),
+        ),
+        ("journalctl", "echo the journal".to_owned()),
+        ("sleep", ":".to_owned()),
+    ];
+    for (name, text) in programs {
+        std::fs::write(at(name), format!("#!/bin/sh\n{text}\n")).expect("written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(at(name), mode).expect("allowed");
+    }
+    let script = script.replace(directory, &folder.path().display().to_string());
+    let ran = std::process::Command::new("/bin/sh")
+        .args(["-c", &script])
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
+        .output()
+        .expect("it runs");
+    let left = std::fs::read_to_string(at(token)).ok();
+    if left.is_some() {
+        let found = std::fs::metadata(at(token)).expect("there").permissions();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&found) & 0o777;
+        assert_eq!(mode, 0o600);
+    }
+    (ran.status.code(), left)
+}
+
+/// An agent that finds no token does not come back after a reboot, although its certificate would let it in.
+#[test]
+fn an_agent_that_joined_keeps_a_token_without_its_secret() {
+    let (code, left) = start_agent("active");
+    assert_eq!(code, Some(0));
+    let left: Value = serde_json::from_str(&left.unwrap_or_default()).expect("a file");
+    assert_eq!(left, json!({"token": "K1000ff::abcdef.0000000000000000"}));
+    assert_eq!(start_agent("failed"), (Some(1), None));
+}
+
 #[test]
 fn a_command_finds_its_secret_in_a_file() {
     let secret = SecretString::from("hush".to_owned());
