@@ -83,12 +83,17 @@ fn told(outcome: &ReplayOutcome, zone: &TimeZone) -> String {
         Replayed::Unreadable { why } => format!("{head}: {}\n", one_line(why)),
         Replayed::Differs { differences, count } => {
             let mut text = format!("{head}: {}\n", words::count(*count as u64, "difference"));
-            // What is done comes before what is said of it.
-            let (plans, others): (Vec<_>, Vec<_>) = differences
+            // What is remembered is for programs: -o json has it. What is done comes before what is said of it.
+            let told = differences
                 .iter()
-                .partition(|one| one.at.starts_with("plan"));
+                .filter(|one| !one.at.starts_with("memory"));
+            let (plans, others): (Vec<_>, Vec<_>) =
+                told.partition(|one| one.at.starts_with("plan"));
             for difference in plans.iter().chain(&others).take(SHOWN) {
                 text.push_str(&shown(difference));
+            }
+            if plans.len() + others.len() == 0 {
+                text.push_str("  in what it remembers alone; -o json shows it\n");
             }
             if *count > SHOWN {
                 let left = count - SHOWN;

@@ -82,6 +82,12 @@ fn asked(name: &str) -> Result<SecretString, CliFailure> {
         &mut terminal,
         &format!("New password of {name}, {SHORTEST} characters or more: "),
     )?;
+    if first.expose_secret().chars().count() < SHORTEST {
+        return Err(anyhow!(
+            "the password is shorter than {SHORTEST} characters; nothing was written"
+        )
+        .into());
+    }
     let second = hidden(&mut terminal, "Once more: ")?;
     if first.expose_secret() != second.expose_secret() {
         return Err(anyhow!("the two are not the same; nothing was written").into());

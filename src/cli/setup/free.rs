@@ -37,6 +37,19 @@ pub(super) fn for_templates(taken: &BTreeSet<u32>, machines: Vmids) -> Option<Vm
     ranges.find(|range| range.1 <= LAST && free(taken, *range))
 }
 
+/// A range for templates that are built, around those that were: apart from that of the machines, and with no other guest in it.
+pub(super) fn around(
+    built: &BTreeSet<u32>,
+    taken: &BTreeSet<u32>,
+    machines: Vmids,
+) -> Option<Vmids> {
+    let (first, last) = (*built.first()?, *built.last()?);
+    let range = (first, last.max(first.saturating_add(FOR_TEMPLATES - 1)));
+    let apart = range.1 < machines.0 || machines.1 < range.0;
+    let others: BTreeSet<u32> = taken.difference(built).copied().collect();
+    (apart && range.1 <= LAST && free(&others, range)).then_some(range)
+}
+
 fn free(taken: &BTreeSet<u32>, (first, last): Vmids) -> bool {
     taken.range(first..=last).next().is_none()
 }
@@ -65,6 +78,25 @@ pub(super) fn addresses(net: Ipv4Net, taken: &BTreeSet<IpAddr>) -> Option<(Ipv4A
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn templates_that_were_built_stay_in_their_range() {
+        let taken: BTreeSet<u32> = [8900, 8901, 8925, 9000].into();
+        let built = |vmids: &[u32]| vmids.iter().copied().collect::<BTreeSet<u32>>();
+        let machines = (9_000, 9_999);
+        assert_eq!(
+            around(&built(&[8900, 8901]), &taken, machines),
+            Some((8900, 8919))
+        );
+        assert_eq!(around(&built(&[]), &taken, machines), None);
+        // Somebody else's guest lies between.
+        assert_eq!(around(&built(&[8901, 9000]), &taken, (9_100, 9_199)), None);
+        assert_eq!(
+            around(&built(&[9000]), &taken, machines),
+            None,
+            "machines' own"
+        );
+    }
 
     #[test]
     fn ranges_are_where_nobody_is() {

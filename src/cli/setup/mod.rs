@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 
 use super::args::SetupOptions;
 use super::table::table;
@@ -80,7 +80,7 @@ async fn set_up(
         return Err(CliFailure::Config(errors));
     }
     if let Some(file) = &options.save_answers {
-        std::fs::write(file, answers.text()?)
+        std::fs::write(file, answers.text()? + &unanswered(&proposal))
             .map_err(|error| anyhow!("cannot write the answers to {}: {error}", file.display()))?;
     }
     let steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
@@ -114,12 +114,39 @@ async fn ask_all(
         let typed = ask::about(choice)?;
         if typed.is_empty() {
             asked.insert(choice.key);
-        } else if let Err(why) = answers.set(choice.key, &typed) {
+        } else if let Err(why) = take(survey, answers, (choice.key, &typed), |survey, answers| {
+            propose(survey, answers, existing, admin, &images).missing
+        }) {
             print(&format!("  {why:#}\n"))?;
         } else if choice.key == "template" && !images.looked {
             images = self::images(survey, answers, (existing, admin)).await?;
         } else if choice.key.starts_with("kubernetes.") {
             *survey = survey::look(admin, answers, existing).await?;
+        }
+    }
+}
+
+/// Takes an answer, if nothing is wrong with it beside all others: else it is asked for once more.
+fn take(
+    survey: &Survey,
+    answers: &mut SetupAnswers,
+    (key, typed): (&str, &str),
+    missing: impl Fn(&Survey, &SetupAnswers) -> Vec<String>,
+) -> anyhow::Result<()> {
+    let of_key = |missing: Vec<String>| {
+        missing
+            .into_iter()
+            .find(|one| one.starts_with(&format!("{key}:")))
+    };
+    let mut with = answers.clone();
+    with.set(key, typed)?;
+    // What lacks for another reason lacks without this answer, too.
+    let before = of_key(missing(survey, answers));
+    match of_key(missing(survey, &with)).filter(|wrong| before.as_ref() != Some(wrong)) {
+        Some(wrong) => bail!("{wrong}"),
+        None => {
+            *answers = with;
+            Ok(())
         }
     }
 }
@@ -277,6 +304,21 @@ fn found(survey: &Survey) -> String {
         None => text.push_str("  Kubernetes: no kubeconfig leads to it yet\n"),
     }
     text
+}
+
+/// What was chosen where nothing was answered, as comments of a file of answers.
+fn unanswered(proposal: &Proposal) -> String {
+    let chosen = proposal.choices.iter();
+    let mut chosen = chosen
+        .filter(|choice| !choice.answered && !choice.value.is_empty())
+        .peekable();
+    if chosen.peek().is_none() {
+        return String::new();
+    }
+    let head = "\n# Chosen where nothing was answered; another time something else may be. To keep it, answer it above.\n";
+    chosen.fold(head.to_owned(), |text, choice| {
+        text + &format!("# {} = {:?}\n", choice.key, choice.value)
+    })
 }
 
 /// What was chosen, and why.

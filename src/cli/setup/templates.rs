@@ -8,6 +8,7 @@ use super::free::{self, Vmids};
 use super::images::ImagesFound;
 use super::survey::{KubeFound, Survey};
 use crate::agent::inspection::{self, WHOLE};
+use crate::cli::template::is_built;
 use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
@@ -251,14 +252,22 @@ fn build(
     images.choose(answered, resources, (proposal, &mut build));
     let taken: BTreeSet<u32> = survey.pve.resources.guests.keys().copied().collect();
     let range = answered.vmids.as_deref().map(read_range);
+    let templates = survey.pve.templates.iter();
+    let built = templates.filter(|(vmid, config)| is_built(**vmid, config));
+    let built: BTreeSet<u32> = built.map(|(vmid, _)| *vmid).collect();
+    let around = free::around(&built, &taken, machines);
     match range.unwrap_or_else(|| {
-        free::for_templates(&taken, machines).ok_or_else(|| {
+        let free = around.or_else(|| free::for_templates(&taken, machines));
+        free.ok_or_else(|| {
             "twenty VMIDs for built templates; none are free near those of the machines".to_owned()
         })
     }) {
         Ok((first, last)) => {
             let text = format!("{first}-{last}");
-            let why = "for built templates alone, apart from machines'";
+            let why = match around {
+                Some(_) => "for built templates alone; some are there from before",
+                None => "for built templates alone, apart from machines'",
+            };
             proposal.choose("template.vmids", &*text, why, answered.vmids.is_some());
             build.vmids = text;
         }

@@ -88,6 +88,12 @@ impl TemplateMark {
     }
 }
 
+/// Whether a VM is a template that was built, of whichever configuration.
+pub(in crate::cli) fn is_built(vmid: u32, config: &VmConfig) -> bool {
+    let mark = TemplateMark::read(vmid, config);
+    mark.is_some_and(|mark| mark.stage == BuildStage::Ready)
+}
+
 /// The first bytes of a SHA-256 in hexadecimal.
 pub(super) fn hex(text: &[u8], bytes: usize) -> String {
     let sum = Sha256::digest(text);

@@ -9,6 +9,7 @@ mod files;
 mod guest;
 mod host;
 mod mark;
+pub(super) use mark::is_built;
 pub(super) mod options;
 mod overview;
 mod snippets;
