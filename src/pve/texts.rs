@@ -163,7 +163,7 @@ fn agent(text: &str) -> Option<FailureCause> {
     Some(FailureCause::Agent(said.trim().to_owned()))
 }
 
-/// What stands beside a VM's configuration: its firewall and its resource pool.
+/// What stands beside a VM's configuration: its firewall, its resource pool, and volumes without a file.
 fn beside(text: &str) -> Option<FailureCause> {
     let has = |part: &str| text.contains(part);
     match () {
@@ -173,6 +173,11 @@ fn beside(text: &str) -> Option<FailureCause> {
         }
         // pve-manager PVE/API2/Pool.pm, `update_pool`.
         () if has("is already a pool member") => Some(FailureCause::PoolMember),
+        // pve-storage src/PVE/Storage/LvmThinPlugin.pm, LVMPlugin.pm and ZFSPoolPlugin.pm: the words of lvcreate and zfs.
+        () if has("lvcreate '") && has("already exists in ") => Some(FailureCause::DiskExists),
+        () if has("zfs error: cannot create '") && has("dataset already exists") => {
+            Some(FailureCause::DiskExists)
+        }
         () => None,
     }
 }
@@ -277,6 +282,14 @@ mod tests {
             ),
             (
                 "disk image '/var/lib/vz/images/9/vm-9-disk-0.qcow2' already exists",
+                Cause::DiskExists,
+            ),
+            (
+                "clone failed: lvcreate 'pve/vm-9-cloudinit' error:   Logical Volume \"vm-9-cloudinit\" already exists in volume group \"pve\"",
+                Cause::DiskExists,
+            ),
+            (
+                "clone failed: zfs error: cannot create 'rpool/data/vm-9-cloudinit': dataset already exists",
                 Cause::DiskExists,
             ),
             (

@@ -31,6 +31,7 @@ impl TaskFailure {
             ];
             !line.is_empty()
                 && !noise.iter().any(|start| line.starts_with(start))
+                && !is_lvm_done(line)
                 && !text.contains(*line)
         };
         let lines: Vec<&str> = log.iter().map(|line| line.trim()).filter(tells).collect();
@@ -43,6 +44,24 @@ impl TaskFailure {
     pub(super) fn cause(&self) -> FailureCause {
         FailureCause::of(&self.text)
     }
+}
+
+/// Whether LVM says that something went well, as it does of each volume that is made, changed or removed.
+fn is_lvm_done(line: &str) -> bool {
+    let done = [
+        " created.",
+        " changed.",
+        " successfully removed.",
+        " successfully resized.",
+    ];
+    let of_volume =
+        line.starts_with("Logical volume ") && done.iter().any(|end| line.ends_with(end));
+    let by_the_way = [
+        "Renamed \"",
+        "Rounding up size to full physical extent",
+        "Size of logical volume ",
+    ];
+    of_volume || by_the_way.iter().any(|start| line.starts_with(start))
 }
 
 impl fmt::Display for TaskFailure {
@@ -87,6 +106,25 @@ mod tests {
         );
         assert_eq!(shown.matches("exit code 1").count(), 1, "{shown}");
         assert_eq!(told.cause(), FailureCause::of(text));
+    }
+
+    /// A log as clones on LVM-thin have it: what went well before, and while it was taken back, explains nothing.
+    #[test]
+    fn what_lvm_did_well_is_not_told_with_a_failure() {
+        let text = "clone failed: copy failed: command 'qemu-img convert' failed: exit code 1";
+        let log = [
+            "  Rounding up size to full physical extent 4.00 MiB",
+            "  Logical volume \"vm-9000-disk-0\" created.",
+            "  Logical volume pve/vm-9000-disk-0 changed.",
+            "qemu-img: error while writing: Input/output error",
+            "  Logical volume \"vm-9000-disk-0\" successfully removed.",
+        ];
+        assert_eq!(
+            failure(text, &log).to_string(),
+            format!(
+                "{text}; the task's log says: qemu-img: error while writing: Input/output error"
+            )
+        );
     }
 
     #[test]

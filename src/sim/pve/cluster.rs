@@ -280,7 +280,7 @@ impl PveWorld {
         };
         let mut row = json!({
             "storage": storage, "type": spec.kind.as_str(), "content": spec.content, "enabled": 1,
-            "active": u8::from(spec.active), "shared": u8::from(spec.shared),
+            "active": u8::from(spec.active), "shared": u8::from(spec.shared), "total": 0, "avail": 0, "used": 0,
         });
         if spec.active {
             let (used, available) = self.space(storage, host);
@@ -404,6 +404,8 @@ impl PveWorld {
             return Ok(self.snippet_rows(asked, name));
         }
         let place = self.place(name, &asked.node).to_owned();
+        let spec = self.storages.get(name);
+        let block = spec.is_some_and(|spec| spec.kind.is_block());
         let kind = asked
             .given("content")
             .is_none_or(|wanted| wanted == "images");
@@ -411,14 +413,28 @@ impl PveWorld {
             .volumes
             .values()
             .filter(|volume| kind && volume.storage == name && volume.host == place)
-            .filter(|volume| asked.given("vmid").is_none_or(|vmid| volume.vmid.to_string() == vmid))
+            .filter(|volume| {
+                asked
+                    .given("vmid")
+                    .is_none_or(|vmid| volume.vmid.to_string() == vmid)
+            })
             .map(|volume| {
                 let mut row = json!({
-                    "volid": volume.id, "vmid": volume.vmid, "size": volume.size, "used": volume.used,
+                    "volid": volume.id, "vmid": volume.vmid, "size": volume.size,
                     "format": volume.format, "content": "images", "ctime": volume.ctime,
                 });
+                // How much of a file is written PVE tells, and of a logical volume it does not.
+                if block {
+                    row["ctime"] = json!(volume.ctime.to_string());
+                } else {
+                    row["used"] = json!(volume.used);
+                }
                 if let Some(parent) = &volume.parent {
-                    row["parent"] = json!(parent.split_once(':').map_or(parent.as_str(), |(_, name)| name));
+                    row["parent"] = json!(
+                        parent
+                            .split_once(':')
+                            .map_or(parent.as_str(), |(_, name)| name)
+                    );
                 }
                 row
             });

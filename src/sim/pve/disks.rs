@@ -282,7 +282,8 @@ impl PveWorld {
             .map_or(StorageKind::Dir, |spec| spec.kind);
         let place = self.place(new.storage, new.host).to_owned();
         let (_, available) = self.space(new.storage, new.host);
-        if available < new.used {
+        // A thin pool hands out volumes while it is full; what waits then is what guests write.
+        if kind != StorageKind::LvmThin && available < new.used {
             return Err(format!(
                 "unable to create image on storage '{}': No space left on device",
                 new.storage
@@ -322,12 +323,18 @@ impl PveWorld {
             (_, None) => format!("{storage}:{vmid}/{name}.qcow2"),
         };
         if new.cloudinit {
-            let id = file(&format!("vm-{vmid}-cloudinit"));
-            return if self.volumes.contains_key(&(place.to_owned(), id.clone())) {
-                Err(format!("disk image '{id}' already exists"))
+            let name = format!("vm-{vmid}-cloudinit");
+            let id = file(&name);
+            if !self.volumes.contains_key(&(place.to_owned(), id.clone())) {
+                return Ok(id);
+            }
+            return Err(if kind.is_block() {
+                format!(
+                    "lvcreate '{storage}/{name}' error:   Logical Volume \"{name}\" already exists in volume group \"{storage}\""
+                )
             } else {
-                Ok(id)
-            };
+                format!("disk image '{id}' already exists")
+            });
         }
         // PVE looks at names alone: a number taken by any volume of this VM is not free.
         let taken = |number: u32| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
+use super::super::disks::NewVolume;
 use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, TEMPLATE, VmFacts};
 use super::Bench;
 
@@ -270,6 +271,48 @@ async fn a_full_storage_fails_the_clone_and_leaves_nothing() {
     assert!(end.starts_with("clone failed: copy failed: "), "{end}");
     assert_eq!(bench.pve.vm(5001), None);
     assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
+}
+
+/// `lvcreate` makes thin volumes in a pool of which 100 % are written, as seen with PVE's LvmThinPlugin.
+#[tokio::test(start_paused = true)]
+async fn a_full_thin_pool_makes_linked_clones_all_the_same() {
+    let bench = Bench::new();
+    let fill = AdminAct::Fill {
+        storage: "local-lvm".to_owned(),
+        host: "pve1".to_owned(),
+        left: 0,
+    };
+    bench.pve.administer(&fill).expect("filled");
+    let path = clone_path(LOCAL_TEMPLATE);
+    assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
+}
+
+/// What an interrupted clone left is told in `lvcreate`'s words, and such volumes without what is written of them.
+#[tokio::test(start_paused = true)]
+async fn a_logical_volume_that_is_left_over_is_told_as_lvm_does() {
+    let bench = Bench::new();
+    let left = NewVolume {
+        storage: "local-lvm",
+        host: "pve1",
+        vmid: 5001,
+        size: 4 << 20,
+        used: 0,
+        parent: None,
+        cloudinit: true,
+        base: false,
+        ctime: 7,
+    };
+    let made = bench.pve.world(|world, _| world.allocate(&left));
+    assert_eq!(made.expect("made"), "local-lvm:vm-5001-cloudinit");
+    let path = clone_path(LOCAL_TEMPLATE);
+    assert_eq!(
+        bench.task(Method::POST, &path, "newid=5001").await,
+        "clone failed: lvcreate 'local-lvm/vm-5001-cloudinit' error:   Logical Volume \"vm-5001-cloudinit\" already exists in volume group \"local-lvm\""
+    );
+    let content = "/nodes/pve1/storage/local-lvm/content?content=images&vmid=5001";
+    let rows = bench.get(content).await;
+    assert_eq!(rows.data()[0]["ctime"], json!("7"));
+    assert_eq!(rows.data()[0].get("used"), None);
 }
 
 #[tokio::test(start_paused = true)]
