@@ -110,9 +110,6 @@ impl PodNominator {
     /// after [`PATIENCE`]: the node begins all the same, since the API server may be slow for the other one. When a node begins,
     /// kube-scheduler tries all pods that wait, and clears their nominations for nodes that do not take pods yet.
     pub async fn opening(&self) -> Option<OwnedMutexGuard<()>> {
-        if planted!(NodesOpenTogether) {
-            return None;
-        }
         let opening = self.opening.clone().lock_owned();
         timeout(PATIENCE, opening).await.ok()
     }

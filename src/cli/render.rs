@@ -107,7 +107,7 @@ pub(super) fn pools(text: &mut String, pools: &BTreeMap<Arc<str>, PoolState>, no
         .map(|(name, pool)| {
             let backoff = pool.backoff_until.map(|until| {
                 let why = pool.backoff_message.as_deref().unwrap_or("a failure");
-                format!("ends {}, after: {}", when(until, now), one_line(why))
+                format!("ends {}: {}", when(until, now), one_line(why))
             });
             let mut row = vec![name.to_string()];
             row.extend([pool.min, pool.max].map(|number| number.to_string()));

@@ -508,7 +508,7 @@ mod tests {
             "{gone}"
         );
         assert!(
-            gone.contains("ends in 3m, after: general-abcde: kubeadm") && whole(&gone),
+            gone.contains("ends in 3m: general-abcde: kubeadm") && whole(&gone),
             "{gone}"
         );
     }

@@ -63,8 +63,6 @@ mod on {
         NoSettling,
         /// What PVE answers is read however damaged it is, and a VM that its list leaves out is gone.
         AnswersNotChecked,
-        /// Nodes begin to take pods however many begin with them.
-        NodesOpenTogether,
     }
 
     /// Takes the bug away again when it is dropped.

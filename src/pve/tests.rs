@@ -179,6 +179,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.pci_mappings().await.expect("mappings");
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
+    client.kept_space("pve1", "local").await.expect("space");
     images(&client).await;
     client.vm_config("pve1", 9001).await.expect("config");
     for kind in [GuestKind::Qemu, GuestKind::Lxc] {

@@ -65,7 +65,7 @@ fn what_a_build_cannot_mean_is_an_error() {
                 "kubernetes = \"1.34\"\nno_proxy = [\"10.0.0.0/8\"]",
                 "kubeadm",
             ),
-            "template.debian.build.no_proxy = [\"10.0.0.0/8\"]: is for builds with a proxy",
+            "template.debian.build.no_proxy: is for builds with a proxy",
         ),
         (
             built(

@@ -409,25 +409,29 @@ fn scaler() -> Vec<AclSpec> {
     }]
 }
 
+/// A storage of which a twentieth is used.
+fn storage(name: &str, kind: StorageKind, shared: bool, total: u64, content: &str) -> StorageSpec {
+    StorageSpec {
+        name: name.to_owned(),
+        kind,
+        shared,
+        total,
+        used: total / 20,
+        // As ext4 does.
+        kept: if kind == StorageKind::Dir {
+            total / 20
+        } else {
+            0
+        },
+        content: content.to_owned(),
+        hosts: None,
+        active: true,
+        files: None,
+    }
+}
+
 impl Default for PveSpec {
     fn default() -> PveSpec {
-        let storage = |name: &str, kind, shared, total, content: &str| StorageSpec {
-            name: name.to_owned(),
-            kind,
-            shared,
-            total,
-            used: total / 20,
-            // As ext4 does.
-            kept: if kind == StorageKind::Dir {
-                total / 20
-            } else {
-                0
-            },
-            content: content.to_owned(),
-            hosts: None,
-            active: true,
-            files: None,
-        };
         PveSpec {
             cluster: "sim".to_owned(),
             version: "9.2.11".to_owned(),

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Joined;
+use crate::foreign::ForeignText;
 use crate::reasons::Refused;
 use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
 use crate::words::{count, names};
@@ -14,6 +15,24 @@ impl Display for VmAt {
             "region {}: VM {} ({})",
             self.region, self.vmid, self.name
         )
+    }
+}
+
+fn write_no_template(
+    f: &mut Formatter<'_>,
+    (pool, region, template): (&str, &str, &str),
+    fault: Option<&ForeignText>,
+) -> fmt::Result {
+    write!(f, "the pool {pool} gets no machine in the region {region}")?;
+    match fault {
+        None => write!(
+            f,
+            ": no host that it may use has the template {template}; `pve-autoscaler doctor` says what to do"
+        ),
+        Some(fault) => write!(
+            f,
+            ", since none is made of the template {template}: {fault}"
+        ),
     }
 }
 
@@ -54,20 +73,8 @@ impl Display for Warning {
                 pool,
                 region,
                 template,
-                fault: None,
-            } => write!(
-                f,
-                "the pool {pool} gets no machine in the region {region}: no host that it may use has the template {template}; `pve-autoscaler doctor` says what to do"
-            ),
-            Warning::NoTemplate {
-                pool,
-                region,
-                template,
-                fault: Some(fault),
-            } => write!(
-                f,
-                "the pool {pool} gets no machine in the region {region}, since none is made of the template {template}: {fault}"
-            ),
+                fault,
+            } => write_no_template(f, (pool, region, template), fault.as_ref()),
             Warning::UnknownHost {
                 region,
                 host,

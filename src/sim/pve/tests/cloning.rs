@@ -275,7 +275,7 @@ async fn a_full_storage_fails_the_clone_and_leaves_nothing() {
 
 /// `lvcreate` makes thin volumes in a pool of which 100 % are written, as seen with PVE's LvmThinPlugin.
 #[tokio::test(start_paused = true)]
-async fn a_full_thin_pool_makes_linked_clones_all_the_same() {
+async fn a_full_thin_pool_makes_volumes_all_the_same() {
     let bench = Bench::new();
     let fill = AdminAct::Fill {
         storage: "local-lvm".to_owned(),
@@ -283,8 +283,19 @@ async fn a_full_thin_pool_makes_linked_clones_all_the_same() {
         left: 0,
     };
     bench.pve.administer(&fill).expect("filled");
-    let path = clone_path(LOCAL_TEMPLATE);
-    assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
+    let clone = NewVolume {
+        storage: "local-lvm",
+        host: "pve1",
+        vmid: 5001,
+        size: 20 << 30,
+        used: 1 << 30,
+        parent: None,
+        cloudinit: false,
+        base: false,
+        ctime: 7,
+    };
+    let made = bench.pve.world(|world, _| world.allocate(&clone));
+    assert_eq!(made.expect("made"), "local-lvm:vm-5001-disk-0");
 }
 
 /// What an interrupted clone left is told in `lvcreate`'s words, and such volumes without what is written of them.
