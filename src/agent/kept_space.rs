@@ -1,5 +1,5 @@
-//! What the file systems of storages keep for root, as ext4 does with a twentieth: PVE's list of all resources tells how large a
-//! storage is and what is used, and not what is free. Which to ask next, and what each told. Pure.
+//! Bytes that file systems keep for root: ext4 keeps a twentieth, and PVE cannot put disks there. `GET /cluster/resources` tells a
+//! storage's size and use and not what is free, so that each storage is asked by itself: which one next, and what it answered. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const RETRY: Duration = Duration::from_mins(5);
 /// A storage as a host sees it.
 type StorageAt = (Arc<str>, Arc<str>);
 
-/// What each storage on a file system told last, and when it was asked.
+/// The last answer of each storage that has images as files: the bytes kept for root, and the time of the question.
 #[derive(Debug, Default)]
 pub(super) struct KeptSpace {
     /// By host and storage; a shared one by the host that was asked.
@@ -34,7 +34,7 @@ struct KeptReading {
 impl KeptSpace {
     /// Storages that were never asked, each on a host. Others than those that there are, are forgotten.
     pub(super) fn unknown(&mut self, resources: &ClusterResources) -> Vec<StorageAt> {
-        // Of a host that is off it stands what was told.
+        // PVE lists the storages of a host that is off, too, so that their last answers are not forgotten.
         self.known.retain(|(host, name), _| {
             let of = resources.storages.get(host);
             of.is_some_and(|of| of.contains_key(name))
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(free(&both, "b", "local"), 90);
         assert_eq!(free(&both, "b", "share"), 83);
         assert_eq!(free(&both, "b", "thin"), 90);
-        // What was told stands while it is not told anew.
+        // A question that fails leaves the answer before it in force.
         kept.record(at("a", "local"), after(30), None);
         kept.apply(&mut both);
         assert_eq!(free(&both, "a", "local"), 85);

@@ -27,8 +27,9 @@ struct On {
     policy: Arc<Policy>,
     /// What was lost and is told.
     lost: Cell<u64>,
-    /// Whether there was a turn, and the pause of the last one.
+    /// Whether there was a turn: a pause that holds at the start is no news.
     begun: Cell<bool>,
+    /// The reason of the pause that held in the last turn; `None`: there was no pause.
     paused: RefCell<Option<String>>,
 }
 

@@ -163,9 +163,13 @@ impl DaemonStatus {
                 .map(|(name, machine)| {
                     let waits = turn.waits.of(name);
                     let ails = ails(snapshot, machine);
+                    // The work may be further than what the last turn saw. Since when a step is worked at the journal knows.
+                    let further = turn
+                        .waits
+                        .step(name)
+                        .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step));
                     let status = MachineStatus {
-                        // The work may be further than what the last turn saw.
-                        step: machine.step.max(turn.waits.step(name)),
+                        step: further.or(machine.step),
                         ..machine_status(machine, waits, ails)
                     };
                     (name.clone(), status)

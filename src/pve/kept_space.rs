@@ -8,8 +8,9 @@ use super::transport::CallError;
 use super::types::deadline;
 
 impl Client {
-    /// `GET /nodes/{host}/storage/{storage}/status`: bytes of a storage that are neither used nor free.
-    pub async fn kept_space(&self, host: &str, storage: &str) -> Result<i64, CallError> {
+    /// `GET /nodes/{host}/storage/{storage}/status`: bytes of a storage that are neither used nor free; `None` where PVE does not
+    /// tell, as of a storage that is not there now.
+    pub async fn kept_space(&self, host: &str, storage: &str) -> Result<Option<i64>, CallError> {
         let at = host_path(host, &["storage", storage, "status"])?;
         let data = self
             .get("kept_space", at, vec![], deadline::READ_HOST)
@@ -19,10 +20,11 @@ impl Client {
         let (Some(total), Some(used), Some(free)) =
             (number("total"), number("used"), number("avail"))
         else {
-            // A storage that is not there tells none of them.
-            return Ok(0);
+            return Ok(None);
         };
-        Ok(total.saturating_sub(used).saturating_sub(free).max(0))
+        let kept = total.saturating_sub(used).saturating_sub(free).max(0);
+        // PVE has zeros for a storage that it could not reach.
+        Ok((total > 0).then_some(kept))
     }
 
     /// Asks each storage on a file system, on each host that is online; one that does not tell keeps nothing.
@@ -33,7 +35,8 @@ impl Client {
             }
             for (name, storage) in storages {
                 if storage.active && storage.has_files_of_images() {
-                    storage.kept = self.kept_space(host, name).await.unwrap_or(0);
+                    let kept = self.kept_space(host, name).await.ok().flatten();
+                    storage.kept = kept.unwrap_or(0);
                 }
             }
         }

@@ -13,8 +13,8 @@ use super::{JoinError, JoinInput, kubelet_args, minor, own_labels, taints};
 /// The first release whose kubelet reads a directory of configurations.
 const DROP_INS_SINCE: u32 = 32;
 
-/// What stands in the place of a token's secret once it was used: an agent that starts again wants a token that it can read, and shows its
-/// kubelet's certificate.
+/// The secret of the token that stays in a guest after its join: sixteen zeros, which let nobody in. Each start of an agent parses the token
+/// of its configuration, and ends without one; what lets it in from then on is its kubelet's certificate.
 const SPENT: &str = "0000000000000000";
 
 /// A distribution with an agent of its own.

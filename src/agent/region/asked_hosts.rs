@@ -1,4 +1,5 @@
-//! What hosts are asked for now and then beside each poll: how loaded they are, and what their file systems keep.
+//! Questions to hosts that not every poll asks: a host's load (each minute, where a pool bounds it), its clock, and the bytes that the
+//! file systems of its storages keep for root (twice an hour each).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,8 @@ impl RegionWatcher {
             tracing::debug!(region = %self.name, %host, %storage, %error, "cannot read what a storage keeps for root");
         }
         let now = Instant::now();
-        self.kept_space.record((host, storage), now, kept.ok());
+        self.kept_space
+            .record((host, storage), now, kept.ok().flatten());
     }
 
     /// Takes what file systems keep for root off what is free on them; those that were never asked are asked. The time for it is

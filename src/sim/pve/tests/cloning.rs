@@ -273,6 +273,21 @@ async fn a_full_storage_fails_the_clone_and_leaves_nothing() {
     assert_eq!(bench.pve.orphaned_volumes(), Vec::<String>::new());
 }
 
+/// A small volume of VM 5001 on pve1's thin pool.
+fn thin_volume() -> NewVolume<'static> {
+    NewVolume {
+        storage: "local-lvm",
+        host: "pve1",
+        vmid: 5001,
+        size: 4 << 20,
+        used: 0,
+        parent: None,
+        cloudinit: false,
+        base: false,
+        ctime: 7,
+    }
+}
+
 /// `lvcreate` makes thin volumes in a pool of which 100 % are written, as seen with PVE's LvmThinPlugin.
 #[tokio::test(start_paused = true)]
 async fn a_full_thin_pool_makes_volumes_all_the_same() {
@@ -284,15 +299,9 @@ async fn a_full_thin_pool_makes_volumes_all_the_same() {
     };
     bench.pve.administer(&fill).expect("filled");
     let clone = NewVolume {
-        storage: "local-lvm",
-        host: "pve1",
-        vmid: 5001,
         size: 20 << 30,
         used: 1 << 30,
-        parent: None,
-        cloudinit: false,
-        base: false,
-        ctime: 7,
+        ..thin_volume()
     };
     let made = bench.pve.world(|world, _| world.allocate(&clone));
     assert_eq!(made.expect("made"), "local-lvm:vm-5001-disk-0");
@@ -303,15 +312,8 @@ async fn a_full_thin_pool_makes_volumes_all_the_same() {
 async fn a_logical_volume_that_is_left_over_is_told_as_lvm_does() {
     let bench = Bench::new();
     let left = NewVolume {
-        storage: "local-lvm",
-        host: "pve1",
-        vmid: 5001,
-        size: 4 << 20,
-        used: 0,
-        parent: None,
         cloudinit: true,
-        base: false,
-        ctime: 7,
+        ..thin_volume()
     };
     let made = bench.pve.world(|world, _| world.allocate(&left));
     assert_eq!(made.expect("made"), "local-lvm:vm-5001-cloudinit");
