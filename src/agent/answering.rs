@@ -17,8 +17,9 @@ use crate::model::memory::{Backoff, Memory};
 use crate::model::time::Time;
 use crate::model::words;
 
-/// An answer to `retry` waits this long for regions that are read before.
-const RETRY_PATIENCE: Duration = Duration::from_secs(20);
+/// An answer to `retry` waits this long for the turn in which waits end, for which regions are read; with [`PLAN_PATIENCE`] before it, less
+/// than the 30 seconds that whoever asks waits for an answer.
+const RETRY_PATIENCE: Duration = Duration::from_secs(18);
 /// An answer to `plan` waits this long for a fresh turn.
 const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -103,9 +104,10 @@ impl Answering {
             return ControlAnswer::Error(error.to_string());
         }
         tracing::info!(pool = %name, by, "its back-off is ended");
-        self.fresh().await;
         // The loop has regions read before waits end.
         let mut turns = self.turns.clone();
+        turns.mark_unchanged();
+        self.wake_up.notify_one();
         let ended = async { while self.state.has_retries() && turns.changed().await.is_ok() {} };
         let _ = timeout(RETRY_PATIENCE, ended).await;
         answers::json(&waits)

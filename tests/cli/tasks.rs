@@ -155,14 +155,16 @@ fn the_commands_that_ask_answer_at_the_demo() {
         "{said}"
     );
 
+    // One that is still coming up has another verdict.
+    let is_up = |machine: &&Value| machine["node"].is_string() && machine["step"][0] == "done";
     let status = person.waits("a node", |status| {
         let machines = status["machines"].as_object();
-        machines.is_some_and(|all| all.values().any(|machine| machine["node"].is_string()))
+        machines.is_some_and(|all| all.values().any(|machine| is_up(&machine)))
     });
-    let machines = status["machines"].as_object().expect("machines");
+    let mut machines = status["machines"].as_object().expect("machines").values();
     let node = machines
-        .values()
-        .find_map(|machine| machine["node"].as_str());
+        .find(is_up)
+        .and_then(|machine| machine["node"].as_str());
     let [explain] = &commands("2. ")[..] else {
         panic!("one command");
     };
