@@ -69,7 +69,7 @@ impl Books {
     }
 
     /// The site for one more machine of a model: the host that its pool's strategy takes.
-    fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
+    pub(super) fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
         let of = &problem.models[model];
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
@@ -131,6 +131,25 @@ impl Draft<'_> {
         self.machines[at].models.insert(model);
         self.set(at, (model, site));
         Some(at)
+    }
+
+    /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
+    /// what is on the machine; else it stays as it is.
+    pub(super) fn move_anywhere(&mut self, at: usize, class: usize) {
+        let problem = self.problem;
+        let Some((model, site)) = self.machines[at].bound else {
+            return;
+        };
+        self.books.give(problem, model, site);
+        let choice = problem.models[model].choice;
+        let models = self.machines[at].models.iter().filter(|model| {
+            let of = &problem.models[*model];
+            of.choice == choice && of.class == class
+        });
+        let mut models = models.filter_map(|model| Some((model, self.books.site(problem, model)?)));
+        let found = models.next();
+        drop(models);
+        self.set(at, found.unwrap_or((model, site)));
     }
 
     pub(super) fn set(&mut self, at: usize, (model, site): (usize, usize)) {

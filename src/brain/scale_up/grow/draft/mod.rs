@@ -13,6 +13,7 @@
 mod bind;
 mod bits;
 mod cheapen;
+mod domains;
 mod everyone;
 mod exact;
 mod fill;
@@ -22,6 +23,7 @@ mod rates;
 mod rebuild;
 mod rehearse;
 mod relay;
+mod resize;
 mod rules;
 mod state;
 mod units;

@@ -1,10 +1,10 @@
 //! Which pods of a plan can change places by themselves, as plain numbers: who insists on the company of others on a machine
-//! goes with them, who is counted by zone stays in its zone, and who is counted by machine stays where it is.
+//! goes with them; of who is spread over machines as many as every machine has stay where they are.
 
-use super::state::{Draft, Load, ResourceAmounts, Spot};
+use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
-use crate::simulation::company::topology::FRESH;
+use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Movable {
     pub(super) asked: ResourceAmounts,
     /// The models that all its pods may be on.
     pub(super) may: Bits,
-    /// The classes of machines that it may be on; `None` for all.
+    /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
     pub(super) classes: Option<Vec<usize>>,
     /// The machine that it is on; `None` where all of it waits.
     pub(super) home: Option<usize>,
@@ -38,6 +38,8 @@ struct Ties {
     wide: bool,
     /// It is counted by machine, for spread.
     counted: bool,
+    /// It is counted by machine for its own spread alone, and nobody else is.
+    even: bool,
 }
 
 /// Who can move, and who may not share a machine.
@@ -46,22 +48,28 @@ pub(super) struct Movables {
     pub(super) all: Vec<Movable>,
     /// By lot: the lots that it may not share a machine with, itself among them where one pod keeps the next away.
     pub(super) apart: Vec<Vec<usize>>,
+    /// By lot: of pods that are spread over machines, the number that every machine has; they stay.
+    pub(super) even: Vec<usize>,
 }
 
 impl Movables {
     /// Those of a plan. Whoever waits for the company of pods that have a place moves with some of them: others in each
-    /// attempt. Who is counted by zone stays in its zone; in every other attempt it may be where there is a place for one
-    /// more as well, and whether all of that goes together is seen later.
-    pub(super) fn of(draft: &Draft<'_>, attempt: usize) -> Movables {
+    /// attempt; who can have no place at all is left out. Of pods that are spread over machines, no machine gets more than one that the others lack.
+    pub(super) fn of(draft: &Draft<'_>, attempt: usize, unplaceable: &[bool]) -> Movables {
         let problem = draft.problem;
         let lots = 0..problem.lots.len();
         let ties: Vec<Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
+        let even = lots.clone().map(|lot| match ties[lot].even {
+            true => on_every_machine(draft, lot),
+            false => 0,
+        });
+        let even: Vec<usize> = even.collect();
         let mut all = Vec::new();
         for (at, machine) in draft.machines.iter().enumerate() {
             let mut together: Vec<(usize, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
                 let of = ties[*lot];
-                if of.counted {
+                if of.counted && (of.company || !of.even) {
                     continue;
                 }
                 if of.company {
@@ -69,17 +77,19 @@ impl Movables {
                     continue;
                 }
                 let mut one = movable(problem, vec![(*lot, 1)], Some(at));
-                one.classes = of.wide.then(|| classes(draft, &one, attempt));
-                all.extend(std::iter::repeat_n(one, *count));
+                one.classes = of.wide.then(|| classes(problem, &one));
+                all.extend(std::iter::repeat_n(one, count.saturating_sub(even[*lot])));
             }
             for parts in groups(problem, &together) {
                 let wide = parts.iter().any(|(lot, _)| ties[*lot].wide);
                 let mut some = movable(problem, parts, Some(at));
-                some.classes = wide.then(|| classes(draft, &some, attempt));
+                some.classes = wide.then(|| classes(problem, &some));
                 all.push(some);
             }
         }
-        let (waiting, _) = units::waiting(problem, draft.left.clone(), Deal::Apart);
+        let left = draft.left.iter().zip(unplaceable);
+        let left = left.map(|(left, unplaceable)| if *unplaceable { 0 } else { *left });
+        let (waiting, _) = units::waiting(problem, left.collect(), Deal::Apart);
         for unit in waiting {
             for _ in 0..unit.times {
                 match company(problem, &unit.parts, &all, attempt) {
@@ -88,7 +98,7 @@ impl Movables {
                         let mut one = movable(problem, unit.parts.clone(), None);
                         let mut lots = one.parts.iter().map(|(lot, _)| ties[*lot]);
                         let wide = lots.any(|ties| ties.wide);
-                        one.classes = wide.then(|| classes(draft, &one, attempt));
+                        one.classes = wide.then(|| classes(problem, &one));
                         all.push(one);
                     }
                 }
@@ -96,7 +106,8 @@ impl Movables {
         }
         Movables {
             all,
-            apart: lots.map(|lot| apart(problem, lot)).collect(),
+            apart: lots.map(|lot| apart(problem, &ties, lot)).collect(),
+            even,
         }
     }
 
@@ -157,31 +168,26 @@ fn join(problem: &Problem, with: &mut Movable, waiting: &[(usize, usize)]) {
     with.asked = load.sum;
 }
 
-/// The classes of machines that pods who are counted by zone may be on: that of their home; where they have none, and in
-/// every other attempt, those as well that others let one of each in.
-fn classes(draft: &Draft<'_>, movable: &Movable, attempt: usize) -> Vec<usize> {
-    let problem = draft.problem;
-    let class = |at: usize| {
-        let bound = draft.machines[at].bound;
-        bound.map(|(model, _)| problem.models[model].class)
-    };
-    let mut classes: Vec<usize> = movable.home.and_then(class).into_iter().collect();
-    if classes.is_empty() || attempt % 2 == 1 {
-        for at in 0..draft.machines.len() {
-            let spot = Spot {
-                to: Some(To::Machine(at)),
-                class: class(at),
-            };
-            let mut parts = movable.parts.iter();
-            if let Some(class) = spot.class
-                && !classes.contains(&class)
-                && parts.all(|(lot, _)| draft.may(*lot, spot) > 0)
-            {
-                classes.push(class);
-            }
-        }
-    }
-    classes
+/// The number of a lot's pods that every machine has.
+fn on_every_machine(draft: &Draft<'_>, lot: usize) -> usize {
+    let machines = draft.machines.iter();
+    let pods = machines.map(|machine| machine.load.count(lot));
+    pods.min().unwrap_or(0)
+}
+
+/// The classes whose machines are of all domains that pods ask for.
+fn classes(problem: &Problem, movable: &Movable) -> Vec<usize> {
+    let classes = problem.classes.iter().enumerate().filter(|(_, class)| {
+        movable.parts.iter().all(|(lot, _)| {
+            let asks = &problem.lots[*lot].asks;
+            let spread = asks.spread.iter().flat_map(|even| &even.keys).copied();
+            let counters = asks.spread.iter().map(|even| even.counter);
+            let counters = counters.chain(asks.wanted.iter().copied());
+            let keys = counters.map(|counter| problem.counters[counter].key);
+            spread.chain(keys).all(|key| class.domains[key] != NOWHERE)
+        })
+    });
+    classes.map(|(index, _)| index).collect()
 }
 
 fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -> Movable {
@@ -204,14 +210,14 @@ fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -
 }
 
 /// Whether a counter counts machines, and not a wider topology.
-fn is_local(problem: &Problem, counter: usize) -> bool {
+pub(super) fn is_local(problem: &Problem, counter: usize) -> bool {
     let key = problem.counters[counter].key;
     let mut classes = problem.classes.iter();
     classes.all(|class| class.domains[key] == FRESH)
 }
 
 fn ties(problem: &Problem, lot: usize) -> Ties {
-    let mut ties = Ties::default();
+    let (mut ties, mut alone, mut others) = (Ties::default(), false, false);
     let fed = &problem.lots[lot].asks.feeds;
     for (other, of) in problem.lots.iter().enumerate() {
         let own = other == lot;
@@ -229,6 +235,11 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
         }
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);
+            let mut lots = problem.lots.iter().enumerate();
+            let only = lots.all(|(fed, of)| (fed == lot) == of.asks.feeds.contains(&even.counter));
+            let local = is_local(problem, even.counter);
+            alone |= own && local && only;
+            others |= !own && local && fed.contains(&even.counter);
         }
         // Who may not share a machine is asked for each machine.
         for counter in &of.asks.forbidden {
@@ -238,6 +249,7 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
             see(*counter, &|_| {});
         }
     }
+    ties.even = alone && !others;
     ties
 }
 
@@ -270,7 +282,7 @@ fn insists(problem: &Problem, lot: usize, on: usize) -> bool {
 }
 
 /// The lots that pods of a lot may not share a machine with.
-fn apart(problem: &Problem, lot: usize) -> Vec<usize> {
+fn apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
     let keeps_off = |of: usize, other: usize| {
         let asks = &problem.lots[of].asks;
         let unwanted = asks.unwanted.iter().map(|(counter, _)| counter);
@@ -280,7 +292,10 @@ fn apart(problem: &Problem, lot: usize) -> Vec<usize> {
         })
     };
     let others = (0..problem.lots.len()).filter(|other| {
-        problem.lots[lot].apart[*other] || keeps_off(lot, *other) || keeps_off(*other, lot)
+        (lot == *other && ties[lot].even)
+            || problem.lots[lot].apart[*other]
+            || keeps_off(lot, *other)
+            || keeps_off(*other, lot)
     });
     others.collect()
 }

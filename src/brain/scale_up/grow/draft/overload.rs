@@ -8,7 +8,10 @@
 use smallvec::SmallVec;
 
 use super::cheapen::Dice;
+use super::domains::{DomainRules, SharedRule};
 use super::movables::{Movable, Movables};
+use super::rebuild;
+use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
 
@@ -16,8 +19,10 @@ use super::{Problem, Rank};
 const PODS: u64 = 512;
 /// How many times the search begins anew, and how often two machines share their pods anew each time: five million ways are looked at
 /// in each start that finds no place.
-const STARTS: usize = 12;
+const STARTS: usize = 16;
 const SHARINGS: usize = 5_000;
+/// Attempts that may find no machines that have enough, before there are none.
+const VAIN: usize = 4;
 /// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
 const SHARED: usize = 10;
 /// By how many parts of a machine another way of sharing may be worse. Of 80 hard questions 57 were answered with 100, 39 with none and
@@ -25,17 +30,30 @@ const SHARED: usize = 10;
 const HARM: usize = 100;
 /// Parts of a machine in which it is counted what is too much.
 const PARTS: i64 = 10_000;
+/// Parts of a machine that a pod counts which breaks a rule about its topology domain.
+const BROKEN: i64 = 200;
 
 /// A plan better than `best` in which everybody has a place who waits in `start`, if one is found.
 pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     if start.problem.pods() > PODS {
         return None;
     }
-    let mut start = start.clone();
-    start.drop_empty();
+    let mut plan = start.clone();
+    plan.drop_empty();
+    let unplaceable = rebuild::unplaceable(plan.problem);
+    let (mut vain, mut seen) = (0, false);
     for attempt in 0..STARTS {
-        let movables = Movables::of(&start, attempt);
-        let Some(mut search) = Overload::new(&start, &movables, attempt) else {
+        let mut dice = Dice::new(7 + attempt as u64);
+        let Some(start) = deal(&plan, (attempt, &unplaceable), &mut dice) else {
+            vain += 1;
+            if vain > VAIN && !seen {
+                break;
+            }
+            continue;
+        };
+        seen = true;
+        let movables = Movables::of(&start, attempt, &unplaceable);
+        let Some(mut search) = Overload::new(&start, &movables, dice) else {
             continue;
         };
         if !search.run() {
@@ -51,8 +69,46 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
     None
 }
 
-struct Overload<'m> {
+/// The machines to begin with: those of a plan, or others where those have not enough together. In all attempts but the first,
+/// those of which nobody asks where they are are dealt out anew; in every other attempt there are as few as can be. Where limits
+/// have more than that uses, there are machines more. `None` where none have enough.
+fn deal<'p>(
+    plan: &Draft<'p>,
+    (attempt, unplaceable): (usize, &[bool]),
+    dice: &mut Dice,
+) -> Option<Draft<'p>> {
+    let mut dealt = plan.clone();
+    if attempt > 0 {
+        for at in 0..dealt.machines.len() {
+            if dealt.machines[at].class.is_none() {
+                dealt.move_anywhere(at, dice.below(plan.problem.classes.len()));
+            }
+        }
+    }
+    let wanted = match attempt % 2 {
+        0 => Wanted::Enough,
+        _ => Wanted::Fewest,
+    };
+    if !resize::enlarge(&mut dealt, (wanted, unplaceable), dice) {
+        return None;
+    }
+    let waiting: usize = dealt.left.iter().sum();
+    let models = plan.problem.models.len();
+    for _ in 0..waiting.min(resize::MORE) {
+        let begin = dice.below(models);
+        let mut around = (0..models).map(|at| (begin + at) % models);
+        if !around.any(|model| dealt.open(model).is_some()) {
+            break;
+        }
+    }
+    dealt.commit();
+    Some(dealt)
+}
+
+struct Overload<'m, 'p> {
+    problem: &'p Problem,
     movables: &'m Movables,
+    rules: DomainRules,
     machines: Vec<SharingMachine>,
     /// By movable: its machine.
     places: Vec<usize>,
@@ -71,6 +127,13 @@ struct SharingMachine {
     sum: ResourceAmounts,
     /// The movables on it.
     on: Vec<usize>,
+}
+
+impl SharingMachine {
+    /// Whether it is large enough for what stays on it.
+    fn holds_what_stays(&self) -> bool {
+        self.stays.within(&self.size)
+    }
 }
 
 /// Some movables of two machines, and which of them may be where. A bit stands for each of them.
@@ -105,11 +168,12 @@ impl Sharing {
     }
 }
 
-impl<'m> Overload<'m> {
+impl<'m, 'p> Overload<'m, 'p> {
     /// Whoever waits is put somewhere. `None` where there is not room enough in all.
-    fn new(start: &Draft<'_>, movables: &'m Movables, attempt: usize) -> Option<Overload<'m>> {
+    fn new(start: &Draft<'p>, movables: &'m Movables, dice: Dice) -> Option<Overload<'m, 'p>> {
         let problem = start.problem;
         let stays = movables.remainders(start);
+        let rules = DomainRules::of(start, movables, &stays);
         let mut machines = Vec::with_capacity(stays.len());
         for (machine, stays) in start.machines.iter().zip(stays) {
             let (model, _) = machine.bound?;
@@ -123,14 +187,21 @@ impl<'m> Overload<'m> {
             });
         }
         let mut search = Overload {
+            problem,
             movables,
+            rules,
             machines,
             places: vec![0; movables.all.len()],
             excess: 0,
-            dice: Dice::new(7 + attempt as u64),
+            dice,
         };
-        search.has_room(problem).then_some(())?;
-        let places = movables.all.iter().map(Movable::start);
+        if !search.has_room() || !search.machines.iter().all(SharingMachine::holds_what_stays) {
+            return None;
+        }
+        let places = movables.all.iter().map(|movable| {
+            let may = |at: &usize| movable.may.has(search.machines[*at].model);
+            movable.start().filter(may)
+        });
         let places: Vec<Option<usize>> = places.collect();
         for (of, place) in places.iter().enumerate() {
             if let Some(at) = place {
@@ -148,13 +219,14 @@ impl<'m> Overload<'m> {
             search.put(*at, of);
         }
         let machines = search.machines.iter();
-        search.excess = machines.map(|machine| excess(machine, &machine.sum)).sum();
+        let over = machines.map(|machine| excess(machine, &machine.sum));
+        search.excess = over.sum::<i64>() + search.rules.all_broken() * BROKEN;
         Some(search)
     }
 
     /// Whether all machines together have what all pods ask.
-    fn has_room(&self, problem: &Problem) -> bool {
-        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+    fn has_room(&self) -> bool {
+        let resources = self.problem.lots.first().map_or(0, |lot| lot.asked.len());
         (0..resources).all(|resource| {
             let machines = self.machines.iter();
             let room = machines.map(|of| i128::from(of.size[resource].max(0) - of.sum[resource]));
@@ -185,7 +257,8 @@ impl<'m> Overload<'m> {
             begin
         } else {
             let mut around = (0..count).map(|at| (begin + at) % count);
-            around.find(|at| excess(&self.machines[*at], &self.machines[*at].sum) > 0)?
+            let over = |at: &usize| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
+            around.find(over).unwrap_or(begin)
         };
         let second = self.dice.below(count);
         (first != second).then_some((first, second))
@@ -195,6 +268,7 @@ impl<'m> Overload<'m> {
     /// unless it exceeds what they carry too much now by more than a few parts: so the search leaves places that lead nowhere.
     fn share_anew(&mut self, first: usize, second: usize) {
         let sharing = self.sharing(first, second);
+        let mut dice = std::mem::replace(&mut self.dice, Dice::new(0));
         let mut sums = [
             self.machines[first].sum.clone(),
             self.machines[second].sum.clone(),
@@ -202,7 +276,14 @@ impl<'m> Overload<'m> {
         let excess_of = |sums: &[ResourceAmounts; 2]| {
             excess(&self.machines[first], &sums[0]) + excess(&self.machines[second], &sums[1])
         };
-        let before = excess_of(&sums);
+        let classes = [self.machines[first].class, self.machines[second].class];
+        let shared = self.rules.shared(self.problem, &sharing.of, classes);
+        let broken = |moves: u32| {
+            let rules = shared.iter();
+            let broken = |rule: &SharedRule| self.rules.broken(rule, sharing.on_second, moves);
+            rules.map(broken).sum::<i64>() * BROKEN
+        };
+        let before = excess_of(&sums) + broken(0);
         let (mut best, mut chosen, mut equals) = (i64::MAX, sharing.on_second, 0);
         let mut on_second = sharing.on_second;
         // Each way differs from the one before it by one movable (a Gray code).
@@ -216,16 +297,21 @@ impl<'m> Overload<'m> {
                 sums[0][resource] = sums[0][resource].saturating_sub(asked);
                 sums[1][resource] = sums[1][resource].saturating_add(asked);
             }
-            let after = excess_of(&sums);
+            let mut after = excess_of(&sums);
             if after > best || !sharing.is_fair(on_second) {
                 continue;
             }
+            after += broken(on_second ^ sharing.on_second);
+            if after > best {
+                continue;
+            }
             equals = if after < best { 1 } else { equals + 1 };
-            if self.dice.below(equals) == 0 {
+            if dice.below(equals) == 0 {
                 (best, chosen) = (after, on_second);
             }
         }
-        let harm = i64::try_from(self.dice.below(HARM + 1)).unwrap_or(0);
+        let harm = i64::try_from(dice.below(HARM + 1)).unwrap_or(0);
+        self.dice = dice;
         if best > before.saturating_add(harm) {
             return;
         }
@@ -294,7 +380,8 @@ impl<'m> Overload<'m> {
                 .on
                 .iter()
                 .filter(|on| !leave.contains(on) && **on != of);
-            machine.stays.count(lot) > 0 || stays.into_iter().any(|on| has_lot(&all[*on], lot))
+            machine.stays.count(lot) > self.movables.even[lot]
+                || stays.into_iter().any(|on| has_lot(&all[*on], lot))
         };
         let mut lots = movable
             .parts
@@ -309,6 +396,8 @@ impl<'m> Overload<'m> {
             *sum = sum.saturating_sub(*asked);
         }
         machine.on.retain(|on| *on != of);
+        let class = machine.class;
+        self.rules.add(self.problem, of, class, -1);
     }
 
     fn put(&mut self, at: usize, of: usize) {
@@ -317,6 +406,8 @@ impl<'m> Overload<'m> {
             *sum = sum.saturating_add(*asked);
         }
         machine.on.push(of);
+        let class = machine.class;
+        self.rules.add(self.problem, of, class, 1);
         self.places[of] = at;
     }
 }

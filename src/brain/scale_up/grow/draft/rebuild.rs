@@ -99,18 +99,21 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
     found
 }
 
-/// Whether pods ask more of a resource than there can be: then somebody waits in any plan.
+/// Whether pods that can have a place ask more of a resource together than there can be: then one of them waits in any plan.
 pub(super) fn is_short(problem: &Problem) -> bool {
     let machines = |of: &Allowance| i128::from(of.machines);
     let all = problem.pools.iter().map(machines).sum::<i128>();
     let most = machines(&problem.total).min(all);
     let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+    let unplaceable = unplaceable(problem);
     (0..resources).any(|resource| {
         let largest = problem.models.iter().map(|model| model.free[resource]);
         let largest = i128::from(largest.max().unwrap_or(0).max(0));
         let fixed = problem.fixed.iter();
         let fixed = fixed.map(|fixed| i128::from(fixed.free[resource].max(0)));
-        let asked = problem.lots.iter().map(|lot| {
+        let lots = problem.lots.iter().zip(&unplaceable);
+        let lots = lots.filter(|(_, unplaceable)| !**unplaceable);
+        let asked = lots.map(|(lot, _)| {
             let asked = i128::from(lot.asked[resource]);
             asked.saturating_mul(lot.count as i128)
         });
@@ -121,7 +124,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
-fn unplaceable(problem: &Problem) -> Vec<bool> {
+pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
     let allowed: Vec<bool> = problem
         .models
         .iter()
@@ -257,7 +260,7 @@ fn is_tied(problem: &Problem, unit: &Unit) -> bool {
 
 impl<'p> Draft<'p> {
     /// Takes all pods off a machine. Nothing that was done before is taken back any more.
-    fn take_apart(&mut self, at: usize) {
+    pub(super) fn take_apart(&mut self, at: usize) {
         for (lot, count) in self.machines[at].load.counts.clone() {
             self.take_off(at, lot, count);
         }
@@ -334,7 +337,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Whoever has lost the company that they insist on leaves too.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         let problem = self.problem;
         loop {
             let mut gone = Vec::new();

@@ -1,0 +1,289 @@
+//! How far pods of a plan keep the rules about topology domains that are wider than machines, counted while a search moves them.
+//!
+//! It knows what is counted in each domain, and says how many pods break a rule where they are. It does not know in which
+//! order pods come: what keeps all rules here is laid out once more before it counts.
+
+use super::movables::{Movables, is_local};
+use super::state::{Draft, Load, signed};
+use super::{Lot, Problem};
+use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
+
+/// What pods of one lot ask of the domain that they are in.
+#[derive(Debug)]
+enum Demand {
+    /// No more than this number of counted pods above the domain with the fewest, of these domains.
+    Spread { skew: i64, among: Vec<usize> },
+    /// A counted pod; where they are counted themselves and nobody else is, all of them in one domain.
+    Company,
+    /// No counted pod but, where it is counted itself, itself.
+    Apart { itself: bool },
+}
+
+/// One rule of one lot, with what is counted for it.
+#[derive(Debug)]
+struct DomainRule {
+    lot: usize,
+    demand: Demand,
+    counter: usize,
+    key: KeyId,
+    /// By domain: the counted pods, and the pods of the lot.
+    pods: Vec<DomainPods>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DomainPods {
+    counted: i64,
+    own: i64,
+}
+
+/// How many pods a movable brings to what a rule counts.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    rule: usize,
+    pods: DomainPods,
+}
+
+/// The rules of a plan's pods, with what is counted as pods are now.
+#[derive(Debug)]
+pub(super) struct DomainRules {
+    rules: Vec<DomainRule>,
+    /// By movable: the rules that it matters to.
+    shares: Vec<Vec<Share>>,
+}
+
+/// A rule that some movables on two machines matter to.
+#[derive(Debug)]
+pub(super) struct SharedRule {
+    rule: usize,
+    /// The domains of the two machines.
+    domains: [Option<usize>; 2],
+    /// By movable of those looked at: what it brings.
+    brings: Vec<DomainPods>,
+}
+
+impl DomainRules {
+    /// The rules, with whoever stays where they are; movables are to be added.
+    pub(super) fn of(draft: &Draft<'_>, movables: &Movables, stays: &[Load]) -> DomainRules {
+        let problem = draft.problem;
+        let lots = problem.lots.iter().enumerate();
+        let rules = lots.flat_map(|(lot, of)| {
+            let demands = demands(of).into_iter();
+            let demands = demands.filter(|(counter, _)| !is_local(problem, *counter));
+            demands.map(move |(counter, demand)| DomainRule {
+                lot,
+                demand,
+                counter,
+                key: problem.counters[counter].key,
+                pods: Vec::new(),
+            })
+        });
+        let mut rules: Vec<DomainRule> = rules.collect();
+        for rule in &mut rules {
+            rule.count_those_who_stay(draft, stays);
+        }
+        let shares = movables.all.iter().map(|movable| {
+            let shares = rules.iter().enumerate().map(|(rule, of)| Share {
+                rule,
+                pods: of.share(problem, &movable.parts),
+            });
+            shares
+                .filter(|of| of.pods.counted + of.pods.own > 0)
+                .collect()
+        });
+        DomainRules {
+            shares: shares.collect(),
+            rules,
+        }
+    }
+
+    /// A movable comes to a machine of a class, or leaves it.
+    pub(super) fn add(&mut self, problem: &Problem, movable: usize, class: usize, sign: i64) {
+        for share in &self.shares[movable] {
+            let rule = &mut self.rules[share.rule];
+            if let Some(domain) = rule.domain(problem, class) {
+                rule.pods[domain].counted += sign * share.pods.counted;
+                rule.pods[domain].own += sign * share.pods.own;
+            }
+        }
+    }
+
+    /// The rules that matter where some movables change between machines of two classes.
+    pub(super) fn shared(
+        &self,
+        problem: &Problem,
+        movables: &[usize],
+        classes: [usize; 2],
+    ) -> Vec<SharedRule> {
+        if classes[0] == classes[1] {
+            return Vec::new();
+        }
+        let mut shared: Vec<SharedRule> = Vec::new();
+        for (at, movable) in movables.iter().enumerate() {
+            for share in &self.shares[*movable] {
+                let known = shared.iter().position(|of| of.rule == share.rule);
+                let index = known.unwrap_or_else(|| {
+                    let rule = &self.rules[share.rule];
+                    shared.push(SharedRule {
+                        rule: share.rule,
+                        domains: classes.map(|class| rule.domain(problem, class)),
+                        brings: vec![DomainPods::default(); movables.len()],
+                    });
+                    shared.len() - 1
+                });
+                shared[index].brings[at] = share.pods;
+            }
+        }
+        shared.retain(|of| of.domains[0] != of.domains[1]);
+        shared
+    }
+
+    /// How many pods break a shared rule when those whose bit is set in `moves` change their machine; those with a bit in
+    /// `on_second` are on the second one before.
+    pub(super) fn broken(&self, shared: &SharedRule, on_second: u32, moves: u32) -> i64 {
+        let mut second = DomainPods::default();
+        for (at, brings) in shared.brings.iter().enumerate() {
+            if moves >> at & 1 == 1 {
+                let sign = if on_second >> at & 1 == 1 { -1 } else { 1 };
+                second.counted += sign * brings.counted;
+                second.own += sign * brings.own;
+            }
+        }
+        let [from, to] = shared.domains;
+        self.rules[shared.rule].broken(|domain, mut pods| {
+            let sign = i64::from(Some(domain) == to) - i64::from(Some(domain) == from);
+            pods.counted += sign * second.counted;
+            pods.own += sign * second.own;
+            pods
+        })
+    }
+
+    /// How many pods break any rule.
+    pub(super) fn all_broken(&self) -> i64 {
+        let rules = self.rules.iter();
+        rules.map(|rule| rule.broken(|_, pods| pods)).sum()
+    }
+}
+
+impl DomainRule {
+    /// The domain of a class's machines; `None` where they are of none that counts.
+    fn domain(&self, problem: &Problem, class: usize) -> Option<usize> {
+        let class = &problem.classes[class];
+        let domain = class.domains[self.key];
+        class.counts[self.counter].then_some(())?;
+        slot(domain).filter(|slot| *slot < self.pods.len())
+    }
+
+    fn share(&self, problem: &Problem, parts: &[(usize, usize)]) -> DomainPods {
+        let mut pods = DomainPods::default();
+        for (lot, count) in parts {
+            if problem.lots[*lot].asks.feeds.contains(&self.counter) {
+                pods.counted += signed(*count);
+            }
+            if *lot == self.lot {
+                pods.own += signed(*count);
+            }
+        }
+        pods
+    }
+
+    fn count_those_who_stay(&mut self, draft: &Draft<'_>, stays: &[Load]) {
+        let problem = draft.problem;
+        let tally = &problem.counters[self.counter];
+        let classes = problem.classes.iter().map(|class| class.domains[self.key]);
+        let fixed = problem.fixed.iter().map(|place| place.domains[self.key]);
+        let most = classes.chain(fixed).filter_map(slot).max();
+        let domains = most.map_or(0, |most| most + 1).max(tally.pods.len());
+        self.pods = vec![DomainPods::default(); domains];
+        for (pods, counted) in self.pods.iter_mut().zip(&tally.pods) {
+            pods.counted = *counted;
+        }
+        for (place, load) in problem.fixed.iter().zip(&draft.fixed) {
+            if let Some(domain) =
+                slot(place.domains[self.key]).filter(|_| place.counts[self.counter])
+            {
+                self.stay(problem, domain, load, 0);
+            }
+        }
+        for (machine, load) in draft.machines.iter().zip(stays) {
+            let class = machine.bound.map(|(model, _)| problem.models[model].class);
+            if let Some(class) = class
+                && let Some(domain) = self.domain(problem, class)
+            {
+                let daemons = problem.classes[class].daemons[self.counter];
+                self.stay(problem, domain, load, daemons);
+            }
+        }
+    }
+
+    fn stay(&mut self, problem: &Problem, domain: usize, load: &Load, daemons: i64) {
+        let pods = self.share(problem, &load.counts);
+        self.pods[domain].counted += pods.counted + daemons;
+        self.pods[domain].own += pods.own;
+    }
+
+    /// How many pods of the lot break the rule, the numbers of domains being what `changed` makes of them.
+    fn broken(&self, changed: impl Fn(usize, DomainPods) -> DomainPods) -> i64 {
+        let domains = self.pods.iter().enumerate();
+        let domains = || domains.clone().map(|(domain, pods)| changed(domain, *pods));
+        match &self.demand {
+            Demand::Spread { skew, among } => {
+                let known = among.iter().filter_map(|domain| {
+                    let pods = self.pods.get(*domain)?;
+                    Some(changed(*domain, *pods).counted)
+                });
+                let most = known.min().unwrap_or(0).saturating_add(*skew);
+                let over = domains().map(|of| (of.counted - most).clamp(0, of.own));
+                over.sum()
+            }
+            Demand::Company => {
+                let lonely = domains().filter(|of| of.own > 0);
+                let (mut beside, mut all, mut most) = (0, 0, 0);
+                for of in lonely {
+                    let others = of.counted - of.own;
+                    beside += i64::from(others != 0);
+                    all += if of.counted == 0 { of.own } else { 0 };
+                    most = most.max(of.own);
+                }
+                if beside == 0 && all == 0 {
+                    // They are counted themselves, and alone.
+                    return domains().map(|of| of.own.max(0)).sum::<i64>() - most;
+                }
+                all
+            }
+            Demand::Apart { itself } => {
+                let own = i64::from(*itself);
+                let over = domains().map(|of| (of.counted - own).clamp(0, of.own));
+                over.sum()
+            }
+        }
+    }
+}
+
+/// What pods of a lot ask of counters.
+fn demands(lot: &Lot) -> Vec<(usize, Demand)> {
+    let asks = &lot.asks;
+    let spread = asks.spread.iter().map(|even| {
+        let open = even.open.iter().copied().filter_map(slot);
+        let demand = Demand::Spread {
+            skew: even.max_skew,
+            among: open.collect(),
+        };
+        (even.counter, demand)
+    });
+    let wanted = asks
+        .wanted
+        .iter()
+        .map(|counter| (*counter, Demand::Company));
+    let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
+    let apart = unwanted.chain(asks.forbidden.iter().copied());
+    let apart = apart.map(|counter| {
+        let itself = asks.feeds.contains(&counter);
+        (counter, Demand::Apart { itself })
+    });
+    spread.chain(wanted).chain(apart).collect()
+}
+
+/// The number of a domain that is counted; `None` for those of one machine, and for machines without the key.
+fn slot(domain: DomainId) -> Option<usize> {
+    (domain < FRESH).then_some(domain as usize)
+}

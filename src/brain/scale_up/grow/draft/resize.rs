@@ -1,0 +1,207 @@
+//! Other machines for a plan whose machines together have less of something than its pods ask, where limits let some that
+//! have enough be made: they become ones of other models, there are more of them, or fewer.
+//!
+//! It computes with sums alone. Whether pods can be laid out on the machines is for others to find out.
+
+use super::Problem;
+use super::bind::Books;
+use super::cheapen::Dice;
+use super::state::{Draft, ResourceAmounts};
+
+/// Machines that a plan may have beyond those it began with.
+pub(super) const MORE: usize = 8;
+/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are.
+const STEPS: usize = 60_000;
+const STEPS_FEWEST: usize = 8_000;
+/// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
+const CYCLE: usize = 2_000;
+/// By how many machines of middling size there may be less after a step, at most.
+const HARM: usize = 2;
+/// Where the fewest machines are looked for, each counts as much as this part of a machine that is missing.
+const MACHINE: i128 = 4;
+/// Parts in which it is counted what is missing of a resource.
+const PARTS: i128 = 10_000;
+
+/// Which machines are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The first that have enough together.
+    Enough,
+    /// The fewest that do: pods are laid out more easily on those.
+    Fewest,
+}
+
+/// The machines of a plan become ones that have enough together; says whether there are such. Pods of those that are given up
+/// have no place then.
+pub(super) fn enlarge(
+    draft: &mut Draft<'_>,
+    (wanted, unplaceable): (Wanted, &[bool]),
+    dice: &mut Dice,
+) -> bool {
+    let mut search = Resize::of(draft, unplaceable);
+    let found = search.run(wanted, dice);
+    if let Some(found) = &found {
+        draft.become_of(found);
+    }
+    found.is_some()
+}
+
+/// What machines are made of: by machine its model and site, `None` for one that is not made.
+type Bound = Vec<Option<(usize, usize)>>;
+
+struct Resize<'p> {
+    problem: &'p Problem,
+    books: Books,
+    bound: Bound,
+    missing: Missing,
+}
+
+impl<'p> Resize<'p> {
+    fn of(draft: &Draft<'p>, unplaceable: &[bool]) -> Resize<'p> {
+        let waiting: usize = draft.left.iter().sum();
+        let bound = draft.machines.iter().map(|machine| machine.bound);
+        let mut bound: Bound = bound.collect();
+        let mut missing = Missing::of(draft, unplaceable);
+        for (model, _) in bound.iter().flatten() {
+            missing.change(draft.problem, *model, -1);
+        }
+        bound.resize(bound.len() + waiting.min(MORE), None);
+        Resize {
+            problem: draft.problem,
+            books: draft.books.clone(),
+            bound,
+            missing,
+        }
+    }
+
+    fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<Bound> {
+        let of_machine = PARTS / (self.bound.len().max(1) as i128);
+        let (each, steps) = match wanted {
+            Wanted::Enough => (0, STEPS),
+            Wanted::Fewest => (of_machine / MACHINE, STEPS_FEWEST),
+        };
+        let value = |search: &Resize<'_>| {
+            let machines = search.bound.iter().flatten().count() as i128;
+            search.missing.parts() + each * machines
+        };
+        let harm = usize::try_from(of_machine).unwrap_or(0) * HARM;
+        let mut now = value(self);
+        let mut best: Option<(i128, Bound)> = None;
+        for step in 0..steps {
+            if self.missing.parts() == 0 && best.as_ref().is_none_or(|(best, _)| now < *best) {
+                best = Some((now, self.bound.clone()));
+                if wanted == Wanted::Enough {
+                    break;
+                }
+            }
+            if self.bound.is_empty() || self.problem.models.is_empty() {
+                break;
+            }
+            let at = dice.below(self.bound.len());
+            let old = self.change(at, None);
+            let model = dice.below(self.problem.models.len());
+            if old.is_none() || dice.below(4) > 0 {
+                let site = self.books.site(self.problem, model);
+                self.change(at, site.map(|site| (model, site)));
+            }
+            let after = value(self);
+            let borne = dice.below(harm - harm * (step % CYCLE) / CYCLE);
+            if after <= now + borne as i128 {
+                now = after;
+            } else {
+                self.change(at, None);
+                self.change(at, old);
+            }
+        }
+        best.map(|(_, bound)| bound)
+    }
+
+    /// Makes a machine another one, or none; says what it was.
+    fn change(&mut self, at: usize, to: Option<(usize, usize)>) -> Option<(usize, usize)> {
+        let before = std::mem::replace(&mut self.bound[at], to);
+        if let Some((model, site)) = before {
+            self.books.give(self.problem, model, site);
+            self.missing.change(self.problem, model, 1);
+        }
+        if let Some((model, site)) = to {
+            self.books.take(self.problem, model, site);
+            self.missing.change(self.problem, model, -1);
+        }
+        before
+    }
+}
+
+/// What pods ask beyond what there is, by resource; below nothing where there is more.
+struct Missing {
+    asked: Vec<i128>,
+    missing: Vec<i128>,
+}
+
+impl Missing {
+    /// What pods ask that are on no place that stays, without those who can have no place at all.
+    fn of(draft: &Draft<'_>, unplaceable: &[bool]) -> Missing {
+        let problem = draft.problem;
+        let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
+        let mut asked = vec![0_i128; resources];
+        let loads = draft.machines.iter().map(|machine| &machine.load);
+        let placed: Vec<&ResourceAmounts> = loads.map(|load| &load.sum).collect();
+        for (resource, asked) in asked.iter_mut().enumerate() {
+            let lots = problem.lots.iter().zip(&draft.left).zip(unplaceable);
+            let lots = lots.filter(|(_, unplaceable)| !**unplaceable);
+            let left = lots.map(|((lot, left), _)| i128::from(lot.asked[resource]) * *left as i128);
+            let placed = placed.iter().map(|sum| i128::from(sum[resource]));
+            *asked = left.chain(placed).sum();
+        }
+        Missing {
+            missing: asked.clone(),
+            asked,
+        }
+    }
+
+    /// A machine of a model is given up (1) or made (-1).
+    fn change(&mut self, problem: &Problem, model: usize, sign: i128) {
+        for (missing, free) in self.missing.iter_mut().zip(&problem.models[model].free) {
+            *missing += sign * i128::from((*free).max(0));
+        }
+    }
+
+    /// The sum over all resources, in parts of what is asked.
+    fn parts(&self) -> i128 {
+        let both = self.missing.iter().zip(&self.asked);
+        let short = both.filter(|(missing, asked)| **missing > 0 && **asked > 0);
+        short
+            .map(|(missing, asked)| missing.saturating_mul(PARTS) / asked + 1)
+            .sum()
+    }
+}
+
+impl Draft<'_> {
+    /// Machines become what `after` says, or are given up; those beyond the ones there are are made.
+    fn become_of(&mut self, after: &[Option<(usize, usize)>]) {
+        let before = self.machines.len();
+        let changed = |at: &usize| self.machines[*at].bound != after[*at];
+        let changed: Vec<usize> = (0..before).filter(changed).collect();
+        for at in &changed {
+            self.unbook(*at);
+            self.machines[*at].bound = None;
+        }
+        for at in &changed {
+            if let Some(bound) = after[*at] {
+                self.set(*at, bound);
+            }
+        }
+        for at in (0..before).rev().filter(|at| after[*at].is_none()) {
+            self.take_apart(at);
+        }
+        self.follow();
+        // Those that carry nothing are dropped, and made once more.
+        let kept = |at: &usize| *at < before && !self.machines[*at].load.counts.is_empty();
+        let empty = (0..after.len()).filter(|at| !kept(at));
+        let empty: Vec<(usize, usize)> = empty.filter_map(|at| after[at]).collect();
+        self.drop_empty();
+        for bound in empty {
+            let at = self.make();
+            self.set(at, bound);
+        }
+    }
+}
