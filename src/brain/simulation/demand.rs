@@ -16,6 +16,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachineView;
+use crate::simulation::unseen::UnseenPods;
 use crate::simulation::world::SimCluster;
 
 /// A pod with this annotation waits that long before it calls for a node.
@@ -133,6 +134,7 @@ pub(crate) fn collect<'a>(
 ) -> Demand<'a> {
     let mut found = GroupsFound::default();
     let mut nominated = BTreeMap::new();
+    let mut unseen = UnseenPods::default();
     let pods = turn.view.without_place();
     turn.reserve_lines(pods.len());
     for (key, pod) in pods {
@@ -169,6 +171,9 @@ pub(crate) fn collect<'a>(
                     continue;
                 }
                 Triage::Fresh(why) => {
+                    if why == Ignored::NotUnschedulable {
+                        unseen.add(pod);
+                    }
                     turn.answer(at, PodVerdict::Ignored { why });
                     Origin::Fresh
                 }
@@ -179,6 +184,7 @@ pub(crate) fn collect<'a>(
         let need = turn.view.need(key, pod);
         found.add(id, need, origin, Asker { key, pod, line });
     }
+    unseen.report(turn);
     Demand {
         groups: in_order(world, found),
         nominated,

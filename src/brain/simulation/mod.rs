@@ -15,5 +15,6 @@ pub(crate) mod planned;
 pub(crate) mod preempt;
 pub(crate) mod slots;
 pub(crate) mod takes;
+mod unseen;
 pub(crate) mod work;
 pub(crate) mod world;

@@ -1,12 +1,14 @@
 //! Node selectors, affinity, taints, volumes, other pods.
 
 use super::lab::{Lab, lab, made, owner, shape, verdict, why};
-use model::cluster::{Claim, PersistentVolume, PodKey, StorageClass};
+use model::cluster::{Claim, PersistentVolume, Phase, Pod, PodKey, StorageClass};
+use model::reasons::Warning;
 use model::report::PodVerdict;
 use model::scheduling::{
     Effect, LabelSelector, Labels, NodeTerm, Operator, PodTerm, Requirement, SpreadConstraint,
     Taint, Toleration, Volume,
 };
+use model::time::{Span, Time};
 
 fn pool() -> Lab {
     lab()
@@ -513,6 +515,49 @@ fn ts_34_soft_spread_is_no_reason_for_nodes() {
         shape.spread.push(spread);
     });
     assert_eq!(made(&lab.decide()).len(), 1);
+}
+
+#[test]
+fn a_scheduler_that_looks_at_no_pod_is_told_of() {
+    let silent = |lab: &Lab| {
+        let decision = lab.decide();
+        let mut warnings = decision.report.warnings_details.into_iter();
+        let pods = warnings.find_map(|of| match of {
+            Warning::SchedulerSilent { pods } => Some(pods),
+            _ => None,
+        });
+        (pods, decision.wake)
+    };
+    let unseen = |pod: &mut Pod| pod.unschedulable_since = None;
+    let lab = pool()
+        .pod("first", 10, 10)
+        .edit("first", unseen)
+        .pod("gated", 10, 10)
+        .edit("gated", unseen)
+        .edit("gated", |pod| pod.gated = true);
+    let told = lab.now + Span::minutes(2);
+    assert_eq!(silent(&lab), (None, Some(told)));
+    let lab = lab.after(Span::minutes(2));
+    assert_eq!(silent(&lab).0, Some(1));
+    // It has looked at another one since, and found no node; or found one, and the kubelet has begun.
+    let refused = lab.clone().pod("second", 10, 10);
+    assert_eq!(silent(&refused).0, None);
+    let bound = |started: Time| {
+        lab.clone()
+            .node("there", 1_000, 1_000)
+            .pod("runs", 10, 10)
+            .edit("runs", |pod| {
+                unseen(pod);
+                pod.node = Some("there".into());
+                pod.phase = Phase::Running;
+                pod.started = Some(started);
+            })
+    };
+    assert_eq!(silent(&bound(lab.now)).0, None);
+    assert_eq!(silent(&bound(lab.now - Span::minutes(3))).0, Some(1));
+    // A kubelet runs static pods without it.
+    let static_pod = bound(lab.now).edit("runs", |pod| pod.mirror = true);
+    assert_eq!(silent(&static_pod).0, Some(1));
 }
 
 #[test]

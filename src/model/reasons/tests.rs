@@ -361,6 +361,7 @@ one_of_each! { Warning:
         failed: Some(FailedWrite { why: "PVE made \"c\" of it".into(), at: Time(0), for_good: true }),
     }] },
     PoweredOff { machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), since: Time(0), started: Some(Time(1)) },
+    SchedulerSilent { pods: 3 },
     OrphanNode { node: "n1".into(), orphan: Orphan::LeftAlone },
     DamagedMark { vm: vm(), damage: "it was edited".into() },
     UnknownMark { vm: vm(), version: "v7".into() },

@@ -104,6 +104,11 @@ pub enum Warning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         started: Option<Time>,
     },
+    /// kube-scheduler has looked at no pod for minutes, though some wait for it.
+    SchedulerSilent {
+        /// How many pods wait for it.
+        pods: usize,
+    },
     /// A node says it is ours, and no machine is behind it.
     OrphanNode {
         /// The node.
