@@ -123,7 +123,7 @@ apart() {
 # What is linked into the programs, with licences.
 libraries() {
     cargo tree --quiet --locked "${for_target[@]}" --edges normal --prefix none --format '{p} {l}' |
-        sed -e 's/ (\*)$//' -e 's/ (proc-macro)//' | grep -v '^pve-autoscaler ' | LC_ALL=C sort -u
+        sed -e 's/ (\*)$//' -e 's/ (proc-macro)//' | grep -v '^pve-autoscaler[- ]' | LC_ALL=C sort -u
 }
 
 # Lays the package's tree out in $out/src, as debian/rules expects it.
@@ -142,6 +142,8 @@ stage() {
     cp -a contrib/kubernetes contrib/prometheus contrib/grafana "$tree/usr/share/pve-autoscaler/"
     documentation "$tree/doc"
     libraries >"$tree/doc/libraries.txt"
+    # Where it was built is nobody's business, and two builds would differ.
+    ! grep -F "$PWD" "$tree/doc/libraries.txt" >&2 || fail "libraries.txt names the folder that it was built in"
     generated "$tree"
     links_lead_somewhere "$tree/doc"
     chmod -R u=rwX,go=rX "$src"

@@ -7,6 +7,9 @@
 //! Without the feature `simulator`, which is on by default, there are no `sim`, `conformance` and `simulator`:
 //! so the package's daemon and broker are built.
 
+// They end the process where nobody can read what they write; `cli::say` and `cli::print` do not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 #[macro_use]
 pub extern crate planted;
 

@@ -32,6 +32,12 @@ impl Screen {
     }
 }
 
+/// Rows of the terminal that standard output is; `None` where it is none, or tells no height.
+pub(crate) fn rows() -> Option<usize> {
+    let (_, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some(usize::from(height.0)).filter(|rows| *rows > 0)
+}
+
 /// Where text goes on that is too long for its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {

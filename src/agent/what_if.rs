@@ -2,7 +2,6 @@
 //! the brain as every plan is, and nothing is carried out. Pure.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 
 /// Longest text of manifests.
-const MAX_TEXT: usize = 64 * 1024;
+pub const MAX_TEXT: usize = 64 * 1024;
 /// Pods that may be supposed at once.
 const MAX_PODS: usize = 500;
 /// Changes of the configuration at once.
@@ -110,11 +109,11 @@ pub struct WhatIfAction {
 pub fn suppose(turn: &Turn, supposed: &Supposition) -> Result<WhatIfOutcome, String> {
     let mut snapshot = (*turn.snapshot).clone();
     let pods = add_pods(&mut snapshot, &supposed.manifests, turn.at)?;
-    let changed = changed(&turn.settings.text, &supposed.changes)?;
+    let policy = &turn.settings.policy;
+    let changed = changed(&turn.settings.text, &supposed.changes, policy)?;
     if pods.is_empty() && changed.is_none() {
         return Err("Nothing is supposed: paste a Pod or a workload, or change a key.".to_owned());
     }
-    let policy = &turn.settings.policy;
     let memory = &turn.decision.memory;
     let (as_is, _) = settled(&turn.snapshot, policy, memory, turn.at);
     let (would, at) = settled(
@@ -162,40 +161,72 @@ fn add_pods(snapshot: &mut Snapshot, text: &str, now: Time) -> Result<Vec<PodKey
     }
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| format!("The manifests are no YAML: {error}"))?;
-    let mut reader = Manifests::default();
+    let (mut reader, mut claims) = (Manifests::default(), Manifests::default());
     let mut added = Vec::new();
     for (place, document) in documents.into_iter().enumerate() {
         if document.is_null() {
             continue;
         }
         let name = |text: &str| format!("Document {}: {text}", place + 1);
-        let room = MAX_PODS - added.len();
-        for object in pods_of(document, room).map_err(|why| name(&why))? {
-            let (key, pod) = read(&mut reader, object, now).map_err(|why| name(&why))?;
-            if snapshot.cluster.pods.contains_key(&key) {
-                let why = format!("there is a pod {key} already; give it another name");
-                return Err(name(&why));
+        for mut object in objects_of(document) {
+            if object["metadata"]["namespace"].is_null() && object["metadata"].is_object() {
+                object["metadata"]["namespace"] = "default".into();
             }
-            snapshot.cluster.pods.insert(key.clone(), pod);
-            added.push(key);
+            for claim in workloads::claims(&object) {
+                claims.put(&claim).map_err(|why| name(&why))?;
+            }
+            let room = MAX_PODS - added.len();
+            for object in pods_of(object, room).map_err(|why| name(&why))? {
+                let (key, pod) = read(&mut reader, object, now).map_err(|why| name(&why))?;
+                if snapshot.cluster.pods.contains_key(&key) {
+                    let why = format!("there is a pod {key} already; give it another name");
+                    return Err(name(&why));
+                }
+                snapshot.cluster.pods.insert(key.clone(), pod);
+                added.push(key);
+            }
         }
+    }
+    for (key, claim) in claims.into_cluster().claims {
+        // One that is there already is the pod's, as its controller would have it.
+        snapshot.cluster.claims.entry(key).or_insert(claim);
     }
     Ok(added)
 }
 
+/// The objects of a document: those of a List, as `kubectl get -o yaml` prints it, and the Job that a CronJob starts.
+fn objects_of(document: Value) -> Vec<Value> {
+    match document["kind"].as_str() {
+        Some("List") => {
+            let items = document["items"].as_array().cloned().unwrap_or_default();
+            items.into_iter().flat_map(objects_of).collect()
+        }
+        Some("CronJob") => vec![json!({
+            "kind": "Job",
+            "metadata": document["metadata"],
+            "spec": document["spec"]["jobTemplate"]["spec"],
+        })],
+        _ => vec![document],
+    }
+}
+
 /// The pods that a document stands for.
 fn pods_of(document: Value, room: usize) -> Result<Vec<Value>, String> {
+    if !document.is_object() {
+        return Err(
+            "it is no object of Kubernetes: expected apiVersion, kind, metadata and spec"
+                .to_owned(),
+        );
+    }
     let kind = document["kind"].as_str().unwrap_or_default().to_owned();
     if kind != "Pod" && !workloads::makes_pods(&kind) {
-        let said = if kind.is_empty() {
-            "it has no kind".to_owned()
-        } else {
-            format!("kind {kind}")
-        };
         return Err(format!(
-            "{said}; known are Pod, Deployment, ReplicaSet, StatefulSet and Job"
+            "{}; known are {}, and a List of them",
+            wrong_kind(&kind),
+            KINDS.join(", ")
         ));
     }
+    find_misspelt(&document)?;
     if document["metadata"]["name"]
         .as_str()
         .is_none_or(str::is_empty)
@@ -209,11 +240,16 @@ fn pods_of(document: Value, room: usize) -> Result<Vec<Value>, String> {
     if containers.as_array().is_none_or(Vec::is_empty) {
         return Err(format!("the {kind} has no containers"));
     }
-    let number = |key: &str| document["spec"][key].as_u64().unwrap_or(1);
+    let number = |key: &str| match &document["spec"][key] {
+        Value::Null => Ok(1),
+        value => value.as_u64().ok_or_else(|| {
+            format!("spec.{key} of the {kind} is {value}: expected a whole number from 0")
+        }),
+    };
     let wanted = match kind.as_str() {
         "Pod" => 1,
-        "Job" => number("parallelism"),
-        _ => number("replicas"),
+        "Job" => number("parallelism")?,
+        _ => number("replicas")?,
     };
     if wanted > room as u64 {
         return Err(format!(
@@ -222,6 +258,96 @@ fn pods_of(document: Value, room: usize) -> Result<Vec<Value>, String> {
     }
     Ok(workloads::pods(document))
 }
+
+/// Kinds that may be supposed.
+const KINDS: [&str; 6] = [
+    "Pod",
+    "Deployment",
+    "ReplicaSet",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+];
+/// Fields of workloads and pods that a decision reads, where a misspelt one would be passed over.
+const FIELDS: [&str; 21] = [
+    "spec",
+    "template",
+    "metadata",
+    "labels",
+    "replicas",
+    "parallelism",
+    "containers",
+    "initContainers",
+    "resources",
+    "requests",
+    "limits",
+    "nodeSelector",
+    "affinity",
+    "nodeAffinity",
+    "podAffinity",
+    "podAntiAffinity",
+    "tolerations",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "schedulerName",
+    "volumeClaimTemplates",
+];
+/// How alike a word must be to a known one, 1 being the same.
+const ALIKE: f32 = 0.7;
+
+/// What is wrong with a kind that is not known.
+fn wrong_kind(kind: &str) -> String {
+    if kind.is_empty() {
+        return "it has no kind".to_owned();
+    }
+    if kind == "DaemonSet" {
+        return "kind DaemonSet: its pods run on nodes that are there, and no machine is made for them".to_owned();
+    }
+    let mut known = KINDS.iter();
+    match known.find(|known| known.eq_ignore_ascii_case(kind)) {
+        Some(known) => format!("kind {kind}: did you mean {known}?"),
+        None => format!("kind {kind}"),
+    }
+}
+
+/// Fails where a field looks like one that a decision reads, misspelt: the answer would be of another pod.
+fn find_misspelt(document: &Value) -> Result<(), String> {
+    let spec = &document["spec"];
+    let template = &spec["template"];
+    let pod = match template.is_null() {
+        true => spec,
+        false => &template["spec"],
+    };
+    let lists = ["containers", "initContainers"].map(|list| pod[list].as_array());
+    let containers = lists.into_iter().flatten().flatten();
+    let objects = [document, spec, template, pod, &pod["affinity"]];
+    let containers = containers.flat_map(|of| [of, &of["resources"]]);
+    for object in objects.into_iter().chain(containers) {
+        for field in object
+            .as_object()
+            .into_iter()
+            .flat_map(serde_json::Map::keys)
+        {
+            let alike = similar::get_close_matches(&**field, &FIELDS, 1, ALIKE);
+            match alike.first() {
+                Some(known) if *known != field && !OTHER_FIELDS.contains(&&**field) => {
+                    return Err(format!("{field} is no field here; did you mean {known}?"));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fields of Kubernetes that look like one of [`FIELDS`].
+const OTHER_FIELDS: [&str; 5] = [
+    "ephemeralContainers",
+    "priority",
+    "resourceClaims",
+    "runtimeClassName",
+    "selector",
+];
 
 /// A pod as the watches would show it.
 fn read(
@@ -237,8 +363,10 @@ fn read(
     if metadata["namespace"].is_null() {
         metadata["namespace"] = "default".into();
     }
-    if let Some(spec) = object["spec"].as_object_mut() {
-        spec.remove("nodeName");
+    if let Some(node) = object["spec"]["nodeName"].as_str() {
+        return Err(format!(
+            "pod {name}: spec.nodeName is {node}: it runs there and nowhere else, kube-scheduler is not asked; leave nodeName out"
+        ));
     }
     object["status"] = json!({
         "phase": "Pending",
@@ -253,8 +381,12 @@ fn read(
     pod.ok_or_else(|| format!("pod {name} cannot be read"))
 }
 
-/// The policy of the changed configuration; `None` when nothing is changed.
-fn changed(text: &str, changes: &[ConfigChange]) -> Result<Option<Policy>, String> {
+/// The policy of the changed configuration, which is another than `policy`; `None` when nothing is changed.
+fn changed(
+    text: &str,
+    changes: &[ConfigChange],
+    policy: &Policy,
+) -> Result<Option<Policy>, String> {
     if changes.is_empty() {
         return Ok(None);
     }
@@ -267,24 +399,33 @@ fn changed(text: &str, changes: &[ConfigChange]) -> Result<Option<Policy>, Strin
         .parse()
         .map_err(|error| format!("The configuration cannot be read: {error}"))?;
     for change in changes {
-        set(&mut file, change).map_err(|why| format!("{}: {why}", change.key))?;
+        let key = change.key.trim();
+        if key == "kubernetes.name" {
+            return Err("kubernetes.name: by another name the machines there are would be another cluster's, which nobody here sees or touches; that is not decided".to_owned());
+        }
+        set(&mut file, change).map_err(|why| match key {
+            "" => format!("A value without a key: {why}."),
+            key => format!("{key}: {why}."),
+        })?;
     }
     let text = toml::to_string(&file).map_err(|error| error.to_string())?;
     let settings = config::parse(&text, "the changed configuration").map_err(|errors| {
-        let mut said = "The changed configuration has errors:".to_owned();
-        for line in errors
-            .to_string()
-            .lines()
-            .filter(|line| line.contains(": "))
-        {
-            let _ = write!(
-                said,
-                " {}",
-                line.trim_start_matches("the changed configuration")
-            );
-        }
-        said
+        // Lines are those of a text that nobody sees.
+        let said = errors.problems.iter().map(|problem| match &problem.value {
+            Some(value) => format!("{} = {value}: {}", problem.key, problem.message),
+            None if problem.key.is_empty() => problem.message.clone(),
+            None => format!("{}: {}", problem.key, problem.message),
+        });
+        let said: Vec<String> = said.collect();
+        format!("The changed configuration is wrong: {}", said.join("; "))
     })?;
+    if settings.policy == *policy {
+        let keys: Vec<&str> = changes.iter().map(|change| change.key.trim()).collect();
+        return Err(format!(
+            "With {} so, every plan is what it is: that is the value already, or no decision reads it.",
+            keys.join(", ")
+        ));
+    }
     Ok(Some(settings.policy))
 }
 
@@ -297,7 +438,7 @@ fn set(file: &mut toml::Table, change: &ConfigChange) -> Result<(), String> {
     let value = format!("value = {}", change.value.trim());
     let mut value: toml::Table = value
         .parse()
-        .map_err(|_| format!("{} is no value; text stands in quotes", change.value))?;
+        .map_err(|_| wrong_value(change.value.trim()))?;
     if value.len() != 1 {
         return Err(format!("{} is more than one value", change.value));
     }
@@ -320,6 +461,20 @@ fn set(file: &mut toml::Table, change: &ConfigChange) -> Result<(), String> {
     }
     table.insert((*last).to_owned(), value);
     Ok(())
+}
+
+/// Why a text is no value of a configuration.
+fn wrong_value(text: &str) -> String {
+    let digits = text.trim_start_matches(['+', '-']);
+    if text.is_empty() {
+        "it has no value".to_owned()
+    } else if !digits.is_empty() && digits.chars().all(|letter| letter.is_ascii_digit()) {
+        format!("{text} is a larger number than can stand there")
+    } else if text.contains(['"', '\n']) {
+        format!("{text} is no value; a text stands in quotes")
+    } else {
+        format!("{text} is no value; a text stands in quotes: \"{text}\"")
+    }
 }
 
 fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> WhatIfOutcome {
@@ -431,6 +586,8 @@ mod tests {
 
     #[test]
     fn a_key_is_changed_and_a_wrong_one_is_named() {
+        let as_is = config::parse(FILE, "it").expect("it is fine").policy;
+        let changed = |text: &str, changes: &[ConfigChange]| super::changed(text, changes, &as_is);
         let policy = changed(FILE, &change("pool.workers.max", "20")).expect("it is fine");
         assert_eq!(policy.expect("changed").pools["workers"].max, 20);
         let policy = changed(FILE, &change("scale_up.max_in_flight", "3")).expect("a new table");
@@ -448,6 +605,24 @@ mod tests {
             ("", "3", "expected a key"),
             ("pool..max", "3", "expected a key"),
             ("pool.workers.max", "3\nmin = 1", "more than one value"),
+            ("pool.workers.max", "", "it has no value"),
+            ("scale_up.batch_max", "1m", "stands in quotes: \"1m\""),
+            (
+                "pool.workers.max",
+                "99999999999999999999",
+                "a larger number",
+            ),
+            ("pool.workers.max", "5", "every plan is what it is"),
+            (
+                "web.listen",
+                "\"127.0.0.1:9809\"",
+                "every plan is what it is",
+            ),
+            (
+                "kubernetes.name",
+                "\"other\"",
+                "which nobody here sees or touches",
+            ),
         ] {
             let why = changed(FILE, &change(key, value)).expect_err(key);
             assert!(why.contains(wanted), "{key}: {why}");
@@ -469,7 +644,24 @@ mod tests {
             3
         );
         for (document, wanted) in [
-            (none, "it has no kind"),
+            (none, "it is no object of Kubernetes"),
+            (json!("asdf qwer"), "it is no object of Kubernetes"),
+            (json!({"apiVersion": "v1"}), "it has no kind; known are Pod"),
+            (json!({"kind": "pod"}), "did you mean Pod?"),
+            (json!({"kind": "DaemonSet"}), "no machine is made for them"),
+            (
+                json!({"kind": "Pod", "spek": {}}),
+                "spek is no field here; did you mean spec?",
+            ),
+            (
+                deployment(1, json!([{"name": "c", "resourcs": {}}])),
+                "resourcs is no field here; did you mean resources?",
+            ),
+            (
+                json!({"kind": "Job", "metadata": {"name": "a"},
+                    "spec": {"parallelism": "3", "template": {"spec": {"containers": one}}}}),
+                "spec.parallelism of the Job is \"3\": expected a whole number",
+            ),
             (json!({"kind": "Service"}), "kind Service; known are Pod"),
             (json!({"kind": "Pod"}), "has no metadata.name"),
             (deployment(1, json!([])), "has no containers"),
@@ -478,5 +670,51 @@ mod tests {
             let why = pods_of(document, 10).expect_err(wanted);
             assert!(why.contains(wanted), "{why}");
         }
+    }
+
+    #[test]
+    fn no_field_of_kubernetes_passes_for_a_misspelt_one() {
+        let fields = |text: &str| {
+            let names = text.split(' ').map(|name| (name.to_owned(), Value::Null));
+            names.collect::<serde_json::Map<String, Value>>()
+        };
+        let mut pod = fields(
+            "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers \
+             hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName \
+             nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates resourceClaims resources \
+             restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount serviceAccountName \
+             setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes",
+        );
+        let container = fields(
+            "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources \
+             restartPolicy securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
+             volumeDevices volumeMounts workingDir",
+        );
+        pod.insert("containers".to_owned(), json!([container]));
+        let mut spec = fields(
+            "minReadySeconds ordinals parallelism paused persistentVolumeClaimRetentionPolicy podManagementPolicy \
+             progressDeadlineSeconds replicas revisionHistoryLimit selector serviceName strategy updateStrategy volumeClaimTemplates \
+             activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector \
+             maxFailedIndexes podFailurePolicy podReplacementPolicy successPolicy suspend ttlSecondsAfterFinished",
+        );
+        spec.insert("template".to_owned(), json!({"metadata": {}, "spec": pod}));
+        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": spec, "status": {}});
+        assert_eq!(find_misspelt(&workload), Ok(()));
+        assert_eq!(
+            find_misspelt(&json!({"spec": workload["spec"]["template"]["spec"]})),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn lists_and_cron_jobs_stand_for_what_is_in_them() {
+        let job = json!({"kind": "CronJob", "metadata": {"name": "nightly"},
+            "spec": {"jobTemplate": {"spec": {"parallelism": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}}}});
+        let list = json!({"kind": "List", "items": [job, {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{}]}}]});
+        let pods = objects_of(list)
+            .into_iter()
+            .map(|object| pods_of(object, 10));
+        let pods: Vec<usize> = pods.map(|pods| pods.expect("they are").len()).collect();
+        assert_eq!(pods, [2, 1]);
     }
 }

@@ -232,11 +232,13 @@ fn confirmed(found: &Leftovers) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("nobody can be asked here: look at the list, then say --yes; nothing was changed");
     }
-    print!(
+    let mut output = std::io::stdout();
+    write!(
+        output,
         "Serve {} from now on, and set aside what is on record of others? Type yes: ",
         found.ours
-    );
-    std::io::stdout().flush()?;
+    )?;
+    output.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")

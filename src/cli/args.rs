@@ -95,8 +95,8 @@ pub(super) enum CliCommand {
     ///
     /// One line a decision that did something, and one for how it ended. Root and the daemon's user may read the record.
     #[command(after_help = "Examples:\n  pve-autoscaler history --since 24h\n  \
-        pve-autoscaler history --since '2026-11-23 16:00' --until '2026-11-23 17:00' --detail\n  \
-        pve-autoscaler history --pod shop/web-7d4b9c6f5-x2x9k")]
+        pve-autoscaler history --since '2026-11-23 16:00' --until '2026-11-23 17:00'\n  \
+        pve-autoscaler history --pod shop/web-7d4b9c6f5-x2x9k --detail")]
     History(HistoryOptions),
     /// Decide anew what was recorded, with this version of the program or another configuration, and show every difference.
     ///
@@ -105,7 +105,7 @@ pub(super) enum CliCommand {
     /// 1 differences or a failure.
     #[command(
         after_help = "Examples:\n  pve-autoscaler replay /var/lib/pve-autoscaler/record\n  \
-        pve-autoscaler replay --config new.toml --since 24h /var/lib/pve-autoscaler/record"
+        pve-autoscaler replay --config new.toml --since 24h \\\n    /var/lib/pve-autoscaler/record"
     )]
     Replay(ReplayOptions),
     /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, the latest part

@@ -16,13 +16,13 @@ pub(super) fn end_on_panic(state: Option<StateFiles>) {
     let level = std::env::var_os("JOURNAL_STREAM").map_or("", |_| "<3>");
     std::panic::set_hook(Box::new(move |panic| {
         let said = said(panic);
-        eprintln!(
+        super::say(&format!(
             "{level}pve-autoscaler: {said}; this is a fault of the program: please report it"
-        );
+        ));
         if let Some(state) = &state
             && let Err(error) = state.record_panic(said, Clock::System.now())
         {
-            eprintln!("{level}pve-autoscaler: {error}");
+            super::say(&format!("{level}pve-autoscaler: {error}"));
         }
         std::process::abort();
     }));

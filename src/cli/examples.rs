@@ -3,46 +3,52 @@
 pub(super) const RUN: &str = "\
 Examples:
   systemctl start pve-autoscaler                # the usual way
-  pve-autoscaler --config ./try.toml run --state-directory ./state --control-socket ./control.sock";
+  pve-autoscaler --config ./try.toml run \\
+    --state-directory ./state --control-socket ./control.sock";
 
 pub(super) const BROKER: &str = "\
 Examples:
-  systemctl restart pve-autoscaler-broker       # the usual way, as a program of its own
+  # the usual way, as a program of its own
+  systemctl restart pve-autoscaler-broker
   pve-autoscaler broker                         # by hand, as root";
 
 pub(super) const SETUP: &str = "\
 Examples:
-  pve-autoscaler setup --kubeconfig admin.conf          # on a PVE host: asks, shows, and does it after a yes
+  # on a PVE host: asks, shows, and does it after a yes
+  pve-autoscaler setup --kubeconfig admin.conf
   pve-autoscaler setup --dry-run --kubeconfig admin.conf
   pve-autoscaler setup --answers answers.toml --yes     # without a person
-  pve-autoscaler setup                                  # again, later: what is missing";
+  pve-autoscaler setup  # again, later: what is missing";
 
 pub(super) const CHECK: &str = "\
 Examples:
-  pve-autoscaler check                          # after editing /etc/pve-autoscaler.toml
+  pve-autoscaler check  # after editing /etc/pve-autoscaler.toml
   pve-autoscaler check --config ./new.toml      # a file that is not in force
-  pve-autoscaler check --live                   # also what the file names; doctor says more";
+  pve-autoscaler check --live  # also what the file names; doctor says more";
 
 pub(super) const DOCTOR: &str = "\
-Exit codes: 0 nothing is wrong, 1 something is wrong, 2 nothing is wrong but not everything could be looked at, or
-the command line or the configuration file is wrong.
+Exit codes: 0 nothing is wrong, 1 something is wrong, 2 nothing is wrong but not
+everything could be looked at, or the command line or the configuration file is
+wrong.
 
 Examples:
-  pve-autoscaler doctor                         # everything, as root on the host
-  pve-autoscaler doctor --quiet                 # only what is not as it should be
+  pve-autoscaler doctor  # everything, as root on the host
+  pve-autoscaler doctor --quiet  # only what is not as it should be
   pve-autoscaler doctor -o json | jq '.findings[] | select(.grade != \"ok\")'
-  pve-autoscaler --config new.toml doctor       # a file that is not in force yet";
+  pve-autoscaler --config new.toml doctor  # a file that is not in force yet";
 
 pub(super) const PLAN: &str = "\
 Examples:
   pve-autoscaler plan                           # what would be done now
-  pve-autoscaler plan -o wide                   # each pod on a line of its own
+  pve-autoscaler plan -o wide  # each pod on a line of its own
   pve-autoscaler plan -o json | jq .plan
-  pve-autoscaler --config new.toml plan --snapshot view.json    # another configuration on a saved view";
+  # another configuration on a saved view
+  pve-autoscaler --config new.toml plan --snapshot view.json";
 
 pub(super) const EXPLAIN: &str = "\
 Examples:
-  pve-autoscaler explain pod shop/db-0          # why it is pending, and what would run it
+  # why it is pending, and what would run it
+  pve-autoscaler explain pod shop/db-0
   pve-autoscaler explain node workers-x7k2p     # why it stays, or goes";
 
 pub(super) const EXPLAIN_POD: &str = "\
@@ -64,13 +70,14 @@ Examples:
 pub(super) const STATUS: &str = "\
 Examples:
   pve-autoscaler status
-  pve-autoscaler status -o wide                 # nothing shortened, nothing folded
+  pve-autoscaler status -o wide  # nothing shortened, nothing folded
   pve-autoscaler status -o json | jq .machines
-  pve-autoscaler status --watch                 # again every two seconds; --watch=10: every ten";
+  # again every two seconds; --watch=10: every ten
+  pve-autoscaler status --watch";
 
 pub(super) const PAUSE: &str = "\
 Examples:
-  pve-autoscaler pause \"storage move\"           # the reason stands in status
+  pve-autoscaler pause \"storage move\"  # the reason stands in status
   pve-autoscaler resume";
 
 pub(super) const RESUME: &str = "\
@@ -79,7 +86,7 @@ Examples:
 
 pub(super) const RETRY: &str = "\
 Examples:
-  pve-autoscaler status                         # which pool waits, and after what
+  pve-autoscaler status  # which pool waits, and after what
   pve-autoscaler retry workers                  # the template was mended";
 
 pub(super) const NOTIFY_TEST: &str = "\
@@ -101,34 +108,40 @@ Examples:
 
 pub(super) const ADOPT: &str = "\
 Examples:
-  pve-autoscaler adopt                          # shows what is left of former clusters, and asks
+  pve-autoscaler adopt  # shows what is left of former clusters, and asks
   systemctl reload-or-restart pve-autoscaler && pve-autoscaler doctor";
 
 pub(super) const HOST_TOPOLOGY: &str = "\
 Examples:
   pve-autoscaler host-topology >>/etc/pve-autoscaler.toml
-  for host in pve2 pve3; do ssh root@$host pve-autoscaler host-topology --reserved 0-1; done";
+  for host in pve2 pve3; do
+    ssh root@$host pve-autoscaler host-topology --reserved 0-1
+  done";
 
 pub(super) const HOST_PINNING: &str = "\
 Examples:
-  systemctl enable --now pve-autoscaler-pinning # on each host with such machines
+  # on each host with such machines
+  systemctl enable --now pve-autoscaler-pinning
   pve-autoscaler host-pinning --show            # what it has placed here
   pve-autoscaler host-pinning --once --housekeeping 0-1";
 
 pub(super) const SCHEMA: &str = "\
 Examples:
-  pve-autoscaler schema >pve-autoscaler.schema.json    # for editors that complete and check TOML";
+  # for editors that complete and check TOML
+  pve-autoscaler schema >pve-autoscaler.schema.json";
 
 pub(super) const DEMO: &str = "\
 Examples:
   pve-autoscaler demo
   pve-autoscaler demo --once                    # ends by itself
-  pve-autoscaler demo --regions 2               # two PVE clusters, one of which is away for a while";
+  # two PVE clusters, one of which is away for a while
+  pve-autoscaler demo --regions 2";
 
 pub(super) const CONFORMANCE: &str = "\
 Examples:
   pve-autoscaler conformance tests/conformance
-  pve-autoscaler conformance --fixtures         # the worlds that cases can begin with";
+  # the worlds that cases can begin with
+  pve-autoscaler conformance --fixtures";
 
 pub(super) const SIM: &str = "\
 Examples:
@@ -143,7 +156,7 @@ Examples:
 
 pub(super) const TEMPLATE_TRY: &str = "\
 Examples:
-  pve-autoscaler template try                   # every template that a pool uses
+  pve-autoscaler template try  # every template that a pool uses
   pve-autoscaler template try debian --host pve2
   pve-autoscaler template try debian --ipconfig ip=192.0.2.250/24,gw=192.0.2.1";
 
@@ -162,5 +175,6 @@ pub(super) const MIGRATE_KPROXIMATE: &str = "\
 Examples:
   pve-autoscaler migrate kproximate values.yaml >new.toml
   helm get values kproximate -n kproximate | pve-autoscaler migrate kproximate -
-  kubectl get configmap,secret,deployment -n kproximate -o yaml | pve-autoscaler migrate kproximate -
+  kubectl get configmap,secret,deployment -n kproximate -o yaml |
+    pve-autoscaler migrate kproximate -
   pve-autoscaler check --config new.toml        # after the lines with DECIDE";

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
+use roff::{Roff, roman};
 
 use super::args::Cli;
 use super::complete;
@@ -30,6 +31,9 @@ They end. What is being done to machines is taken up again at the next start.
 PVE_AUTOSCALER_LOG
 What \fBrun\fR and \fBbroker\fR log: a level (error, warn, info, debug, trace), or levels by target, such as
 info,pve_autoscaler::agent=debug.
+.TP
+NO_COLOR, TERM
+Set to anything, the former takes the colours away; so does the latter as dumb.
 .SH FILES
 .TP
 /etc/pve\-autoscaler.toml
@@ -57,11 +61,14 @@ pve\-autoscaler.toml(5), systemctl(1), journalctl(1), qm(1)
 
 /// A page for the command and for each below it.
 fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
-    let page = clap_mangen::Man::new(command.clone())
+    let page = clap_mangen::Man::new(command.clone().after_help(None::<&str>))
         .source(concat!("pve-autoscaler ", env!("CARGO_PKG_VERSION")))
         .manual("pve-autoscaler");
     let mut text = Vec::new();
     page.render(&mut text)?;
+    if let Some(help) = command.get_after_help() {
+        text.extend_from_slice(beside(&help.to_string()).as_bytes());
+    }
     text.extend_from_slice(match command.get_name() {
         NAME => BEYOND.as_bytes(),
         _ => b".SH \"SEE ALSO\"\npve\\-autoscaler(1)\n",
@@ -71,6 +78,34 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
         .try_for_each(|command| pages(command, directory))
+}
+
+/// What stands at the end of a command's help: examples line by line as they are typed, exit codes as a text.
+fn beside(help: &str) -> String {
+    let mut roff = Roff::new();
+    let (mut examples, mut words) = (Vec::new(), Vec::new());
+    for line in help.lines() {
+        match line.strip_prefix("  ") {
+            Some(example) => examples.push(example),
+            None if line != "Examples:" => words.push(line),
+            None => {}
+        }
+    }
+    let words = words.join(" ");
+    if let Some(codes) = words.trim().strip_prefix("Exit codes: ") {
+        roff.control("SH", ["EXIT STATUS"]);
+        roff.text([roman(codes)]);
+    }
+    if !examples.is_empty() {
+        roff.control("SH", ["EXAMPLES"]);
+        roff.control("nf", []);
+        for line in examples {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+    }
+    // Without what is said once at the top of a page.
+    roff.to_roff()
 }
 
 /// Writes everything into `directory`.
@@ -105,4 +140,42 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns of the terminals that people begin with.
+    const COLUMNS: usize = 80;
+
+    fn all(command: &clap::Command, found: &mut Vec<(String, String)>) {
+        if let Some(help) = command.get_after_help() {
+            found.push((command.get_name().to_owned(), help.to_string()));
+        }
+        for below in command.get_subcommands() {
+            all(below, found);
+        }
+    }
+
+    #[test]
+    fn examples_are_not_broken_where_they_are_copied_from() {
+        let mut found = Vec::new();
+        all(&Cli::command(), &mut found);
+        assert!(found.len() > 20, "{}", found.len());
+        for (name, help) in &found {
+            for line in help.lines() {
+                assert!(line.chars().count() <= COLUMNS, "{name}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn examples_stand_in_a_page_as_they_are_typed() {
+        let page = beside("Exit codes: 0 yes,\n1 no.\n\nExamples:\n  # a word\n  a -b \\\n    .c");
+        assert_eq!(
+            page,
+            ".SH \"EXIT STATUS\"\n0 yes, 1 no.\n.SH EXAMPLES\n.nf\n# a word\na \\-b \\\\\n  .c\n.fi\n"
+        );
+    }
 }

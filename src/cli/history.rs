@@ -48,7 +48,7 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         return options.output.show(&told, String::new);
     }
     for problem in &unread {
-        eprintln!("pve-autoscaler: {}", one_line(problem));
+        super::say(&format!("pve-autoscaler: {}", one_line(problem)));
     }
     if deeds.is_empty() {
         return print("Nothing was done in that time that concerns what you ask for.\n");
@@ -58,17 +58,38 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
             1 => "line".to_owned(),
             many => format!("{many} lines"),
         };
-        eprintln!(
+        super::say(&format!(
             "pve-autoscaler: the latest {lines}; --limit, --since and --until tell of others"
-        );
+        ));
     }
     let text = told(&deeds, options.detail, &TimeZone::system());
     super::write(&options.output.laid_out(&text))
 }
 
+/// When it was first decided what becomes of a machine.
+type PlannedAt = BTreeMap<(Arc<str>, Course), Time>;
+
+/// What becomes of a machine by several actions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Course {
+    Up,
+    Down,
+    Other,
+}
+
+impl Course {
+    fn of(action: &str) -> Course {
+        match action {
+            "create" | "continue" => Course::Up,
+            "remove" | "delete_placeholder" | "drop_intent" | "delete_node" => Course::Down,
+            _ => Course::Other,
+        }
+    }
+}
+
 /// Deeds as a table: a line a decision and kind of action, or a line an action.
 fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
-    let mut planned: BTreeMap<Arc<str>, Time> = BTreeMap::new();
+    let mut planned: PlannedAt = BTreeMap::new();
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut group: Vec<&Deed> = Vec::new();
     for deed in deeds {
@@ -82,8 +103,11 @@ fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
             group.clear();
         }
         match &deed.kind {
-            DeedKind::Planned { machine, .. } => {
-                planned.entry(machine.clone()).or_insert(deed.at);
+            DeedKind::Planned {
+                machine, action, ..
+            } => {
+                let key = (machine.clone(), Course::of(action));
+                planned.entry(key).or_insert(deed.at);
                 group.push(deed);
                 if detail {
                     rows.extend(plan_row(&group, zone));
@@ -199,11 +223,11 @@ fn details(deed: &Deed) -> Vec<Vec<String>> {
 }
 
 /// One line for what is no plan.
-fn row(deed: &Deed, planned: &BTreeMap<Arc<str>, Time>, zone: &TimeZone) -> Vec<String> {
+fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
     let (what, why) = match &deed.kind {
         DeedKind::Planned { machine, why, .. } => (machine.to_string(), why.clone()),
         DeedKind::Begun { program } => (
-            format!("the record goes on, version {program}"),
+            format!("a record begins, version {program}"),
             String::new(),
         ),
         DeedKind::NotBegun {
@@ -222,7 +246,7 @@ fn row(deed: &Deed, planned: &BTreeMap<Arc<str>, Time>, zone: &TimeZone) -> Vec<
             action,
             machine,
             failure.as_deref(),
-            planned.get(machine),
+            planned.get(&(machine.clone(), Course::of(action))),
             deed.at,
         ),
         DeedKind::Asked { asked, why } if asked == "retry" => {
@@ -311,5 +335,53 @@ fn plain(value: &Value) -> String {
         }
         Value::Array(list) => list.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_took_its_own_time_and_not_its_machines_life() {
+        let deed = |at: i64, kind: DeedKind| Deed {
+            at: Time(at * 1_000),
+            decision: 1,
+            kind,
+        };
+        let planned = |action: &str| DeedKind::Planned {
+            action: action.to_owned(),
+            machine: "small-aaaaa".into(),
+            host: "pve1".into(),
+            node: None,
+            pool: None,
+            instance_type: None,
+            why: "pods wait".to_owned(),
+            planned: Value::Null,
+        };
+        let ended = |action: &str| DeedKind::Ended {
+            action: action.to_owned(),
+            machine: "small-aaaaa".into(),
+            failure: None,
+        };
+        let deeds = [
+            deed(0, planned("create")),
+            // The daemon was started anew meanwhile, and goes on.
+            deed(20, planned("continue")),
+            deed(31, ended("continue")),
+            deed(900, planned("remove")),
+            deed(909, ended("remove")),
+        ];
+        let text = told(&deeds, false, &TimeZone::UTC);
+        let line = |words: &str| {
+            let mut lines = text.lines();
+            lines
+                .find(|line| line.contains(words))
+                .map(|line| line.trim_end().to_owned())
+        };
+        let node = line("is a working node").expect("it was made");
+        assert!(node.ends_with("after 31s"), "{text}");
+        let gone = line("is gone").expect("it was removed");
+        assert!(gone.ends_with("after 9s"), "{text}");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn start() {
         registry.with(stderr).try_init()
     };
     match (started, complaint) {
-        (Err(error), _) => eprintln!("pve-autoscaler: logging did not start: {error}"),
+        (Err(error), _) => super::say(&format!("pve-autoscaler: logging did not start: {error}")),
         (Ok(()), Some(complaint)) => tracing::warn!("{complaint}"),
         (Ok(()), None) => {}
     }

@@ -39,7 +39,7 @@ pub(super) fn run(config: &Path, options: &MailRelayOptions) -> Result<(), CliFa
         Ok(()) => MailAnswer::Taken(format!("{} took it", options.sendmail.display())),
         Err(why) => {
             // It stands in the journal, too, where this service's other words are.
-            eprintln!("pve-autoscaler: the mail was not sent: {why}");
+            super::say(&format!("pve-autoscaler: the mail was not sent: {why}"));
             MailAnswer::Refused(why)
         }
     };

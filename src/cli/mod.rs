@@ -121,19 +121,31 @@ pub(crate) fn ended(outcome: Result<(), CliFailure>) -> ExitCode {
         Err(CliFailure::Said) => ExitCode::from(EXIT_FAILED),
         Err(CliFailure::Code(code)) => code,
         Err(CliFailure::Config(errors)) => {
-            eprintln!("{}", foreign::lines(&errors.to_string()));
+            say(&foreign::lines(&errors.to_string()));
             ExitCode::from(EXIT_USAGE)
         }
         Err(CliFailure::Usage(error)) => {
-            eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
+            say(&format!(
+                "pve-autoscaler: {}",
+                foreign::lines(&said(&error))
+            ));
             ExitCode::from(EXIT_USAGE)
         }
         Err(CliFailure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(CliFailure::Other(error)) => {
-            eprintln!("pve-autoscaler: {}", foreign::lines(&said(&error)));
+            say(&format!(
+                "pve-autoscaler: {}",
+                foreign::lines(&said(&error))
+            ));
             ExitCode::from(EXIT_FAILED)
         }
     }
+}
+
+/// Writes a line to standard error, where that takes it: a full or closed one is no reason to end otherwise.
+pub(crate) fn say(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {

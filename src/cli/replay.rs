@@ -48,7 +48,7 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     })?;
     shown?;
     for problem in &damage {
-        eprintln!("pve-autoscaler: {}", one_line(problem));
+        super::say(&format!("pve-autoscaler: {}", one_line(problem)));
     }
     if options.output == Format::Table {
         let same = all - differ - unreadable;

@@ -37,18 +37,31 @@ pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
             }
             Err(other) => return Err(other),
         };
-        write(&framed(&text, redraws))?;
+        let rows = redraws.then(|| crate::screen::rows().unwrap_or(usize::MAX));
+        write(&framed(&text, rows))?;
         std::thread::sleep(Duration::from_secs(seconds));
     }
 }
 
-/// One picture of many: in the place of the one before, or below it where a terminal cannot do that.
-fn framed(text: &str, redraws: bool) -> String {
-    if redraws {
-        format!("\u{1b}[H\u{1b}[2J{text}")
-    } else {
-        format!("{text}\n")
-    }
+/// One picture of many: in the place of the one before, where a terminal of so many rows can do that, else below it. What is beyond the last
+/// row is left out and counted: it would push the headline out of sight, and every picture into what one scrolls back to.
+fn framed(text: &str, rows: Option<usize>) -> String {
+    let Some(rows) = rows else {
+        return format!("{text}\n");
+    };
+    // The last row is for what is typed next.
+    let room = rows.saturating_sub(1).max(1);
+    let mut lines: Vec<&str> = text.lines().collect();
+    let over = lines.len().saturating_sub(room);
+    let more = (over > 0).then(|| {
+        lines.truncate(room - 1);
+        let left_out = words::count(over + 1, "line");
+        format!("… {left_out} more; pve-autoscaler status has all")
+    });
+    lines.extend(more.as_deref());
+    // From the corner on, each line to its end, then all that is below: nothing is cleared before there is something to show.
+    let lines = lines.iter().map(|line| format!("{line}\u{1b}[K\n"));
+    format!("\u{1b}[H{}\u{1b}[J", lines.collect::<String>())
 }
 
 /// The daemon's status as it is to be printed.
@@ -515,8 +528,26 @@ mod tests {
 
     #[test]
     fn a_picture_takes_the_place_of_the_one_before_on_a_terminal_alone() {
-        assert_eq!(framed("a\n", true), "\u{1b}[H\u{1b}[2Ja\n");
-        assert_eq!(framed("a\n", false), "a\n\n");
+        let drawn = |text: &str, rows: usize| {
+            let drawn = framed(text, Some(rows));
+            let inner = drawn
+                .strip_prefix("\u{1b}[H")
+                .and_then(|text| text.strip_suffix("\u{1b}[J"));
+            inner
+                .expect("from the corner to the end")
+                .replace("\u{1b}[K", "")
+        };
+        assert_eq!(drawn("a\nb\n", 3), "a\nb\n");
+        // One row less, and the headline is what stays.
+        assert_eq!(
+            drawn("a\nb\nc\nd\n", 4),
+            "a\nb\n… 2 lines more; pve-autoscaler status has all\n"
+        );
+        assert_eq!(
+            drawn("a\nb\n", 1),
+            "… 2 lines more; pve-autoscaler status has all\n"
+        );
+        assert_eq!(framed("a\n", None), "a\n\n");
     }
 
     #[test]

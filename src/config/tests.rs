@@ -558,3 +558,26 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_no_text_is_told_in_a_sentence() {
+    let told = |bytes: &[u8]| as_text(bytes.to_vec());
+    assert_eq!(told(b"version = 1\n"), Ok("version = 1\n".to_owned()));
+    assert_eq!(told(b""), Ok(String::new()));
+    let utf16 = |mark: &[u8], order: fn(u16) -> [u8; 2]| {
+        let text = SMALL.encode_utf16().flat_map(order);
+        told(&mark.iter().copied().chain(text).collect::<Vec<u8>>())
+    };
+    let looks = Err("looks like UTF-16 text: save it as UTF-8".to_owned());
+    assert_eq!(utf16(b"", u16::to_le_bytes), looks);
+    assert_eq!(utf16(b"", u16::to_be_bytes), looks);
+    assert_eq!(utf16(b"\xff\xfe", u16::to_le_bytes), looks);
+    let nul = "line 2 has a NUL byte: it is no text".to_owned();
+    assert_eq!(told(b"version = 1\n\0\n"), Err(nul));
+    assert_eq!(
+        told(b"\0"),
+        Err("line 1 has a NUL byte: it is no text".to_owned())
+    );
+    let other = "is not UTF-8 text: line 2 has a byte that is none of it (byte 14 of the file)";
+    assert_eq!(told(b"version = 1\n# \xe4\n"), Err(other.to_owned()));
+}

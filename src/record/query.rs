@@ -229,11 +229,11 @@ impl History {
                 last = Some(point);
             }
             if points.len() >= most * 2 {
-                points = thin(points);
+                points = thin(points, most);
             }
         }
-        while points.len() > most {
-            points = thin(points);
+        if points.len() > most {
+            points = thin(points, most);
         }
         Ok(points)
     }
@@ -357,22 +357,53 @@ fn whole_head(path: &Path) -> Result<Result<(), SegmentEnd>, ReadError> {
     Ok(SegmentReader::open(file).map(drop))
 }
 
-/// Makes one point of each two neighbours.
-pub(super) fn thin(points: Vec<Point>) -> Vec<Point> {
-    let mut thinned: Vec<Point> = Vec::with_capacity(points.len() / 2 + 1);
-    for (index, point) in points.into_iter().enumerate() {
-        match thinned.last_mut() {
-            Some(before) if index % 2 == 1 => {
-                let (makes, removes) = (before.makes + point.makes, before.removes + point.removes);
-                if point.pending() >= before.pending() {
-                    *before = point;
+/// Makes at most so many points of them. Of each of equal parts of the time there stay the one with the most pending pods and the
+/// last one: a peak is seen, and it ends where it ended, however long nothing is decided after it.
+pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {
+    let parts = i64::try_from((most / 2).max(1)).unwrap_or(i64::MAX);
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return points;
+    };
+    let (from, span) = (first.at.0, last.at.0.saturating_sub(first.at.0).max(1));
+    let part_of = |point: &Point| {
+        let since = i128::from(point.at.0.saturating_sub(from)) * i128::from(parts);
+        (since / (i128::from(span) + 1)).clamp(0, i128::from(parts) - 1)
+    };
+    let mut thinned: Vec<Point> = Vec::with_capacity(most);
+    // The peak of the part under way, and what came last in it.
+    let mut open: Option<(i128, Point, Option<Point>)> = None;
+    for point in points {
+        let part = part_of(&point);
+        match &mut open {
+            Some((of, peak, last)) if *of == part => {
+                let (makes, removes) = (peak.makes + point.makes, peak.removes + point.removes);
+                if point.pending() > peak.pending() {
+                    (*peak, *last) = (point, None);
+                } else {
+                    *last = Some(point);
                 }
-                (before.makes, before.removes) = (makes, removes);
+                (peak.makes, peak.removes) = (makes, removes);
             }
-            _ => thinned.push(point),
+            _ => {
+                close_part(&mut thinned, open.take());
+                open = Some((part, point, None));
+            }
         }
     }
+    close_part(&mut thinned, open);
     thinned
+}
+
+/// The peak of a part of the time has what was made and removed in all of it.
+fn close_part(thinned: &mut Vec<Point>, part: Option<(i128, Point, Option<Point>)>) {
+    if let Some((_, peak, last)) = part {
+        thinned.push(peak);
+        thinned.extend(last.map(|last| Point {
+            makes: 0,
+            removes: 0,
+            ..last
+        }));
+    }
 }
 
 /// The step that a record says ended.
@@ -431,5 +462,55 @@ pub(super) fn failure(line: &ReadLine) -> Option<String> {
     match (step, message) {
         (Some(step), Some(message)) => Some(format!("at {step}: {message}")),
         _ => Some(failure.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(of: &[(i64, u32)]) -> Vec<Point> {
+        let points = of.iter().map(|(at, pending)| Point {
+            at: Time(*at),
+            pods: [("held".into(), *pending)].into(),
+            makes: 1,
+            ..Point::default()
+        });
+        points.collect()
+    }
+
+    #[test]
+    fn a_peak_ends_where_it_ended_however_few_points_are_kept() {
+        // Eight pods wait for a second, and nothing is decided for a quarter of an hour.
+        let mut all = Vec::new();
+        for round in 0..100 {
+            let begin = round * 900_000;
+            all.extend([(begin, 0), (begin + 1_000, 8), (begin + 2_000, 0)]);
+        }
+        let thinned = thin(points(&all), 200);
+        assert!(thinned.len() <= 200, "{}", thinned.len());
+        let waits = thinned.windows(2).filter(|pair| pair[0].pending() > 0);
+        let waits: Vec<i64> = waits.map(|pair| pair[1].at.0 - pair[0].at.0).collect();
+        assert_eq!(waits, [1_000; 100]);
+        let makes: u32 = thinned.iter().map(|point| point.makes).sum();
+        assert_eq!(makes, 300);
+        // Thinned again and again, as a long record is, they stay true and few.
+        let few = thin(thinned, 20);
+        assert!(
+            few.len() <= 20 && few.iter().any(|point| point.pending() == 8),
+            "{few:?}"
+        );
+        assert_eq!(
+            few.last().map(|point| (point.at, point.pending())),
+            Some((Time(89_102_000), 0))
+        );
+        assert_eq!(few.iter().map(|point| point.makes).sum::<u32>(), 300);
+    }
+
+    #[test]
+    fn times_that_go_back_and_none_at_all_are_thinned_too() {
+        assert!(thin(Vec::new(), 2).is_empty());
+        assert_eq!(thin(points(&[(5, 1)]), 2).len(), 1);
+        assert!(thin(points(&[(5, 1), (3, 2), (i64::MAX, 1), (0, 4)]), 2).len() <= 4);
     }
 }

@@ -117,7 +117,7 @@ impl<'a> Part<'a> {
             self.last = Some(point.clone());
         }
         if self.points.len() >= self.most.points.max(2) * 2 {
-            self.points = thin(std::mem::take(&mut self.points));
+            self.points = thin(std::mem::take(&mut self.points), self.most.points);
         }
         self.deeds.look(line);
         for deed in self.deeds.deeds.iter_mut().rev().take(line.plan.len()) {
@@ -142,8 +142,8 @@ impl<'a> Part<'a> {
     fn put_before(self, told: &mut Timeline, most: Most) {
         let mut points = self.points;
         points.append(&mut told.points);
-        while points.len() > most.points.max(2) {
-            points = thin(points);
+        if points.len() > most.points.max(2) {
+            points = thin(points, most.points);
         }
         told.points = points;
         let mut deeds: Vec<Deed> = self.deeds.deeds.into();

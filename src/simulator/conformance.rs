@@ -40,10 +40,10 @@ pub(super) fn run(options: &ConformanceOptions) -> Result<(), CliFailure> {
         )?;
     }
     if verdicts.is_empty() {
-        eprintln!(
+        crate::cli::say(&format!(
             "pve-autoscaler: there is no case in {} (*.yaml, *.yml, *.toml)",
             directory.display()
-        );
+        ));
         return Err(CliFailure::Said);
     }
     if failed > 0 {

@@ -17,7 +17,7 @@ use super::WebState;
 use crate::agent::answers::TurnQuestion;
 use crate::agent::control::ControlAnswer;
 use crate::agent::turn::Turn;
-use crate::agent::what_if::{Supposition, suppose};
+use crate::agent::what_if::{MAX_TEXT, Supposition, suppose};
 use crate::agent::wording;
 use crate::model::cluster::{Phase, PodKey};
 use crate::model::report::{NodeVerdict, PodVerdict};
@@ -93,6 +93,10 @@ pub(super) async fn what_if(
 ) -> Response {
     let supposed = match body {
         Ok(Json(supposed)) => supposed,
+        Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            let why = format!("The manifests are too long: at most {MAX_TEXT} bytes are read.");
+            return refusal(StatusCode::BAD_REQUEST, &why);
+        }
         Err(error) => return refusal(StatusCode::BAD_REQUEST, &error.body_text()),
     };
     let Some(turn) = state.turns.borrow().clone() else {

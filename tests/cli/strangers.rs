@@ -234,13 +234,13 @@ fn nobody_who_reads_is_no_crash() {
             text(&shell.stderr)
         );
     }
-    let full = OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .expect("there is one");
+    let full = || {
+        let mut file = OpenOptions::new();
+        file.write(true).open("/dev/full").expect("there is one")
+    };
     let output = program()
         .arg("schema")
-        .stdout(full)
+        .stdout(full())
         .stderr(Stdio::piped())
         .output();
     let output = output.expect("it runs");
@@ -250,6 +250,10 @@ fn nobody_who_reads_is_no_crash() {
         said.contains("cannot write to standard output: No space left"),
         "{said}"
     );
+    // An error that nobody can read is an error still, and no crash.
+    let missing = ["check", "--config", "/nowhere/of.toml"];
+    let ended = program().args(missing).stderr(full()).status();
+    assert_eq!(ended.expect("it runs").code(), Some(2));
 }
 
 /// A terminal of twenty columns folds by itself; nothing is lost, and nothing crashes.

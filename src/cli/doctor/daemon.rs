@@ -64,6 +64,12 @@ pub(super) async fn look(here: &Here, findings: &mut Findings) {
                 .mend("journalctl -u pve-autoscaler -n 50");
         }
         Err(_) if unit.is_some() => {}
+        // There is a socket, and nobody behind it, or it lets this user not in.
+        Err(error) if here.control.exists() => {
+            findings
+                .warning(format!("daemon: {error}"))
+                .mend("pve-autoscaler status, as root");
+        }
         Err(_) => findings.fine(format!(
             "daemon: none answers at {}",
             here.control.display()
@@ -132,7 +138,12 @@ fn judge_status(status: &DaemonStatus, here: &Here, findings: &mut Findings) {
             .mend("pve-autoscaler resume");
     }
     if findings.0.len() == before {
-        findings.fine("daemon: it answers and runs with this file");
+        findings.fine(match status.configuration.is_empty() {
+            true => {
+                "daemon: it answers; it does not say which file it runs with, as a demo does not"
+            }
+            false => "daemon: it answers and runs with this file",
+        });
     }
 }
 

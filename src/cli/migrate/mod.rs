@@ -14,6 +14,7 @@ use anyhow::anyhow;
 
 use super::args::{KproximateOptions, MigrateCommand};
 use super::{CliFailure, print};
+use crate::config;
 use crate::model::foreign;
 
 use settings::{FoundSettings, SettingsReader};
@@ -103,14 +104,7 @@ fn read(path: &Path) -> Result<String, String> {
             "is larger than {MAX_BYTES} bytes; is it the right file?"
         ));
     }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        format!("is not UTF-8 text: byte {at} is wrong")
-    })?;
-    if let Some(at) = text.find('\0') {
-        let line = text[..at].matches('\n').count() + 1;
-        return Err(format!("line {line} has a NUL byte: it is no text"));
-    }
+    let text = config::as_text(bytes)?;
     Ok(text
         .strip_prefix('\u{feff}')
         .map(str::to_owned)

@@ -4,8 +4,9 @@
 const SILENCE = 25_000;
 /// Pauses before the next attempt.
 const PAUSES = [500, 1_000, 2_000, 4_000, 5_000];
-/// A page that nobody sees lets its stream go after this long.
-const UNSEEN = 30_000;
+/// A page that nobody sees lets its stream go after this long: a browser has six connections to a daemon, and a seventh tab's
+/// question would wait for one.
+const UNSEEN = 2_000;
 
 /// The daemon's clock, as it was told last.
 const clock = { now: Date.now(), at: performance.now(), pace: 1 };
@@ -84,6 +85,9 @@ export function listen(onView, onState) {
       open();
     }
   });
+  // A page that was left may be kept for the way back, its stream with it.
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => { if (event.persisted && !source && !stopped) open(); });
   open();
   return () => {
     stopped = true;

@@ -41,7 +41,7 @@ export class WhatIf {
       h("h1", {}, "What if"),
       h("p", {}, "What would the plan be? It is made of what the daemon sees now. Nothing is carried out, and nothing of it is kept."),
       h("form", { class: "suppose", on: { submit: (event) => { event.preventDefault(); this.suppose(); } } },
-        h("div", {}, h("label", { for: "manifests" }, "More pods: a Pod, Deployment, ReplicaSet, StatefulSet or Job in YAML"), this.text, h("div", { class: "go" }, example)),
+        h("div", {}, h("label", { for: "manifests" }, "More pods: a Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob in YAML, or a List of them"), this.text, h("div", { class: "go" }, example)),
         h("div", {}, h("p", { class: "note" }, "Another configuration: keys with their tables, values as they stand in the file"), this.changes, this.keys, h("div", { class: "go" }, more, this.go))),
       this.said, this.result);
     this.addChange(false);
@@ -120,7 +120,7 @@ export class WhatIf {
     const placed = outcome.pods.filter((pod) => ["fits_node", "fits_machine", "triggers"].includes(pod.verdict)).length;
     const parts = [];
     if (outcome.pods.length) parts.push(`${placed} of ${count(outcome.pods.length, "pod")} would have a place`);
-    parts.push(made ? `${count(made, "machine")} would be made for it` : "no machine more would be made");
+    parts.push(made ? `${count(made, "machine")} would be made` : "no machine more would be made");
     say(this.said, `${parts.join(", ")}.`.replace(/^./, (letter) => letter.toUpperCase()));
     say(this.growth, outcome.growth ?? "");
     this.growth.hidden = !outcome.growth;

@@ -10,9 +10,11 @@ use super::state::{Draft, ResourceAmounts};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
-/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are.
+/// How many times a machine becomes another one, at most: where enough is looked for, and where the fewest machines are. So many in a
+/// question of this number of pods or fewer; larger ones get fewer, as each of theirs takes longer.
 const STEPS: usize = 60_000;
 const STEPS_FEWEST: usize = 8_000;
+const STEPS_PODS: u64 = 96;
 /// Steps in which the harm that a step may do falls to nothing, before it is as much as at first again.
 const CYCLE: usize = 2_000;
 /// By how many machines of middling size there may be less after a step, at most.
@@ -84,6 +86,9 @@ impl<'p> Resize<'p> {
             let machines = search.bound.iter().flatten().count() as i128;
             search.missing.parts() + each * machines
         };
+        let pods = self.problem.pods().max(STEPS_PODS);
+        let pods = usize::try_from(pods / STEPS_PODS).unwrap_or(usize::MAX);
+        let steps = steps / pods;
         let harm = usize::try_from(of_machine).unwrap_or(0) * HARM;
         let mut now = value(self);
         let mut best: Option<(i128, Bound)> = None;
