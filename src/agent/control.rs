@@ -152,7 +152,7 @@ pub struct DaemonAnswer {
 pub enum ControlError {
     /// Nobody listens, or we may not.
     #[error(
-        "cannot reach the daemon at {path}: {source}; is pve-autoscaler running, and are you root?"
+        "cannot reach the daemon at {path}: {source}; is pve-autoscaler running (systemctl status pve-autoscaler), and are you root?"
     )]
     Unreachable {
         /// The socket.

@@ -293,7 +293,7 @@ const FIELDS: [&str; 21] = [
     "volumeClaimTemplates",
 ];
 /// How alike a word must be to a known one, 1 being the same.
-const ALIKE: f32 = 0.7;
+const ALIKE: f32 = 0.74;
 
 /// What is wrong with a kind that is not known.
 fn wrong_kind(kind: &str) -> String {
@@ -314,9 +314,10 @@ fn wrong_kind(kind: &str) -> String {
 fn find_misspelt(document: &Value) -> Result<(), String> {
     let spec = &document["spec"];
     let template = &spec["template"];
-    let pod = match template.is_null() {
-        true => spec,
-        false => &template["spec"],
+    let pod = if template.is_null() {
+        spec
+    } else {
+        &template["spec"]
     };
     let lists = ["containers", "initContainers"].map(|list| pod[list].as_array());
     let containers = lists.into_iter().flatten().flatten();

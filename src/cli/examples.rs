@@ -134,6 +134,8 @@ pub(super) const DEMO: &str = "\
 Examples:
   pve-autoscaler demo
   pve-autoscaler demo --once                    # ends by itself
+  # slowly enough to ask about a pod before it is gone
+  pve-autoscaler demo --speed 2 --page 127.0.0.1:9900
   # two PVE clusters, one of which is away for a while
   pve-autoscaler demo --regions 2";
 

@@ -226,10 +226,9 @@ fn details(deed: &Deed) -> Vec<Vec<String>> {
 fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
     let (what, why) = match &deed.kind {
         DeedKind::Planned { machine, why, .. } => (machine.to_string(), why.clone()),
-        DeedKind::Begun { program } => (
-            format!("a record begins, version {program}"),
-            String::new(),
-        ),
+        DeedKind::Begun { program } => {
+            (format!("a record begins, version {program}"), String::new())
+        }
         DeedKind::NotBegun {
             action,
             machine,

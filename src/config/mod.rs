@@ -66,21 +66,21 @@ fn read_bounded(path: &Path) -> Result<String, String> {
 
 /// The text that bytes are, or in one sentence why they are none: a parser would say it of every character.
 pub(crate) fn as_text(bytes: Vec<u8>) -> Result<String, String> {
+    let lines = |before: &[u8]| before.split(|byte| *byte == b'\n').count();
     let nul = bytes.iter().position(|byte| *byte == 0);
     // Of two bytes of UTF-16 one is nothing in most languages' letters.
-    let nuls = bytes.iter().filter(|byte| **byte == 0).count();
+    let nuls = bytes.split(|byte| *byte == 0).count() - 1;
     let mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
     if mark || nuls > bytes.len() / 4 && bytes.len() > 1 {
         return Err("looks like UTF-16 text: save it as UTF-8".to_owned());
     }
     if let Some(at) = nul {
-        let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
+        let line = lines(&bytes[..at]);
         return Err(format!("line {line} has a NUL byte: it is no text"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        let before = &error.as_bytes()[..at];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let line = lines(&error.as_bytes()[..at]);
         format!(
             "is not UTF-8 text: line {line} has a byte that is none of it (byte {at} of the file)"
         )

@@ -164,7 +164,7 @@ fn generate_writes_a_page_for_every_command_and_three_completions() {
             text.contains(".SH DESCRIPTION") && text.contains("SEE ALSO"),
             "{text}"
         );
-        assert!(text.contains("Examples:"), "{name}: {text}");
+        assert!(text.contains(".SH EXAMPLES\n.nf\n"), "{name}: {text}");
     }
     let whole = folder.path().join("man/pve-autoscaler.1");
     let whole = std::fs::read_to_string(whole).expect("it is there");

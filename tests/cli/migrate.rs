@@ -377,7 +377,9 @@ fn what_cannot_be_read_is_told_with_key_value_and_line() {
         let said = refused(input.as_bytes());
         assert!(said.contains(why), "{input:?}: {said}");
     }
-    assert!(refused(b"kpNodeCores: \xff\n").contains("byte 13 is wrong"));
+    assert!(
+        refused(b"kpNodeCores: \xff\n").contains("line 1 has a byte that is none of it (byte 13 ")
+    );
 }
 
 #[test]

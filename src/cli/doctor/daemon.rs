@@ -138,11 +138,10 @@ fn judge_status(status: &DaemonStatus, here: &Here, findings: &mut Findings) {
             .mend("pve-autoscaler resume");
     }
     if findings.0.len() == before {
-        findings.fine(match status.configuration.is_empty() {
-            true => {
-                "daemon: it answers; it does not say which file it runs with, as a demo does not"
-            }
-            false => "daemon: it answers and runs with this file",
+        findings.fine(if status.configuration.is_empty() {
+            "daemon: it answers; it does not say which file it runs with, as a demo does not"
+        } else {
+            "daemon: it answers and runs with this file"
         });
     }
 }

@@ -380,6 +380,27 @@ one_of_each! { Warning:
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
 }
 
+/// A fault of the template is one of every host's, and stands there once.
+#[test]
+fn what_every_host_says_is_said_once() {
+    let said = |first: Vec<Refused>| Refused::NoneOfHosts { hosts: 3, first }.to_string();
+    let same = vec![
+        Refused::NoFreeVmid,
+        Refused::NoFreeVmid,
+        Refused::NoFreeVmid,
+    ];
+    assert_eq!(said(same), "none of 3 hosts will do: no VMID is free");
+    let two = vec![
+        Refused::NoFreeVmid,
+        Refused::NoFreeName,
+        Refused::NoFreeVmid,
+    ];
+    assert_eq!(
+        said(two),
+        "none of 3 hosts will do: no VMID is free; no unused name was found"
+    );
+}
+
 /// What a machine lost, and what becomes of a node without one, is told apart in words.
 #[test]
 fn warnings_of_one_code_tell_what_happened() {

@@ -60,6 +60,9 @@ impl Introduction<'_> {
             say(&format!(
                 "The page: http://{page}/  There you may add a workload, kill a host and break the template.\n"
             ));
+            if !page.ip().is_loopback() {
+                say("Whoever reaches that address may do so, too: a demo has no login.\n");
+            }
         }
         if let Some(command) = self.command {
             say("In a second terminal:");

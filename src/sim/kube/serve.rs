@@ -1,5 +1,6 @@
 //! The fake API server on the network: `pve-autoscaler sim kube`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -63,7 +64,7 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
     if let Some(path) = &options.kubeconfig {
         write(path, &kube.admin_kubeconfig(&url, authority.as_deref()))?;
     }
-    println!("listening on {url}");
+    writeln!(std::io::stdout(), "listening on {url}")?;
     let mut standing = tokio::task::JoinSet::new();
     for (number, node) in (1..).zip(&world.nodes) {
         let kubelet = stand(&kube, node, number, Clock::System);
@@ -86,7 +87,6 @@ fn read(path: &Path) -> anyhow::Result<ServedCluster> {
 
 /// Writes the kubeconfig at once and whole: a reader that waits for the file finds all of it.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

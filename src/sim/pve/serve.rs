@@ -3,6 +3,7 @@
 //! Beside `/api2/json` it has `/sim/…` for drivers: `GET /sim/world` (everything there is),
 //! `POST /sim/act` (what an administrator does, see [`AdminAct`]), `GET` and `PUT /sim/faults`.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,10 +69,11 @@ pub async fn serve(options: PveOptions) -> anyhow::Result<()> {
         .with_context(|| format!("listening on {}", options.listen))?
         .closing_after(REQUESTS_A_CONNECTION);
     let mut terminate = signal(SignalKind::terminate())?;
-    println!(
-        "listening on {}\nfingerprint {fingerprint}",
-        listener.url()?
-    );
+    let url = listener.url()?;
+    writeln!(
+        std::io::stdout(),
+        "listening on {url}\nfingerprint {fingerprint}"
+    )?;
     let router = faults
         .wrap(pve.router(), Style::Pve)
         .merge(driver(&pve, &faults));

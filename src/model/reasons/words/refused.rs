@@ -37,8 +37,15 @@ impl Display for Refused {
             Refused::NoHost => write!(f, "no host of its region may be used"),
             Refused::Host { host, refusal } => of_host(host, refusal, f),
             Refused::NoneOfHosts { hosts, first } => {
-                let first = Joined(first.iter(), "; ");
-                write!(f, "none of {hosts} hosts will do: {first}")
+                // What is so of each host, of the template for instance, is said once.
+                let mut said: Vec<String> = Vec::new();
+                for refused in first {
+                    let text = refused.to_string();
+                    if !said.contains(&text) {
+                        said.push(text);
+                    }
+                }
+                write!(f, "none of {hosts} hosts will do: {}", said.join("; "))
             }
             Refused::CarriesLess { winner } => {
                 write!(f, "{winner} carries more for its price")

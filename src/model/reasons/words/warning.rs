@@ -36,6 +36,14 @@ fn write_no_template(
     }
 }
 
+fn write_silent(f: &mut Formatter<'_>, pods: usize) -> fmt::Result {
+    write!(
+        f,
+        "kube-scheduler has not looked at {} for more than two minutes, nor at any other pod since: a machine is made for pods that it finds no place for, so see whether it runs (that of k3s and RKE2 begins when the first node is there: let a pool's `min` be 1)",
+        count(pods, "pod")
+    )
+}
+
 impl Display for Warning {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,14 +92,9 @@ impl Display for Warning {
                 "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
                 Joined(hosts.iter(), ", ")
             ),
-            Warning::SchedulerSilent { pods } => write!(
-                f,
-                "kube-scheduler has not looked at {} for more than two minutes, nor at any other pod since: a machine is made for pods that it finds no place for, so see whether it runs (that of k3s and RKE2 begins when the first node is there: let a pool's `min` be 1)",
-                count(*pods, "pod")
-            ),
+            Warning::SchedulerSilent { pods } => write_silent(f, *pods),
             Warning::OrphanNode { node, orphan } => {
-                let what = of_orphan(*orphan);
-                write!(f, "node {node}: {what}")
+                write!(f, "node {node}: {}", of_orphan(*orphan))
             }
             Warning::Quarantined { .. }
             | Warning::LeftAlone { .. }

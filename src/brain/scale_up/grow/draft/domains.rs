@@ -10,7 +10,7 @@ use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 
 /// What pods of one lot ask of the domain that they are in.
 #[derive(Debug)]
-enum Demand {
+enum DomainDemand {
     /// No more than this number of counted pods above the domain with the fewest, of these domains.
     Spread { skew: i64, among: Vec<usize> },
     /// A counted pod; where they are counted themselves and nobody else is, all of them in one domain.
@@ -23,7 +23,7 @@ enum Demand {
 #[derive(Debug)]
 struct DomainRule {
     lot: usize,
-    demand: Demand,
+    demand: DomainDemand,
     counter: usize,
     key: KeyId,
     /// By domain: the counted pods, and the pods of the lot.
@@ -38,7 +38,7 @@ struct DomainPods {
 
 /// How many pods a movable brings to what a rule counts.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct MovableShare {
     rule: usize,
     pods: DomainPods,
 }
@@ -48,7 +48,7 @@ struct Share {
 pub(super) struct DomainRules {
     rules: Vec<DomainRule>,
     /// By movable: the rules that it matters to.
-    shares: Vec<Vec<Share>>,
+    shares: Vec<Vec<MovableShare>>,
 }
 
 /// A rule that some movables on two machines matter to.
@@ -82,7 +82,7 @@ impl DomainRules {
             rule.count_those_who_stay(draft, stays);
         }
         let shares = movables.all.iter().map(|movable| {
-            let shares = rules.iter().enumerate().map(|(rule, of)| Share {
+            let shares = rules.iter().enumerate().map(|(rule, of)| MovableShare {
                 rule,
                 pods: of.share(problem, &movable.parts),
             });
@@ -226,7 +226,7 @@ impl DomainRule {
         let domains = self.pods.iter().enumerate();
         let domains = || domains.clone().map(|(domain, pods)| changed(domain, *pods));
         match &self.demand {
-            Demand::Spread { skew, among } => {
+            DomainDemand::Spread { skew, among } => {
                 let known = among.iter().filter_map(|domain| {
                     let pods = self.pods.get(*domain)?;
                     Some(changed(*domain, *pods).counted)
@@ -235,7 +235,7 @@ impl DomainRule {
                 let over = domains().map(|of| (of.counted - most).clamp(0, of.own));
                 over.sum()
             }
-            Demand::Company => {
+            DomainDemand::Company => {
                 let lonely = domains().filter(|of| of.own > 0);
                 let (mut beside, mut all, mut most) = (0, 0, 0);
                 for of in lonely {
@@ -250,7 +250,7 @@ impl DomainRule {
                 }
                 all
             }
-            Demand::Apart { itself } => {
+            DomainDemand::Apart { itself } => {
                 let own = i64::from(*itself);
                 let over = domains().map(|of| (of.counted - own).clamp(0, of.own));
                 over.sum()
@@ -260,11 +260,11 @@ impl DomainRule {
 }
 
 /// What pods of a lot ask of counters.
-fn demands(lot: &Lot) -> Vec<(usize, Demand)> {
+fn demands(lot: &Lot) -> Vec<(usize, DomainDemand)> {
     let asks = &lot.asks;
     let spread = asks.spread.iter().map(|even| {
         let open = even.open.iter().copied().filter_map(slot);
-        let demand = Demand::Spread {
+        let demand = DomainDemand::Spread {
             skew: even.max_skew,
             among: open.collect(),
         };
@@ -273,12 +273,12 @@ fn demands(lot: &Lot) -> Vec<(usize, Demand)> {
     let wanted = asks
         .wanted
         .iter()
-        .map(|counter| (*counter, Demand::Company));
+        .map(|counter| (*counter, DomainDemand::Company));
     let unwanted = asks.unwanted.iter().map(|(counter, _)| *counter);
     let apart = unwanted.chain(asks.forbidden.iter().copied());
     let apart = apart.map(|counter| {
         let itself = asks.feeds.contains(&counter);
-        (counter, Demand::Apart { itself })
+        (counter, DomainDemand::Apart { itself })
     });
     spread.chain(wanted).chain(apart).collect()
 }

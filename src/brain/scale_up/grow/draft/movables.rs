@@ -59,9 +59,12 @@ impl Movables {
         let problem = draft.problem;
         let lots = 0..problem.lots.len();
         let ties: Vec<Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
-        let even = lots.clone().map(|lot| match ties[lot].even {
-            true => on_every_machine(draft, lot),
-            false => 0,
+        let even = lots.clone().map(|lot| {
+            if ties[lot].even {
+                on_every_machine(draft, lot)
+            } else {
+                0
+            }
         });
         let even: Vec<usize> = even.collect();
         let mut all = Vec::new();

@@ -49,12 +49,12 @@ pub(super) fn enlarge(
 }
 
 /// What machines are made of: by machine its model and site, `None` for one that is not made.
-type Bound = Vec<Option<(usize, usize)>>;
+type BoundMachines = Vec<Option<(usize, usize)>>;
 
 struct Resize<'p> {
     problem: &'p Problem,
     books: Books,
-    bound: Bound,
+    bound: BoundMachines,
     missing: Missing,
 }
 
@@ -62,7 +62,7 @@ impl<'p> Resize<'p> {
     fn of(draft: &Draft<'p>, unplaceable: &[bool]) -> Resize<'p> {
         let waiting: usize = draft.left.iter().sum();
         let bound = draft.machines.iter().map(|machine| machine.bound);
-        let mut bound: Bound = bound.collect();
+        let mut bound: BoundMachines = bound.collect();
         let mut missing = Missing::of(draft, unplaceable);
         for (model, _) in bound.iter().flatten() {
             missing.change(draft.problem, *model, -1);
@@ -76,7 +76,7 @@ impl<'p> Resize<'p> {
         }
     }
 
-    fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<Bound> {
+    fn run(&mut self, wanted: Wanted, dice: &mut Dice) -> Option<BoundMachines> {
         let of_machine = PARTS / (self.bound.len().max(1) as i128);
         let (each, steps) = match wanted {
             Wanted::Enough => (0, STEPS),
@@ -91,7 +91,7 @@ impl<'p> Resize<'p> {
         let steps = steps / pods;
         let harm = usize::try_from(of_machine).unwrap_or(0) * HARM;
         let mut now = value(self);
-        let mut best: Option<(i128, Bound)> = None;
+        let mut best: Option<(i128, BoundMachines)> = None;
         for step in 0..steps {
             if self.missing.parts() == 0 && best.as_ref().is_none_or(|(best, _)| now < *best) {
                 best = Some((now, self.bound.clone()));
