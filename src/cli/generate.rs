@@ -67,7 +67,7 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
     let mut text = Vec::new();
     page.render(&mut text)?;
     if let Some(help) = command.get_after_help() {
-        text.extend_from_slice(beside(&help.to_string()).as_bytes());
+        text.extend_from_slice(render_after_help(&help.to_string()).as_bytes());
     }
     text.extend_from_slice(match command.get_name() {
         NAME => BEYOND.as_bytes(),
@@ -80,8 +80,8 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
         .try_for_each(|command| pages(command, directory))
 }
 
-/// What stands at the end of a command's help: examples line by line as they are typed, exit codes as a text.
-fn beside(help: &str) -> String {
+/// The end of a command's help as sections of its man page: examples line by line as they are typed, exit codes as a text.
+fn render_after_help(help: &str) -> String {
     let mut roff = Roff::new();
     let (mut examples, mut words) = (Vec::new(), Vec::new());
     for line in help.lines() {
@@ -104,7 +104,7 @@ fn beside(help: &str) -> String {
         }
         roff.control("fi", []);
     }
-    // Without what is said once at the top of a page.
+    // `render` would put once more what stands at the top of a page.
     roff.to_roff()
 }
 
@@ -172,7 +172,9 @@ mod tests {
 
     #[test]
     fn examples_stand_in_a_page_as_they_are_typed() {
-        let page = beside("Exit codes: 0 yes,\n1 no.\n\nExamples:\n  # a word\n  a -b \\\n    .c");
+        let page = render_after_help(
+            "Exit codes: 0 yes,\n1 no.\n\nExamples:\n  # a word\n  a -b \\\n    .c",
+        );
         assert_eq!(
             page,
             ".SH \"EXIT STATUS\"\n0 yes, 1 no.\n.SH EXAMPLES\n.nf\n# a word\na \\-b \\\\\n  .c\n.fi\n"

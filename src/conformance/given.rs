@@ -52,11 +52,17 @@ pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<()
     }
     let mut manifests = Manifests::default();
     let later = objects::read(case, &mut manifests, stage)?;
-    let mut drafts = Vec::new();
-    for (value, object) in later {
+    let (mut drafts, mut made) = (Vec::new(), Manifests::default());
+    for (value, mut object) in later {
         if object["kind"].as_str() == Some("Node") {
             manifests.put(&object).map_err(|text| value.wrong(text))?;
         } else {
+            if object["metadata"].is_object() && object["metadata"]["namespace"].is_null() {
+                object["metadata"]["namespace"] = "default".into();
+            }
+            for claim in workloads::claims(&object) {
+                made.put(&claim).map_err(|text| value.wrong(text))?;
+            }
             for object in workloads::pods(object) {
                 let object = pods::from_manifest(object, stage.now)?;
                 drafts.push((value.clone(), from_manifest(object)));
@@ -77,6 +83,10 @@ pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<()
         put_pods(stage, &mut manifests, value, draft, Span(older))?;
     }
     merge(&mut stage.snapshot.cluster, manifests.into_cluster());
+    for (key, claim) in made.into_cluster().claims {
+        // A claim that the case has is the one that the controller found.
+        stage.snapshot.cluster.claims.entry(key).or_insert(claim);
+    }
     objects::bind(&mut stage.snapshot.cluster);
     budgets::settle(&mut stage.snapshot.cluster, &stage.budgets);
     if let Some(value) = case.take("memory") {

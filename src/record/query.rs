@@ -206,7 +206,7 @@ impl History {
     /// # Errors
     /// The record may not be read.
     pub fn points(&self, filter: &Filter, most: usize) -> Result<Vec<Point>, ReadError> {
-        let most = most.max(2);
+        let most = most.max(3);
         let mut points: Vec<Point> = Vec::new();
         let mut records = RecordReader::of(self.segments(filter)?);
         let mut last: Option<Point> = None;
@@ -357,52 +357,72 @@ fn whole_head(path: &Path) -> Result<Result<(), SegmentEnd>, ReadError> {
     Ok(SegmentReader::open(file).map(drop))
 }
 
-/// Makes at most so many points of them. Of each of equal parts of the time there stay the one with the most pending pods and the
-/// last one: a peak is seen, and it ends where it ended, however long nothing is decided after it.
-pub(super) fn thin(points: Vec<Point>, most: usize) -> Vec<Point> {
-    let parts = i64::try_from((most / 2).max(1)).unwrap_or(i64::MAX);
+/// Makes at most so many points of them, three at least, in the order of their times (a clock may have been set back). Of each of equal
+/// parts of the time there stay the one with the most pending pods, the one after it, and the last: a peak is seen, and it ends
+/// where it ended, however long nothing is decided after it.
+pub(super) fn thin(mut points: Vec<Point>, most: usize) -> Vec<Point> {
+    points.sort_by_key(|point| point.at);
+    let parts = i128::try_from((most / 3).max(1)).unwrap_or(i128::MAX);
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return points;
     };
-    let (from, span) = (first.at.0, last.at.0.saturating_sub(first.at.0).max(1));
-    let part_of = |point: &Point| {
-        let since = i128::from(point.at.0.saturating_sub(from)) * i128::from(parts);
-        (since / (i128::from(span) + 1)).clamp(0, i128::from(parts) - 1)
-    };
+    let from = i128::from(first.at.0);
+    let span = i128::from(last.at.0) - from + 1;
+    let part_of = |point: &Point| (i128::from(point.at.0) - from) * parts / span;
     let mut thinned: Vec<Point> = Vec::with_capacity(most);
-    // The peak of the part under way, and what came last in it.
-    let mut open: Option<(i128, Point, Option<Point>)> = None;
+    let mut open: Option<(i128, PartOfTime)> = None;
     for point in points {
         let part = part_of(&point);
         match &mut open {
-            Some((of, peak, last)) if *of == part => {
-                let (makes, removes) = (peak.makes + point.makes, peak.removes + point.removes);
-                if point.pending() > peak.pending() {
-                    (*peak, *last) = (point, None);
-                } else {
-                    *last = Some(point);
-                }
-                (peak.makes, peak.removes) = (makes, removes);
-            }
+            Some((of, found)) if *of == part => found.take(point),
             _ => {
-                close_part(&mut thinned, open.take());
-                open = Some((part, point, None));
+                thinned.extend(
+                    open.take()
+                        .into_iter()
+                        .flat_map(|(_, found)| found.points()),
+                );
+                open = Some((part, PartOfTime::beginning_with(point)));
             }
         }
     }
-    close_part(&mut thinned, open);
+    thinned.extend(open.into_iter().flat_map(|(_, found)| found.points()));
     thinned
 }
 
-/// The peak of a part of the time has what was made and removed in all of it.
-fn close_part(thinned: &mut Vec<Point>, part: Option<(i128, Point, Option<Point>)>) {
-    if let Some((_, peak, last)) = part {
-        thinned.push(peak);
-        thinned.extend(last.map(|last| Point {
-            makes: 0,
-            removes: 0,
-            ..last
-        }));
+/// What stays of the points of a part of the time. The peak has what was made and removed in all of it.
+#[derive(Debug)]
+struct PartOfTime {
+    peak: Point,
+    after: Option<Point>,
+    last: Option<Point>,
+}
+
+impl PartOfTime {
+    fn beginning_with(peak: Point) -> PartOfTime {
+        PartOfTime {
+            peak,
+            after: None,
+            last: None,
+        }
+    }
+
+    fn take(&mut self, mut point: Point) {
+        let makes = self.peak.makes + std::mem::take(&mut point.makes);
+        let removes = self.peak.removes + std::mem::take(&mut point.removes);
+        if point.pending() > self.peak.pending() {
+            *self = PartOfTime::beginning_with(point);
+        } else if self.after.is_none() {
+            self.after = Some(point);
+        } else {
+            self.last = Some(point);
+        }
+        (self.peak.makes, self.peak.removes) = (makes, removes);
+    }
+
+    fn points(self) -> impl Iterator<Item = Point> {
+        [Some(self.peak), self.after, self.last]
+            .into_iter()
+            .flatten()
     }
 }
 
@@ -487,8 +507,8 @@ mod tests {
             let begin = round * 900_000;
             all.extend([(begin, 0), (begin + 1_000, 8), (begin + 2_000, 0)]);
         }
-        let thinned = thin(points(&all), 200);
-        assert!(thinned.len() <= 200, "{}", thinned.len());
+        let thinned = thin(points(&all), 300);
+        assert!(thinned.len() <= 300, "{}", thinned.len());
         let waits = thinned.windows(2).filter(|pair| pair[0].pending() > 0);
         let waits: Vec<i64> = waits.map(|pair| pair[1].at.0 - pair[0].at.0).collect();
         assert_eq!(waits, [1_000; 100]);
@@ -511,6 +531,14 @@ mod tests {
     fn times_that_go_back_and_none_at_all_are_thinned_too() {
         assert!(thin(Vec::new(), 2).is_empty());
         assert_eq!(thin(points(&[(5, 1)]), 2).len(), 1);
-        assert!(thin(points(&[(5, 1), (3, 2), (i64::MAX, 1), (0, 4)]), 2).len() <= 4);
+        let back = thin(points(&[(5, 1), (3, 2), (i64::MAX, 1), (0, 4)]), 3);
+        let back: Vec<(i64, u32)> = back
+            .iter()
+            .map(|point| (point.at.0, point.pending()))
+            .collect();
+        assert_eq!(back, [(0, 4), (3, 2), (i64::MAX, 1)]);
+        // A clock that is set back again and again leaves no more points than one that is not.
+        let restless: Vec<(i64, u32)> = (0..10_000).map(|at| (at % 7 * 1_000, 1)).collect();
+        assert!(thin(points(&restless), 30).len() <= 30);
     }
 }

@@ -116,7 +116,7 @@ impl<'a> Part<'a> {
             }
             self.last = Some(point.clone());
         }
-        if self.points.len() >= self.most.points.max(2) * 2 {
+        if self.points.len() >= self.most.points.max(3) * 2 {
             self.points = thin(std::mem::take(&mut self.points), self.most.points);
         }
         self.deeds.look(line);
@@ -142,7 +142,7 @@ impl<'a> Part<'a> {
     fn put_before(self, told: &mut Timeline, most: Most) {
         let mut points = self.points;
         points.append(&mut told.points);
-        if points.len() > most.points.max(2) {
+        if points.len() > most.points.max(3) {
             points = thin(points, most.points);
         }
         told.points = points;

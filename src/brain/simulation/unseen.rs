@@ -27,7 +27,8 @@ impl UnseenPods {
         let Some(first) = self.created.iter().min().copied() else {
             return;
         };
-        if turn.holds.unread().is_some() {
+        // What an old view does not show may have happened since.
+        if !turn.holds.may_observe() {
             return;
         }
         if first + PATIENCE > turn.now() {

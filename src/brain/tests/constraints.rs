@@ -539,6 +539,12 @@ fn a_scheduler_that_looks_at_no_pod_is_told_of() {
     assert_eq!(silent(&lab), (None, Some(told)));
     let lab = lab.after(Span::minutes(2));
     assert_eq!(silent(&lab).0, Some(1));
+    let stale = lab.clone().with(|lab| {
+        for source in lab.snapshot.sources.values_mut() {
+            source.as_of = source.as_of - Span::minutes(10);
+        }
+    });
+    assert_eq!(silent(&stale).0, None);
     // It has looked at another one since, and found no node; or found one, and the kubelet has begun.
     let refused = lab.clone().pod("second", 10, 10);
     assert_eq!(silent(&refused).0, None);

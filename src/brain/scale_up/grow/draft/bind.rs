@@ -135,20 +135,21 @@ impl Draft<'_> {
 
     /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
     /// what is on the machine; else it stays as it is.
-    pub(super) fn move_anywhere(&mut self, at: usize, class: usize) {
+    pub(super) fn move_to_class(&mut self, at: usize, class: usize) {
         let problem = self.problem;
         let Some((model, site)) = self.machines[at].bound else {
             return;
         };
         self.books.give(problem, model, site);
         let choice = problem.models[model].choice;
-        let models = self.machines[at].models.iter().filter(|model| {
-            let of = &problem.models[*model];
-            of.choice == choice && of.class == class
-        });
-        let mut models = models.filter_map(|model| Some((model, self.books.site(problem, model)?)));
-        let found = models.next();
-        drop(models);
+        let found = {
+            let models = self.machines[at].models.iter();
+            let mut models = models.filter(|model| {
+                let of = &problem.models[*model];
+                of.choice == choice && of.class == class
+            });
+            models.find_map(|model| Some((model, self.books.site(problem, model)?)))
+        };
         self.set(at, found.unwrap_or((model, site)));
     }
 

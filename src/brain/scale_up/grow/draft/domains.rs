@@ -8,7 +8,7 @@ use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 
-/// What pods of one lot ask of the domain that they are in.
+/// A rule that pods of one lot have about the topology domain that they are in.
 #[derive(Debug)]
 enum DomainDemand {
     /// No more than this number of counted pods above the domain with the fewest, of these domains.
@@ -259,7 +259,7 @@ impl DomainRule {
     }
 }
 
-/// What pods of a lot ask of counters.
+/// The rules of a lot about topology domains, each with the counter that counts the pods it is about.
 fn demands(lot: &Lot) -> Vec<(usize, DomainDemand)> {
     let asks = &lot.asks;
     let spread = asks.spread.iter().map(|even| {

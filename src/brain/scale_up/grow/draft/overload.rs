@@ -81,7 +81,7 @@ fn deal<'p>(
     if attempt > 0 {
         for at in 0..dealt.machines.len() {
             if dealt.machines[at].class.is_none() {
-                dealt.move_anywhere(at, dice.below(plan.problem.classes.len()));
+                dealt.move_to_class(at, dice.below(plan.problem.classes.len()));
             }
         }
     }

@@ -48,7 +48,7 @@ pub(super) fn enlarge(
     found.is_some()
 }
 
-/// What machines are made of: by machine its model and site, `None` for one that is not made.
+/// By planned machine: the model and site that it would be made of, `None` where it is not made.
 type BoundMachines = Vec<Option<(usize, usize)>>;
 
 struct Resize<'p> {
@@ -136,14 +136,14 @@ impl<'p> Resize<'p> {
     }
 }
 
-/// What pods ask beyond what there is, by resource; below nothing where there is more.
+/// By resource, in its unit: what pods ask for (`asked`), and how much of that the machines lack (`missing`; negative where they have more).
 struct Missing {
     asked: Vec<i128>,
     missing: Vec<i128>,
 }
 
 impl Missing {
-    /// What pods ask that are on no place that stays, without those who can have no place at all.
+    /// Nothing is made yet. Counted are the pods on planned machines and those without a place, but none that no machine could hold.
     fn of(draft: &Draft<'_>, unplaceable: &[bool]) -> Missing {
         let problem = draft.problem;
         let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
