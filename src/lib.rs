@@ -35,4 +35,5 @@ pub mod sim;
 pub mod simulator;
 pub mod simulator_args;
 pub mod trace;
+mod typed_number;
 pub mod web;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::typed_number::whole;
+
 /// What the demo is asked for.
 #[derive(Clone, Debug, Args)]
 pub struct DemoOptions {
@@ -18,14 +20,15 @@ pub struct DemoOptions {
         long,
         default_value_t = 1,
         value_name = "N",
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        value_parser = whole::<u64>(0..=u64::MAX)
     )]
     pub seed: u64,
     /// Simulated seconds in a second.
-    #[arg(long, default_value_t = 20, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 20, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=10_000))]
     pub speed: u32,
     /// PVE clusters: with 2 a pool is over both, and one of them is away for a while.
-    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u8>(1..=2))]
     pub regions: u8,
     /// Where the page is served; without it 127.0.0.1:9818, or another port if that is taken, and nowhere with --once.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
@@ -73,7 +76,7 @@ pub struct PveOptions {
     #[arg(long, value_name = "DIRECTORY", requires = "guest_program")]
     pub guest_dir: Option<PathBuf>,
     /// Seed of all that is drawn by chance
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: u64,
 }
 
@@ -99,6 +102,6 @@ pub struct KubeOptions {
     #[arg(long, conflicts_with = "tls_cert")]
     pub plain: bool,
     /// Seed of all that is drawn by chance
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: u64,
 }

@@ -71,8 +71,9 @@ impl Answering {
         }
     }
 
-    /// Begins or ends a pause, and answers once it holds for what is decided.
+    /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
     async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
+        let before = self.state.paused().is_some();
         match self.state.set_paused(reason) {
             Ok(()) => {
                 match reason {
@@ -80,7 +81,7 @@ impl Answering {
                     None => tracing::info!(by, "resumed"),
                 }
                 self.fresh().await;
-                ControlAnswer::Ok(serde_json::Value::Null)
+                ControlAnswer::Ok(before.into())
             }
             Err(error) => ControlAnswer::Error(error.to_string()),
         }

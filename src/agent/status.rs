@@ -34,6 +34,9 @@ pub struct DaemonStatus {
     /// The path of that file; empty when it is not known.
     #[serde(default)]
     pub configuration_file: String,
+    /// The directory of the record of decisions; empty when it is not known.
+    #[serde(default)]
+    pub record: String,
     /// What is wrong with the daemon itself: a bad configuration file, a broker of another version.
     pub problems: Vec<String>,
     /// When the last turn was taken; `None` before the first.
@@ -139,6 +142,7 @@ impl DaemonStatus {
             configured: true,
             configuration: String::new(),
             configuration_file: String::new(),
+            record: String::new(),
             problems: Vec::new(),
             at: Some(turn.at),
             turns: turn.number,
@@ -238,10 +242,16 @@ impl DaemonStatus {
     /// What a headline has to name: faults, then what is wrong with the daemon, else what is on hold for another
     /// reason.
     fn reasons(&self) -> impl Iterator<Item = String> {
-        let faults = self.troubles.iter().map(|trouble| match &trouble.cause {
-            Some(cause) => cause.to_string(),
-            None => trouble.effect.clone(),
-        });
+        // Of several regions what cannot be had says which is meant.
+        let several = self.hosts.len() > 1;
+        let faults = self
+            .troubles
+            .iter()
+            .map(move |trouble| match &trouble.cause {
+                Some(_) if several => trouble.to_string(),
+                Some(cause) => cause.to_string(),
+                None => trouble.effect.clone(),
+            });
         let problems = self.problems.iter().cloned();
         let known = !self.troubles.is_empty() || !self.problems.is_empty();
         let held = self.holds.first().filter(|_| !known);

@@ -15,6 +15,7 @@ use super::template::options::TemplateCommand;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
+use crate::typed_number::whole;
 
 /// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
@@ -200,7 +201,8 @@ pub enum SimulatorCommand {
     /// Every *.yaml, *.yml and *.toml below the directory is read; docs/conformance.md says how cases are
     /// written. One line a case, `ok ID` or `FAIL ID: expected …, got …`, then the counts; exit code 1 when
     /// one fails.
-    #[command(after_help = examples::CONFORMANCE)]
+    #[command(after_help = examples::CONFORMANCE,
+              override_usage = "pve-autoscaler conformance [OPTIONS] DIRECTORY\n       pve-autoscaler conformance --fixtures")]
     Conformance(ConformanceOptions),
     /// Serve a simulated Proxmox VE or Kubernetes on the network.
     #[command(subcommand, after_help = examples::SIM)]
@@ -241,7 +243,7 @@ pub(super) enum ExplainCommand {
         options: ExplainOptions,
     },
     /// Why a node stays or goes, and what becomes of its pods.
-    #[command(after_help = examples::EXPLAIN_NODE)]
+    #[command(visible_alias = "machine", after_help = examples::EXPLAIN_NODE)]
     Node {
         /// The node, or a machine on its way up.
         #[arg(value_parser = super::explain::name, add = complete::nodes())]
@@ -292,10 +294,11 @@ pub(super) struct SnapshotOptions {
 /// Which part of the record.
 #[derive(Debug, Args)]
 pub(super) struct PartOptions {
-    /// Not before this: a time such as '2026-11-23 16:00', '16:00' or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
+    /// Not before this: a time by this host's clock such as '2026-11-23 16:00' or '16:00' (today), one that names its zone such as
+    /// '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(super) since: Option<String>,
-    /// Not after this.
+    /// Not after this; written as --since is.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(super) until: Option<String>,
 }
@@ -318,7 +321,7 @@ pub(super) struct HistoryOptions {
     pub(super) pool: Option<String>,
     /// The latest lines at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 500, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = whole::<u32>(1..=u32::MAX.into()))]
     pub(super) limit: u32,
     /// Each action of a decision on a line of its own, with all its pods.
     #[arg(long)]
@@ -326,6 +329,9 @@ pub(super) struct HistoryOptions {
     /// The record: its directory, or one segment of it.
     #[arg(long, value_name = "PATH", default_value = RECORD_DIRECTORY)]
     pub(super) record: PathBuf,
+    /// The record of the daemon that answers there, such as a demo's, in place of --record.
+    #[arg(long, value_name = "PATH", conflicts_with = "record")]
+    pub(super) socket: Option<PathBuf>,
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     pub(super) output: OutputFormat,
@@ -387,7 +393,7 @@ pub(super) struct LookOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// How many seconds each look may take; what takes longer is said to be unseen.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, allow_negative_numbers = true, value_parser = whole::<u64>(1..=600))]
     pub(super) timeout: u64,
 }
 
@@ -549,8 +555,8 @@ pub(super) struct StatusOptions {
     pub(super) output: OutputOptions,
     /// Show it again every two seconds, or every so many, until Ctrl-C: on a terminal in the same place, elsewhere one
     /// below the other.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = whole::<u64>(1..=3600))]
     pub(super) watch: Option<u64>,
 }
 

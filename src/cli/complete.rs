@@ -9,14 +9,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Shells, Zsh};
 use tokio::time::timeout;
 
-use super::args::{CONTROL_SOCKET, Cli};
-use super::runtime;
+use super::args::CONTROL_SOCKET;
+use super::{config_option, runtime};
 use crate::agent::control::{self, ControlCommand, NameKind};
 use crate::config::DEFAULT_PATH;
 
@@ -111,7 +110,7 @@ fn join_words(args: &[OsString], index: usize) -> (Vec<OsString>, usize, String)
 
 /// Answers a shell and ends the program, if a shell asks.
 pub(super) fn answer_shell() {
-    CompleteEnv::with_factory(Cli::command)
+    CompleteEnv::with_factory(config_option::command)
         .var(VARIABLE)
         .shells(Shells(SHELLS))
         .complete();

@@ -31,8 +31,12 @@ pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
 
 /// Ends a pause.
 pub(super) fn resume(options: &ControlOptions) -> Result<(), CliFailure> {
-    ask(options, &ControlCommand::Resume)?;
-    print("resumed\n")
+    let paused = ask(options, &ControlCommand::Resume)?;
+    print(if paused == Value::Bool(false) {
+        "nothing was paused\n"
+    } else {
+        "resumed\n"
+    })
 }
 
 /// Ends the waits of a pool.

@@ -72,7 +72,7 @@ Examples:
   pve-autoscaler status
   pve-autoscaler status -o wide  # nothing shortened, nothing folded
   pve-autoscaler status -o json | jq .machines
-  # again every two seconds; --watch=10: every ten
+  # again every two seconds; --watch 10: every ten
   pve-autoscaler status --watch";
 
 pub(super) const PAUSE: &str = "\

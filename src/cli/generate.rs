@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use roff::{Roff, roman};
 
-use super::args::Cli;
 use super::complete;
+use super::config_option;
 use super::manual;
 use super::schemas;
 use crate::config;
@@ -61,7 +60,15 @@ pve\-autoscaler.toml(5), systemctl(1), journalctl(1), qm(1)
 
 /// A page for the command and for each below it.
 fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
-    let page = clap_mangen::Man::new(command.clone().after_help(None::<&str>))
+    let usage = match command.get_overridden_usage() {
+        Some(usage) => usage.to_string(),
+        None => synopsis(command),
+    };
+    let shown = command
+        .clone()
+        .after_help(None::<&str>)
+        .override_usage(usage);
+    let page = clap_mangen::Man::new(shown)
         .source(concat!("pve-autoscaler ", env!("CARGO_PKG_VERSION")))
         .manual("pve-autoscaler");
     let mut text = Vec::new();
@@ -78,6 +85,48 @@ fn pages(command: &clap::Command, directory: &Path) -> std::io::Result<()> {
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
         .try_for_each(|command| pages(command, directory))
+}
+
+/// A command line with all that it takes: `pve-autoscaler retry [--socket PATH] POOL`.
+fn synopsis(command: &clap::Command) -> String {
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut words = vec![name.to_owned()];
+    let shown = |one: &&clap::Arg| {
+        !one.is_hide_set() && !matches!(one.get_id().as_str(), "help" | "version")
+    };
+    let (places, options): (Vec<_>, Vec<_>) = command
+        .get_arguments()
+        .filter(shown)
+        .partition(|one| one.is_positional());
+    for one in options.into_iter().chain(places) {
+        let short = one.get_short().map(|short| format!("-{short}"));
+        let long = one.get_long().map(|long| format!("--{long}"));
+        let names: Vec<String> = short.into_iter().chain(long).collect();
+        let mut word = names.join("|");
+        let takes = one.get_num_args().unwrap_or_default();
+        if takes.takes_values() || one.is_positional() {
+            let value = one.get_value_names().map(|names| names.join(" "));
+            let value = value.unwrap_or_else(|| one.get_id().as_str().to_uppercase());
+            word += match (word.is_empty(), takes.min_values()) {
+                (true, _) => value,
+                (false, 0) => format!(" [{value}]"),
+                (false, _) => format!(" {value}"),
+            }
+            .as_str();
+        }
+        if takes.max_values() > 1 {
+            word += "...";
+        }
+        words.push(if one.is_required_set() {
+            word
+        } else {
+            format!("[{word}]")
+        });
+    }
+    if command.has_subcommands() {
+        words.push("COMMAND".to_owned());
+    }
+    words.join(" ")
 }
 
 /// The end of a command's help as sections of its man page: examples line by line as they are typed, exit codes as a text.
@@ -116,7 +165,7 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    let mut whole = Cli::command()
+    let mut whole = config_option::command()
         .disable_help_subcommand(true)
         .after_help(None::<&str>);
     whole.build();
@@ -161,13 +210,42 @@ mod tests {
     #[test]
     fn examples_are_not_broken_where_they_are_copied_from() {
         let mut found = Vec::new();
-        all(&Cli::command(), &mut found);
+        all(&config_option::command(), &mut found);
         assert!(found.len() > 20, "{}", found.len());
         for (name, help) in &found {
             for line in help.lines() {
                 assert!(line.chars().count() <= COLUMNS, "{name}: {line}");
             }
         }
+    }
+
+    #[test]
+    fn synopses_say_what_options_take() {
+        let mut whole = config_option::command();
+        whole.build();
+        let mut line = |path: &[&str]| {
+            let found = path.iter().try_fold(&mut whole, |command, name| {
+                command.find_subcommand_mut(name)
+            });
+            synopsis(found.expect("there is one"))
+        };
+        assert_eq!(
+            line(&["retry"]),
+            "pve-autoscaler retry [--socket PATH] POOL"
+        );
+        assert_eq!(
+            line(&["status"]),
+            "pve-autoscaler status [--socket PATH] [-o|--output OUTPUT] [--watch [SECONDS]]"
+        );
+        assert_eq!(
+            line(&["migrate", "kproximate"]),
+            "pve-autoscaler migrate kproximate FILE..."
+        );
+        assert_eq!(line(&["migrate"]), "pve-autoscaler migrate COMMAND");
+        assert_eq!(
+            line(&["explain", "pod"]),
+            "pve-autoscaler explain pod [--config FILE] [--socket PATH] [-o|--output OUTPUT] [--snapshot FILE] POD"
+        );
     }
 
     #[test]

@@ -1,28 +1,32 @@
-//! `history`: what was decided and done, and why, from the record. Never asks the daemon.
+//! `history`: what was decided and done, and why, from the record. Asks no daemon, but where its record is if its socket is named.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::args::HistoryOptions;
+use super::args::{ControlOptions, HistoryOptions};
+use super::control;
 use super::output::OutputFormat;
 use super::render::{one_line, whole_seconds};
 use super::table::table;
 use super::times::{local, part, zone_name};
 use super::{CliFailure, print};
+use crate::agent::control::ControlCommand;
 use crate::model::time::Time;
 use crate::model::words;
 use crate::record::{Deed, DeedKind, Filter, History};
 
 /// As it is printed for programs.
 #[derive(Serialize)]
-struct HistoryOutput {
+struct HistoryOutput<'a> {
     /// The version of this form.
     version: u32,
-    deeds: Vec<Deed>,
+    deeds: &'a [Deed],
     /// What of the record could not be read.
     unread: Vec<String>,
 }
@@ -36,9 +40,14 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         pool: options.pool.clone(),
         ..part(&options.part)?
     };
-    let history = History::open(&options.record)?;
+    let record = match &options.socket {
+        Some(socket) => record_of(socket)?,
+        None => options.record.clone(),
+    };
+    let history = History::open(&record)?;
     let most = usize::try_from(options.limit)?;
-    let (deeds, unread) = history.deeds_and_damage(&filter, most)?;
+    let (before, unread) = history.deeds_and_damage(&filter, most.saturating_add(BEFORE))?;
+    let deeds = &before[before.len().saturating_sub(most)..];
     if matches!(options.output, OutputFormat::Json | OutputFormat::Yaml) {
         let told = HistoryOutput {
             version: 1,
@@ -51,7 +60,12 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         super::say(&format!("pve-autoscaler: {}", one_line(problem)));
     }
     if deeds.is_empty() {
-        return print("Nothing was done in that time that concerns what you ask for.\n");
+        let whole = options.part.since.is_none() && options.part.until.is_none();
+        return print(if whole {
+            "Nothing that concerns what you ask for is in the record.\n"
+        } else {
+            "Nothing was done in that time that concerns what you ask for.\n"
+        });
     }
     if deeds.len() == most {
         let lines = match most {
@@ -62,8 +76,25 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
             "pve-autoscaler: the latest {lines}; --limit, --since and --until tell of others"
         ));
     }
-    let text = told(&deeds, options.detail, &TimeZone::system());
+    let text = told(
+        deeds,
+        &planned_at(&before),
+        options.detail,
+        &TimeZone::system(),
+    );
     super::write(&options.output.laid_out(&text))
+}
+
+/// Where the daemon that answers at a socket has its record.
+fn record_of(socket: &Path) -> Result<PathBuf, CliFailure> {
+    let socket = ControlOptions {
+        socket: socket.to_owned(),
+    };
+    let answer = control::ask(&socket, &ControlCommand::Status)?;
+    let record = answer.get("record").and_then(Value::as_str);
+    let record = record.filter(|path| !path.is_empty());
+    let record = record.context("the daemon there does not say where its record is; is it of another version? Name it by --record")?;
+    Ok(record.into())
 }
 
 /// When it was first decided what becomes of a machine.
@@ -87,9 +118,26 @@ impl Course {
     }
 }
 
+/// Deeds that are read beyond those that are shown: what ends in one that is shown was planned in one before it.
+const BEFORE: usize = 1_000;
+
+/// When the courses of all machines were decided on.
+fn planned_at(deeds: &[Deed]) -> PlannedAt {
+    let mut planned = PlannedAt::new();
+    for deed in deeds {
+        if let DeedKind::Planned {
+            machine, action, ..
+        } = &deed.kind
+        {
+            let key = (machine.clone(), Course::of(action));
+            planned.entry(key).or_insert(deed.at);
+        }
+    }
+    planned
+}
+
 /// Deeds as a table: a line a decision and kind of action, or a line an action.
-fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
-    let mut planned: PlannedAt = BTreeMap::new();
+fn told(deeds: &[Deed], planned: &PlannedAt, detail: bool, zone: &TimeZone) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut group: Vec<&Deed> = Vec::new();
     for deed in deeds {
@@ -103,11 +151,7 @@ fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
             group.clear();
         }
         match &deed.kind {
-            DeedKind::Planned {
-                machine, action, ..
-            } => {
-                let key = (machine.clone(), Course::of(action));
-                planned.entry(key).or_insert(deed.at);
+            DeedKind::Planned { .. } => {
                 group.push(deed);
                 if detail {
                     rows.extend(plan_row(&group, zone));
@@ -115,7 +159,7 @@ fn told(deeds: &[Deed], detail: bool, zone: &TimeZone) -> String {
                     group.clear();
                 }
             }
-            _ => rows.push(row(deed, &planned, zone)),
+            _ => rows.push(row(deed, planned, zone)),
         }
     }
     rows.extend(plan_row(&group, zone));
@@ -371,7 +415,7 @@ mod tests {
             deed(900, planned("remove")),
             deed(909, ended("remove")),
         ];
-        let text = told(&deeds, false, &TimeZone::UTC);
+        let text = told(&deeds, &planned_at(&deeds), false, &TimeZone::UTC);
         let line = |words: &str| {
             let mut lines = text.lines();
             lines

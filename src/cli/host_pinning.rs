@@ -15,6 +15,7 @@ use crate::model::cpus::CpuSet;
 use crate::model::foreign;
 use crate::model::time::Span;
 use crate::pinning::{Kernel, Pinner, PinningOutcome, PinningReport, Roots, Wishes};
+use crate::typed_number::whole;
 
 #[derive(Debug, Args)]
 pub(super) struct HostPinningOptions {
@@ -28,7 +29,7 @@ pub(super) struct HostPinningOptions {
     #[arg(long, value_name = "NAME", value_parser = governor)]
     governor: Option<String>,
     /// Seconds from one look to the next.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = whole::<u64>(1..=3600))]
     every: u64,
     /// Look once, tell what was done, and end.
     #[arg(long, conflicts_with = "show")]

@@ -105,9 +105,9 @@ fn head(key: &ReferenceKey) -> Vec<Inline> {
     line
 }
 
-/// A sentence in Markdown: what stands between backquotes becomes bold, of links the words stay.
+/// A sentence in Markdown: what stands between backquotes becomes bold, links are words with their file behind them.
 fn inlines(text: &str) -> Vec<Inline> {
-    without_links(text)
+    spell_links(text)
         .split('`')
         .enumerate()
         .filter(|(_, part)| !part.is_empty())
@@ -118,8 +118,8 @@ fn inlines(text: &str) -> Vec<Inline> {
         .collect()
 }
 
-/// `[words](target)` as `words`.
-fn without_links(text: &str) -> String {
+/// `[words](file.md#place)` as `words (file.md)`. Of links within the page the words stay.
+fn spell_links(text: &str) -> String {
     let mut rest = text;
     let mut plain = String::new();
     while let Some(middle) = rest.find("](") {
@@ -128,7 +128,12 @@ fn without_links(text: &str) -> String {
             break;
         };
         plain.push_str(&rest[..open]);
-        plain.push_str(&rest[open + 1..middle]);
+        let (words, target) = (&rest[open + 1..middle], &rest[middle + 2..middle + close]);
+        plain.push_str(words);
+        let file = target.split('#').next().unwrap_or_default();
+        if !file.is_empty() && file != "configuration.md" && words != file {
+            let _ = write!(plain, " ({file})");
+        }
         rest = &rest[middle + close + 1..];
     }
     plain + rest
@@ -139,10 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_lose_their_targets_and_lists_keep_their_brackets() {
+    fn links_name_their_files_and_lists_keep_their_brackets() {
         assert_eq!(
-            without_links("see [hosts](hosts.md) and [joining](joining.md#ids), not [x]"),
-            "see hosts and joining, not [x]"
+            spell_links(
+                "see [hosts](hosts.md) and [joining](joining.md#ids), [above](#pool), not [x]"
+            ),
+            "see hosts (hosts.md) and joining (joining.md), above, not [x]"
         );
     }
 

@@ -10,6 +10,7 @@ mod channels;
 mod check;
 mod columns;
 mod complete;
+mod config_option;
 mod control;
 mod crash;
 mod doctor;
@@ -52,7 +53,7 @@ mod web_password;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
+use clap::{FromArgMatches as _, Parser as _};
 
 use args::{BrokerCli, CliCommand};
 pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
@@ -92,13 +93,18 @@ const EXIT_USAGE: u8 = 2;
 pub fn main() -> ExitCode {
     complete::answer_shell();
     name_provider();
-    let matches = Cli::command().get_matches();
+    let matches = config_option::command().get_matches();
     // A replay without it goes by the configurations in the record.
-    let given = matches.subcommand().is_some_and(|(_, matches)| {
-        matches.value_source("config") == Some(ValueSource::CommandLine)
-    });
+    let given = matches
+        .subcommand()
+        .filter(|(_, matches)| matches.value_source("config") == Some(ValueSource::CommandLine));
     match Cli::from_arg_matches(&matches) {
-        Ok(cli) => ended(dispatch(cli, given)),
+        Ok(cli) => {
+            let read = given.map_or(Ok(()), |(name, _)| {
+                config_option::refuse_unread(name, &cli.command)
+            });
+            ended(read.and_then(|()| dispatch(cli, given.is_some())))
+        }
         Err(error) => error.exit(),
     }
 }

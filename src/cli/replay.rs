@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use anyhow::anyhow;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 
@@ -49,6 +50,10 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     shown?;
     for problem in &damage {
         super::say(&format!("pve-autoscaler: {}", one_line(problem)));
+    }
+    if all == 0 && damage.is_empty() {
+        let none = "there is no decision in it, or none in that time: nothing was decided anew";
+        return Err(anyhow!("{}: {none}", options.record.display()).into());
     }
     if options.output == Format::Table {
         let same = all - differ - unreadable;

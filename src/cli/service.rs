@@ -30,7 +30,7 @@ use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
 
-use super::in_force::InForce;
+use super::in_force::{InForce, whole_path};
 use super::page::{OpenError, PageServer};
 use super::{channels, crash, systemd};
 
@@ -234,6 +234,7 @@ impl ServiceShared {
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.configured = standing.configured;
         self.in_force.borrow().name_in(&mut status);
+        status.record = whole_path(&self.state.record());
         status.paused = self.state.paused();
         placing::tell(&mut status, self.turns.borrow().as_deref());
         // A fault that a view shows too is named once.

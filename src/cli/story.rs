@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::causes::Causes;
-use super::render::{held, node_verdict, one_line, place, pod_verdict, preempted, section, when};
+use super::render::{
+    held, node_verdict, one_line, place, pod_verdict, preempted, section, whole_seconds,
+};
 use crate::model::reasons::Reasons;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
@@ -123,7 +125,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
         let _ = writeln!(text, "Verdict: {what}{why}");
     }
     if let Some(since) = story.unneeded_since {
-        let _ = writeln!(text, "Unneeded since {}", when(since, now));
+        let _ = writeln!(text, "Unneeded for {}", whole_seconds(now.since(since)));
     }
     if !story.requested_permille.is_empty() {
         let shares: Vec<String> = story

@@ -55,7 +55,12 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| format!("cannot be read: {error}"))?;
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!(
+                "cannot be read: {error}; `pve-autoscaler setup` makes one, and --config names another"
+            ),
+            _ => format!("cannot be read: {error}"),
+        })?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(format!(
             "is larger than {MAX_BYTES} bytes; is it the right file?"

@@ -109,12 +109,15 @@ impl fmt::Display for Time {
 }
 
 impl fmt::Display for Span {
-    /// The way people write spans: `1h30m`, `10m`, `45s`, `250ms`.
+    /// The way people write spans: `1h30m`, `10m`, `45s`, `250ms`. From ten seconds on milliseconds are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut rest, mut written) = (self.0, false);
         if rest < 0 {
             write!(f, "-")?;
             rest = rest.saturating_neg();
+        }
+        if rest >= 10_000 {
+            rest -= rest % 1_000;
         }
         for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
             if rest >= size {
@@ -158,6 +161,9 @@ mod tests {
             (Span::minutes(90), "1h30m"),
             (Span::seconds(45), "45s"),
             (Span(250), "250ms"),
+            (Span(9_999), "9s999ms"),
+            (Span(82_777), "1m22s"),
+            (Span(-82_777), "-1m22s"),
         ] {
             assert_eq!(span.to_string(), text);
         }

@@ -3,7 +3,6 @@
 
 mod conformance;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,9 +17,6 @@ use crate::simulator_args::SimCommand;
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler-simulator", version, max_term_width = 100)]
 struct Arguments {
-    /// Taken and not read: `pve-autoscaler` has it for all commands, and hands its command line on as it is.
-    #[arg(long, global = true, hide = true, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(subcommand)]
     command: SimulatorCommand,
 }

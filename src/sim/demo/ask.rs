@@ -1,5 +1,6 @@
 //! The demo's control socket: the daemon's own commands, asked from a second terminal.
 
+use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use tokio::net::UnixListener;
 use crate::agent::answering::Answering;
 use crate::agent::control::{self, ControlAnswer, Handler, SocketClock};
 use crate::agent::state::StateFiles;
+use crate::agent::status::DaemonStatus;
 use crate::sim::world::World;
 
 use super::page::{Touched, status};
@@ -38,6 +40,19 @@ impl Socket {
     /// # Errors
     /// The path cannot be had.
     pub(super) async fn open(path: PathBuf) -> std::io::Result<Socket> {
+        // A directory that is not there is a slip of whoever typed it: the demo leaves none behind.
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(directory) = directory {
+            let is_missing = |error| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("the directory {}: {error}", directory.display()),
+                )
+            };
+            std::fs::metadata(directory).map_err(is_missing)?;
+        }
         let listener = control::bind(&path).await?;
         let file = SocketFile(path);
         Ok(Socket { listener, file })
@@ -56,11 +71,15 @@ impl Socket {
     /// Answers for ever, in the world's time.
     pub(super) async fn serve(self, world: &World, state: StateFiles, touched: Touched, pace: u32) {
         let seen = world.turns.subscribe();
+        let record = state.record().display().to_string();
         let answering = Arc::new(Answering {
             state,
             turns: world.turns.subscribe(),
             wake_up: world.wake_up.clone(),
-            status: Arc::new(move || status(seen.borrow().as_deref())),
+            status: Arc::new(move || DaemonStatus {
+                record: record.clone(),
+                ..status(seen.borrow().as_deref())
+            }),
         });
         let handler: Handler = Arc::new(move |command| {
             if command.changes() {

@@ -31,7 +31,8 @@ export class When {
     this.figure = h("div", { class: "figure" });
     this.line = h("div", { class: "decisions", role: "toolbar", "aria-label": "Decisions, from the oldest to the newest", on: { keydown: (event) => this.step(event) } });
     this.chosen = h("div", { class: "chosen" });
-    this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next.");
+    this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next. " +
+      `Times are those of this browser's zone, ${zone()}.`);
     this.deeds = deedTable();
     this.starts = startTable();
     this.numbers = numberTable();
@@ -145,6 +146,16 @@ export class When {
 
 function clock(at) {
   return new Date(at).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** The zone of all times that the browser shows, as it names it, and how far it is from UTC now. */
+function zone() {
+  const minutes = -new Date().getTimezoneOffset();
+  const size = Math.abs(minutes);
+  const two = (number) => String(number).padStart(2, "0");
+  const offset = `UTC${minutes < 0 ? "−" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+  const name = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return name ? `${name} (${offset})` : offset;
 }
 
 function summary(told) {

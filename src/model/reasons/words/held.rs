@@ -74,7 +74,7 @@ fn of_pool(held: &Held, f: &mut Formatter<'_>) -> fmt::Result {
     match held {
         Held::AboveMax { have, max, over } => write!(
             f,
-            "it has {}, its max is {max}: {over} to go, cheapest to take down first",
+            "it has {}, its max is {max}: none is made, and {over} shall go, those first that are the cheapest to take down",
             count(*have, "node")
         ),
         Held::BelowMin { have, min, refused } => {

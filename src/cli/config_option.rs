@@ -1,0 +1,131 @@
+//! `--config`: which commands read a configuration file. Others do not show the option, and refuse it: who names a file
+//! expects that it counts.
+
+use anyhow::anyhow;
+use clap::CommandFactory as _;
+
+use super::CliFailure;
+use super::args::{Cli, CliCommand, ExplainCommand};
+
+/// Commands that ask the running daemon, which has its own file.
+const ASKING: [&str; 6] = [
+    "snapshot",
+    "status",
+    "pause",
+    "resume",
+    "retry",
+    "notify-test",
+];
+
+/// Commands that need no file.
+const WITHOUT_FILE: [&str; 9] = [
+    "history",
+    "kubeconfig",
+    "host-topology",
+    "host-pinning",
+    "migrate",
+    "schema",
+    "demo",
+    "conformance",
+    "sim",
+];
+
+/// The command line, which shows `--config` where it is read.
+pub(super) fn command() -> clap::Command {
+    let whole = Cli::command();
+    let config = whole.get_arguments().find(|one| one.get_id() == "config");
+    let Some(hidden) = config.map(|config| config.clone().hide(true)) else {
+        return whole;
+    };
+    let names = ASKING.into_iter().chain(WITHOUT_FILE);
+    names.fold(whole, |whole, name| {
+        whole.mut_subcommand(name, |command| command.arg(hidden.clone()))
+    })
+}
+
+/// Refuses a file that was named on the command line and that the command would not read.
+///
+/// # Errors
+/// The command `name` is one of those.
+pub(super) fn refuse_unread(name: &str, command: &CliCommand) -> Result<(), CliFailure> {
+    let saved = match command {
+        CliCommand::Plan(options) => options.snapshot.is_some(),
+        CliCommand::Explain(
+            ExplainCommand::Pod { options, .. } | ExplainCommand::Node { options, .. },
+        ) => options.snapshot.is_some(),
+        _ => true,
+    };
+    let why = if !saved {
+        "asks the daemon, which decides by its own file; with `--snapshot FILE` (`pve-autoscaler snapshot` saves one) --config counts"
+    } else if ASKING.contains(&name) {
+        "asks the daemon, which has its own file; --socket names another daemon"
+    } else if WITHOUT_FILE.contains(&name) {
+        "reads no configuration file"
+    } else {
+        return Ok(());
+    };
+    let said = anyhow!("`{name}` {why}: leave --config out");
+    Err(CliFailure::Usage(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    /// What is said of `--config` before a command line.
+    fn refused(typed: &str) -> Option<String> {
+        let words = "pve-autoscaler --config x"
+            .split(' ')
+            .chain(typed.split(' '));
+        let matches = command().try_get_matches_from(words).expect("it is read");
+        let cli = Cli::from_arg_matches(&matches).expect("it is read");
+        let name = matches.subcommand_name().expect("there is one");
+        match refuse_unread(name, &cli.command) {
+            Ok(()) => None,
+            Err(CliFailure::Usage(said)) => Some(said.to_string()),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_that_would_not_count_is_refused() {
+        for (typed, words) in [
+            ("status", "asks the daemon"),
+            ("history", "reads no configuration file"),
+            ("plan", "--snapshot FILE"),
+            ("explain pod a", "--snapshot FILE"),
+            ("migrate kproximate x", "reads no"),
+            ("sim pve", "reads no"),
+        ] {
+            let said = refused(typed).unwrap_or_else(|| panic!("{typed} takes it"));
+            assert!(said.contains(words), "{typed}: {said}");
+        }
+        for typed in [
+            "check",
+            "plan --snapshot y",
+            "explain node a --snapshot y",
+            "template list",
+            "replay",
+        ] {
+            assert_eq!(refused(typed), None, "{typed}");
+        }
+    }
+
+    #[test]
+    fn helps_show_it_where_it_counts() {
+        let mut whole = command();
+        whole.build();
+        let shows = |whole: &mut clap::Command, name: &str| {
+            let found = whole.find_subcommand_mut(name).expect("there is one");
+            found.render_long_help().to_string().contains("--config")
+        };
+        for name in ASKING.into_iter().chain(WITHOUT_FILE) {
+            assert!(!shows(&mut whole, name), "{name}");
+        }
+        for name in ["run", "check", "doctor", "plan", "setup", "replay"] {
+            assert!(shows(&mut whole, name), "{name}");
+        }
+    }
+}
