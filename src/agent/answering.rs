@@ -1,6 +1,7 @@
 //! Answering commands: those that come by the control socket, and those of who is logged in on the page. The service and the
 //! demo answer alike; what the service alone can do, it does before it asks here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::agent::answers::{self, TurnQuestion};
-use crate::agent::control::{ControlAnswer, ControlCommand};
+use crate::agent::control::{ControlAnswer, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::agent::state::StateFiles;
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::model::memory::{Backoff, Memory};
+use crate::model::region::RegionName;
 use crate::model::time::Time;
 use crate::model::words;
 
@@ -50,6 +52,7 @@ impl Answering {
             ControlCommand::Pause { reason } => return self.paused(Some(&reason), by).await,
             ControlCommand::Resume => return self.paused(None, by).await,
             ControlCommand::Retry { pool } => return self.retried(&pool, by).await,
+            ControlCommand::Evacuate(order) => return self.evacuated(order, by).await,
             ControlCommand::NotifyTest { .. } => {
                 return ControlAnswer::Error("nobody is notified from here".to_owned());
             }
@@ -100,6 +103,11 @@ impl Answering {
                 words::names(&names)
             ));
         }
+        if let Some(why) = out_of_reach(&turn, name) {
+            return ControlAnswer::Error(format!(
+                "{why}; nothing was changed: `retry` again when PVE answers"
+            ));
+        }
         let waits = waits_of(&turn.decision.memory, name, turn.at);
         if let Err(error) = self.state.add_retry(name) {
             return ControlAnswer::Error(error.to_string());
@@ -114,6 +122,39 @@ impl Answering {
         answers::json(&waits)
     }
 
+    /// Begins or ends the evacuation of a host, and answers once that holds for what is decided.
+    async fn evacuated(&self, order: EvacuationOrder, by: &str) -> ControlAnswer {
+        let Some(turn) = self.fresh().await else {
+            return ControlAnswer::Error((self.status)().line());
+        };
+        let region = match region_of(&turn, &order, &self.state) {
+            Ok(region) => region,
+            Err(why) => return ControlAnswer::Error(why),
+        };
+        let host = &*order.host;
+        let done = if order.end {
+            self.state.end_evacuation(&region, host)
+        } else {
+            self.state.evacuate(&region, host, turn.at)
+        };
+        let changed = match done {
+            Ok(changed) => changed,
+            Err(error) => return ControlAnswer::Error(error.to_string()),
+        };
+        if order.end {
+            tracing::info!(%region, host, by, "its evacuation is ended");
+        } else {
+            tracing::warn!(%region, host, by, "it is evacuated");
+        }
+        self.fresh().await;
+        let machines = turn.snapshot.machines.iter();
+        let there = machines.filter(|(_, one)| one.region == region && *one.host == *host);
+        answers::json(&EvacuationAnswer {
+            changed,
+            machines: there.map(|(name, _)| name.clone()).collect(),
+        })
+    }
+
     /// A turn taken after the question, or the last one if none comes; none where nothing is configured.
     async fn fresh(&self) -> Option<Arc<Turn>> {
         if !(self.status)().configured {
@@ -124,6 +165,71 @@ impl Answering {
         self.wake_up.notify_one();
         let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
         turns.borrow().clone()
+    }
+}
+
+/// Why no machine of a pool could be made now: PVE answers in none of its regions.
+fn out_of_reach(turn: &Turn, pool: &str) -> Option<String> {
+    let pool = turn.settings.policy.pools.get(pool)?;
+    let mut away = Vec::new();
+    for region in turn.snapshot.regions.keys() {
+        if pool.at(region).is_none() {
+            continue;
+        }
+        let source = turn.snapshot.sources.get(&*format!("pve/{region}"));
+        let why = source.and_then(|source| source.reason())?;
+        away.push(format!("PVE of region {region} does not answer: {why}"));
+    }
+    (!away.is_empty()).then(|| away.join("; "))
+}
+
+/// The region of a host that is to be evacuated, or not any more. One that PVE has no more can still be given back.
+fn region_of(
+    turn: &Turn,
+    order: &EvacuationOrder,
+    state: &StateFiles,
+) -> Result<RegionName, String> {
+    let host = &*order.host;
+    let noted = state.evacuations().map_err(|error| error.to_string())?;
+    let regions = &turn.snapshot.regions;
+    let has = |name: &RegionName| {
+        let seen = regions
+            .get(name)
+            .is_some_and(|of| of.hosts.contains_key(host));
+        let noted = noted.get(name).is_some_and(|of| of.contains_key(host));
+        seen || (order.end && noted)
+    };
+    let all: BTreeSet<&RegionName> = regions.keys().chain(noted.keys()).collect();
+    let wanted = |name: &&&RegionName| order.region.as_ref().is_none_or(|of| **of == ****name);
+    let found: Vec<&RegionName> = all
+        .iter()
+        .copied()
+        .filter(|name| wanted(&name))
+        .filter(|name| has(name))
+        .collect();
+    match &found[..] {
+        [region] => Ok((*region).clone()),
+        [] => {
+            let hosts = regions.values().flat_map(|of| of.hosts.keys());
+            let hosts: Vec<&str> = hosts.map(|host| &**host).collect();
+            Err(match &order.region {
+                Some(region) => format!(
+                    "region {region} has no host {host}; the hosts are {}",
+                    words::names(&hosts)
+                ),
+                None => format!(
+                    "there is no host {host}; the hosts are {}",
+                    words::names(&hosts)
+                ),
+            })
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|name| &***name).collect();
+            Err(format!(
+                "several regions have a host {host}: say which by --region: {}",
+                words::names(&names)
+            ))
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::agent::control::{ControlAnswer, NameKind};
 use crate::agent::turn::Turn;
 use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
+use crate::model::story::MachineFacts;
 
 /// More names than this help nobody who types one.
 const MAX_NAMES: usize = 500;
@@ -45,12 +46,26 @@ impl TurnQuestion {
                 None => ControlAnswer::Error(not_seen(turn, key)),
             },
             TurnQuestion::Node(name) => match explain::node(asked, name) {
-                Some(story) => json(&story),
+                Some(mut story) => {
+                    if let Some(machine) = &mut story.machine {
+                        work_on(turn, machine);
+                    }
+                    json(&story)
+                }
                 None => ControlAnswer::Error(format!("no node or machine {name} is seen")),
             },
             TurnQuestion::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
         }
     }
+}
+
+/// What the executor knows of a machine at this moment: how far it is, and what that waits for.
+fn work_on(turn: &Turn, machine: &mut MachineFacts) {
+    let further = turn.waits.step(&machine.name);
+    machine.step = further
+        .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step))
+        .or(machine.step);
+    machine.waits = turn.waits.of(&machine.name).map(|wait| wait.what);
 }
 
 /// Pods of a longer name that are named where one is not seen, such as those of a Deployment.

@@ -1,4 +1,4 @@
-//! The control socket: how `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan`, `explain` and the completion
+//! The control socket: how `status`, `pause`, `resume`, `retry`, `evacuate`, `notify-test`, `snapshot`, `plan`, `explain` and the completion
 //! of names reach the daemon.
 //!
 //! One JSON object per line each way. The socket's mode lets in root and the daemon's group; on top
@@ -48,6 +48,8 @@ pub enum ControlCommand {
         /// The pool.
         pool: String,
     },
+    /// Empty a host of machines, or let it have machines again.
+    Evacuate(EvacuationOrder),
     /// Send a test to those who are notified.
     NotifyTest {
         /// One of them; `None`: all.
@@ -76,6 +78,27 @@ pub enum ControlCommand {
     },
 }
 
+/// Which host is to be emptied, or to have machines again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvacuationOrder {
+    /// The host.
+    pub host: String,
+    /// Its region; `None` where one region alone has a host of that name.
+    pub region: Option<String>,
+    /// It may have machines again.
+    #[serde(default)]
+    pub end: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvacuationAnswer {
+    /// False where it was so before.
+    pub changed: bool,
+    /// The machines that the host has.
+    pub machines: Vec<Arc<str>>,
+}
+
 /// The kinds of things whose names a shell completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -100,6 +123,7 @@ impl ControlCommand {
             ControlCommand::Pause { .. }
                 | ControlCommand::Resume
                 | ControlCommand::Retry { .. }
+                | ControlCommand::Evacuate(_)
                 | ControlCommand::NotifyTest { .. }
         )
     }

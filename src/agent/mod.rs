@@ -11,6 +11,7 @@ pub mod control;
 pub mod daemon;
 pub mod drain_order;
 pub mod drift;
+pub mod evacuations;
 pub mod executor;
 mod foreign_guests;
 pub mod guest;

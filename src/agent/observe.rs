@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::agent::drift;
+use crate::agent::evacuations::{self, Evacuations};
 use crate::agent::in_place;
 use crate::agent::journal::JournalEntry;
 use crate::agent::machines::{self, Observed};
@@ -42,17 +43,24 @@ pub struct Sources<'a> {
     pub cluster_id_error: Option<ForeignText>,
     /// The pause, if one holds.
     pub paused: Option<String>,
+    /// The hosts that a person evacuates.
+    pub evacuations: Evacuations,
     /// Since when we lead.
     pub awake: Option<Time>,
 }
 
 /// The snapshot.
 pub fn snapshot(sources: Sources<'_>) -> Snapshot {
-    let observed: BTreeMap<RegionName, Observed> = sources
+    let mut observed: BTreeMap<RegionName, Observed> = sources
         .regions
         .iter()
         .map(|(name, view)| (name.clone(), (*view.observed).clone()))
         .collect();
+    for (name, hosts) in &sources.evacuations {
+        if let Some(observed) = observed.get_mut(name) {
+            evacuations::mark(&mut observed.region, hosts);
+        }
+    }
     // Without a cluster id no mark can be ours, and the brain holds everything anyway.
     let id = sources.cluster_id.clone().unwrap_or_default();
     let id = &*id;

@@ -14,6 +14,7 @@ use crate::model::action::Action;
 use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
+use crate::model::snapshot::Snapshot;
 use crate::model::time::{Span, Time};
 use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
@@ -31,6 +32,8 @@ struct On {
     begun: Cell<bool>,
     /// The reason of the pause that held in the last turn; `None`: there was no pause.
     paused: RefCell<Option<String>>,
+    /// The evacuated hosts of the last turn.
+    evacuated: RefCell<BTreeSet<String>>,
 }
 
 impl Recording {
@@ -55,6 +58,7 @@ impl Recording {
             lost: Cell::new(0),
             begun: Cell::new(false),
             paused: RefCell::default(),
+            evacuated: RefCell::default(),
         }))
     }
 
@@ -83,12 +87,24 @@ impl Recording {
             });
             let paused = &turn.snapshot.paused;
             let last = on.paused.replace(paused.clone());
-            if on.begun.replace(true) && last != *paused {
+            let evacuated = evacuated(&turn.snapshot);
+            let hosts = on.evacuated.replace(evacuated.clone());
+            if !on.begun.replace(true) {
+                return;
+            }
+            let teller = on.recorder.teller();
+            if last != *paused {
                 let (what, why) = match paused {
                     Some(reason) => ("pause", &**reason),
                     None => ("resume", ""),
                 };
-                on.recorder.teller().asked(what, why, turn.at);
+                teller.asked(what, why, turn.at);
+            }
+            for host in evacuated.difference(&hosts) {
+                teller.asked("evacuate", host, turn.at);
+            }
+            for host in hosts.difference(&evacuated) {
+                teller.asked("evacuate --end", host, turn.at);
             }
         }
     }
@@ -120,6 +136,25 @@ impl Recording {
             teller.not_begun(turn.number, action, why, turn.at);
         }
     }
+}
+
+/// The hosts that a person evacuates, with their region where there are several.
+fn evacuated(snapshot: &Snapshot) -> BTreeSet<String> {
+    let several = snapshot.regions.len() > 1;
+    let all = snapshot.regions.iter().flat_map(|(name, region)| {
+        let hosts = region
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.evacuated.is_some());
+        hosts.map(move |(host, _)| {
+            if several {
+                format!("{name}/{host}")
+            } else {
+                host.to_string()
+            }
+        })
+    });
+    all.collect()
 }
 
 /// An observer, and the record beside it.

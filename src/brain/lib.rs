@@ -31,7 +31,7 @@ use model::words;
 use decision::turn::{DecisionBuilder, STEPS};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, sweep};
 use report::{growth, hosts, networks, pools};
-use scale_down::shrink;
+use scale_down::{evacuate, shrink};
 use scale_up::grow;
 use simulation::{capacity, demand, offer, pack, places};
 
@@ -75,7 +75,8 @@ fn decide_on(
     backoff::count(&mut turn);
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
-    let demand = demand::collect(&mut turn, &mut world);
+    let evacuees = evacuate::plan(&turn, &mut world);
+    let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let (unplaced, lane) = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, unplaced, lane);
@@ -84,7 +85,7 @@ fn decide_on(
     sweep::plan(&mut turn);
     power::plan(&mut turn);
     migrated::plan(&mut turn);
-    shrink::plan(&mut turn, &mut world, &choices, memory);
+    shrink::plan(&mut turn, &mut world, &choices, memory, evacuees);
     in_place::plan(&mut turn);
     pools::report(&mut turn);
     hosts::report(&mut turn);

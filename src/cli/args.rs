@@ -131,6 +131,13 @@ pub(super) enum CliCommand {
     /// counts as the first failure.
     #[command(after_help = examples::RETRY)]
     Retry(RetryOptions),
+    /// Empty a host: its nodes are drained and removed, and no machine is made there until `--end`.
+    ///
+    /// For a host that is to be rebooted, repaired or given back. Pods that have room on nodes of other hosts go there; for
+    /// others machines are made elsewhere first, and a node goes once all of its pods have a place on nodes that work. Disruption
+    /// budgets, annotations and `max_parallel_drain` count; what keeps a node is told by `status` and `explain node`.
+    #[command(after_help = examples::EVACUATE)]
+    Evacuate(EvacuateOptions),
     /// Send a test to those whom the configuration notifies, and say what came back.
     ///
     /// The daemon sends it, as it sends all others: with its rights, its view of the network and the configuration that is
@@ -574,6 +581,21 @@ pub(super) struct RetryOptions {
     /// The pool, as the configuration names it.
     #[arg(value_name = "POOL", value_parser = super::explain::name, add = complete::pools())]
     pub(super) pool: String,
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct EvacuateOptions {
+    /// The host, as PVE names it.
+    #[arg(value_name = "HOST", value_parser = super::explain::name, add = complete::hosts())]
+    pub(super) host: String,
+    /// Its region, where several have a host of that name.
+    #[arg(long, value_name = "NAME", value_parser = super::explain::name)]
+    pub(super) region: Option<String>,
+    /// It may have machines again.
+    #[arg(long)]
+    pub(super) end: bool,
     #[command(flatten)]
     pub(super) control: ControlOptions,
 }

@@ -8,12 +8,13 @@ use super::CliFailure;
 use super::args::{Cli, CliCommand, ExplainCommand};
 
 /// Commands that ask the running daemon, which has its own file.
-const ASKING: [&str; 6] = [
+const ASKING: [&str; 7] = [
     "snapshot",
     "status",
     "pause",
     "resume",
     "retry",
+    "evacuate",
     "notify-test",
 ];
 

@@ -4,12 +4,13 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
-use super::args::{ControlOptions, PauseOptions, RetryOptions, SnapshotOptions};
+use super::args::{ControlOptions, EvacuateOptions, PauseOptions, RetryOptions, SnapshotOptions};
 use super::complete;
 use super::{CliFailure, print, runtime, write};
-use crate::agent::control::{self, ControlCommand};
+use crate::agent::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
 use crate::model::time::Time;
+use crate::model::words;
 use crate::notify::Tried;
 
 /// What `notify-test` is told.
@@ -54,6 +55,42 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
         text + "no longer waits: " + wait + "\n"
     });
     print(&ended)
+}
+
+/// Begins or ends the evacuation of a host.
+pub(super) fn evacuate(options: &EvacuateOptions) -> Result<(), CliFailure> {
+    let order = EvacuationOrder {
+        host: options.host.clone(),
+        region: options.region.clone(),
+        end: options.end,
+    };
+    let answer = ask(&options.control, &ControlCommand::Evacuate(order))?;
+    let answer = serde_json::from_value(answer).context("reading the answer")?;
+    print(&evacuated(&options.host, options.end, &answer))
+}
+
+fn evacuated(host: &str, end: bool, answer: &EvacuationAnswer) -> String {
+    let EvacuationAnswer { changed, machines } = answer;
+    match (end, changed) {
+        (true, true) => format!("{host} may have machines again\n"),
+        (true, false) => format!("{host} was not evacuated\n"),
+        (false, _) => {
+            let before = if *changed { "" } else { " since before" };
+            let there = if machines.is_empty() {
+                "It has none of ours.".to_owned()
+            } else {
+                let names: Vec<&str> = machines.iter().map(|name| &**name).collect();
+                format!(
+                    "It has {}: {}. They go one after the other, once their pods have a place elsewhere; `pve-autoscaler status` and `explain node` tell how far it is.",
+                    words::count(machines.len(), "machine"),
+                    words::names(&names)
+                )
+            };
+            format!(
+                "{host} is evacuated{before}: no machine is made there until `pve-autoscaler evacuate --end {host}`\n{there}\n"
+            )
+        }
+    }
 }
 
 /// Has the daemon send a test to those who are notified, and says what came back.

@@ -89,6 +89,12 @@ Examples:
   pve-autoscaler status  # which pool waits, and after what
   pve-autoscaler retry workers                  # the template was mended";
 
+pub(super) const EVACUATE: &str = "\
+Examples:
+  pve-autoscaler evacuate pve2                  # before its reboot
+  pve-autoscaler status  # until pve2 has no machine
+  pve-autoscaler evacuate --end pve2";
+
 pub(super) const NOTIFY_TEST: &str = "\
 Examples:
   pve-autoscaler notify-test                    # everybody

@@ -292,8 +292,9 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
             planned.get(&(machine.clone(), Course::of(action))),
             deed.at,
         ),
-        DeedKind::Asked { asked, why } if asked == "retry" => {
-            (format!("somebody typed: retry {why}"), String::new())
+        // What is asked of something is asked by its name.
+        DeedKind::Asked { asked, why } if asked == "retry" || asked.starts_with("evacuate") => {
+            (format!("somebody typed: {asked} {why}"), String::new())
         }
         DeedKind::Asked { asked, why } => (format!("somebody typed: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (

@@ -174,6 +174,7 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {
         CliCommand::Pause(options) => control::pause(&options),
         CliCommand::Resume(options) => control::resume(&options),
         CliCommand::Retry(options) => control::retry(&options),
+        CliCommand::Evacuate(options) => control::evacuate(&options),
         CliCommand::NotifyTest(options) => control::notify_test(&options),
         CliCommand::MailRelay(options) => mail_relay::run(&cli.config, &options),
         CliCommand::Kubeconfig(options) => kubeconfig::run(options),

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 
 use super::causes::Causes;
 use super::render::{
-    held, node_verdict, one_line, place, pod_verdict, preempted, section, whole_seconds,
+    held, node_verdict, one_line, place, pod_verdict, preempted, section, when, whole_seconds,
 };
 use crate::model::reasons::Reasons;
+use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
 use crate::model::story::{
-    NodeAnswer, NodeStory, OfferAnswer, PodFate, PodOutcome, PodStory, PreferenceAnswer,
+    MachineFacts, NodeAnswer, NodeStory, OfferAnswer, PodFate, PodOutcome, PodStory,
+    PreferenceAnswer,
 };
 use crate::model::time::Time;
 
@@ -90,6 +92,27 @@ fn lot(verdict: &PodVerdict, causes: &Causes, now: Time) -> String {
     }
 }
 
+/// How far a machine is that is no node yet, or not any more, what that waits for, and what went wrong with it last.
+fn work(text: &mut String, machine: &MachineFacts, now: Time) {
+    if let Some((step, since)) = machine.step.filter(|(step, _)| *step != Step::Done) {
+        let name = serde_json::to_value(step).ok();
+        let name = name.as_ref().and_then(|name| name.as_str());
+        let name = name.unwrap_or("unknown");
+        let _ = writeln!(
+            text,
+            "Step: {name}, for {}",
+            whole_seconds(now.since(since))
+        );
+    }
+    if let Some(waits) = &machine.waits {
+        let _ = writeln!(text, "It waits: {}", one_line(waits));
+    }
+    if let Some(failure) = &machine.failure {
+        let at = when(failure.at, now);
+        let _ = writeln!(text, "Failed {at}: {}", one_line(&failure.message));
+    }
+}
+
 /// What is said of a node. `wide`: each cause in full in every row that it is the cause of.
 pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
     let mut causes = Causes::new(wide);
@@ -110,6 +133,7 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
                 ),
                 one_line(&machine.standing)
             );
+            work(&mut text, machine, now);
         }
         None => {
             let _ = writeln!(text, "Node {}: not ours, never removed", story.node);
@@ -303,7 +327,7 @@ mod tests {
     };
     use crate::model::report::{Hold, NodeVerdict, Scope};
     use crate::model::scheduling::{Effect, Taint};
-    use crate::model::story::{MachineFacts, PreferenceKind};
+    use crate::model::story::PreferenceKind;
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -471,6 +495,9 @@ mod tests {
                 cpus: CpuSet::new(),
                 vmid: 9001,
                 standing: "up".into(),
+                step: Some((Step::Done, NOW)),
+                waits: None,
+                failure: None,
             }),
             verdict: Some(NodeVerdict::Kept {
                 reason: Unremovable::NotEnoughPdb,

@@ -243,6 +243,13 @@ pub enum Reason {
         /// Nodes it may have.
         max: u32,
     },
+    /// A person evacuates its host, and its pods fit elsewhere.
+    Evacuated {
+        /// The host.
+        host: Arc<str>,
+        /// Since when.
+        since: Time,
+    },
     /// Consolidation: a cheaper machine for the pods of these nodes, which go once it works.
     Replaces {
         /// The nodes.
@@ -333,6 +340,9 @@ impl std::fmt::Display for Reason {
                     "the pool has {}, its max is {max}",
                     words::count(*have, "node")
                 )
+            }
+            Reason::Evacuated { host, since } => {
+                write!(f, "its host {host} is evacuated since {since}")
             }
             Reason::Replaces {
                 nodes,

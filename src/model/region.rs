@@ -65,6 +65,9 @@ pub struct Host {
     /// The HA manager has it in maintenance (`hastate` of its row in `/cluster/resources`): somebody empties it.
     #[serde(skip_serializing_if = "is_default")]
     pub maintenance: bool,
+    /// Since when a person evacuates it (`pve-autoscaler evacuate`): its nodes are drained, and it gets no machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evacuated: Option<Time>,
     /// How long it had been up when it was read; zero when unknown.
     #[serde(skip_serializing_if = "is_default")]
     pub uptime: Span,

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{Phase, PodKey};
 use super::cpus::CpuSet;
+use super::foreign::ForeignText;
 use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
+use super::region::{Failure, Step};
 use super::report::{Hold, NodeVerdict, PodVerdict};
 use super::resources::Resources;
 use super::time::Time;
@@ -180,6 +182,15 @@ pub struct MachineFacts {
     pub vmid: u32,
     /// How it stands, in words.
     pub standing: String,
+    /// The step it is in, and since when; absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<(Step, Time)>,
+    /// What the work on it waits for at this moment. The daemon alone knows, a saved view does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<ForeignText>,
+    /// What went wrong with it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
 }
 
 /// What becomes of a pod when its node goes.

@@ -294,6 +294,7 @@ impl From<&HostResource> for region::Host {
             memory_used: host.memory_used,
             cpu_used_milli: host.cpu_used_milli(),
             maintenance: host.maintenance,
+            evacuated: None,
             uptime: Span(host.uptime.max(0).saturating_mul(1_000)),
             clock_ahead: None,
             load: None,

@@ -1,4 +1,4 @@
-//! What a person who is logged in may do: pause, resume, retry a pool.
+//! What a person who is logged in may do: pause, resume, retry a pool, evacuate a host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::WebState;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
-use crate::agent::control::{ControlAnswer, ControlCommand};
+use crate::agent::control::{ControlAnswer, ControlCommand, EvacuationOrder};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.
@@ -48,9 +48,18 @@ impl fmt::Debug for Actor {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
 pub(super) enum PageAction {
-    Pause { reason: String },
+    Pause {
+        reason: String,
+    },
     Resume {},
-    Retry { pool: String },
+    Retry {
+        pool: String,
+    },
+    Evacuate {
+        region: String,
+        host: String,
+        end: bool,
+    },
 }
 
 impl PageAction {
@@ -68,6 +77,10 @@ impl PageAction {
             }
             PageAction::Resume {} => ControlCommand::Resume,
             PageAction::Retry { pool } => ControlCommand::Retry { pool },
+            PageAction::Evacuate { region, host, end } => {
+                let region = Some(region);
+                ControlCommand::Evacuate(EvacuationOrder { host, region, end })
+            }
         }
     }
 }

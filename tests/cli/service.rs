@@ -281,7 +281,32 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     assert_eq!(daemon.says(&["resume"]).0, Some(0));
     let (_, status) = daemon.says(&["status"]);
     assert!(!status.contains("paused"), "{status}");
+    let (_, again) = daemon.says(&["resume"]);
+    assert_eq!(again, "nothing was paused\n");
     assert_eq!(daemon.says(&["retry", "general"]).0, Some(0));
+    let (code, said) = daemon.says(&["evacuate", "pve2"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("pve2 is evacuated: no machine is made there")
+            && said.contains("none of ours"),
+        "{said}"
+    );
+    let (_, status) = daemon.says(&["status"]);
+    assert!(status.contains("evacuated since"), "{status}");
+    let (_, before) = daemon.says(&["evacuate", "pve2"]);
+    assert!(before.contains("evacuated since before"), "{before}");
+    let (code, unknown) = daemon.says(&["evacuate", "pve9"]);
+    assert_eq!(code, Some(1), "{unknown}");
+    assert!(
+        unknown.contains("there is no host pve9; the hosts are pve1, pve2 and pve3"),
+        "{unknown}"
+    );
+    let (_, ended) = daemon.says(&["evacuate", "--end", "pve2"]);
+    assert_eq!(ended, "pve2 may have machines again\n");
+    let (_, never) = daemon.says(&["evacuate", "--end", "pve2"]);
+    assert_eq!(never, "pve2 was not evacuated\n");
+    let (_, status) = daemon.says(&["status"]);
+    assert!(!status.contains("evacuated"), "{status}");
     // Whoever asks later what happened learns of it.
     let record = daemon.simulators.path("state/record");
     let mut told = String::new();
@@ -292,7 +317,7 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
             .arg(&record)
             .output();
         told = text(&history.expect("it runs").stdout);
-        if told.contains("somebody typed: retry general") {
+        if told.contains("somebody typed: evacuate --end pve2") {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -301,6 +326,8 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
         "somebody typed: pause   storage move",
         "somebody typed: resume",
         "somebody typed: retry general",
+        "somebody typed: evacuate pve2",
+        "somebody typed: evacuate --end pve2",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

@@ -10,6 +10,7 @@ use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::common::{Scene, simulate};
 use crate::hosts::{act, fill, made, on, region, said};
+use crate::{HASTY, visit};
 
 /// A world whose PVE is edited before it begins.
 fn world(config: String, edit: impl FnOnce(&mut PveSpec)) -> Scene {
@@ -78,6 +79,26 @@ fn a_full_storage_gets_no_machine_until_there_is_room() {
         assert_eq!(made(&scene).values().sum::<usize>(), 3);
         assert_eq!(scene.findings(), Vec::<String>::new());
     });
+}
+
+/// A whole life on local ZFS, with volumes that take what is written, and with volumes that take their size.
+#[test]
+fn machines_live_on_zfs() {
+    for sparse in [true, false] {
+        simulate(async {
+            let config = HASTY.replace("vmid = 9000", "vmid = 9001");
+            assert_ne!(config, HASTY);
+            let scene = world(config, |pve| {
+                let local = pve.storages.iter_mut().find(|of| of.name == "local-lvm");
+                let local = local.expect("there");
+                (local.kind, local.sparse) = (StorageKind::ZfsPool, sparse);
+            });
+            scene.live(None, 0, visit(), Duration::from_mins(8)).await;
+            scene.nothing_is_left();
+            assert!(scene.machines_made() >= 1);
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
 }
 
 /// PVE's list says that 145 GiB are free; the file system keeps 100 of them for root.

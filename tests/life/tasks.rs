@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use pve_autoscaler::agent::state::StateFiles;
+use pve_autoscaler::model::region::RegionName;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::AdminAct;
@@ -119,9 +121,58 @@ async fn while_it_lives(scene: &Scene, workload: Workload, does: impl Future<Out
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// Task 5.
+/// Task 5: each pod has a place on another host before its node goes, and the host gets nothing until that is ended.
 #[test]
-fn a_host_is_drained() {
+fn a_host_is_evacuated() {
+    simulate(async {
+        let scene = Scene::new(11, &region(""), GuestSpec::default());
+        let person = async {
+            tokio::time::sleep(BEGINS).await;
+            assert_eq!(made(&scene), on([("pve1", 1), ("pve2", 1), ("pve3", 1)]));
+            let files = StateFiles::open(scene.state()).expect("it is there");
+            let region: RegionName = "default".into();
+            let now = scene.world.clock.now();
+            assert!(files.evacuate(&region, "pve2", now).expect("noted"));
+            let nodes = nodes_with(&scene, "topology.kubernetes.io/zone", "pve2");
+            let [node] = &nodes[..] else {
+                panic!("{nodes:?}");
+            };
+            until(&scene, "its pod left", || pods_of(&scene, node).is_empty()).await;
+            let pool = nodes_with(&scene, "pve-autoscaler.io/pool", "general");
+            let others = pool.iter().filter(|other| *other != node).count();
+            assert_eq!(
+                others, 3,
+                "the node in its place was there before: {pool:?}"
+            );
+            until(&scene, "the host has no machine", || {
+                !made(&scene).contains_key("pve2")
+            })
+            .await;
+            until(&scene, "all pods run", || runs(&scene, 3)).await;
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            assert!(!made(&scene).contains_key("pve2"), "{:?}", made(&scene));
+            assert_eq!(scene.machines_made(), 4);
+            // It may have machines again: the next one comes there, as it has none.
+            assert!(files.end_evacuation(&region, "pve2").expect("noted"));
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let more = Workload::visit(
+                "more",
+                1,
+                WorkloadPods::of("1500m", "1Gi"),
+                Span::minutes(60),
+            );
+            tokio::select! {
+                () = scene.play(more) => {}
+                () = until(&scene, "a machine comes to the host", || made(&scene).contains_key("pve2")) => {}
+            }
+        };
+        while_it_lives(&scene, fill(3), person).await;
+    });
+}
+
+/// A host in the HA manager's maintenance gets nothing, and is drained by hand.
+#[test]
+fn a_host_is_drained_by_hand() {
     simulate(async {
         let scene = Scene::new(11, &region(""), GuestSpec::default());
         let person = async {

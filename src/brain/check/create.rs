@@ -79,6 +79,10 @@ fn host(region: &Region, pool: &PoolPolicy, action: &Action) -> CheckResult {
     ensure(stays, CheckRule::Host, || {
         format!("the host {host} is in maintenance")
     })?;
+    let evacuated = region.hosts.get(host).and_then(|host| host.evacuated);
+    ensure(evacuated.is_none(), CheckRule::Evacuated, || {
+        format!("the host {host} is evacuated")
+    })?;
     let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
     ensure(unread.is_none(), CheckRule::Host, || {
         format!("what of the host {host} is free is not known")
@@ -261,7 +265,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
     }
 }
 
-/// Whether a machine's node has not been Ready for longer than a new one takes, or its host is off.
+/// Whether a machine's node has not been Ready for longer than a new one takes, or its host is off or evacuated.
 pub(super) fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
     let node = machine.node.as_ref();
     let Some(node) = node.and_then(|name| case.snapshot.cluster.nodes.get(name)) else {
@@ -276,10 +280,18 @@ pub(super) fn is_given_up(case: Case<'_>, machine: &Machine) -> bool {
     let host = region
         .filter(|region| region.quorate)
         .and_then(|region| region.hosts.get(&machine.host));
-    node.ready.status != ReadyStatus::True && (long || host.is_some_and(|host| !host.online))
+    let lost =
+        node.ready.status != ReadyStatus::True && (long || host.is_some_and(|host| !host.online));
+    lost || evacuated(case, machine).is_some()
 }
 
-/// A pod that has no node, or one that is leaving.
+/// Since when a person evacuates the host of a machine.
+pub(super) fn evacuated(case: Case<'_>, machine: &Machine) -> Option<model::time::Time> {
+    let region = case.snapshot.regions.get(&machine.region)?;
+    region.hosts.get(&machine.host)?.evacuated
+}
+
+/// A pod that has no node, or one that is leaving or whose host a person evacuates.
 fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
@@ -299,6 +311,7 @@ fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
         .filter(|machine| machine.node.as_ref() == Some(name))
         .any(|machine| {
             machine.busy == Some(Busy::Down)
+                || evacuated(case, machine).is_some()
                 || machine.failure.is_some()
                 || machine.vm.is_none()
                 || machine

@@ -132,6 +132,8 @@ pub enum CheckRule {
     Working,
     /// The machine failed, and its pool keeps it to be looked into.
     KeptFailed,
+    /// A host is evacuated, or is not.
+    Evacuated,
     /// Scale-down is switched off: by configuration or by annotation.
     Disabled,
     /// It is not underused.

@@ -1,7 +1,7 @@
 //! Rules for taking a machine down.
 
 use super::{
-    Case, CheckResult, CheckRule, consolidation, drain, ensure, existing, refuse, together,
+    Case, CheckResult, CheckRule, consolidation, create, drain, ensure, existing, refuse, together,
 };
 use model::action::{Action, Reason};
 use model::cluster::{Node, ReadyStatus};
@@ -66,9 +66,13 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
         return refuse(CheckRule::Unconfigured, machine.mark.pool.clone());
     };
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
-    disabled(case, pool, settings, node)?;
-    unready(action, settings)?;
-    timers(case, action, pool, settings, node)?;
+    if let Reason::Evacuated { since, .. } = action.reason {
+        evacuation(case, machine, since, node)?;
+    } else {
+        disabled(case, pool, settings, node)?;
+        unready(action, settings)?;
+        timers(case, action, pool, settings, node)?;
+    }
     drain::utilization(case, action, settings, node)?;
     consolidation::removal(case, action, machine, pool)?;
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
@@ -122,6 +126,20 @@ fn failed_at(case: Case<'_>, machine: &Machine, how_long: Span) -> Option<Time> 
     let other = failure.transient || failure.step >= Step::Done;
     let gone = other || (host_on && !vm.running) || opened || begun || over;
     (!gone).then_some(failure.at)
+}
+
+/// A person evacuates the host, and nothing on the Ready node forbids that it goes.
+fn evacuation(case: Case<'_>, machine: &Machine, since: Time, node: &Node) -> CheckResult {
+    let ordered = create::evacuated(case, machine);
+    ensure(ordered == Some(since), CheckRule::Evacuated, || {
+        format!("its host {} is evacuated since {ordered:?}", machine.host)
+    })?;
+    ensure(
+        node.ready.status == ReadyStatus::True,
+        CheckRule::Timer,
+        || format!("the node's readiness has changed: {:?}", node.ready.status),
+    )?;
+    annotations(case, node)
 }
 
 fn is_disabled(node: &Node) -> bool {
@@ -179,6 +197,10 @@ pub(super) fn disabled(
         CheckRule::Disabled,
         || "scale-down is switched off".to_owned(),
     )?;
+    annotations(case, node)
+}
+
+fn annotations(case: Case<'_>, node: &Node) -> CheckResult {
     let guard = node.annotations.get(DO_NOT_DISRUPT).map(AsRef::as_ref);
     ensure(
         !is_disabled(node) && !drain::guarded(guard, node.created, case.now),

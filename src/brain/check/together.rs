@@ -183,6 +183,7 @@ pub(super) fn chosen(reason: &Reason) -> bool {
             | Reason::AboveMax { .. }
             | Reason::Consolidated { .. }
             | Reason::Replaced { .. }
+            | Reason::Evacuated { .. }
     )
 }
 

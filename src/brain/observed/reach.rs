@@ -24,6 +24,9 @@ pub(crate) fn copy<'a>(
     if region.hosts.get(host).is_some_and(|host| host.maintenance) {
         return Err(HostRefused::Maintenance);
     }
+    if let Some(since) = region.hosts.get(host).and_then(|host| host.evacuated) {
+        return Err(HostRefused::Evacuated { since });
+    }
     let unread = region.hosts.get(host).and_then(|host| host.unread.as_ref());
     if let Some(why) = unread {
         return Err(HostRefused::Unread { why: why.clone() });

@@ -38,17 +38,35 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             hosts.push((host.clone(), state(seen, capacity, notes)));
         }
         let unknown = unknown(turn, name, region);
+        let offline = offline(turn, name, region);
         turn.report
             .hosts
             .insert(name.clone(), hosts.into_iter().collect());
         let untold = without_template(turn, name, region);
-        for warning in unknown.into_iter().chain(untold) {
+        for warning in offline.into_iter().chain(unknown).chain(untold) {
             turn.warn(warning);
         }
     }
     for warning in shared_zones(turn) {
         turn.warn(warning);
     }
+}
+
+/// Hosts that are offline with machines of ours.
+fn offline(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
+    let hosts = region.hosts.iter().filter(|(_, host)| !host.online);
+    let hosts = hosts.map(|(host, _)| {
+        let machines = turn.view.snapshot.machines.values();
+        let there = machines.filter(|one| one.region == *name && one.host == *host);
+        (host, there.filter(|one| one.vm.is_some()).count())
+    });
+    let with = hosts.filter(|(_, machines)| *machines > 0);
+    let with = with.map(|(host, machines)| Warning::HostOffline {
+        region: name.clone(),
+        host: host.clone(),
+        machines,
+    });
+    with.collect()
 }
 
 /// Pools that get no machine in a region, for want of a template on every host that they may use and that is there.
@@ -131,6 +149,9 @@ fn notes(
         notes.push(HostNote::Offline);
     } else if seen.maintenance {
         notes.push(HostNote::Maintenance);
+    }
+    if let Some(since) = seen.evacuated {
+        notes.push(HostNote::Evacuated { since });
     }
     if let Some(why) = &seen.unread {
         notes.push(HostNote::Unread { why: why.clone() });

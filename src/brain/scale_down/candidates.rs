@@ -18,9 +18,11 @@ use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents::{self, Rest};
 use crate::scale_down::consolidate::{self, cost};
 use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
+use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
+use crate::simulation::places;
 use crate::simulation::world::SimCluster;
 
 /// cluster-autoscaler's taint on a node it removes; the value is the Unix time …
@@ -67,6 +69,15 @@ pub(crate) enum Mode {
         max: u32,
         /// Why it would be kept.
         otherwise: Keep,
+    },
+    /// A person evacuates its host. Where its pods go is known beforehand.
+    Evacuated {
+        /// The host.
+        host: Arc<str>,
+        /// Since when.
+        since: Time,
+        /// Why it stays until a machine is there for a pod that finds no place yet.
+        missing: Option<Box<Keep>>,
     },
     /// The machine that was made to replace it works.
     Replaced {
@@ -116,6 +127,7 @@ pub(crate) fn find<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
+    mut evacuees: Evacuees<'a>,
 ) -> (Vec<RemovalCandidate<'a>>, Staying) {
     let (mut candidates, mut kept) = (Vec::new(), Vec::new());
     let nodes_per_pool = surplus::have(turn);
@@ -125,17 +137,19 @@ pub(crate) fn find<'a>(
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
         }
-        let judged = turn.view.behind_at(position).map(|known| {
-            judge(
+        let judge = || {
+            let known = turn.view.behind_at(position)?;
+            let at = (position, name);
+            Some(judge(
                 turn,
                 world,
                 (budgets, &nodes_per_pool),
                 known,
-                (position, name),
+                at,
                 node,
-            )
-        });
-        match judged {
+            ))
+        };
+        match evacuees.take(position).or_else(judge) {
             Some(Ok(candidate)) => candidates.push(candidate),
             Some(Err(keep)) => kept.push((name.clone(), keep)),
             None => {}
@@ -178,7 +192,7 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
         let class = match candidate.mode {
-            Mode::Replaced { .. } => 0,
+            Mode::Replaced { .. } | Mode::Evacuated { .. } => 0,
             _ if candidate.empty() => 1,
             Mode::Unneeded => 2,
             Mode::AboveMax { .. } => 3,
@@ -210,6 +224,58 @@ fn judge<'a>(
     node: &'a Node,
 ) -> Result<RemovalCandidate<'a>, Keep> {
     let (utilization, mode) = eligible(turn, nodes_per_pool, known, (bin, name), node)?;
+    let candidate = candidate(
+        turn,
+        world,
+        budgets,
+        known,
+        (bin, name, node),
+        (utilization, mode),
+    )?;
+    if !candidate.loads.is_empty()
+        && matches!(candidate.mode, Mode::Consolidate)
+        && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
+    {
+        return Err(Keep::because(Kept::NotEmpty));
+    }
+    Ok(candidate)
+}
+
+/// A Ready node on a host that a person evacuates: how it could go, or what keeps it; `None` for other nodes. Neither its
+/// utilisation counts nor whether scale-down is on: what a pod or an annotation forbids does.
+pub(crate) fn evacuee<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    budgets: &Budgets<'a>,
+    (bin, name): (usize, &'a Arc<str>),
+    node: &'a Node,
+) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+    let known = turn.view.behind_at(bin)?;
+    let since = places::evacuated(turn, known)?;
+    let there = known.phase == MachinePhase::Up || known.resumable();
+    if !there || !ready(node) || known.pool.is_none() {
+        return None;
+    }
+    let mode = Mode::Evacuated {
+        host: known.machine.host.clone(),
+        since,
+        missing: None,
+    };
+    let found = annotated(turn, node)
+        .and_then(|()| utilization(turn, known, bin, node))
+        .and_then(|used| candidate(turn, world, budgets, known, (bin, name, node), (used, mode)));
+    Some(found)
+}
+
+/// A node that could go by these rules, with its pods; or the pod that blocks.
+fn candidate<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    budgets: &Budgets<'a>,
+    known: &MachineView<'a>,
+    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    (utilization, mode): (Utilization, Mode),
+) -> Result<RemovalCandidate<'a>, Keep> {
     let now = turn.now();
     let bar = Bar {
         settings: settings(turn, known),
@@ -224,12 +290,6 @@ fn judge<'a>(
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
         .collect();
-    if !loads.is_empty()
-        && matches!(mode, Mode::Consolidate)
-        && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
-    {
-        return Err(Keep::because(Kept::NotEmpty));
-    }
     Ok(RemovalCandidate {
         name,
         node,
@@ -341,6 +401,10 @@ fn eligible(
     let settings = settings(turn, known);
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
         return other(Kept::ScaleDownDisabled);
+    }
+    if !ready(node) && places::host_is_off(turn, known) {
+        let host = known.machine.host.clone();
+        return other(Kept::HostOffline { host });
     }
     if !ready(node) && !settings.unready_enabled {
         return other(Kept::UnreadyDisabled);

@@ -5,6 +5,7 @@
 pub(crate) mod candidates;
 pub(crate) mod consolidate;
 pub(crate) mod drain_rules;
+pub(crate) mod evacuate;
 pub(crate) mod evicted;
 pub(crate) mod node_budgets;
 pub(crate) mod rehearsal;

@@ -265,7 +265,10 @@ impl<'a> RemovalAllowance<'a> {
     ) -> Result<(), Keep> {
         let memory = &turn.memory;
         // What was added for its sake does not keep a node.
-        let replaced = matches!(candidate.mode, Mode::Replaced { .. });
+        let replaced = matches!(
+            candidate.mode,
+            Mode::Replaced { .. } | Mode::Evacuated { .. }
+        );
         let added = self.added.filter(|_| !replaced);
         for (after, last, delay) in [
             (After::Addition, added, settings.delay_after_add),
@@ -416,6 +419,12 @@ fn due(
                 saving: rest.saving,
                 others: rest.others.clone(),
                 gone: rest.gone.clone(),
+            });
+        }
+        Mode::Evacuated { host, since, .. } => {
+            return Ok(Reason::Evacuated {
+                host: host.clone(),
+                since: *since,
             });
         }
         Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,

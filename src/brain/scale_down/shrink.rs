@@ -20,6 +20,7 @@ use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
 use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::evicted;
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::removals::RemovalAllowance;
@@ -65,6 +66,7 @@ pub(crate) fn plan<'a>(
     world: &mut SimCluster<'a>,
     choices: &[Choice<'a>],
     before: &'a Memory,
+    evacuees: Evacuees<'a>,
 ) {
     note_failures(turn);
     evicted::note(turn);
@@ -72,7 +74,7 @@ pub(crate) fn plan<'a>(
     intents::tidy(turn);
     let leaving = under_way(turn);
     let budgets = Budgets::of(&turn.view, &leaving);
-    let (mut candidates, kept) = candidates::find(turn, world, &budgets);
+    let (mut candidates, kept) = candidates::find(turn, world, &budgets, evacuees);
     stay_all(turn, kept);
     candidates::sort(&mut candidates, turn);
     let order = rehearsal::destinations(world, &candidates);
@@ -284,6 +286,9 @@ impl Rehearsals {
         candidate: &mut RemovalCandidate<'a>,
         undo: &mut RehearsalUndo,
     ) -> Result<(), Keep> {
+        if let Mode::Evacuated { missing, .. } = &candidate.mode {
+            return missing.as_deref().map_or(Ok(()), |keep| Err(keep.clone()));
+        }
         if world.nodes[candidate.bin].receives {
             return Err(Keep::because(Kept::PodsMoveHere));
         }
@@ -299,7 +304,7 @@ impl Rehearsals {
         let (consolidates, first) = match &candidate.mode {
             Mode::Consolidate => (true, None),
             Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
-            Mode::Unneeded | Mode::AboveMax { .. } => (false, None),
+            Mode::Unneeded | Mode::AboveMax { .. } | Mode::Evacuated { .. } => (false, None),
         };
         let (order_independent, unplaced) = match (consolidates, first) {
             (false, _) => {
@@ -377,10 +382,10 @@ fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
 /// and not what goes together.
 fn counts(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> bool {
     unit.bond == GroupKind::None
-        && unit
-            .nodes
-            .iter()
-            .any(|node| !turn.memory.unneeded_since.contains_key(node.name))
+        && unit.nodes.iter().any(|node| {
+            !turn.memory.unneeded_since.contains_key(node.name)
+                && !matches!(node.mode, Mode::Evacuated { .. })
+        })
 }
 
 /// Failed removals start their own delay.
@@ -406,7 +411,7 @@ fn note_failures(turn: &mut DecisionBuilder<'_>) {
 }
 
 /// Nodes whose removal is under way, those excepted that are decided on anew.
-fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
+pub(crate) fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()

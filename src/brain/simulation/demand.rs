@@ -127,20 +127,28 @@ impl<'a> GroupsFound<'a> {
     }
 }
 
-/// Sorts the pods; nominated ones are put on their nodes at once.
+/// Sorts the pods; nominated ones are put on their nodes at once. `evacuated` run on hosts that a person evacuates, and have no
+/// place elsewhere.
 pub(crate) fn collect<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
+    evacuated: &BTreeMap<&'a PodKey, &'a Pod>,
 ) -> Demand<'a> {
     let mut found = GroupsFound::default();
     let mut nominated = BTreeMap::new();
     let mut unseen = UnseenPods::default();
-    let pods = turn.view.without_place();
+    let mut pods = turn.view.without_place();
+    if !evacuated.is_empty() {
+        pods.extend(evacuated.iter().map(|(key, pod)| (*key, *pod)));
+        pods.sort_unstable_by_key(|(key, _)| *key);
+        // A removal that may be taken back has its pods among them already.
+        pods.dedup_by_key(|(key, _)| *key);
+    }
     turn.reserve_lines(pods.len());
     for (key, pod) in pods {
         let mut line = None;
         let origin = if pod.node.is_some() {
-            if !displaced(turn, pod) {
+            if !displaced(turn, pod) && !evacuated.contains_key(key) {
                 continue;
             }
             Origin::Leaves

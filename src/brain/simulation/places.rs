@@ -7,7 +7,7 @@ use model::cluster::{Node, ReadyStatus};
 use model::policy::{InstanceType, PoolPolicy};
 use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, Taint};
-use model::time::Span;
+use model::time::{Span, Time};
 
 use crate::constraints::alike::Alike;
 use crate::constraints::fit::taints;
@@ -253,17 +253,25 @@ fn expected_back(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, node: &Nod
     waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
 }
 
-/// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back.
+/// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back; or a person
+/// evacuates its host.
 pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
     let lost = known
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
     known.phase == MachinePhase::Up
-        && lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
+        && (lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
+            || evacuated(turn, known).is_some())
+}
+
+/// Since when a person evacuates the host of a machine.
+pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Time> {
+    let region = turn.view.snapshot.regions.get(&known.machine.region)?;
+    region.hosts.get(&known.machine.host)?.evacuated
 }
 
 /// Whether PVE, with quorum, shows the host of a machine offline.
-fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
+pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
     let region = turn.view.snapshot.regions.get(&known.machine.region);
     let host = region.filter(|region| region.quorate);
     let host = host.and_then(|region| region.hosts.get(&known.machine.host));

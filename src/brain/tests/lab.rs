@@ -27,7 +27,7 @@ use model::time::{Span, Time};
 pub(crate) const MI: i64 = 1 << 20;
 pub(crate) const GI: i64 = 1 << 30;
 pub(crate) const CLUSTER: &str = "uid/home";
-const START: Time = Time(1_795_000_000_000);
+pub(crate) const START: Time = Time(1_795_000_000_000);
 
 /// A small world and what is wanted and remembered of it.
 #[derive(Clone, Debug)]

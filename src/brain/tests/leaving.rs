@@ -434,7 +434,7 @@ fn a_pool_above_its_max_loses_the_nodes_that_are_cheapest_to_move() {
         .holds
         .iter()
         .find(|hold| hold.scope == Scope::Pool("p".into()));
-    assert!(hold.is_some_and(|hold| hold.why.to_string().contains("2 to go")));
+    assert!(hold.is_some_and(|hold| hold.why.to_string().contains("2 shall go")));
     let none = later(lab().pod("more", 900, 1));
     assert!(
         super::lab::made(&none).is_empty(),

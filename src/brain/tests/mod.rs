@@ -15,6 +15,7 @@ mod damage;
 mod devices;
 mod draining;
 mod enlarging;
+mod evacuating;
 mod existing;
 mod explained_preferences;
 mod explaining;

@@ -13,9 +13,15 @@ use model::decision::Decision;
 use model::report::PodVerdict;
 use model::time::Span;
 
-/// The world some time after it was looked at first, so that timers have run.
+/// The world some time after it was looked at first, so that timers have run. Nobody evacuates a host: the second opinion knows
+/// where pods are, and not which of them are taken for gone.
 fn aged(world: &Wide) -> Lab {
     let mut lab = world.build();
+    for region in lab.snapshot.regions.values_mut() {
+        for host in region.hosts.values_mut() {
+            host.evacuated = None;
+        }
+    }
     if world.minutes > 10 {
         lab.memory = decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now).memory;
         lab = lab.after(Span::minutes(1));

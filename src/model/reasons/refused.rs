@@ -211,6 +211,11 @@ pub enum HostRefused {
     Offline,
     /// It is in the HA manager's maintenance.
     Maintenance,
+    /// A person evacuates it.
+    Evacuated {
+        /// Since when.
+        since: Time,
+    },
     /// What the host has, or what of it is taken, cannot be read.
     Unread {
         /// Why.

@@ -98,6 +98,11 @@ pub enum Kept {
     ScaleDownDisabled,
     /// It is not Ready, and removing such nodes is switched off.
     UnreadyDisabled,
+    /// Its host is offline: nothing of its VM can be removed.
+    HostOffline {
+        /// The host.
+        host: Arc<str>,
+    },
     /// It was made to replace these nodes.
     Replacement {
         /// The nodes.
@@ -525,6 +530,7 @@ impl Kept {
             | Kept::Failed
             | Kept::FailedAndKept { .. }
             | Kept::VmGone
+            | Kept::HostOffline { .. }
             | Kept::ScaleDownDisabled
             | Kept::Replacement { .. }
             | Kept::NeverConsolidated

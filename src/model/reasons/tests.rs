@@ -143,6 +143,7 @@ one_of_each! { Kept:
     Unknown(),
     ScaleDownDisabled(),
     UnreadyDisabled(),
+    HostOffline { host: "pve1".into() },
     Replacement { nodes: vec!["n1".into(), "n2".into()] },
     DisabledAnnotation { annotation: "a/b".into() },
     DoNotDisrupt { annotation: "a/b".into() },
@@ -241,6 +242,7 @@ one_of_each! { Refused:
 one_of_each! { HostRefused:
     Offline(),
     Maintenance(),
+    Evacuated { since: Time(0) },
     Unread { why: "maxmem of \"node/pve1\" is -1".into() },
     NoTemplate { template: "base".into(), seen: 0 },
     TemplateFault { fault: ForeignText::new("VM 9000 on pve1 has no guest agent enabled") },
@@ -361,6 +363,7 @@ one_of_each! { Warning:
         failed: Some(FailedWrite { why: "PVE made \"c\" of it".into(), at: Time(0), for_good: true }),
     }] },
     PoweredOff { machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), since: Time(0), started: Some(Time(1)) },
+    HostOffline { region: "home".into(), host: "pve1".into(), machines: 2 },
     SchedulerSilent { pods: 3 },
     OrphanNode { node: "n1".into(), orphan: Orphan::LeftAlone },
     DamagedMark { vm: vm(), damage: "it was edited".into() },
@@ -431,6 +434,7 @@ fn warnings_of_one_code_tell_what_happened() {
 one_of_each! { HostNote:
     Offline(),
     Maintenance(),
+    Evacuated { since: Time(0) },
     Unread { why: "maxmem of \"node/pve1\" is -1".into() },
     NoPool(),
     BacksOff { pool: "small".into(), until: Time(0), failure: "no space left".into() },

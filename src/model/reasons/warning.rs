@@ -104,6 +104,15 @@ pub enum Warning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         started: Option<Time>,
     },
+    /// A host with machines is offline.
+    HostOffline {
+        /// The host's region.
+        region: Arc<str>,
+        /// The host.
+        host: Arc<str>,
+        /// How many machines it has.
+        machines: usize,
+    },
     /// kube-scheduler has looked at no pod for minutes, though some wait for it.
     SchedulerSilent {
         /// How many pods wait for it.
@@ -274,6 +283,11 @@ pub enum HostNote {
     Offline,
     /// It is in maintenance.
     Maintenance,
+    /// A person evacuates it.
+    Evacuated {
+        /// Since when.
+        since: Time,
+    },
     /// What the host has, or what of it is taken, cannot be read.
     Unread {
         /// Why.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::schema::split;
+use super::spec::StorageKind;
 use super::table::CallHandler;
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, Shown, SimHost, SimVm};
@@ -406,6 +407,7 @@ impl PveWorld {
         let place = self.place(name, &asked.node).to_owned();
         let spec = self.storages.get(name);
         let block = spec.is_some_and(|spec| spec.kind.is_block());
+        let zfs = spec.is_some_and(|spec| spec.kind == StorageKind::ZfsPool);
         let kind = asked
             .given("content")
             .is_none_or(|wanted| wanted == "images");
@@ -423,18 +425,23 @@ impl PveWorld {
                     "volid": volume.id, "vmid": volume.vmid, "size": volume.size,
                     "format": volume.format, "content": "images", "ctime": volume.ctime,
                 });
-                // How much of a file is written PVE tells, and of a logical volume it does not.
+                // How much of a file is written PVE tells, and of a volume it does not; of ZFS' not when it was made either.
                 if block {
                     row["ctime"] = json!(volume.ctime.to_string());
                 } else {
                     row["used"] = json!(volume.used);
                 }
                 if let Some(parent) = &volume.parent {
-                    row["parent"] = json!(
-                        parent
-                            .split_once(':')
-                            .map_or(parent.as_str(), |(_, name)| name)
-                    );
+                    let name = parent.split_once(':');
+                    let name = name.map_or(parent.as_str(), |(_, name)| name);
+                    row["parent"] = if zfs {
+                        json!(format!("{name}@__base__"))
+                    } else {
+                        json!(name)
+                    };
+                }
+                if zfs && let Some(row) = row.as_object_mut() {
+                    row.remove("ctime");
                 }
                 row
             });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size};
+use super::disks::{CLOUDINIT_SIZE, Drive, NewVolume, format_size, parse_size, zfs_reservation};
 use super::locks::VM_LOCK;
 use super::options::{OptionRight, applies_running, hotplugged, option, right};
 use super::schema::{is_disk, split};
@@ -528,7 +528,18 @@ impl PveWorld {
         if new == old {
             return Ok(());
         }
+        let (_, available) = self.space(drive.storage(), &host);
         if let Some(volume) = self.volume_mut(&drive.file, &host) {
+            if volume.reserved > 0 {
+                let reserved = zfs_reservation(new);
+                if reserved - volume.reserved > available {
+                    let dataset = drive.file.replace(':', "/");
+                    return Err(format!(
+                        "zfs error: cannot set property for '{dataset}': size is greater than available space"
+                    ));
+                }
+                volume.reserved = reserved;
+            }
             volume.size = new;
         }
         drive.set("size", &format_size(new));

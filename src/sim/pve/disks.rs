@@ -20,14 +20,34 @@ pub(super) struct DiskVolume {
     pub(super) vmid: u32,
     /// Virtual size in bytes.
     pub(super) size: u64,
-    /// Bytes that it takes.
+    /// Bytes that are written.
     pub(super) used: u64,
+    /// Bytes that ZFS keeps for it without `sparse`, written or not (`refreservation`).
+    pub(super) reserved: u64,
     /// `qcow2` or `raw`.
     pub(super) format: &'static str,
     /// The base image of a linked clone, where the storage shows it.
     pub(super) parent: Option<String>,
     /// When it was made, seconds since the epoch.
     pub(super) ctime: i64,
+}
+
+impl DiskVolume {
+    /// Bytes that it takes. Beside a snapshot, as a base image has one, what is kept for a volume is kept once more.
+    pub(super) fn taken(&self) -> u64 {
+        let base = self.id.rsplit([':', '/']).next();
+        match base.is_some_and(|name| name.starts_with("base-")) {
+            _ if self.reserved == 0 => self.used,
+            true => self.reserved + self.used,
+            false => self.reserved.max(self.used),
+        }
+    }
+}
+
+/// What ZFS keeps for a volume of so many bytes: itself, and its metadata at the most (`volsize_to_reservation`, as seen
+/// with ZFS 2.3 and blocks of 16 KiB).
+pub(super) fn zfs_reservation(size: u64) -> u64 {
+    size + size / 64 + (2 << 20)
 }
 
 /// A drive as a VM's configuration writes it: a volume and options.
@@ -233,7 +253,7 @@ impl PveWorld {
             .volumes
             .values()
             .filter(|volume| volume.storage == storage && volume.host == place)
-            .map(|volume| volume.used)
+            .map(DiskVolume::taken)
             .sum();
         let filled = self
             .filled
@@ -282,14 +302,35 @@ impl PveWorld {
             .map_or(StorageKind::Dir, |spec| spec.kind);
         let place = self.place(new.storage, new.host).to_owned();
         let (_, available) = self.space(new.storage, new.host);
-        // A thin pool hands out volumes while it is full; what waits then is what guests write.
-        if kind != StorageKind::LvmThin && available < new.used {
+        let thick = self.storages.get(new.storage).is_some_and(|of| !of.sparse);
+        let reserves = kind == StorageKind::ZfsPool && thick && new.parent.is_none();
+        let reserved = if reserves {
+            zfs_reservation(new.size)
+        } else {
+            0
+        };
+        let full = match kind {
+            // It hands out volumes while it is full; what waits then is what guests write.
+            StorageKind::LvmThin => false,
+            StorageKind::ZfsPool => available == 0 || available < reserved,
+            _ => available < new.used,
+        };
+        let id = self.free_name(kind, &place, new)?;
+        if full && kind == StorageKind::ZfsPool {
+            let (storage, name) = (
+                new.storage,
+                id.rsplit([':', '/']).next().unwrap_or_default(),
+            );
+            return Err(format!(
+                "zfs error: cannot create '{storage}/{name}': out of space"
+            ));
+        }
+        if full {
             return Err(format!(
                 "unable to create image on storage '{}': No space left on device",
                 new.storage
             ));
         }
-        let id = self.free_name(kind, &place, new)?;
         let volume = DiskVolume {
             id: id.clone(),
             storage: new.storage.to_owned(),
@@ -297,9 +338,13 @@ impl PveWorld {
             vmid: new.vmid,
             size: new.size,
             used: new.used,
+            reserved,
             format: if kind.is_block() { "raw" } else { "qcow2" },
-            // Thin volumes do not show whose snapshot they are.
-            parent: new.parent.filter(|_| !kind.is_block()).map(str::to_owned),
+            // Thin logical volumes do not show whose snapshot they are.
+            parent: new
+                .parent
+                .filter(|_| !kind.is_block() || kind == StorageKind::ZfsPool)
+                .map(str::to_owned),
             ctime: new.ctime,
         };
         self.volumes.insert((place, id.clone()), volume);
@@ -315,7 +360,13 @@ impl PveWorld {
         let NewVolume { storage, vmid, .. } = *new;
         let stem = if new.base { "base" } else { "vm" };
         let file = |name: &str| match (kind, new.parent) {
-            (StorageKind::LvmThin | StorageKind::Lvm, _) => format!("{storage}:{name}"),
+            (StorageKind::ZfsPool, Some(parent)) => {
+                let base = parent.rsplit([':', '/']).next().unwrap_or_default();
+                format!("{storage}:{base}/{name}")
+            }
+            (StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool, _) => {
+                format!("{storage}:{name}")
+            }
             (_, Some(parent)) => {
                 let base = parent.split_once(':').map_or(parent, |(_, base)| base);
                 format!("{storage}:{base}/{vmid}/{name}.qcow2")
@@ -328,7 +379,9 @@ impl PveWorld {
             if !self.volumes.contains_key(&(place.to_owned(), id.clone())) {
                 return Ok(id);
             }
-            return Err(if kind.is_block() {
+            return Err(if kind == StorageKind::ZfsPool {
+                format!("zfs error: cannot create '{storage}/{name}': dataset already exists")
+            } else if kind.is_block() {
                 format!(
                     "lvcreate '{storage}/{name}' error:   Logical Volume \"{name}\" already exists in volume group \"{storage}\""
                 )

@@ -195,7 +195,7 @@ impl PveWorld {
         match kind {
             StorageKind::Dir => Some("/var/lib/vz".to_owned()),
             StorageKind::Nfs => Some(format!("/mnt/pve/{name}")),
-            StorageKind::LvmThin | StorageKind::Lvm => None,
+            StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool => None,
         }
     }
 }

@@ -274,6 +274,15 @@ impl PveWorld {
                 .file
                 .replace(&format!("vm-{vmid}-disk-"), &format!("base-{vmid}-disk-"));
             let place = self.place(drive.storage(), node).to_owned();
+            let (_, available) = self.space(drive.storage(), node);
+            let volume = self.volume(&drive.file, node);
+            // The snapshot takes what is written once more. PVE has renamed the volume by then.
+            if volume.is_some_and(|of| of.reserved > 0 && of.used > available) {
+                let dataset = base.replace(':', "/");
+                return Err(format!(
+                    "zfs error: cannot create snapshot '{dataset}@__base__': out of space"
+                ));
+            }
             if let Some(mut volume) = self.volumes.remove(&(place.clone(), drive.file.clone())) {
                 volume.id.clone_from(&base);
                 self.volumes.insert((place, base.clone()), volume);

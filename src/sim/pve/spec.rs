@@ -94,12 +94,17 @@ pub enum StorageKind {
     LvmThin,
     /// Logical volumes (raw), which no clone is linked to.
     Lvm,
+    /// ZFS volumes (raw).
+    ZfsPool,
 }
 
 impl StorageKind {
     /// Whether its volumes are block devices, without files or formats.
     pub fn is_block(self) -> bool {
-        matches!(self, StorageKind::LvmThin | StorageKind::Lvm)
+        matches!(
+            self,
+            StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool
+        )
     }
 
     /// PVE's name of the type.
@@ -109,6 +114,7 @@ impl StorageKind {
             StorageKind::Nfs => "nfs",
             StorageKind::LvmThin => "lvmthin",
             StorageKind::Lvm => "lvm",
+            StorageKind::ZfsPool => "zfspool",
         }
     }
 }
@@ -140,6 +146,9 @@ pub struct StorageSpec {
     /// Whether it is enabled and mounted.
     #[serde(default = "yes")]
     pub active: bool,
+    /// Of ZFS: volumes take what is written, and not their whole size from the start.
+    #[serde(default = "yes")]
+    pub sparse: bool,
     /// Where its files are on the simulator's machine, with `{host}` for the host; absent: files are not looked for.
     #[serde(default)]
     pub files: Option<String>,
@@ -426,6 +435,7 @@ fn storage(name: &str, kind: StorageKind, shared: bool, total: u64, content: &st
         content: content.to_owned(),
         hosts: None,
         active: true,
+        sparse: true,
         files: None,
     }
 }

@@ -42,6 +42,21 @@ export class PausePanel {
   }
 }
 
+/// Empties a host of machines, or lets it have them again.
+export function evacuateButton(host) {
+  const said = h("p", { class: "why", role: "status" });
+  const click = async () => {
+    try {
+      const { machines } = await act({ do: "evacuate", region: host.region, host: host.name, end: host.evacuated });
+      say(said, host.evacuated ? "It may have machines again." : machines.length ? `Its machines go once their pods have a place elsewhere: ${machines.join(", ")}.` : "It has no machine.");
+    } catch (error) {
+      said.replaceChildren(mark("warn", error.message));
+    }
+  };
+  const words = host.evacuated ? "End the evacuation" : "Evacuate";
+  return [h("button", { type: "button", class: "quiet", "aria-label": `${words} of ${host.name}`.replace("Evacuate of", "Evacuate"), on: { click } }, words), said];
+}
+
 /// Ends the waits of a pool, and says which.
 export function retryButton(pool) {
   const said = h("p", { class: "why", role: "status" });

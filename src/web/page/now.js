@@ -6,7 +6,7 @@ import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
 import { legendOfNow } from "./legend.js";
-import { may, PausePanel, retryButton } from "./acts.js";
+import { evacuateButton, may, PausePanel, retryButton } from "./acts.js";
 
 const VERDICTS = {
   no_compatible_pool: ["bad", "no pool can run it"], held: ["warn", "has to wait"], unread: ["idle", "not judged yet"],
@@ -393,13 +393,16 @@ function hostCard(host) {
   const card = h("li", {},
     h("h3", {}, host.name), h("p", { class: "state" }),
     h("dl", { class: "facts" }), h("ul", { class: "notes" }),
-    h("details", {}, h("summary"), guests.element));
+    h("details", {}, h("summary"), guests.element), h("div", { class: "acts" }));
   card.guests = guests;
   return card;
 }
 
 function updateHost(card, host) {
-  const [title, state, facts, notes, details] = card.children;
+  const [title, state, facts, notes, details, acts] = card.children;
+  const evacuated = (host.notes_details ?? []).some((note) => note.code === "evacuated");
+  acts.hidden = !may.act;
+  fill(acts, `${may.act} ${evacuated}`, () => may.act ? evacuateButton({ region: host.region, name: host.name, evacuated }) : null);
   say(title, host.alone ? host.name : `${host.region}/${host.name}`);
   fill(state, String(host.online), () => host.online ? mark("good", "online") : mark("bad", "offline"));
   const of = (part, whole, words) => [whole ? part / whole : 0, whole ? `${words(part)} of ${words(whole)}` : "not known"];

@@ -144,6 +144,12 @@ export class When {
   }
 }
 
+/// What people may ask for.
+const ASKED = {
+  retry: "somebody ended the waits of a pool", pause: "somebody paused it",
+  evacuate: "somebody evacuates a host", "evacuate --end": "somebody ended the evacuation of a host",
+};
+
 function clock(at) {
   return new Date(at).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
@@ -195,7 +201,7 @@ function words(row) {
     case "not_begun": return `${of} was not begun`;
     case "ended": return row.failure ? `${of} failed` : `${of} was done`;
     case "begun": return `a record of pve-autoscaler ${row.program} begins`;
-    case "asked": return row.asked === "retry" ? "somebody ended the waits of a pool" : row.asked === "pause" ? "somebody paused it" : "somebody resumed it";
+    case "asked": return ASKED[row.asked] ?? "somebody resumed it";
     case "lost": return `${count(row.many, "decision")} could not be recorded`;
     default: return row.deed;
   }

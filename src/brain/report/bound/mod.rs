@@ -42,6 +42,7 @@ use model::resources::Resources;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::report::explain::{self, Asked};
+use crate::scale_down::evacuate;
 use crate::scale_up::grow;
 use crate::simulation::demand::{self, Demand};
 use crate::simulation::offer::{self, Choice};
@@ -75,7 +76,8 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     let mut turn = explain::begin(asked);
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
-    let demand = demand::collect(&mut turn, &mut world);
+    let evacuees = evacuate::plan(&turn, &mut world);
+    let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let before = BoundInput::of(&world, &demand, decision);
     let problem = read::problem(&world, &choices, &before, kept(&turn, &choices, decision));

@@ -17,6 +17,7 @@ use model::time::Time;
 use crate::budget;
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::{backoff, find_holds};
+use crate::scale_down::evacuate;
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::world::SimCluster;
 use crate::simulation::{capacity, demand, pack, places};
@@ -60,7 +61,8 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 /// The world as it is when all pods that fit on what there is are placed.
 fn settle<'a>(turn: &mut DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
     let mut world = places::build(turn, choices);
-    let demand = demand::collect(turn, &mut world);
+    let evacuees = evacuate::plan(turn, &mut world);
+    let demand = demand::collect(turn, &mut world, &evacuees.displaced);
     pack::existing(turn, &mut world, demand);
     world
 }

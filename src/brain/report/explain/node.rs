@@ -78,6 +78,9 @@ fn facts(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> MachineFacts {
         cpus: mark.cpus.clone(),
         vmid: mark.vmid,
         standing,
+        step: known.machine.step,
+        waits: None,
+        failure: known.machine.failure.clone(),
     }
 }
 

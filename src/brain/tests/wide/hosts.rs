@@ -5,7 +5,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 
 use super::HOSTS;
-use crate::tests::lab::{GI, Lab};
+use crate::tests::lab::{GI, Lab, START};
 use model::hosts::{HostCounting, HostRules, HostStrategy};
 use model::region::{Storage, TemplateDisk, Vm};
 
@@ -16,6 +16,7 @@ pub(in crate::tests) struct HostRecipe {
     /// Percent of its CPUs and of its memory that are in use.
     used: (i64, i64),
     maintenance: bool,
+    evacuated: bool,
 }
 
 /// What a pool says of hosts.
@@ -92,11 +93,14 @@ const STRATEGIES: [HostStrategy; 6] = [
 
 fn host() -> impl Strategy<Value = HostRecipe> {
     let cpus = prop_oneof![3 => Just(64u32), 1 => 0..9u32];
-    let maintenance = prop::bool::weighted(0.1);
-    (cpus, (0..100i64, 0..100i64), maintenance).prop_map(|(cpus, used, maintenance)| HostRecipe {
-        cpus,
-        used,
-        maintenance,
+    let states = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
+    (cpus, (0..100i64, 0..100i64), states).prop_map(|(cpus, used, (maintenance, evacuated))| {
+        HostRecipe {
+            cpus,
+            used,
+            maintenance,
+            evacuated,
+        }
     })
 }
 
@@ -171,6 +175,7 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
         host.cpu_used_milli = i64::from(of.cpus) * 10 * of.used.0;
         host.memory_used = host.memory / 100 * of.used.1;
         host.maintenance = of.maintenance;
+        host.evacuated = of.evacuated.then_some(START);
     }
     let policy = lab.policy.regions.get_mut("home").expect("home");
     policy.capacity = HostCounting {

@@ -201,6 +201,10 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::Maintenance => {
             write!(f, "the host {host} is in maintenance (the HA manager's)")
         }
+        HostRefused::Evacuated { since } => write!(
+            f,
+            "the host {host} is evacuated since {since} (`pve-autoscaler evacuate --end {host}` ends that)"
+        ),
         HostRefused::Unread { why } => {
             write!(f, "nobody knows how much of the host {host} is free: {why}")
         }

@@ -28,6 +28,9 @@ impl Display for Kept {
             Kept::ScaleDownDisabled => {
                 write!(f, "scale-down is switched off in the configuration")
             }
+            Kept::HostOffline { host } => {
+                write!(f, "its host {host} is offline: it goes once that is back")
+            }
             Kept::UnreadyDisabled => write!(
                 f,
                 "it is not Ready, and removing such nodes is switched off in the configuration"

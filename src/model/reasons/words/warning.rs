@@ -92,6 +92,15 @@ impl Display for Warning {
                 "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
                 Joined(hosts.iter(), ", ")
             ),
+            Warning::HostOffline {
+                region,
+                host,
+                machines,
+            } => write!(
+                f,
+                "the host {host} of the region {region} is offline, with {}: Kubernetes moves their pods when it gives the nodes up, and nothing of them can be removed before the host is back; see what is wrong with it",
+                count(*machines, "machine")
+            ),
             Warning::SchedulerSilent { pods } => write_silent(f, *pods),
             Warning::OrphanNode { node, orphan } => {
                 write!(f, "node {node}: {}", of_orphan(*orphan))
@@ -257,6 +266,7 @@ impl Display for HostNote {
         match self {
             HostNote::Offline => write!(f, "offline"),
             HostNote::Maintenance => write!(f, "in maintenance"),
+            HostNote::Evacuated { since } => write!(f, "evacuated since {since}"),
             HostNote::Unread { why } => write!(f, "nobody knows how much of it is free: {why}"),
             HostNote::NoPool => write!(f, "no pool may use it"),
             HostNote::BacksOff {

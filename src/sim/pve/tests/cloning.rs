@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::json;
 
 use super::super::disks::NewVolume;
-use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, TEMPLATE, VmFacts};
+use super::super::{AdminAct, GIB, LOCAL_TEMPLATE, PveSpec, StorageKind, TEMPLATE, VmFacts};
 use super::Bench;
 
 fn clone_path(template: u32) -> String {
@@ -326,6 +326,107 @@ async fn a_logical_volume_that_is_left_over_is_told_as_lvm_does() {
     let rows = bench.get(content).await;
     assert_eq!(rows.data()[0]["ctime"], json!("7"));
     assert_eq!(rows.data()[0].get("used"), None);
+}
+
+/// A world whose `local-lvm` is a ZFS pool, with a volume for each disk's whole size or not.
+fn zfs(sparse: bool) -> Bench {
+    let mut spec = PveSpec::default();
+    let pool = spec.storages.iter_mut().find(|of| of.name == "local-lvm");
+    let pool = pool.expect("there");
+    (pool.kind, pool.sparse) = (StorageKind::ZfsPool, sparse);
+    Bench::with(spec)
+}
+
+/// Names, parents and room of ZFS volumes, as PVE's ZFSPoolPlugin has them (ZFS 2.3.2, pve-storage 9.1.7).
+#[tokio::test(start_paused = true)]
+async fn a_linked_clone_on_zfs_is_a_snapshot_of_the_base_and_has_no_reservation() {
+    for sparse in [true, false] {
+        let bench = zfs(sparse);
+        let used = |bench: &Bench| {
+            bench
+                .pve
+                .world(|world, _| world.space("local-lvm", "pve1").0)
+        };
+        let before = used(&bench);
+        let path = clone_path(LOCAL_TEMPLATE);
+        assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
+        let clone = bench.pve.vm(5001).expect("a clone");
+        let disk = "local-lvm:base-9001-disk-0/vm-5001-disk-0";
+        assert!(
+            clone.config["scsi0"].starts_with(disk),
+            "{:?}",
+            clone.config
+        );
+        let content = "/nodes/pve1/storage/local-lvm/content?content=images&vmid=5001";
+        let rows = bench.get(content).await;
+        let row = rows.data().as_array().expect("rows").iter();
+        let row = row
+            .clone()
+            .find(|row| row["volid"] == disk)
+            .expect("the disk");
+        assert_eq!(row["parent"], json!("base-9001-disk-0@__base__"));
+        assert_eq!((row.get("used"), row.get("ctime")), (None, None));
+        let more = used(&bench) - before;
+        assert!(more < 1 << 30, "{more} bytes for a clone");
+        let grown = bench
+            .task(
+                Method::PUT,
+                "/nodes/pve1/qemu/5001/resize",
+                "disk=scsi0&size=4T",
+            )
+            .await;
+        assert_eq!(grown, "OK", "nothing is kept for it");
+    }
+}
+
+/// Without `sparse` a volume takes its size and its metadata from the start, and a base what is written once more.
+#[tokio::test(start_paused = true)]
+async fn volumes_on_zfs_without_sparse_take_their_size() {
+    let volume = NewVolume {
+        size: 1 << 30,
+        used: 270 << 20,
+        ..thin_volume()
+    };
+    let taken = |bench: &Bench| {
+        bench.pve.world(|world, _| {
+            let before = world.space("local-lvm", "pve1").0;
+            let id = world.allocate(&volume).expect("made");
+            (id, world.space("local-lvm", "pve1").0 - before)
+        })
+    };
+    let (id, thick) = taken(&zfs(false));
+    assert_eq!((&*id, thick), ("local-lvm:vm-5001-disk-0", 1_092_616_192));
+    assert_eq!(taken(&zfs(true)).1, 270 << 20);
+}
+
+/// What ZFS says of a volume that is left over, and of a pool that is full.
+#[tokio::test(start_paused = true)]
+async fn zfs_refuses_in_its_own_words() {
+    let bench = zfs(true);
+    let left = NewVolume {
+        cloudinit: true,
+        ..thin_volume()
+    };
+    bench
+        .pve
+        .world(|world, _| world.allocate(&left))
+        .expect("made");
+    let path = clone_path(LOCAL_TEMPLATE);
+    assert_eq!(
+        bench.task(Method::POST, &path, "newid=5001").await,
+        "clone failed: zfs error: cannot create 'local-lvm/vm-5001-cloudinit': dataset already exists"
+    );
+    let fill = AdminAct::Fill {
+        storage: "local-lvm".to_owned(),
+        host: "pve1".to_owned(),
+        left: 0,
+    };
+    bench.pve.administer(&fill).expect("filled");
+    assert_eq!(
+        bench.task(Method::POST, &path, "newid=5002").await,
+        "clone failed: zfs error: cannot create 'local-lvm/vm-5002-disk-0': out of space"
+    );
+    assert_eq!(bench.pve.vm(5002), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,78 @@
+//! Hosts that a person evacuates: which of their nodes can go, and which pods need a machine elsewhere first.
+//!
+//! It comes before pending pods are placed. A pod on such a node stands where it finds room on a node of another host, and that
+//! room is its own from then on; a pod that finds none asks for a machine as a pending one does. A node goes when all of
+//! its pods have a place on nodes that work, so that nobody waits for a VM to start.
+
+use std::collections::BTreeMap;
+
+use model::cluster::{Pod, PodKey};
+
+use crate::decision::turn::DecisionBuilder;
+use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
+use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::rehearsal::{self, RehearsalUndo};
+use crate::scale_down::shrink::{self, Keep};
+use crate::simulation::pack::FitIndex;
+use crate::simulation::world::SimCluster;
+
+/// What becomes of the nodes of evacuated hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Evacuees<'a> {
+    /// By the node's place in the world: how it can go, or why it stays.
+    nodes: BTreeMap<usize, Result<RemovalCandidate<'a>, Keep>>,
+    /// Pods that run there and find room nowhere else.
+    pub(crate) displaced: BTreeMap<&'a PodKey, &'a Pod>,
+}
+
+impl<'a> Evacuees<'a> {
+    /// What was found of the node at this place, once.
+    pub(crate) fn take(&mut self, bin: usize) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+        self.nodes.remove(&bin)
+    }
+}
+
+/// Takes the nodes of evacuated hosts for gone and puts their pods elsewhere, as far as there is room.
+pub(crate) fn plan<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Evacuees<'a> {
+    let mut evacuees = Evacuees::default();
+    let mut regions = turn.view.snapshot.regions.values();
+    if !regions.any(|region| region.hosts.values().any(|host| host.evacuated.is_some())) {
+        return evacuees;
+    }
+    let budgets = Budgets::of(&turn.view, &shrink::under_way(turn));
+    let mut going = Vec::new();
+    for (bin, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
+        match candidates::evacuee(turn, world, &budgets, (bin, name), node) {
+            Some(Ok(candidate)) => going.push(candidate),
+            Some(Err(keep)) => {
+                evacuees.nodes.insert(bin, Err(keep));
+            }
+            None => {}
+        }
+    }
+    // All of them first: what leaves one must not be sent to another. Nor to a node that stays there for a reason.
+    let mut undo = RehearsalUndo::default();
+    for candidate in &going {
+        rehearsal::close(world, candidate.bin, &mut undo);
+    }
+    let mut order = rehearsal::destinations(world, &[]);
+    order.retain(|bin| !evacuees.nodes.contains_key(bin));
+    let mut lane = FitIndex::over(&order, world);
+    for mut candidate in going {
+        let mut landing = BTreeMap::new();
+        let left = rehearsal::reschedule(world, &candidate, &mut lane, &mut landing, &mut undo);
+        let without = left.first().map(|left| {
+            let pod = left.pods.first().map(|(key, _)| *key);
+            Box::new(rehearsal::no_place(world, left.load, pod, &order))
+        });
+        let pods = left.iter().flat_map(|left| left.pods.iter().copied());
+        evacuees.displaced.extend(pods);
+        if let Mode::Evacuated { missing, .. } = &mut candidate.mode {
+            *missing = without;
+        }
+        candidate.landing = landing;
+        evacuees.nodes.insert(candidate.bin, Ok(candidate));
+    }
+    undo.keep(world);
+    evacuees
+}

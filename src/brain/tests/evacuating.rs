@@ -1,0 +1,166 @@
+//! Hosts that a person evacuates: their nodes are drained and removed whatever they carry, pods have a place before their node
+//! goes, and nothing comes there.
+
+use super::lab::{Lab, kept, lab, made, removed, verdict};
+use model::action::{Kind, Reason};
+use model::decision::Decision;
+use model::guard::SCALE_DOWN_DISABLED;
+use model::report::PodVerdict;
+use model::time::Span;
+
+/// Three hosts with a node of one core each, all of them young and well used; pve2 is evacuated.
+fn evacuated() -> Lab {
+    let lab = lab()
+        .kind("one", 1, 1024)
+        .pool("p", &["one"])
+        .ours("n1", "p", "one")
+        .ours("n2", "p", "one")
+        .ours("n3", "p", "one")
+        .on_host("n1", "pve1")
+        .on_host("n2", "pve2")
+        .on_host("n3", "pve3")
+        .bound("web-1", "n1", 300, 1)
+        .bound("web-2", "n2", 600, 1)
+        .bound("web-3", "n3", 600, 1);
+    order(lab, "pve2")
+}
+
+fn order(lab: Lab, host: &str) -> Lab {
+    lab.with(|lab| {
+        let now = lab.now;
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.hosts.get_mut(host).expect("a host").evacuated = Some(now);
+    })
+}
+
+fn hosts_made(decision: &Decision) -> Vec<&str> {
+    let made = decision
+        .plan
+        .iter()
+        .filter(|action| matches!(action.kind, Kind::Create(_)));
+    made.map(|action| &*action.target.host).collect()
+}
+
+#[test]
+fn a_node_goes_at_once_when_its_pods_have_room_elsewhere() {
+    let decision = evacuated().decide();
+    assert_eq!(removed(&decision), ["n2"]);
+    assert!(
+        matches!(&decision.plan[0].reason, Reason::Evacuated { host, .. } if **host == *"pve2")
+    );
+    let landing = &decision.plan[0].precondition.landing;
+    let to: Vec<&str> = landing.values().map(|node| &**node).collect();
+    assert_eq!(to, ["n1"], "n3 has no room");
+    assert!(made(&decision).is_empty());
+    let host = &decision.report.hosts["home"]["pve2"];
+    assert!(
+        host.notes[0].starts_with("evacuated since"),
+        "{:?}",
+        host.notes
+    );
+    // Without the order it stays: it is used by more than half.
+    let usual = evacuated().with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.hosts.get_mut("pve2").expect("a host").evacuated = None;
+    });
+    assert_eq!(kept(&usual.decide(), "n2"), "NotUnderutilized");
+}
+
+#[test]
+fn a_machine_comes_first_where_a_pod_has_no_room() {
+    let full = || {
+        evacuated().shape("web-1", |shape| {
+            shape.traits = super::lab::shape("web-1", 600, 1).traits;
+        })
+    };
+    let decision = full().decide();
+    assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
+    assert_eq!(made(&decision), ["one"]);
+    assert_ne!(hosts_made(&decision), ["pve2"]);
+    assert_eq!(kept(&decision, "n2"), "NoPlaceToMovePods");
+    // It is asked for once: the machine that comes is for that pod.
+    let mut lab = full();
+    lab.turn();
+    let mut lab = lab.after(Span::seconds(30));
+    let next = lab.turn();
+    assert!(made(&next).is_empty(), "{:?}", next.plan);
+    assert!(removed(&next).is_empty());
+    // When it is there, the node goes, and nothing more is made.
+    lab.settle();
+    let mut lab = lab.after(Span::seconds(60));
+    let there = lab.turn();
+    assert_eq!(removed(&there), ["n2"]);
+    assert!(made(&there).is_empty());
+}
+
+#[test]
+fn what_comes_goes_to_other_hosts_and_pending_pods_do_not_take_the_room_of_those_that_leave() {
+    // n1 has room for one of the two; the pod that leaves pve2 has it.
+    let decision = evacuated().pod("more", 600, 1).decide();
+    assert_eq!(removed(&decision), ["n2"]);
+    assert_eq!(made(&decision), ["one"]);
+    assert_ne!(hosts_made(&decision), ["pve2"]);
+    assert!(matches!(
+        verdict(&decision, "more"),
+        PodVerdict::Triggers { .. }
+    ));
+    // With all hosts evacuated nothing is made, and that is said.
+    let all = order(order(evacuated(), "pve1"), "pve3").pod("more", 600, 1);
+    let decision = all.decide();
+    assert!(decision.plan.is_empty(), "{:?}", decision.plan);
+    let why = super::lab::why(&decision, "more", "p/one");
+    assert!(why.contains("evacuated since"), "{why}");
+}
+
+#[test]
+fn neither_timers_nor_switches_keep_it_and_what_protects_pods_does() {
+    let off = evacuated().with(|lab| lab.policy.scale_down.enabled = false);
+    assert_eq!(removed(&off.decide()), ["n2"], "a person's order counts");
+    let budget = evacuated().budget("b", "web", 0);
+    assert_eq!(kept(&budget.decide(), "n2"), "NotEnoughPdb");
+    let annotated = evacuated().edit_node("n2", |node| {
+        node.annotations
+            .insert(SCALE_DOWN_DISABLED.into(), "true".into());
+    });
+    let decision = annotated
+        .shape("web-1", |shape| {
+            shape.traits = super::lab::shape("web-1", 900, 1).traits;
+        })
+        .decide();
+    assert_eq!(kept(&decision, "n2"), "ScaleDownDisabledAnnotation");
+    assert!(made(&decision).is_empty(), "nobody leaves it");
+    let paused = evacuated().with(|lab| lab.snapshot.paused = Some("lunch".into()));
+    assert!(paused.decide().plan.is_empty());
+}
+
+#[test]
+fn they_go_one_after_the_other_and_never_to_each_other() {
+    let two = evacuated()
+        .ours("n5", "p", "one")
+        .on_host("n5", "pve2")
+        .bound("web-5", "n5", 100, 1);
+    let decision = two.decide();
+    // n5 has room for web-2 and is on the same host.
+    for action in &decision.plan {
+        let to: Vec<&str> = action
+            .precondition
+            .landing
+            .values()
+            .map(|node| &**node)
+            .collect();
+        assert!(!to.contains(&"n5") && !to.contains(&"n2"), "{to:?}");
+    }
+    assert_eq!(removed(&decision).len(), 1, "max_parallel_drain is 1");
+}
+
+#[test]
+fn a_pools_min_is_made_elsewhere() {
+    let decision = evacuated().edit_pool("p", |pool| pool.min = 3).decide();
+    assert_eq!(
+        removed(&decision),
+        ["n2"],
+        "it does not count for min any more"
+    );
+    assert_eq!(made(&decision), ["one"]);
+    assert_ne!(hosts_made(&decision), ["pve2"]);
+}
