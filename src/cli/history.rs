@@ -293,9 +293,9 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
             deed.at,
         ),
         DeedKind::Asked { asked, why } if asked == "retry" => {
-            (format!("somebody typed: retry {why}"), String::new())
+            (format!("somebody asked: retry {why}"), String::new())
         }
-        DeedKind::Asked { asked, why } => (format!("somebody typed: {asked}"), why.clone()),
+        DeedKind::Asked { asked, why } => (format!("somebody asked: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
             said(report),

@@ -292,15 +292,15 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
             .arg(&record)
             .output();
         told = text(&history.expect("it runs").stdout);
-        if told.contains("somebody typed: retry general") {
+        if told.contains("somebody asked: retry general") {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
     }
     for words in [
-        "somebody typed: pause   storage move",
-        "somebody typed: resume",
-        "somebody typed: retry general",
+        "somebody asked: pause   storage move",
+        "somebody asked: resume  by a command on the host",
+        "somebody asked: retry general",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

@@ -450,11 +450,7 @@ impl TemplateTrial<'_> {
         let words: Vec<&str> = endpoint.iter().map(String::as_str).collect();
         let said = guest.exec(ASKED, &words, "").await?;
         if !said.stdout.raw().contains("kernel=") {
-            bail!(
-                "the guest told nothing of itself: exit code {:?}, {}",
-                said.exit_code,
-                said.stderr.raw().trim()
-            );
+            bail!("the guest told nothing of itself: {}", super::guest::ending(&said));
         }
         let method = self
             .pool
