@@ -77,7 +77,12 @@ impl Recording {
     /// A decision was made; `before` is what was remembered, if it was something else, and `retried` the pools whose waits somebody
     /// ended for it. What people asked for stands before what was decided because of it; at the beginning of a record nothing
     /// can stand before the first decision.
-    pub(super) fn decided(&self, turn: &Turn, before: Option<Memory>, retried: &BTreeSet<Arc<str>>) {
+    pub(super) fn decided(
+        &self,
+        turn: &Turn,
+        before: Option<Memory>,
+        retried: &BTreeSet<Arc<str>>,
+    ) {
         if let Some(on) = &self.0 {
             let begun = on.begun.replace(true);
             if begun {

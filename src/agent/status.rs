@@ -146,7 +146,12 @@ impl PendingCounts {
     /// What becomes of them, each lot with its number; those of all lots are all of them.
     pub fn lots(&self) -> Vec<String> {
         let lots = [
-            (self.awaited, "waits", "wait", "for a node that is there or comes"),
+            (
+                self.awaited,
+                "waits",
+                "wait",
+                "for a node that is there or comes",
+            ),
             (self.batched, "is", "are", "planned for soon"),
             (self.held, "is", "are", "on hold"),
             (self.no_compatible_pool, "fits", "fit", "no pool"),
@@ -383,10 +388,18 @@ mod tests {
             PodVerdict::Ignored {
                 why: Ignored::Gated,
             },
-            PodVerdict::Held { why: Arc::default() },
-            PodVerdict::NoCompatiblePool { why: Arc::default() },
-            PodVerdict::FitsMachine { machine: "m".into() },
-            PodVerdict::FitsMachine { machine: "m".into() },
+            PodVerdict::Held {
+                why: Arc::default(),
+            },
+            PodVerdict::NoCompatiblePool {
+                why: Arc::default(),
+            },
+            PodVerdict::FitsMachine {
+                machine: "m".into(),
+            },
+            PodVerdict::FitsMachine {
+                machine: "m".into(),
+            },
         ];
         let counts = pending(verdicts.iter());
         let lots = counts.lots();

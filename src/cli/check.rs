@@ -182,7 +182,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let users = folder.path().join("users");
         let said = web_files(&web(Some(&users)));
-        assert!(said.starts_with("warning: [web]: ") && said.contains("without a login"), "{said}");
+        assert!(
+            said.starts_with("warning: [web]: ") && said.contains("without a login"),
+            "{said}"
+        );
         assert!(said.contains(&users.display().to_string()), "{said}");
     }
 

@@ -101,26 +101,6 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     file.write_all(text)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_snapshot_in_a_file_is_its_owners_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("view.json");
-        let mode = || std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777;
-        write_private(&path, b"a long one").expect("written");
-        assert_eq!(mode(), 0o600);
-        // One of before that others may read.
-        let open = std::fs::Permissions::from_mode(0o644);
-        std::fs::set_permissions(&path, open).expect("set");
-        write_private(&path, b"b").expect("written");
-        assert_eq!((mode(), std::fs::read(&path).expect("read")), (0o600, b"b".to_vec()));
-        write_private(Path::new("/dev/null"), b"c").expect("it takes all");
-    }
-}
-
 /// Asks the daemon what is to be told with times: they are by its clock.
 pub(super) fn ask_with_time(
     options: &ControlOptions,
@@ -133,4 +113,33 @@ pub(super) fn ask_with_time(
 /// Asks the daemon.
 pub(super) fn ask(options: &ControlOptions, command: &ControlCommand) -> Result<Value, CliFailure> {
     Ok(runtime()?.block_on(control::ask(&options.socket, command))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_in_a_file_is_its_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("view.json");
+        let mode = || {
+            std::fs::metadata(&path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        write_private(&path, b"a long one").expect("written");
+        assert_eq!(mode(), 0o600);
+        // One of before that others may read.
+        let open = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&path, open).expect("set");
+        write_private(&path, b"b").expect("written");
+        assert_eq!(
+            (mode(), std::fs::read(&path).expect("read")),
+            (0o600, b"b".to_vec())
+        );
+        write_private(Path::new("/dev/null"), b"c").expect("it takes all");
+    }
 }

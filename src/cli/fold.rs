@@ -89,7 +89,9 @@ fn indent_of(wanted: usize, columns: usize) -> usize {
 /// A table, its heading first.
 fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) {
     let longest = rows.iter().map(|row| row.chars().count()).max();
-    let cells = rows.iter().filter_map(|row| table.cut(row)?.last().copied());
+    let cells = rows
+        .iter()
+        .filter_map(|row| table.cut(row)?.last().copied());
     let room = cells.map(|cell| room_for(cell, columns)).max();
     if longest.unwrap_or_default() <= columns || table.last() + room.unwrap_or(LEAST) <= columns {
         for row in rows {
@@ -278,13 +280,18 @@ mod tests {
     #[test]
     fn a_graded_sentence_goes_on_further_in_and_its_grade_alone_is_bright() {
         let path = "/a/path/of/some/length".repeat(4);
-        let text = format!("ok: daemon: the record in {path} is read by others\nWRONG: template: no\n    to mend it: type {path} now\n");
+        let text = format!(
+            "ok: daemon: the record in {path} is read by others\nWRONG: template: no\n    to mend it: type {path} now\n"
+        );
         let folded = sentences(&text, 60);
         let lines = folded.lines().filter(|line| !line.starts_with(' '));
         assert_eq!(lines.count(), 2, "{folded}");
         let painted = paint_grades(&folded);
         assert_eq!(painted.matches('\u{1b}').count(), 2, "{painted}");
-        assert!(painted.contains(&format!("{RED}WRONG:{PLAIN} template: no\n")), "{painted}");
+        assert!(
+            painted.contains(&format!("{RED}WRONG:{PLAIN} template: no\n")),
+            "{painted}"
+        );
     }
 
     #[test]

@@ -228,7 +228,9 @@ mod tests {
             if !help.unwrap_or_default().contains("Examples:\n") {
                 found.push(path.clone());
             }
-            let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+            let below = command
+                .get_subcommands()
+                .filter(|below| !below.is_hide_set());
             for below in below {
                 lacking(below, &path, found);
             }

@@ -129,7 +129,9 @@ pub(crate) fn ended(outcome: Result<(), CliFailure>) -> ExitCode {
         Err(CliFailure::Config(errors)) => {
             let text = foreign::lines(&errors.to_string()).into_owned();
             // The lines of the file stay as they are, with their carets below them.
-            say(&output::errors(&text, |line| line.starts_with(&errors.file)));
+            say(&output::errors(&text, |line| {
+                line.starts_with(&errors.file)
+            }));
             ExitCode::from(EXIT_USAGE)
         }
         Err(CliFailure::Usage(error)) => {

@@ -156,7 +156,10 @@ mod tests {
         let mut status = two_alike();
         let said = |status: &DaemonStatus| {
             let short = once(status);
-            short.pools["workers"].backoff_message.as_deref().map(str::to_owned)
+            short.pools["workers"]
+                .backoff_message
+                .as_deref()
+                .map(str::to_owned)
         };
         assert_eq!(said(&status).as_deref(), Some("workers-b failed"));
         // It is gone: nobody else tells of it in its place.
@@ -165,7 +168,10 @@ mod tests {
         assert!(said.starts_with("workers-b: kubeadm"), "{said}");
         let mut full = String::new();
         in_full(&mut full, &status, 80);
-        assert!(full.contains("  workers:\n    workers-b: kubeadm"), "{full}");
+        assert!(
+            full.contains("  workers:\n    workers-b: kubeadm"),
+            "{full}"
+        );
     }
 
     #[test]

@@ -118,12 +118,21 @@ mod tests {
     #[test]
     fn the_words_of_an_error_are_folded_and_the_line_of_the_file_is_not() {
         let line = format!("3 | name = \"{}\"", "x ".repeat(40));
-        let text = format!("a.toml:3:1: pool.p: {}\n{line}\n  | ^", "a word ".repeat(12));
+        let text = format!(
+            "a.toml:3:1: pool.p: {}\n{line}\n  | ^",
+            "a word ".repeat(12)
+        );
         let folded = folded_where(text.trim(), 60, |line| line.starts_with("a.toml"));
         let (words, rest) = folded.split_once("\n3 |").expect("the excerpt");
         assert!(words.lines().count() > 1, "{folded}");
-        assert!(words.lines().all(|line| line.chars().count() <= 60), "{folded}");
-        assert!(words.lines().skip(1).all(|line| line.starts_with("    ")), "{folded}");
+        assert!(
+            words.lines().all(|line| line.chars().count() <= 60),
+            "{folded}"
+        );
+        assert!(
+            words.lines().skip(1).all(|line| line.starts_with("    ")),
+            "{folded}"
+        );
         assert_eq!(format!("3 |{rest}"), format!("{line}\n  | ^"));
     }
 

@@ -249,7 +249,10 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
 /// Words of others without the full stop at their end: ours go on behind them.
 fn unended(words: &str) -> &str {
     let words = words.trim_end();
-    words.strip_suffix('.').filter(|_| !words.ends_with("..")).unwrap_or(words)
+    words
+        .strip_suffix('.')
+        .filter(|_| !words.ends_with(".."))
+        .unwrap_or(words)
 }
 
 /// Whether a wait is trouble: something is in the way, or it has lasted for a while.

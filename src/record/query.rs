@@ -489,7 +489,7 @@ pub(super) fn failure(line: &ReadLine) -> Option<String> {
     let step = line::text(failure.get("step"));
     let message = line::text(failure.get("message"));
     match (step, message) {
-        (Some(step), Some(message)) => Some(format!("at {step}: {message}")),
+        (Some(step), Some(message)) => Some(format!("at {}: {message}", step.replace('_', " "))),
         _ => Some(failure.to_string()),
     }
 }

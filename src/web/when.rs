@@ -17,7 +17,9 @@ use super::WebState;
 use super::ask::{answer, refusal};
 use crate::agent::turn::Turn;
 use crate::model::time::{Span, Time};
-use crate::record::{Deed, DeedKind, Filter, History, Most, Point, ReadError, RecordedStep, Timeline};
+use crate::record::{
+    Deed, DeedKind, Filter, History, Most, Point, ReadError, RecordedStep, Timeline,
+};
 
 /// The longest time that is shown, in hours: what the record keeps by default.
 const MOST_HOURS: u32 = 14 * 24;
@@ -139,7 +141,10 @@ pub(super) async fn when(
             "No record of decisions is kept here.",
         );
     };
-    if window.hours.is_some_and(|hours| !(1..=MOST_HOURS).contains(&hours)) {
+    if window
+        .hours
+        .is_some_and(|hours| !(1..=MOST_HOURS).contains(&hours))
+    {
         let why = format!("Between 1 and {MOST_HOURS} hours can be asked for.");
         return refusal(StatusCode::BAD_REQUEST, &why);
     }

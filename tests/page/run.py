@@ -297,6 +297,7 @@ def of_large_cluster(browser, binary):
         look_over(browser, "Now, 500 nodes, on a phone", phone=True)
         browser.size(1280, 900)
         look_over(browser, "Now, 500 nodes")
+        stories.crowds_are_told_once(browser)
         stories.strangers_words(browser, world)
         browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
                        it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")

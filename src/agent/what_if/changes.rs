@@ -38,7 +38,9 @@ pub(super) fn changed(
     let mut file: toml::Table = text
         .parse()
         .map_err(|error| format!("The configuration cannot be read: {error}"))?;
-    let strange = changes.iter().find_map(|change| strange(&file, &change.key));
+    let strange = changes
+        .iter()
+        .find_map(|change| strange(&file, &change.key));
     for change in changes {
         let key = change.key.trim();
         if key == "kubernetes.name" {
@@ -59,7 +61,10 @@ pub(super) fn changed(
         });
         let said: Vec<String> = said.collect();
         match strange {
-            Some(strange) => format!("{strange} A new one wants all that it needs: {}", said.join("; ")),
+            Some(strange) => format!(
+                "{strange} A new one wants all that it needs: {}",
+                said.join("; ")
+            ),
             None => format!("The changed configuration is wrong: {}", said.join("; ")),
         }
     })?;
@@ -74,7 +79,14 @@ pub(super) fn changed(
 }
 
 /// Tables whose parts have names of the person's own.
-const NAMED: [&str; 6] = ["pool", "instance_type", "template", "region", "network", "notification"];
+const NAMED: [&str; 6] = [
+    "pool",
+    "instance_type",
+    "template",
+    "region",
+    "network",
+    "notification",
+];
 
 /// What a key names that is not in the file, and what there is instead; `None` where it names nothing of that kind.
 fn strange(file: &toml::Table, key: &str) -> Option<String> {

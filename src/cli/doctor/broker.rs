@@ -55,7 +55,11 @@ pub(super) async fn look(region: &ReachedRegion, findings: &mut Findings) {
     if let Some(problem) = agreement::binding(&info, region.cluster.as_deref()) {
         // What to do stands behind it.
         let (what, mend) = problem.split_once(": `").unwrap_or((&problem, ""));
-        let mend = if mend.is_empty() { String::new() } else { format!("`{mend}") };
+        let mend = if mend.is_empty() {
+            String::new()
+        } else {
+            format!("`{mend}")
+        };
         findings.wrong(format!("region {name}: {what}")).mend(mend);
     }
     if info.channel == "perl" {

@@ -19,7 +19,9 @@ const IDLE: [&str; 4] = [
 /// What is wrong with the way to a region, and what to do.
 pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (String, String) {
     let Channel::Token {
-        endpoints, token_id, ..
+        endpoints,
+        token_id,
+        ..
     } = channel
     else {
         return (error.to_string(), of_call(error, None));
@@ -41,7 +43,10 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
     }
     if error.status == Some(401) {
         return (
-            format!("{place} does not take the token {token_id}: {}", error.message),
+            format!(
+                "{place} does not take the token {token_id}: {}",
+                error.message
+            ),
             format!(
                 "pveum user token list USER, on a host of the region, shows whether it is there and has not ended; its secret stands in the token_secret_file of {table}"
             ),
@@ -52,7 +57,9 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
             format!("{place} does not answer: {}", brief(&error.message)),
             format!(
                 "systemctl status pveproxy, on that host; `curl -k {}` from here shows whether the way is open; endpoints in {table} may name further hosts",
-                endpoints.first().map_or("https://HOST:8006", String::as_str)
+                endpoints
+                    .first()
+                    .map_or("https://HOST:8006", String::as_str)
             ),
         ),
         _ => (error.to_string(), of_call(error, None)),
@@ -78,7 +85,9 @@ pub(super) fn of_call(error: &CallError, host: Option<&str>) -> String {
 
 /// The fingerprint of a certificate that was not trusted, if that is what an error tells.
 fn fingerprint(message: &str) -> Option<&str> {
-    let rest = PRINTS.iter().find_map(|words| Some(message.split_once(words)?.1))?;
+    let rest = PRINTS
+        .iter()
+        .find_map(|words| Some(message.split_once(words)?.1))?;
     let print = rest.get(..PRINT)?;
     let digits = print.chars().all(|c| c.is_ascii_hexdigit() || c == ':');
     digits.then_some(print)
@@ -114,13 +123,20 @@ mod tests {
     fn another_certificate_is_told_with_what_to_put_where() {
         let print = ["AB"; 32].join(":");
         for words in [
-            format!("error sending request for url (https://pve1:8006/x): client error (Connect): unexpected error: the server's certificate is not the trusted one; its SHA-256 fingerprint is {print}"),
-            format!("invalid peer certificate: UnknownIssuer; if the server is the right one, set its fingerprint {print} instead of the CA"),
+            format!(
+                "error sending request for url (https://pve1:8006/x): client error (Connect): unexpected error: the server's certificate is not the trusted one; its SHA-256 fingerprint is {print}"
+            ),
+            format!(
+                "invalid peer certificate: UnknownIssuer; if the server is the right one, set its fingerprint {print} instead of the CA"
+            ),
         ] {
             let error = CallError::new(CallEffect::NotSent, words);
             let (what, mend) = of_region("default", &token(), &error);
             assert!(!what.contains("error sending"), "{what}");
-            assert!(what.starts_with("https://pve1:8006 shows another certificate"), "{what}");
+            assert!(
+                what.starts_with("https://pve1:8006 shows another certificate"),
+                "{what}"
+            );
             let put = format!("fingerprint = \"{print}\" in [proxmox]");
             assert!(mend.contains(&put), "{mend}");
             let (_, mend) = of_region("east", &token(), &error);

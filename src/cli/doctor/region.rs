@@ -125,8 +125,7 @@ async fn read(
         }
         Err(error) => {
             let channel = settings.regions.get(name).map(|region| &region.channel);
-            let (what, mend) =
-                mends::of_region(name, channel.unwrap_or(&Channel::Local), &error);
+            let (what, mend) = mends::of_region(name, channel.unwrap_or(&Channel::Local), &error);
             findings.wrong(format!("region {name}: {what}")).mend(mend);
             return None;
         }
@@ -322,7 +321,7 @@ hosts = ["pve1", "pve2"]
                 "ok: pool small: a host is large enough for instance type s",
                 "ok: template debian: VM 8000 on host pve1",
                 "ok: template debian: storage fast",
-                "ok: pool small: pve1 and pve2 can clone its template, and storages have room for a machine of each type",
+                "ok: pool small: pve1, pve2 can clone its template, and storages have room for a machine of each type",
                 "ok: region default: VMIDs 9000 to 9019: 0 machines of ours",
             ]
         );
@@ -331,7 +330,12 @@ hosts = ["pve1", "pve2"]
     /// What is not as it should be says what to do, whatever it is.
     #[test]
     fn every_complaint_says_what_to_do() {
-        for found in judge_all(&everything_wrong(), &parse(FILE, "test").expect("it is valid")).0 {
+        for found in judge_all(
+            &everything_wrong(),
+            &parse(FILE, "test").expect("it is valid"),
+        )
+        .0
+        {
             let complains = found.grade != super::super::Grade::Fine;
             assert!(!complains || !found.mend.is_empty(), "{found}");
         }
@@ -394,22 +398,18 @@ hosts = ["pve1", "pve2"]
         let there_alone = complaints(|seen| storage(seen, "pve1", "local").shared = false);
         assert_eq!(
             there_alone,
-            [
-                format!(
-                    "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there; {}",
-                    clones::COPY
-                )
-            ]
+            [format!(
+                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there; {}",
+                clones::COPY
+            )]
         );
         let off = complaints(|seen| storage(seen, "pve2", "fast").active = false);
         assert_eq!(
             off,
-            [
-                format!(
-                    "warning: pool small: the storage fast is not available on the host pve2, and clones of template 8000 go there; no machine is made there; {}",
-                    clones::COPY
-                )
-            ]
+            [format!(
+                "warning: pool small: the storage fast is not available on the host pve2, and clones of template 8000 go there; no machine is made there; {}",
+                clones::COPY
+            )]
         );
         let nowhere = complaints(|seen| {
             for host in ["pve1", "pve2"] {
@@ -435,10 +435,7 @@ hosts = ["pve1", "pve2"]
         assert_eq!(full(100, 80), Vec::<String>::new());
         let said = full(100, 95);
         let wanted = "warning: pool small: no host has room for the disks of instance type s: storage fast of host pve1 has 5Gi free, 10Gi wanted; storage fast of host pve2 has 5Gi free, 10Gi wanted; make room there";
-        assert!(
-            said.len() == 1 && said[0].starts_with(wanted),
-            "{said:?}"
-        );
+        assert!(said.len() == 1 && said[0].starts_with(wanted), "{said:?}");
     }
 
     #[test]

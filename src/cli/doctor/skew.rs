@@ -115,6 +115,9 @@ mod tests {
         let mut findings = Findings::default();
         judge(34, std::iter::empty(), &mut findings);
         let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
-        assert!(said.len() == 1 && said[0].starts_with("ok: kubernetes: no node is there yet"), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].starts_with("ok: kubernetes: no node is there yet"),
+            "{said:?}"
+        );
     }
 }

@@ -114,7 +114,9 @@ fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
             _ if key == "kubeconfig" => {
                 "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes it; or name another in the file"
             }
-            _ => "put it there, or name another in the file; docs/configuration.md says what it has to be",
+            _ => {
+                "put it there, or name another in the file; docs/configuration.md says what it has to be"
+            }
         };
         findings
             .wrong(format!("file: {key} {shown} cannot be read: {error}"))

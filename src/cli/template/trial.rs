@@ -450,7 +450,10 @@ impl TemplateTrial<'_> {
         let words: Vec<&str> = endpoint.iter().map(String::as_str).collect();
         let said = guest.exec(ASKED, &words, "").await?;
         if !said.stdout.raw().contains("kernel=") {
-            bail!("the guest told nothing of itself: {}", super::guest::ending(&said));
+            bail!(
+                "the guest told nothing of itself: {}",
+                super::guest::ending(&said)
+            );
         }
         let method = self
             .pool

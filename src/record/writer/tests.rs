@@ -411,8 +411,14 @@ fn a_pod_is_not_taken_for_gone_by_what_was_not_read_yet() {
         verdicts.collect()
     };
     let fits = Some("fits_node".to_owned());
-    assert_eq!(told(), [fits.clone()]);
+    assert_eq!(told(), std::slice::from_ref(&fits));
     // It went while nobody looked: that is told once it is known.
-    write(&path, [without(1, 3_000, &["kube/pods"]), without(2, 3_100, &["pve/default"])]);
+    write(
+        &path,
+        [
+            without(1, 3_000, &["kube/pods"]),
+            without(2, 3_100, &["pve/default"]),
+        ],
+    );
     assert_eq!(told(), [fits, None]);
 }

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::show;
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
@@ -24,7 +25,6 @@ use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
 use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use crate::sim::world::World;
-use super::show;
 use crate::web::{self, Health, Metrics, StatusSource, WebState};
 
 /// Where the page is, when nobody says otherwise and the port is free.
@@ -276,7 +276,9 @@ impl DemoWorld {
 
 /// What is said when the template is unlocked: when the next attempt comes.
 fn mended(turn: Option<&Turn>) -> String {
-    let pools = turn.into_iter().flat_map(|turn| &turn.decision.report.pools);
+    let pools = turn
+        .into_iter()
+        .flat_map(|turn| &turn.decision.report.pools);
     let waiting: Vec<&str> = pools
         .filter(|(_, pool)| pool.backoff_until.is_some())
         .map(|(name, _)| &**name)

@@ -126,6 +126,7 @@ impl Show {
             };
             self.sums.borrow_mut().count(before.as_deref(), &turn);
             let lines = self.gathered.borrow_mut().take(before.as_deref(), &turn);
+            self.sums.borrow_mut().told(&lines);
             print(turn.at, &lines);
             if self.gathered.borrow().is_empty() {
                 due = None;

@@ -10,7 +10,7 @@ use crate::model::region::Step;
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-use super::timeline::{self, Tone};
+use super::timeline::{self, TimelineLine, Tone};
 
 /// What was there before a part of the story began: it is not counted as what came in it.
 #[derive(Debug, Default)]
@@ -91,8 +91,13 @@ impl Sums {
             }
         }
         self.gone += old.keys().filter(|name| !new.contains_key(*name)).count();
-        self.failures += timeline::failures(old, new).len();
         self.pods(after);
+    }
+
+    /// Counts what was told of as gone wrong.
+    pub(super) fn told(&mut self, lines: &[TimelineLine]) {
+        let wrong = lines.iter().filter(|line| line.tone == Tone::Trouble);
+        self.failures += wrong.count();
     }
 
     fn pods(&mut self, after: &Turn) {
@@ -240,7 +245,10 @@ mod tests {
         let lines = all.lines();
         let said: Vec<&str> = lines.iter().map(|(_, text)| &**text).collect();
         assert_eq!(said[0], "decided: 11 machines made, 0 removed, 2 repairs");
-        assert!(said[1].starts_with("2 machines in service, 50s after"), "{said:?}");
+        assert!(
+            said[1].starts_with("2 machines in service, 50s after"),
+            "{said:?}"
+        );
         assert!(said[4].ends_with("; 6 nodes at most"), "{said:?}");
     }
 

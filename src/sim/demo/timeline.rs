@@ -143,7 +143,10 @@ impl Gathered {
             plan.filter_map(|action| decided(action, region)).collect();
         lines.extend(refused);
         lines.extend(failures(old, new));
-        lines.extend(troubles(before.map(|turn| &*turn.snapshot), &after.snapshot));
+        lines.extend(troubles(
+            before.map(|turn| &*turn.snapshot),
+            &after.snapshot,
+        ));
         lines
     }
 
@@ -230,8 +233,9 @@ fn troubles(before: Option<&Snapshot>, after: &Snapshot) -> Vec<TimelineLine> {
             match (was, now.online) {
                 (true, false) => {
                     let machines = after.machines.values();
-                    let there =
-                        machines.filter(|one| one.region == *name && one.host == *host).count();
+                    let there = machines
+                        .filter(|one| one.region == *name && one.host == *host)
+                        .count();
                     let there = words::count(there, "machine");
                     lines.push(line(
                         Tone::Trouble,
