@@ -193,10 +193,7 @@ pub(super) enum CliCommand {
 /// The commands that the simulator's program carries out.
 #[derive(Debug, Subcommand)]
 pub enum SimulatorCommand {
-    /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
-    ///
-    /// A workload arrives and ends, and its nodes come and go. After each such round it begins anew, until Ctrl-C; with --once the
-    /// first round is the last.
+    /// Run the real daemon on a simulated cluster, with a timeline in the terminal: a workload comes and goes, and after each round anew.
     #[command(after_help = examples::DEMO)]
     Demo(DemoOptions),
     /// Run conformance cases: small worlds in files, and what must be decided in each.

@@ -192,7 +192,7 @@ fn the_running_demo_can_be_asked_from_a_second_terminal() {
     // Ctrl-C: the sums so far, and nothing is left of its files.
     let own = pid_of(&demo.process);
     nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGINT).expect("it is ours");
-    demo.line(" of the clusters' time:");
+    demo.line(" of the clusters' time, ");
     demo.line("  » decided: ");
     assert_eq!(demo.process.wait().expect("it ends").code(), Some(0));
     assert!(
@@ -224,7 +224,7 @@ fn sums_are_of_what_came_since_the_last_ones() {
     act(&page, "kill-host");
     act(&page, "revive-host");
     for pods in [19, 18] {
-        demo.line(" of the clusters' time:");
+        demo.line(" of the clusters' time, ");
         let told = std::mem::take(&mut demo.said);
         demo.line(" at most");
         demo.line("pods came");
