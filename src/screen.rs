@@ -2,6 +2,7 @@
 //! where a line that is too long for it goes on.
 
 use std::io::IsTerminal as _;
+use std::os::fd::AsFd;
 
 /// What standard output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +21,25 @@ impl Screen {
         let named = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let term = std::env::var("TERM").unwrap_or_default();
         let is_terminal = output.is_terminal();
-        let size = terminal_size::terminal_size_of(&output);
-        let told = size.map(|(width, _)| usize::from(width.0));
-        // A terminal that does not know its own width, such as a serial line, may be told it.
-        let typed = || std::env::var("COLUMNS").ok()?.parse().ok();
-        let columns = told.filter(|width| *width > 0).or_else(typed);
         Screen {
-            columns: columns.filter(|width| is_terminal && *width > 0),
+            columns: columns_of(&output),
             colours: is_terminal && !named("NO_COLOR") && !matches!(&*term, "" | "dumb"),
         }
     }
+}
+
+/// Columns of the terminal that standard error is; `None` where it is none, or tells no width.
+pub(crate) fn columns_of_errors() -> Option<usize> {
+    columns_of(&std::io::stderr())
+}
+
+fn columns_of(output: &(impl AsFd + std::io::IsTerminal)) -> Option<usize> {
+    let size = terminal_size::terminal_size_of(output);
+    let told = size.map(|(width, _)| usize::from(width.0));
+    // A terminal that does not know its own width, such as a serial line, may be told it.
+    let typed = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let columns = told.filter(|width| *width > 0).or_else(typed);
+    columns.filter(|width| output.is_terminal() && *width > 0)
 }
 
 /// Rows of the terminal that standard output is; `None` where it is none, or tells no height.

@@ -45,12 +45,25 @@ fn address(text: &str) -> Result<std::net::SocketAddr, String> {
         .map_err(|_| "expected an address and a port, such as 127.0.0.1:9818 or [::1]:0".to_owned())
 }
 
+/// Lines to copy at the end of a command's help.
+const SIM_PVE: &str = "\
+Examples:
+  pve-autoscaler sim pve --listen 127.0.0.1:8006
+  curl -k https://127.0.0.1:8006/api2/json/version  # in a second terminal
+  pve-autoscaler sim pve --listen 127.0.0.1:8006 --spec world.json";
+const SIM_KUBE: &str = "\
+Examples:
+  pve-autoscaler sim kube --listen 127.0.0.1:6443 --kubeconfig admin.conf
+  kubectl --kubeconfig admin.conf get nodes  # in a second terminal";
+
 /// What to simulate.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimCommand {
     /// A Proxmox VE cluster; its API on the wire as the original's.
+    #[command(after_help = SIM_PVE)]
     Pve(PveOptions),
     /// A Kubernetes cluster; its API on the wire as the original's.
+    #[command(after_help = SIM_KUBE)]
     Kube(KubeOptions),
 }
 

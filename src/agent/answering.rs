@@ -77,6 +77,12 @@ impl Answering {
     /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
     async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
         let before = self.state.paused().is_some();
+        if reason.is_none()
+            && before
+            && let Err(error) = self.state.note_resumed(by)
+        {
+            return ControlAnswer::Error(error.to_string());
+        }
         match self.state.set_paused(reason) {
             Ok(()) => {
                 match reason {

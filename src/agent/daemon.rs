@@ -485,8 +485,7 @@ impl Loop {
             decision: Arc::new(decision),
             waits: self.waits.clone(),
         });
-        self.recording.decided(&turn, retried.or(before));
-        self.recording.retried(&ended, now);
+        self.recording.decided(&turn, retried.or(before), &ended);
         self.act(&turn);
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {

@@ -31,6 +31,7 @@ mod panics;
 mod recording;
 pub mod region;
 mod requeue;
+mod resumed;
 mod retries;
 pub mod secret_file;
 mod serving;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::agent::daemon::DaemonParts;
 use crate::agent::executor::Observer;
 use crate::agent::journal::JournalEntry;
+use crate::agent::state::StateFiles;
 use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::model::action::Action;
@@ -15,7 +16,7 @@ use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::region::{Failure, Step};
 use crate::model::snapshot::Snapshot;
-use crate::model::time::{Span, Time};
+use crate::model::time::Span;
 use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
 /// The record of this loop, if one is wanted.
@@ -26,6 +27,8 @@ pub(super) struct Recording(Option<On>);
 struct On {
     recorder: TurnRecorder,
     policy: Arc<Policy>,
+    /// Where it is noted who ended a pause.
+    state: StateFiles,
     /// What was lost and is told.
     lost: Cell<u64>,
     /// Whether there was a turn: a pause that holds at the start is no news.
@@ -55,6 +58,7 @@ impl Recording {
         Recording(recorder.map(|recorder| On {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
+            state: parts.state.clone(),
             lost: Cell::new(0),
             begun: Cell::new(false),
             paused: RefCell::default(),
@@ -74,9 +78,20 @@ impl Recording {
         }
     }
 
-    /// A decision was made; `before` is what was remembered, if it was something else.
-    pub(super) fn decided(&self, turn: &Turn, before: Option<Memory>) {
+    /// A decision was made; `before` is what was remembered, if it was something else, and `retried` the pools whose waits somebody
+    /// ended for it. What people asked for stands before what was decided because of it; at the beginning of a record nothing
+    /// can stand before the first decision.
+    pub(super) fn decided(
+        &self,
+        turn: &Turn,
+        before: Option<Memory>,
+        retried: &BTreeSet<Arc<str>>,
+    ) {
         if let Some(on) = &self.0 {
+            let begun = on.begun.replace(true);
+            if begun {
+                on.asked(turn, retried);
+            }
             on.recorder.decided(RecordedTurn {
                 number: turn.number,
                 at: turn.at,
@@ -85,26 +100,10 @@ impl Recording {
                 memory: before,
                 decision: turn.decision.clone(),
             });
-            let paused = &turn.snapshot.paused;
-            let last = on.paused.replace(paused.clone());
-            let evacuated = evacuated(&turn.snapshot);
-            let hosts = on.evacuated.replace(evacuated.clone());
-            if !on.begun.replace(true) {
-                return;
-            }
-            let teller = on.recorder.teller();
-            if last != *paused {
-                let (what, why) = match paused {
-                    Some(reason) => ("pause", &**reason),
-                    None => ("resume", ""),
-                };
-                teller.asked(what, why, turn.at);
-            }
-            for host in evacuated.difference(&hosts) {
-                teller.asked("evacuate", host, turn.at);
-            }
-            for host in hosts.difference(&evacuated) {
-                teller.asked("evacuate --end", host, turn.at);
+            if !begun {
+                on.paused.replace(turn.snapshot.paused.clone());
+                on.evacuated.replace(evacuated(&turn.snapshot));
+                on.asked(turn, retried);
             }
         }
     }
@@ -120,20 +119,40 @@ impl Recording {
         }
     }
 
-    /// Somebody ended the waits of these pools.
-    pub(super) fn retried(&self, pools: &BTreeSet<Arc<str>>, now: Time) {
-        if let Some(on) = &self.0 {
-            for pool in pools {
-                on.recorder.teller().asked("retry", pool, now);
-            }
-        }
-    }
-
     /// An action could not be begun.
     pub(super) fn not_begun(&self, action: &Action, turn: &Turn, why: String) {
         if let Some(on) = &self.0 {
             let teller = on.recorder.teller();
             teller.not_begun(turn.number, action, why, turn.at);
+        }
+    }
+}
+
+impl On {
+    /// Tells what people asked for since the turn before.
+    fn asked(&self, turn: &Turn, retried: &BTreeSet<Arc<str>>) {
+        let teller = self.recorder.teller();
+        let paused = &turn.snapshot.paused;
+        if self.paused.replace(paused.clone()) != *paused {
+            match paused {
+                Some(reason) => teller.asked("pause", reason, turn.at),
+                None => {
+                    let by = self.state.take_resumed();
+                    let by = by.map_or_else(String::new, |by| format!("by {by}"));
+                    teller.asked("resume", &by, turn.at);
+                }
+            }
+        }
+        for pool in retried {
+            teller.asked("retry", pool, turn.at);
+        }
+        let now = evacuated(&turn.snapshot);
+        let before = self.evacuated.replace(now.clone());
+        for host in now.difference(&before) {
+            teller.asked("evacuate", host, turn.at);
+        }
+        for host in before.difference(&now) {
+            teller.asked("evacuate --end", host, turn.at);
         }
     }
 }

@@ -131,6 +131,40 @@ pub struct PendingCounts {
     pub held: usize,
     /// No machine would help.
     pub no_compatible_pool: usize,
+    /// They wait for others that may come, before a machine is planned.
+    #[serde(default)]
+    pub batched: usize,
+    /// They are not the daemon's business: gated, expendable, too young.
+    #[serde(default)]
+    pub ignored: usize,
+    /// What they are judged by was not read yet.
+    #[serde(default)]
+    pub unread: usize,
+}
+
+impl PendingCounts {
+    /// What becomes of them, each lot with its number; those of all lots are all of them.
+    pub fn lots(&self) -> Vec<String> {
+        let lots = [
+            (
+                self.awaited,
+                "waits",
+                "wait",
+                "for a node that is there or comes",
+            ),
+            (self.batched, "is", "are", "planned for soon"),
+            (self.held, "is", "are", "on hold"),
+            (self.no_compatible_pool, "fits", "fit", "no pool"),
+            (self.ignored, "is", "are", "left alone"),
+            (self.unread, "is", "are", "not judged yet"),
+        ];
+        let there = lots.into_iter().filter(|(count, ..)| *count > 0);
+        there
+            .map(|(count, one, many, what)| {
+                format!("{count} {} {what}", if count == 1 { one } else { many })
+            })
+            .collect()
+    }
 }
 
 impl DaemonStatus {
@@ -222,15 +256,16 @@ impl DaemonStatus {
 
     fn numbers(&self) -> String {
         let sum = |number: fn(&PoolState) -> u32| self.pools.values().map(number).sum::<u32>();
-        let mut text = format!(
-            "{} of ours, {} pending",
-            words::count(sum(|pool| pool.ready), "node"),
-            words::count(self.pending.all, "pod")
-        );
+        let unready = sum(|pool| pool.unready);
+        let nodes = sum(|pool| pool.ready) + unready;
+        let mut text = format!("{} of ours", words::count(nodes, "node"));
+        if unready > 0 {
+            let _ = write!(text, ", {unready} of them not ready");
+        }
+        let _ = write!(text, ", {} pending", words::count(self.pending.all, "pod"));
         for (count, verb) in [
             (sum(|pool| pool.coming), "coming"),
             (sum(|pool| pool.leaving), "leaving"),
-            (sum(|pool| pool.unready), "not ready"),
         ] {
             if count > 0 {
                 let _ = write!(text, ", {count} {verb}");
@@ -332,9 +367,66 @@ fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> PendingCounts 
             }
             PodVerdict::Held { .. } => pending.held += 1,
             PodVerdict::NoCompatiblePool { .. } => pending.no_compatible_pool += 1,
-            PodVerdict::Batched { .. } | PodVerdict::Ignored { .. } | PodVerdict::Unread { .. } => {
-            }
+            PodVerdict::Batched { .. } => pending.batched += 1,
+            PodVerdict::Ignored { .. } => pending.ignored += 1,
+            PodVerdict::Unread { .. } => pending.unread += 1,
         }
         pending
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::reasons::Ignored;
+
+    /// Whoever adds up the lots has all pods, those included that wait for their batch or are left alone.
+    #[test]
+    fn every_pod_without_a_node_is_in_one_lot() {
+        let verdicts = [
+            PodVerdict::Batched { until: Time(1) },
+            PodVerdict::Ignored {
+                why: Ignored::Gated,
+            },
+            PodVerdict::Held {
+                why: Arc::default(),
+            },
+            PodVerdict::NoCompatiblePool {
+                why: Arc::default(),
+            },
+            PodVerdict::FitsMachine {
+                machine: "m".into(),
+            },
+            PodVerdict::FitsMachine {
+                machine: "m".into(),
+            },
+        ];
+        let counts = pending(verdicts.iter());
+        let lots = counts.lots();
+        let wanted = "2 wait for a node that is there or comes, 1 is planned for soon, 1 is on hold, 1 fits no pool, 1 is left alone";
+        assert_eq!(lots.join(", "), wanted);
+        let number = |lot: &String| lot.split(' ').next()?.parse::<usize>().ok();
+        let sum: usize = lots.iter().filter_map(number).sum();
+        assert_eq!(sum, counts.all);
+    }
+
+    /// "6 nodes, 3 not ready" would be three of the six.
+    #[test]
+    fn nodes_that_are_not_ready_are_among_those_that_are_counted() {
+        let pool = PoolState {
+            ready: 6,
+            unready: 3,
+            coming: 1,
+            ..PoolState::default()
+        };
+        let status = DaemonStatus {
+            configured: true,
+            leader: true,
+            at: Some(Time(0)),
+            pools: [("p".into(), pool)].into(),
+            ..DaemonStatus::default()
+        };
+        let wanted = "leader; 9 nodes of ours, 3 of them not ready, 0 pods pending, 1 coming";
+        assert_eq!(status.line(), wanted);
+    }
 }

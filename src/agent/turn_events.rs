@@ -10,7 +10,7 @@ use crate::model::action::{Action, CreateSpec, Kind, NodeRef, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::identity::Contradiction;
 use crate::model::reasons::Reasons;
-use crate::model::region::{Busy, Failure, Step};
+use crate::model::region::{Busy, Failure};
 use crate::model::report::PodVerdict;
 use crate::model::time::{Span, Time};
 
@@ -334,7 +334,7 @@ fn of_failed_creation(
     turn: &Turn,
 ) -> Vec<Event> {
     let machine = &ended.action.target.machine;
-    let (step, why) = (step(failure.step), &failure.message);
+    let (step, why) = (failure.step.word(), &failure.message);
     let message = format!("machine {machine} failed in step {step}: {why}");
     let event = |about: InvolvedObject| Event {
         about,
@@ -363,7 +363,7 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
         Kind::Remove { .. } => {
             let message = format!(
                 "removing {machine} failed in step {}: {}",
-                step(failure.step),
+                failure.step.word(),
                 failure.message
             );
             let mut events = vec![Event {
@@ -394,9 +394,4 @@ pub fn of_ending(ended: &Ended, namespace: &str, turn: &Turn) -> Vec<Event> {
         }
         _ => Vec::new(),
     }
-}
-
-/// A step in words, as it is written in files and metrics.
-pub fn step(step: Step) -> String {
-    format!("{step:?}").to_lowercase()
 }

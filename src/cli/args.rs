@@ -35,7 +35,7 @@ const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
 /// that is not needed any more is drained, deleted and its VM destroyed.
 #[derive(Debug, Parser)]
 #[command(name = "pve-autoscaler", version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.")]
+#[command(after_help = examples::TOP)]
 pub struct Cli {
     /// The configuration file.
     #[arg(long, global = true, value_name = "FILE", default_value = DEFAULT_PATH)]
@@ -200,7 +200,7 @@ pub(super) enum CliCommand {
 /// The commands that the simulator's program carries out.
 #[derive(Debug, Subcommand)]
 pub enum SimulatorCommand {
-    /// Run the real daemon on a simulated cluster, with a timeline in the terminal.
+    /// Run the real daemon on a simulated cluster, with a timeline in the terminal: a workload comes and goes, and after each round anew.
     #[command(after_help = examples::DEMO)]
     Demo(DemoOptions),
     /// Run conformance cases: small worlds in files, and what must be decided in each.

@@ -9,9 +9,11 @@ use super::output::sentences;
 use super::{CliFailure, doctor, load, runtime, write};
 use crate::config::Settings;
 use crate::config::scalar::Overcommit;
+use crate::config::settings::WebSettings;
 use crate::model::hosts::LoadKind;
 use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
+use crate::web::access::Access;
 
 /// Checks the file, and with `--live` what it names.
 pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure> {
@@ -28,6 +30,7 @@ pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure>
     let settings = load(path)?;
     let summary = summary(&path.display().to_string(), &settings);
     write(&sentences(&summary))?;
+    write(&sentences(&web_files(&settings.web)))?;
     if !options.live || !settings.configured {
         return Ok(());
     }
@@ -35,6 +38,17 @@ pub(super) fn run(path: &Path, options: &CheckOptions) -> Result<(), CliFailure>
     runtime()?.block_on(doctor::look(&here, &mut report));
     write(&sentences(&report.lines()))?;
     doctor::ended(report.verdict())
+}
+
+/// What is wrong with the files that `[web]` names, as far as they can be seen from here; empty when nothing is. `doctor` looks with
+/// the daemon's rights.
+fn web_files(web: &WebSettings) -> String {
+    match Access::open(web) {
+        Ok(_) => String::new(),
+        Err(why) => format!(
+            "warning: [web]: {why}; until that is mended a reload leaves the page as it is, without a login where it has none, and the daemon does not start\n"
+        ),
+    }
 }
 
 /// What a valid file means, in a few lines.
@@ -156,6 +170,24 @@ fn hosts(pool: &PoolPolicy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_the_page_that_are_not_there_are_told() {
+        let web = |users_file: Option<&Path>| WebSettings {
+            listen: ([127, 0, 0, 1], 9808).into(),
+            tls: None,
+            users_file: users_file.map(Path::to_owned),
+        };
+        assert_eq!(web_files(&web(None)), "");
+        let folder = tempfile::tempdir().expect("a folder");
+        let users = folder.path().join("users");
+        let said = web_files(&web(Some(&users)));
+        assert!(
+            said.starts_with("warning: [web]: ") && said.contains("without a login"),
+            "{said}"
+        );
+        assert!(said.contains(&users.display().to_string()), "{said}");
+    }
 
     #[test]
     fn a_pool_says_which_hosts_it_uses() {

@@ -1,5 +1,9 @@
 //! The commands that ask the running daemon, over its control socket.
 
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
 use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
@@ -117,9 +121,21 @@ pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), CliFailure> {
     text.push('\n');
     match &options.file {
         None => write(&foreign::json(&text)),
-        Some(path) => Ok(std::fs::write(path, text)
+        Some(path) => Ok(write_private(path, text.as_bytes())
             .with_context(|| format!("cannot write the snapshot to {}", path.display()))?),
     }
+}
+
+/// Writes what names pods, nodes and hosts, for its owner alone as the support bundle is; one that is there is written anew. What
+/// is no file, such as a pipe, stays what it is.
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    file.write_all(text)
 }
 
 /// Asks the daemon what is to be told with times: they are by its clock.
@@ -134,4 +150,33 @@ pub(super) fn ask_with_time(
 /// Asks the daemon.
 pub(super) fn ask(options: &ControlOptions, command: &ControlCommand) -> Result<Value, CliFailure> {
     Ok(runtime()?.block_on(control::ask(&options.socket, command))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_in_a_file_is_its_owners_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("view.json");
+        let mode = || {
+            std::fs::metadata(&path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        write_private(&path, b"a long one").expect("written");
+        assert_eq!(mode(), 0o600);
+        // One of before that others may read.
+        let open = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&path, open).expect("set");
+        write_private(&path, b"b").expect("written");
+        assert_eq!(
+            (mode(), std::fs::read(&path).expect("read")),
+            (0o600, b"b".to_vec())
+        );
+        write_private(Path::new("/dev/null"), b"c").expect("it takes all");
+    }
 }

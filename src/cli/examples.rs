@@ -1,5 +1,16 @@
 //! What stands at the end of each command's help: lines to copy.
 
+pub(super) const TOP: &str = "\
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
+
+Examples:
+  pve-autoscaler demo  # try it: nothing is needed, nothing is changed
+  pve-autoscaler setup --kubeconfig admin.conf  # on a PVE host: begin
+  pve-autoscaler status  # how things stand
+  # why a pod is pending, and what would run it
+  pve-autoscaler explain pod shop/db-0
+  pve-autoscaler doctor  # what is wrong, and what to type";
+
 pub(super) const RUN: &str = "\
 Examples:
   systemctl start pve-autoscaler                # the usual way
@@ -155,6 +166,22 @@ pub(super) const SIM: &str = "\
 Examples:
   pve-autoscaler sim pve --listen 127.0.0.1:8006
   pve-autoscaler sim kube --listen 127.0.0.1:6443 --kubeconfig admin.conf";
+
+pub(super) const TEMPLATE_BUILD: &str = "\
+Examples:
+  pve-autoscaler template build  # what is missing or was changed
+  pve-autoscaler template build debian --host pve2
+  pve-autoscaler template build debian --again  # with newer packages";
+
+pub(super) const TEMPLATE_LIST: &str = "\
+Examples:
+  pve-autoscaler template list
+  pve-autoscaler template list -o json | jq .";
+
+pub(super) const TEMPLATE_PRUNE: &str = "\
+Examples:
+  pve-autoscaler template prune --dry-run       # what would be removed
+  pve-autoscaler template prune";
 
 pub(super) const TEMPLATE: &str = "\
 Examples:

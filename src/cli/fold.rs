@@ -89,7 +89,11 @@ fn indent_of(wanted: usize, columns: usize) -> usize {
 /// A table, its heading first.
 fn fold_table(out: &mut String, table: &Columns, rows: &[&str], columns: usize) {
     let longest = rows.iter().map(|row| row.chars().count()).max();
-    if longest.unwrap_or_default() <= columns || table.last() + LEAST <= columns {
+    let cells = rows
+        .iter()
+        .filter_map(|row| table.cut(row)?.last().copied());
+    let room = cells.map(|cell| room_for(cell, columns)).max();
+    if longest.unwrap_or_default() <= columns || table.last() + room.unwrap_or(LEAST) <= columns {
         for row in rows {
             fold_line(out, row, columns);
         }
@@ -128,7 +132,7 @@ fn fold_line(out: &mut String, line: &str, columns: usize) {
         0
     } else if head.trim().is_empty() {
         indent + indent_of(2, columns)
-    } else if began + LEAST <= columns {
+    } else if began + room_for(last, columns) <= columns {
         began
     } else {
         indent_of(NEAR, columns)
@@ -136,6 +140,14 @@ fn fold_line(out: &mut String, line: &str, columns: usize) {
     out.push_str(head);
     Flow { columns, hang }.append(out, last, began, head.trim().is_empty());
     out.push('\n');
+}
+
+/// Columns that text needs below where it began: more than the least where a word of it is longer, as long as that has room on
+/// a line of its own.
+fn room_for(text: &str, columns: usize) -> usize {
+    let words = text.split(' ').map(|word| word.chars().count());
+    let words = words.filter(|length| length + NEAR <= columns);
+    words.max().unwrap_or_default().max(LEAST)
 }
 
 /// The line up to where its last column begins, and that column. Where it would begin outside of the terminal there is none.
@@ -169,6 +181,19 @@ pub(super) fn paint(text: &str) -> String {
         }
     }
     out
+}
+
+/// Sentences with the grade at their beginning coloured, where a person should look.
+pub(super) fn paint_grades(text: &str) -> String {
+    let grades = [("WRONG:", RED), ("warning:", YELLOW), ("unseen:", YELLOW)];
+    let lines = text.lines().map(|line| {
+        let graded = grades.iter().find(|(grade, _)| line.starts_with(grade));
+        match graded {
+            Some((grade, colour)) => format!("{colour}{grade}{PLAIN}{}\n", &line[grade.len()..]),
+            None => format!("{line}\n"),
+        }
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -238,6 +263,35 @@ mod tests {
                 assert!(folded.lines().filter(wide).all(one), "{columns}: {folded}");
             }
         }
+    }
+
+    /// A taint is one word, and longer than what is left beside the other columns.
+    #[test]
+    fn a_word_that_has_no_room_below_its_column_makes_the_columns_thinner() {
+        let text = "Pods without a node\n  POD                           OUTCOME             WHY\n  default/a-pod-with-long-name  no pool can run it  p/small: taint dedicated=batch:NoSchedule is not tolerated\n";
+        for columns in [60, 70, 76, 78, 80, 84, 90] {
+            let folded = fold(text, columns);
+            let longest = folded.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(columns), "{columns}: {folded}");
+        }
+    }
+
+    /// What a finding goes on with stands further in than its beginning, and nothing but its grade is bright.
+    #[test]
+    fn a_graded_sentence_goes_on_further_in_and_its_grade_alone_is_bright() {
+        let path = "/a/path/of/some/length".repeat(4);
+        let text = format!(
+            "ok: daemon: the record in {path} is read by others\nWRONG: template: no\n    to mend it: type {path} now\n"
+        );
+        let folded = sentences(&text, 60);
+        let lines = folded.lines().filter(|line| !line.starts_with(' '));
+        assert_eq!(lines.count(), 2, "{folded}");
+        let painted = paint_grades(&folded);
+        assert_eq!(painted.matches('\u{1b}').count(), 2, "{painted}");
+        assert!(
+            painted.contains(&format!("{RED}WRONG:{PLAIN} template: no\n")),
+            "{painted}"
+        );
     }
 
     #[test]

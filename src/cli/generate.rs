@@ -219,6 +219,27 @@ mod tests {
         }
     }
 
+    /// Whoever reads a command's help finds a line to copy.
+    #[test]
+    fn every_command_has_examples() {
+        fn lacking(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+            let path = format!("{path} {}", command.get_name());
+            let help = command.get_after_help().map(ToString::to_string);
+            if !help.unwrap_or_default().contains("Examples:\n") {
+                found.push(path.clone());
+            }
+            let below = command
+                .get_subcommands()
+                .filter(|below| !below.is_hide_set());
+            for below in below {
+                lacking(below, &path, found);
+            }
+        }
+        let mut found = Vec::new();
+        lacking(&config_option::command(), "", &mut found);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
     #[test]
     fn synopses_say_what_options_take() {
         let mut whole = config_option::command();

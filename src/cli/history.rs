@@ -294,9 +294,9 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
         ),
         // What is asked of something is asked by its name.
         DeedKind::Asked { asked, why } if asked == "retry" || asked.starts_with("evacuate") => {
-            (format!("somebody typed: {asked} {why}"), String::new())
+            (format!("somebody asked: {asked} {why}"), String::new())
         }
-        DeedKind::Asked { asked, why } => (format!("somebody typed: {asked}"), why.clone()),
+        DeedKind::Asked { asked, why } => (format!("somebody asked: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
             said(report),

@@ -127,25 +127,29 @@ pub(crate) fn ended(outcome: Result<(), CliFailure>) -> ExitCode {
         Err(CliFailure::Said) => ExitCode::from(EXIT_FAILED),
         Err(CliFailure::Code(code)) => code,
         Err(CliFailure::Config(errors)) => {
-            say(&foreign::lines(&errors.to_string()));
+            let text = foreign::lines(&errors.to_string()).into_owned();
+            // The lines of the file stay as they are, with their carets below them.
+            say(&output::errors(&text, |line| {
+                line.starts_with(&errors.file)
+            }));
             ExitCode::from(EXIT_USAGE)
         }
         Err(CliFailure::Usage(error)) => {
-            say(&format!(
-                "pve-autoscaler: {}",
-                foreign::lines(&said(&error))
-            ));
+            say_error(&error);
             ExitCode::from(EXIT_USAGE)
         }
         Err(CliFailure::Other(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(CliFailure::Other(error)) => {
-            say(&format!(
-                "pve-autoscaler: {}",
-                foreign::lines(&said(&error))
-            ));
+            say_error(&error);
             ExitCode::from(EXIT_FAILED)
         }
     }
+}
+
+/// Writes an error with its causes to standard error, folded to the terminal that it may be.
+fn say_error(error: &anyhow::Error) {
+    let text = format!("pve-autoscaler: {}", foreign::lines(&said(error)));
+    say(&output::errors(&text, |_| true));
 }
 
 /// Writes a line to standard error, where that takes it: a full or closed one is no reason to end otherwise.

@@ -8,9 +8,6 @@ use crate::agent::status::DaemonStatus;
 use crate::model::foreign::ForeignText;
 use crate::model::reasons::Held;
 use crate::model::report::Scope;
-
-/// Columns of a terminal that people have at least.
-const COLUMNS: usize = 100;
 /// Characters of a failure in a table: beside the usual columns that is what fits.
 const SHOWN: usize = 32;
 
@@ -41,20 +38,17 @@ pub(super) fn once(status: &DaemonStatus) -> DaemonStatus {
     short
 }
 
-/// The machine that is there to tell of the failure that a back-off's message holds.
-fn teller<'a>(status: &'a DaemonStatus, message: &str) -> Option<&'a str> {
-    let mut machines = status.machines.iter();
-    let found = machines.find(|(_, machine)| {
-        let failure = machine.failure.as_ref();
-        failure.is_some_and(|failure| {
-            !failure.message.is_empty() && message.contains(failure.message.as_str())
-        })
-    });
-    found.map(|(name, _)| &**name)
+/// The machine whose failure began a back-off, where it is there to tell of it. The message begins with its name; others may
+/// have failed with the same words. A message that was too long lacks its end.
+fn teller<'a>(status: &'a DaemonStatus, message: &'a str) -> Option<&'a str> {
+    let (name, words) = message.split_once(": ")?;
+    let failure = status.machines.get(name)?.failure.as_ref()?;
+    let words = words.trim_end_matches('…');
+    (!words.is_empty() && failure.message.starts_with(words)).then_some(name)
 }
 
-/// The failures that [`once`] cut, in full.
-pub(super) fn in_full(text: &mut String, status: &DaemonStatus) {
+/// The failures that [`once`] cut, in full, in lines of so many columns.
+pub(super) fn in_full(text: &mut String, status: &DaemonStatus, columns: usize) {
     let mut cut: Vec<(&str, &str)> = Vec::new();
     for (name, machine) in &status.machines {
         cut.extend(
@@ -77,7 +71,7 @@ pub(super) fn in_full(text: &mut String, status: &DaemonStatus) {
     text.push_str("What failed, in full\n");
     for (name, message) in cut {
         let _ = writeln!(text, "  {name}:");
-        for line in wrapped(message, COLUMNS - 4) {
+        for line in wrapped(message, columns.saturating_sub(4).max(1)) {
             let _ = writeln!(text, "    {line}");
         }
     }
@@ -110,6 +104,85 @@ fn wrapped(words: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::status::MachineStatus;
+    use crate::cli::fold;
+    use crate::model::region::{Failure, Step};
+    use crate::model::report::PoolState;
+    use crate::model::time::Time;
+
+    const WORDS: &str = "kubeadm join failed with code 1: connection refused by 10.0.0.1:6443";
+
+    /// Two machines that failed with the same words, the second of which began the back-off.
+    fn two_alike() -> DaemonStatus {
+        let machine = MachineStatus {
+            pool: "workers".into(),
+            instance_type: "small".into(),
+            region: "default".into(),
+            host: "pve1".into(),
+            cpus: crate::model::cpus::CpuSet::new(),
+            vmid: 9001,
+            node: None,
+            step: None,
+            busy: None,
+            failure: Some(Failure {
+                step: Step::Join,
+                message: WORDS.into(),
+                at: Time(0),
+                transient: false,
+                host: None,
+            }),
+            waits: None,
+            ails: None,
+            off: false,
+            differs: Vec::new(),
+            drifted: None,
+        };
+        let pool = PoolState {
+            backoff_until: Some(Time(1)),
+            backoff_message: Some(format!("workers-b: {WORDS}").into()),
+            ..PoolState::default()
+        };
+        DaemonStatus {
+            pools: [("workers".into(), pool)].into(),
+            machines: ["workers-a", "workers-b"]
+                .map(|name| (name.into(), machine.clone()))
+                .into(),
+            ..DaemonStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_back_off_names_the_machine_that_began_it_among_those_that_failed_alike() {
+        let mut status = two_alike();
+        let said = |status: &DaemonStatus| {
+            let short = once(status);
+            short.pools["workers"]
+                .backoff_message
+                .as_deref()
+                .map(str::to_owned)
+        };
+        assert_eq!(said(&status).as_deref(), Some("workers-b failed"));
+        // It is gone: nobody else tells of it in its place.
+        status.machines.remove("workers-b");
+        let said = said(&status).unwrap_or_default();
+        assert!(said.starts_with("workers-b: kubeadm"), "{said}");
+        let mut full = String::new();
+        in_full(&mut full, &status, 80);
+        assert!(
+            full.contains("  workers:\n    workers-b: kubeadm"),
+            "{full}"
+        );
+    }
+
+    #[test]
+    fn what_failed_is_folded_once() {
+        let status = two_alike();
+        for columns in [20, 40, 60, 80, 96] {
+            let mut text = String::new();
+            in_full(&mut text, &status, columns);
+            assert_eq!(fold::fold(&text, columns), text, "{columns}");
+        }
+    }
 
     #[test]
     fn long_words_and_many_are_wrapped_and_none_is_lost() {

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use super::{CliFailure, fold, print_json, write};
 use crate::model::foreign;
-use crate::screen::Screen;
+use crate::screen::{self, Screen};
 
 /// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,6 +33,26 @@ impl OutputFormat {
         }
     }
 
+    /// Writes the answer like [`OutputFormat::show`], for people as sentences that begin with a grade and a colon.
+    pub(super) fn show_graded(
+        self,
+        value: &impl serde::Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), CliFailure> {
+        if !matches!(self, OutputFormat::Table | OutputFormat::Wide) {
+            return self.show(value, text);
+        }
+        let screen = Screen::now();
+        let mut text = foreign::lines(&text()).into_owned();
+        if let Some(columns) = screen.columns.filter(|_| self == OutputFormat::Table) {
+            text = fold::sentences(&text, columns);
+        }
+        if screen.colours {
+            text = fold::paint_grades(&text);
+        }
+        write(&text)
+    }
+
     /// Text for people as it goes to standard output: nothing of it steers a terminal but our own colours.
     pub(super) fn laid_out(self, text: &str) -> String {
         let screen = Screen::now();
@@ -57,6 +77,27 @@ pub(super) fn sentences(text: &str) -> String {
     }
 }
 
+/// What standard error is told: the lines that are sentences are folded to the terminal that it may be, the others stay.
+pub(super) fn errors(text: &str, is_sentence: impl Fn(&str) -> bool) -> String {
+    let Some(columns) = screen::columns_of_errors() else {
+        return text.to_owned();
+    };
+    folded_where(text, columns, is_sentence)
+}
+
+fn folded_where(text: &str, columns: usize, is_sentence: impl Fn(&str) -> bool) -> String {
+    let folded = text.lines().map(|line| {
+        if is_sentence(line) {
+            fold::sentences(line, columns)
+        } else {
+            format!("{line}\n")
+        }
+    });
+    let mut folded: String = folded.collect();
+    folded.truncate(folded.trim_end().len());
+    folded
+}
+
 /// A value as YAML, with nothing that steers a terminal.
 pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, CliFailure> {
     // By way of JSON's values: keys that are no strings, such as a pod's, are written as they are in JSON.
@@ -73,6 +114,27 @@ pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, CliFailure> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_an_error_are_folded_and_the_line_of_the_file_is_not() {
+        let line = format!("3 | name = \"{}\"", "x ".repeat(40));
+        let text = format!(
+            "a.toml:3:1: pool.p: {}\n{line}\n  | ^",
+            "a word ".repeat(12)
+        );
+        let folded = folded_where(text.trim(), 60, |line| line.starts_with("a.toml"));
+        let (words, rest) = folded.split_once("\n3 |").expect("the excerpt");
+        assert!(words.lines().count() > 1, "{folded}");
+        assert!(
+            words.lines().all(|line| line.chars().count() <= 60),
+            "{folded}"
+        );
+        assert!(
+            words.lines().skip(1).all(|line| line.starts_with("    ")),
+            "{folded}"
+        );
+        assert_eq!(format!("3 |{rest}"), format!("{line}\n  | ^"));
+    }
 
     #[test]
     fn yaml_says_what_json_says_whatever_others_wrote() {

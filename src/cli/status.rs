@@ -20,6 +20,10 @@ use crate::model::region::Busy;
 use crate::model::report::Hold;
 use crate::model::time::Time;
 use crate::model::words;
+use crate::screen::Screen;
+
+/// Columns of lines where there is no terminal that tells its own.
+const COLUMNS: usize = 100;
 
 /// Shows the status: once, or again and again until somebody ends it.
 pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
@@ -78,12 +82,13 @@ fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
     let status: DaemonStatus = serde_json::from_value(answer)
         .context("the daemon's answer cannot be read; is it of another version?")?;
     let whole = options.output == OutputFormat::Wide;
-    let text = text(&status, whole, now);
+    let columns = Screen::now().columns.unwrap_or(COLUMNS);
+    let text = text(&status, whole, columns, now);
     Ok(options.output.laid_out(&text))
 }
 
-/// For people: `wide` with every failure in full where it belongs.
-fn text(whole: &DaemonStatus, wide: bool, now: Time) -> String {
+/// For people: wide with every failure in full where it belongs, else in full below, in so many columns.
+fn text(whole: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
     let short = if wide {
         whole.clone()
     } else {
@@ -116,7 +121,7 @@ fn text(whole: &DaemonStatus, wide: bool, now: Time) -> String {
     troubles(&mut text, status);
     render::warnings(&mut text, &status.warnings);
     if !wide {
-        narrow::in_full(&mut text, whole);
+        narrow::in_full(&mut text, whole, columns);
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
@@ -197,17 +202,16 @@ fn step(machine: &MachineStatus, now: Time) -> String {
     let goes_on = goes_on.map_or_else(String::new, |wait| format!(": {}", brief(wait)));
     match machine.step {
         Some((step, since)) => {
-            let name = serde_json::to_value(step).ok();
-            let name = name.as_ref().and_then(|name| name.as_str());
-            let name = name.unwrap_or("unknown");
             let drifted = machine.drifted.as_ref().filter(|parts| !parts.is_empty());
             let drifted = drifted.map_or_else(String::new, |parts| {
                 let parts = words::names(parts.iter().map(ToString::to_string));
                 format!(", drifted ({parts})")
             });
+            // Nobody knows since when it is off, or drifted: the time stands with the step, whose it is.
             let off = if machine.off { ", its VM is off" } else { "" };
             format!(
-                "{name}{direction}{off}{drifted}, for {}{goes_on}",
+                "{}{direction}, for {}{off}{drifted}{goes_on}",
+                step.word(),
                 render::whole_seconds(now.since(since))
             )
         }
@@ -228,7 +232,7 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
     });
     let failed = machine.failure.as_ref().map(|failure| {
         let message = render::one_line(&failure.message);
-        format!("{message} ({})", render::when(failure.at, now))
+        format!("{} ({})", unended(&message), render::when(failure.at, now))
     });
     let differs = machine.differs.iter().filter(|one| one.failed.is_some());
     let differs: Vec<String> = differs
@@ -237,9 +241,18 @@ fn trouble(machine: &MachineStatus, now: Time) -> String {
     let differs = (!differs.is_empty()).then(|| differs.join("; "));
     let ails = machine.ails.as_ref().map(ToString::to_string).or(differs);
     match (waits.or(ails), failed) {
-        (Some(now), Some(failed)) => format!("{now}; before: {failed}"),
+        (Some(now), Some(failed)) => format!("{}; before: {failed}", unended(&now)),
         (now, failed) => now.or(failed).unwrap_or_default(),
     }
+}
+
+/// Words of others without the full stop at their end: ours go on behind them.
+fn unended(words: &str) -> &str {
+    let words = words.trim_end();
+    words
+        .strip_suffix('.')
+        .filter(|_| !words.ends_with(".."))
+        .unwrap_or(words)
 }
 
 /// Whether a wait is trouble: something is in the way, or it has lasted for a while.
@@ -252,9 +265,9 @@ fn pending(text: &mut String, status: &DaemonStatus) {
     if pending.all > 0 {
         let _ = writeln!(
             text,
-            "Pods without a node: {}; {} wait for a node that is there or comes, {} are on hold, \
-             {} fit no pool. `pve-autoscaler plan` says why.\n",
-            pending.all, pending.awaited, pending.held, pending.no_compatible_pool
+            "Pods without a node: {}; {}. `pve-autoscaler plan` says why.\n",
+            pending.all,
+            pending.lots().join(", ")
         );
     }
 }
@@ -383,6 +396,7 @@ mod tests {
                 awaited: 2,
                 held: 1,
                 no_compatible_pool: 1,
+                ..PendingCounts::default()
             },
             troubles: vec![Trouble {
                 cause: Some("pve1: connection refused".into()),
@@ -391,7 +405,7 @@ mod tests {
             }],
             ..DaemonStatus::default()
         };
-        insta::assert_snapshot!(text(&status, false, NOW));
+        insta::assert_snapshot!(text(&status, false, COLUMNS, NOW));
     }
 
     /// A kubeconfig that is not there hinders fourteen views, the lease and the cluster's id: the fault is named once.
@@ -430,7 +444,7 @@ mod tests {
             }],
             ..DaemonStatus::default()
         };
-        let text = text(&status, false, NOW);
+        let text = text(&status, false, COLUMNS, NOW);
         assert_eq!(text.matches(cause).count(), 1, "{text}");
         let first = text.lines().next().unwrap_or_default();
         assert!(first.ends_with(cause), "{text}");
@@ -496,7 +510,7 @@ mod tests {
                 .join(" ")
                 .contains(said.trim())
         };
-        let shown = text(&status, false, NOW);
+        let shown = text(&status, false, COLUMNS, NOW);
         assert!(
             shown.lines().all(|line| line.chars().count() <= 100),
             "{shown}"
@@ -514,6 +528,7 @@ mod tests {
                 ..status
             },
             false,
+            COLUMNS,
             NOW,
         );
         assert!(
@@ -556,7 +571,7 @@ mod tests {
             version: "1.2.3".into(),
             ..DaemonStatus::default()
         };
-        let text = text(&status, false, NOW);
+        let text = text(&status, false, COLUMNS, NOW);
         assert!(
             text.starts_with(
                 "pve-autoscaler 1.2.3: not configured: run `pve-autoscaler setup`, or edit "

@@ -388,6 +388,28 @@ impl Step {
         Step::DeleteNode,
         Step::Destroy,
     ];
+
+    /// What people call it, everywhere: `status`, `history`, the page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Step::Intent => "intent",
+            Step::Clone => "clone",
+            Step::Configure => "configure",
+            Step::Resize => "resize",
+            Step::Start => "start",
+            Step::Agent => "agent",
+            Step::Os => "os",
+            Step::Join => "join",
+            Step::Register => "register",
+            Step::Initialize => "initialize",
+            Step::Done => "done",
+            Step::Drain => "drain",
+            Step::Detach => "detach",
+            Step::Shutdown => "shutdown",
+            Step::DeleteNode => "delete node",
+            Step::Destroy => "destroy",
+        }
+    }
 }
 
 /// Why a machine failed. It stands in the journal: what a newer version knows of it besides is passed over.

@@ -20,8 +20,12 @@ pub(super) struct FoundDeeds<'a> {
     machines: BTreeSet<Arc<str>>,
     /// The decision before.
     number: u64,
-    /// What the report said last of the pod or node that is asked for.
+    /// What the report says of the pod or node that is asked for.
     verdict: Option<Value>,
+    /// What of it was told last.
+    told: Option<Value>,
+    /// The report does not know Kubernetes, as after a start of the daemon: that something is not in it says nothing.
+    unread: bool,
 }
 
 /// Verdicts by name, as a whole state has them.
@@ -38,6 +42,8 @@ struct WholeDecision {
 #[derive(Deserialize)]
 struct WholeReport {
     #[serde(default)]
+    unread: Value,
+    #[serde(default)]
     pods: BTreeMap<String, Value>,
     #[serde(default)]
     nodes: BTreeMap<String, Value>,
@@ -53,6 +59,8 @@ impl<'a> FoundDeeds<'a> {
             machines: BTreeSet::new(),
             number: 0,
             verdict: None,
+            told: None,
+            unread: false,
         }
     }
 
@@ -147,42 +155,48 @@ impl<'a> FoundDeeds<'a> {
             (None, Some(node)) => ("nodes", node.clone()),
             (None, None) => return,
         };
-        let is = if let Some(state) = &line.state {
+        if let Some(state) = &line.state {
             let whole = serde_json::from_str::<Whole>(state.get());
             let Ok(mut report) = whole.map(|whole| whole.decision.report) else {
                 return;
             };
+            self.unread = lacks_kubernetes(&report.unread);
             let verdicts = if list == "pods" {
                 &mut report.pods
             } else {
                 &mut report.nodes
             };
-            verdicts.remove(&key)
+            self.verdict = verdicts.remove(&key);
         } else if let Some(changes) = line.changes.as_ref()
-            && changes.get().contains(&key)
+            && (changes.get().contains(&key) || changes.get().contains("\"unread\""))
             && let Ok(changes) = serde_json::from_str::<Vec<ValueChange>>(changes.get())
         {
             let path = ["decision", "report", list, key.as_str()];
-            let found = changes.into_iter().find_map(|change| match change {
-                ValueChange::Set(at, value) if at == path => Some(Some(value)),
-                ValueChange::Gone((at,)) if at == path => Some(None),
-                _ => None,
-            });
-            let Some(found) = found else {
-                return;
-            };
-            found
+            for change in changes {
+                match change {
+                    ValueChange::Set(at, value) if at == path => self.verdict = Some(value),
+                    ValueChange::Gone((at,)) if at == path => self.verdict = None,
+                    ValueChange::Set(at, value) if at == UNREAD => {
+                        self.unread = lacks_kubernetes(&value);
+                    }
+                    ValueChange::Gone((at,)) if at == UNREAD => self.unread = false,
+                    _ => {}
+                }
+            }
         } else {
             return;
-        };
+        }
+        if self.verdict.is_none() && self.unread {
+            return;
+        }
         // Numbers and times in the reasons change all the while.
         let gist = |verdict: &Option<Value>| {
             let get = |key: &str| verdict.as_ref().and_then(|it| it.get(key)).cloned();
             ["verdict", "machine", "node", "reason", "by"].map(get)
         };
-        let news = gist(&self.verdict) != gist(&is);
-        self.verdict.clone_from(&is);
-        if news {
+        if gist(&self.verdict) != gist(&self.told) {
+            let is = self.verdict.clone();
+            self.told.clone_from(&is);
             let verdict = line::text(is.as_ref().and_then(|it| it.get("verdict")));
             let verdict = verdict.map(|name| name.to_string());
             let report = is.unwrap_or_default();
@@ -194,4 +208,14 @@ impl<'a> FoundDeeds<'a> {
             self.tell(line.at, kind);
         }
     }
+}
+
+/// Where a report says what was not read.
+const UNREAD: [&str; 3] = ["decision", "report", "unread"];
+
+/// Whether a report that did not read this does not know Kubernetes, as `Report::knows_kubernetes` has it.
+fn lacks_kubernetes(unread: &Value) -> bool {
+    let sources = unread.as_array().into_iter().flatten();
+    let mut sources = sources.filter_map(Value::as_str);
+    sources.any(|source| !source.starts_with("pve/"))
 }

@@ -162,6 +162,15 @@ impl History {
         })
     }
 
+    /// When the record begins; `None` where nothing is in it yet.
+    ///
+    /// # Errors
+    /// It may not be read.
+    pub fn began(&self) -> Result<Option<Time>, ReadError> {
+        let segments = segments_at(&self.path)?;
+        Ok(segments.iter().map(|segment| segment.began).min())
+    }
+
     /// The segments that may have something of the time that is asked for. One ends when the next begins, but where the
     /// clock was set back in between.
     pub(super) fn segments(&self, filter: &Filter) -> Result<Vec<SegmentFile>, ReadError> {
@@ -480,7 +489,7 @@ pub(super) fn failure(line: &ReadLine) -> Option<String> {
     let step = line::text(failure.get("step"));
     let message = line::text(failure.get("message"));
     match (step, message) {
-        (Some(step), Some(message)) => Some(format!("at {step}: {message}")),
+        (Some(step), Some(message)) => Some(format!("at {}: {message}", step.replace('_', " "))),
         _ => Some(failure.to_string()),
     }
 }

@@ -1,6 +1,6 @@
 //! The last days as the record has them: read when somebody asks, one reading at a time, and given up in time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,18 @@ use tokio::time::{Instant, timeout};
 
 use super::WebState;
 use super::ask::{answer, refusal};
+use crate::agent::turn::Turn;
 use crate::model::time::{Span, Time};
-use crate::record::{Deed, Filter, History, Most, Point, ReadError, RecordedStep, Timeline};
+use crate::record::{
+    Deed, DeedKind, Filter, History, Most, Point, ReadError, RecordedStep, Timeline,
+};
 
 /// The longest time that is shown, in hours: what the record keeps by default.
 const MOST_HOURS: u32 = 14 * 24;
+/// The windows that the page offers which are tried first …
+const FIRST_HOURS: [u32; 3] = [1, 6, MOST_FIRST];
+/// … the longest of them: reading more takes long, and is for those who choose it.
+const MOST_FIRST: u32 = 24;
 /// What is told of it.
 const MOST: Most = Most {
     points: 480,
@@ -51,8 +58,8 @@ impl Past {
 /// What is asked for.
 #[derive(Debug, Deserialize)]
 pub(super) struct TimelineQuery {
-    /// How many hours up to now.
-    hours: u32,
+    /// How many hours up to now; where that is not said the window that shows the record best.
+    hours: Option<u32>,
 }
 
 /// What is told.
@@ -61,6 +68,8 @@ struct TimelineAnswer {
     /// The daemon's clock, in milliseconds since 1970, as are all times here.
     now: i64,
     from: i64,
+    /// The window in hours.
+    hours: u32,
     points: Vec<DecisionNumbers>,
     deeds: Vec<Deed>,
     /// The steps of machines, by name.
@@ -70,6 +79,8 @@ struct TimelineAnswer {
     /// It took too long, and the older part is missing.
     cut: bool,
     damage: Vec<String>,
+    /// Machines and nodes named here that are there now, of which more can be asked.
+    there: BTreeSet<Arc<str>>,
 }
 
 /// A decision in numbers.
@@ -130,7 +141,10 @@ pub(super) async fn when(
             "No record of decisions is kept here.",
         );
     };
-    if !(1..=MOST_HOURS).contains(&window.hours) {
+    if window
+        .hours
+        .is_some_and(|hours| !(1..=MOST_HOURS).contains(&hours))
+    {
         let why = format!("Between 1 and {MOST_HOURS} hours can be asked for.");
         return refusal(StatusCode::BAD_REQUEST, &why);
     }
@@ -141,18 +155,21 @@ pub(super) async fn when(
         );
     };
     let now = state.clock.now();
-    let from = now - Span::minutes(60 * i64::from(window.hours));
     let directory = past.directory.clone();
     let gone = StopOnDrop(Arc::default());
     let stop = gone.0.clone();
     let read = tokio::task::spawn_blocking(move || {
         let _held = slot;
-        read(&directory, from, &stop)
+        let span = SpanShown::of(window.hours, began(&directory)?, now);
+        Ok((read(&directory, span.from, &stop)?, span))
     });
     let read = read.await;
     drop(gone);
     match read {
-        Ok(Ok(timeline)) => answer(&told(timeline, now, from)),
+        Ok(Ok((timeline, span))) => {
+            let turn = state.turns.borrow().clone();
+            answer(&told(timeline, now, span, turn.as_deref()))
+        }
         Ok(Err(error @ ReadError::Nothing { .. })) => {
             refusal(StatusCode::NOT_FOUND, &format!("{error}."))
         }
@@ -178,15 +195,90 @@ fn read(directory: &Path, from: Time, stop: &AtomicBool) -> Result<Timeline, Rea
     })
 }
 
-fn told(timeline: Timeline, now: Time, from: Time) -> TimelineAnswer {
+/// The time that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SpanShown {
+    hours: u32,
+    from: Time,
+}
+
+impl SpanShown {
+    /// The hours that somebody chose. Where nobody did, the fewest that hold the whole record, a day at most; of a record that is
+    /// younger than an hour its own length.
+    fn of(chosen: Option<u32>, began: Option<Time>, now: Time) -> SpanShown {
+        let back = |hours: u32| now - Span::minutes(60 * i64::from(hours));
+        if let Some(hours) = chosen {
+            let from = back(hours);
+            return SpanShown { hours, from };
+        }
+        let began = began.unwrap_or(Time(0));
+        let mut offered = FIRST_HOURS.into_iter();
+        let hours = offered.find(|hours| back(*hours) <= began);
+        let hours = hours.unwrap_or(MOST_FIRST);
+        let young = hours == FIRST_HOURS[0] && began < now;
+        let from = if young { began } else { back(hours) };
+        SpanShown { hours, from }
+    }
+}
+
+fn began(directory: &Path) -> Result<Option<Time>, ReadError> {
+    History::open(directory)?.began()
+}
+
+/// The machines and nodes of a timeline that are there in this turn.
+fn there(timeline: &Timeline, turn: Option<&Turn>) -> BTreeSet<Arc<str>> {
+    let Some(turn) = turn else {
+        return BTreeSet::new();
+    };
+    let snapshot = &turn.snapshot;
+    let of_deeds = timeline.deeds.iter().filter_map(|deed| match &deed.kind {
+        DeedKind::Planned { machine, .. }
+        | DeedKind::NotBegun { machine, .. }
+        | DeedKind::Ended { machine, .. } => Some(machine),
+        _ => None,
+    });
+    let named = of_deeds.chain(timeline.steps.keys());
+    let is_there = |name: &&Arc<str>| {
+        snapshot.machines.contains_key(*name) || snapshot.cluster.nodes.contains_key(*name)
+    };
+    named.filter(is_there).cloned().collect()
+}
+
+fn told(timeline: Timeline, now: Time, span: SpanShown, turn: Option<&Turn>) -> TimelineAnswer {
     TimelineAnswer {
+        there: there(&timeline, turn),
         now: now.0,
-        from: from.0,
+        from: span.from.0,
+        hours: span.hours,
         points: timeline.points.iter().map(DecisionNumbers::of).collect(),
         deeds: timeline.deeds,
         steps: timeline.steps,
         more: timeline.more,
         cut: timeline.cut,
         damage: timeline.damage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_window_is_the_smallest_that_holds_the_record() {
+        let now = Time(1_795_000_000_000);
+        let shown = |chosen, age: i64| {
+            let span = SpanShown::of(chosen, Some(now - Span::minutes(age)), now);
+            (span.hours, now.since(span.from))
+        };
+        let hours = |hours: i64| Span::minutes(60 * hours);
+        // A demo of ten minutes fills the picture.
+        assert_eq!(shown(None, 10), (1, Span::minutes(10)));
+        assert_eq!(shown(None, 90), (6, hours(6)));
+        assert_eq!(shown(None, 600), (24, hours(24)));
+        assert_eq!(shown(None, 60 * 24 * 9), (24, hours(24)));
+        assert_eq!(shown(Some(1), 10), (1, hours(1)));
+        assert_eq!(shown(Some(72), 10), (72, hours(72)));
+        let none = SpanShown::of(None, None, now);
+        assert_eq!(none.hours, 24, "nothing is known of it");
     }
 }

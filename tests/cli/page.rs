@@ -518,6 +518,13 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
     }
     assert_eq!(act(&[cookie], &json!({"do": "resume"})).status, 200);
     until("status", status, &["leader;"], &["by ann"]);
+    let history = || {
+        let record = open.simulators.path("state/record");
+        let output = program().args(["history", "--record"]).arg(record).output();
+        let told = text(&output.expect("it runs").stdout);
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    until("history", history, &["somebody asked: resume by ann"], &[]);
     let log = open.log();
     for words in ["paused", "resumed", "its back-off is ended"] {
         let line = log.lines().find(|line| line.contains(words));

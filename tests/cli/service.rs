@@ -317,17 +317,17 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
             .arg(&record)
             .output();
         told = text(&history.expect("it runs").stdout);
-        if told.contains("somebody typed: evacuate --end pve2") {
+        if told.contains("somebody asked: evacuate --end pve2") {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
     }
     for words in [
-        "somebody typed: pause   storage move",
-        "somebody typed: resume",
-        "somebody typed: retry general",
-        "somebody typed: evacuate pve2",
-        "somebody typed: evacuate --end pve2",
+        "somebody asked: pause   storage move",
+        "somebody asked: resume  by a command on the host",
+        "somebody asked: retry general",
+        "somebody asked: evacuate pve2",
+        "somebody asked: evacuate --end pve2",
     ] {
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(

@@ -481,7 +481,7 @@ fn a_node_that_stopped_working_is_told_with_its_cause() {
             assert!(ails.contains("its node is not Ready"), "{ails}");
             let line = status.line();
             assert!(
-                line.contains("0 nodes of ours, 0 pods pending, 1 not ready"),
+                line.contains("1 node of ours, 1 of them not ready, 0 pods pending"),
                 "{line}"
             );
         });

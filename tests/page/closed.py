@@ -98,7 +98,7 @@ def when_it_was(browser, world):
     browser.go("#/when")
     browser.wait("a decision is in the record", """
         const read = [...document.querySelectorAll('button')].find((it) => it.textContent === 'Read again');
-        if (document.querySelector('[aria-labelledby=decisions]')?.innerText.includes('create was decided')) return true;
+        if (document.querySelector('[aria-labelledby=decisions]')?.innerText.includes('make on')) return true;
         read?.click(); return false""", seconds=60)
     browser.click("6 hours")
     browser.wait("six hours are chosen", "return document.querySelector('.go [aria-pressed=true]').textContent === '6 hours'")
@@ -112,7 +112,7 @@ def when_it_was(browser, world):
     browser.press("home", "enter")
     browser.wait("it is pressed", "return document.querySelector('.decisions button').getAttribute('aria-pressed') === 'true'")
     browser.press("end", "enter")
-    browser.shows("create was decided", ".chosen")
+    browser.shows("make general-", ".chosen")
     href = browser.run("return document.querySelector('.chosen a').getAttribute('href')")
     expect(href.startswith("#/machine/general-"), f"a decision leads to its machine: {href}")
     drawn = browser.run("return [...document.querySelectorAll('.picture path.line')].map((it) => it.getAttribute('d').length)")

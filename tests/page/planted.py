@@ -144,6 +144,8 @@ OF_DEMO = [
 OF_INSTALLATION = [
     Bug("pending pods have one another's reasons", "/page/now.js",
         [("pending.sentences[pod.says]", "pending.sentences[0]")], on_demo(stories.reasons_are_there)),
+    Bug("what is said of many is said of each", "/page/now.js",
+        [("const ALIKE = 3;", "const ALIKE = 300;")], on_demo(stories.crowds_are_told_once)),
     Bug("numbers are sorted as words", "/page/table.js",
         [("const [one, other] = [of(a), of(b)];", "const [one, other] = [String(of(a)), String(of(b))];")], on_demo(stories.numbers_sort)),
     Bug("after a break the old view stays", "/page/live.js",

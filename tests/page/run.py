@@ -74,7 +74,7 @@ def when(browser):
     browser.click("6 hours")
     browser.wait("marks", "return document.querySelectorAll('.decisions button').length > 1", seconds=60)
     browser.run("document.querySelector('.decisions button:nth-last-child(2)').click()")
-    browser.shows("was decided", ".chosen")
+    browser.shows(" on pve", ".chosen")
     look_over(browser, "When, with a decision")
     browser.go("#/")
     browser.shows("Pending pods")
@@ -94,7 +94,7 @@ def picture_of_when(browser, binary, pictures):
             if browser.run("return document.querySelectorAll('.decisions .deed').length > 9"):
                 break
         browser.run("document.querySelector('.decisions .good:nth-last-child(n + 4)').click(); scrollTo(0, 0)")
-        browser.shows("was decided", ".chosen")
+        browser.shows(" on pve", ".chosen")
         browser.shot(f"{pictures}/when-light.png")
         browser.open("about:blank")
     finally:
@@ -297,6 +297,7 @@ def of_large_cluster(browser, binary):
         look_over(browser, "Now, 500 nodes, on a phone", phone=True)
         browser.size(1280, 900)
         look_over(browser, "Now, 500 nodes")
+        stories.crowds_are_told_once(browser)
         stories.strangers_words(browser, world)
         browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
                        it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")

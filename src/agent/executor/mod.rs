@@ -445,7 +445,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
     match &result {
         Ok(()) => tracing::info!(%machine, action = kind(&action.kind), "done"),
         Err(failure) => {
-            tracing::warn!(%machine, action = kind(&action.kind), step = ?failure.step,
+            tracing::warn!(%machine, action = kind(&action.kind), step = failure.step.word(),
                 error = %failure.message, "failed");
         }
     }

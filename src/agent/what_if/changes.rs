@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::config;
 use crate::model::policy::Policy;
+use crate::model::words;
 
 /// Changes of the configuration at once.
 const MAX_CHANGES: usize = 20;
@@ -37,6 +38,9 @@ pub(super) fn changed(
     let mut file: toml::Table = text
         .parse()
         .map_err(|error| format!("The configuration cannot be read: {error}"))?;
+    let strange = changes
+        .iter()
+        .find_map(|change| strange(&file, &change.key));
     for change in changes {
         let key = change.key.trim();
         if key == "kubernetes.name" {
@@ -56,7 +60,13 @@ pub(super) fn changed(
             None => format!("{}: {}", problem.key, problem.message),
         });
         let said: Vec<String> = said.collect();
-        format!("The changed configuration is wrong: {}", said.join("; "))
+        match strange {
+            Some(strange) => format!(
+                "{strange} A new one wants all that it needs: {}",
+                said.join("; ")
+            ),
+            None => format!("The changed configuration is wrong: {}", said.join("; ")),
+        }
     })?;
     if settings.policy == *policy {
         let keys: Vec<&str> = changes.iter().map(|change| change.key.trim()).collect();
@@ -66,6 +76,35 @@ pub(super) fn changed(
         ));
     }
     Ok(Some(settings.policy))
+}
+
+/// Tables whose parts have names of the person's own.
+const NAMED: [&str; 6] = [
+    "pool",
+    "instance_type",
+    "template",
+    "region",
+    "network",
+    "notification",
+];
+
+/// What a key names that is not in the file, and what there is instead; `None` where it names nothing of that kind.
+fn strange(file: &toml::Table, key: &str) -> Option<String> {
+    let mut parts = key.trim().split('.');
+    let (table, name) = (parts.next()?, parts.next()?);
+    let table = NAMED.iter().find(|named| **named == table)?;
+    let there = file.get(*table).and_then(toml::Value::as_table);
+    let names: Vec<&String> = there.into_iter().flat_map(toml::Table::keys).collect();
+    if names.iter().any(|there| *there == name) {
+        return None;
+    }
+    let kind = table.replace('_', " ");
+    let instead = match names.len() {
+        0 => format!("the file has no {kind}"),
+        1 => format!("the {kind} that there is is {}", names[0]),
+        _ => format!("the {kind}s are {}", words::names(&names)),
+    };
+    Some(format!("There is no {kind} {name}; {instead}."))
 }
 
 /// Sets one key; tables on the way are made.
@@ -148,6 +187,11 @@ mod tests {
                 "pool.workers.max = \"x\": expected a whole number",
             ),
             ("pool.workers.maxx", "3", "maxx: unknown key"),
+            (
+                "pool.nosuch.max",
+                "3",
+                "There is no pool nosuch; the pool that there is is workers. A new one wants",
+            ),
             ("pool.workers.max.more", "3", "max is no table"),
             ("", "3", "expected a key"),
             ("pool..max", "3", "expected a key"),

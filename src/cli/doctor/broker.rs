@@ -53,7 +53,14 @@ pub(super) async fn look(region: &ReachedRegion, findings: &mut Findings) {
             .mend("systemctl restart pve-autoscaler-broker");
     }
     if let Some(problem) = agreement::binding(&info, region.cluster.as_deref()) {
-        findings.wrong(format!("region {name}: {problem}"));
+        // What to do stands behind it.
+        let (what, mend) = problem.split_once(": `").unwrap_or((&problem, ""));
+        let mend = if mend.is_empty() {
+            String::new()
+        } else {
+            format!("`{mend}")
+        };
+        findings.wrong(format!("region {name}: {what}")).mend(mend);
     }
     if info.channel == "perl" {
         findings

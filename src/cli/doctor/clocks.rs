@@ -7,6 +7,7 @@ use futures::stream::{self, StreamExt as _};
 
 use super::MAX_SKEW;
 use super::finding::Findings;
+use super::mends;
 use super::region::{AT_A_TIME, SeenRegion};
 use crate::agent::clocks;
 use crate::clock::Clock;
@@ -45,7 +46,9 @@ async fn read(region: &SeenRegion, findings: &mut Findings) -> BTreeMap<Arc<str>
             }
             Ok(None) => {}
             Err(error) => {
-                findings.warning(format!("region {name}: the clock of {host}: {error}"));
+                findings
+                    .warning(format!("region {name}: the clock of {host}: {error}"))
+                    .mend(mends::of_call(&error, Some(&host)));
             }
         }
     }

@@ -12,6 +12,9 @@ use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{Region, RegionName, TemplateCopy};
 use crate::model::words;
 
+/// What helps where a host cannot clone a template.
+pub(super) const COPY: &str = "a storage that all hosts share (storage and clone = \"full\" in the template's table), a copy of the template on each host (vm_name or tags name them all), or hosts in the pool's table";
+
 /// Judges every pool of a region.
 pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
     let of = &region.region;
@@ -28,6 +31,7 @@ pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings
         if copies.is_none_or(Vec::is_empty) {
             continue;
         }
+        let before = findings.0.len();
         let clonable = hosts(&region, pool_name, pool, findings);
         further_disks(seen, settings, (pool_name, pool), &clonable, findings);
         let kinds = pool.instance_types.iter();
@@ -35,6 +39,13 @@ pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings
             kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind))
         {
             judge_room(&region, (pool_name, kind_name), kind, &clonable, findings);
+        }
+        if findings.0.len() == before && !clonable.is_empty() {
+            let hosts: Vec<&str> = clonable.iter().map(|(host, _)| &***host).collect();
+            findings.fine(format!(
+                "pool {pool_name}: {} can clone its template, and storages have room for a machine of each type",
+                words::names(&hosts)
+            ));
         }
     }
 }
@@ -82,13 +93,17 @@ fn hosts<'a>(
     // A fault of the template is the same for every host.
     others.dedup();
     if clonable.is_empty() && !others.is_empty() {
-        findings.wrong(format!(
-            "pool {pool_name}: no host can clone its template: {}",
-            others.join("; ")
-        ));
+        findings
+            .wrong(format!(
+                "pool {pool_name}: no host can clone its template: {}",
+                others.join("; ")
+            ))
+            .mend(COPY);
     } else {
         for why in others {
-            findings.warning(format!("pool {pool_name}: {why}; no machine is made there"));
+            findings
+                .warning(format!("pool {pool_name}: {why}; no machine is made there"))
+                .mend(COPY);
         }
     }
     clonable
@@ -143,10 +158,14 @@ fn judge_room(
         return;
     };
     if !short.is_empty() {
-        findings.warning(format!(
-            "pool {pool}: no host has room for the disks of instance type {kind_name}: {}",
-            short.join("; ")
-        ));
+        findings
+            .warning(format!(
+                "pool {pool}: no host has room for the disks of instance type {kind_name}: {}",
+                short.join("; ")
+            ))
+            .mend(format!(
+                "make room there (pvesm list STORAGE shows what is on it), name another storage in the template's table, or a smaller disk in [instance_type.{kind_name}]"
+            ));
     }
 }
 

@@ -120,9 +120,11 @@ fn judge(
             continue;
         };
         if !found.active {
-            findings.wrong(format!(
-                "template {template}: storage {storage} is not available on the host {host}"
-            ));
+            findings
+                .wrong(format!(
+                    "template {template}: storage {storage} is not available on the host {host}"
+                ))
+                .mend(format!("pvesm status --storage {storage}, on {host}"));
         } else if !found.content.iter().any(|content| content == "iso") {
             let all: BTreeSet<&str> = found.content.iter().map(String::as_str).collect();
             let all: Vec<&str> = all.into_iter().chain(["iso"]).collect();

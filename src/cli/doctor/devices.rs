@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::finding::Findings;
+use super::mends;
 use super::region::{RegionSeen, SeenRegion};
 use super::templates::copies;
 use crate::config::Settings;
@@ -22,9 +23,11 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     match region.client.pci_mappings().await {
         Ok(mappings) => judge(name, seen, &mappings, settings, findings),
         Err(error) => {
-            findings.warning(format!(
-                "region {name}: the mappings of PCI devices: {error}"
-            ));
+            findings
+                .warning(format!(
+                    "region {name}: the mappings of PCI devices: {error}"
+                ))
+                .mend(mends::of_call(&error, None));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 
 use super::finding::Findings;
+use super::mends;
 use super::region::{AT_A_TIME, SeenRegion};
 use crate::config::Settings;
 use crate::pve::{Client, ClusterResources};
@@ -50,9 +51,11 @@ async fn look_through(
                 left.extend(stray.map(|volume| format!("{volume} (host {host})")));
             }
             Err(error) => {
-                findings.warning(format!(
-                    "region {name}: the disks on storage {storage} of host {host}: {error}"
-                ));
+                findings
+                    .warning(format!(
+                        "region {name}: the disks on storage {storage} of host {host}: {error}"
+                    ))
+                    .mend(mends::of_call(&error, Some(&*host)));
             }
         }
     }

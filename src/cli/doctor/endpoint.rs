@@ -80,7 +80,9 @@ fn judge_others(cluster: &ReachedCluster, findings: &mut Findings) {
                 pool.join.method.called()
             )),
             Err(why) => {
-                findings.wrong(format!("pool {name}: {why}"));
+                findings.wrong(format!("pool {name}: {why}")).mend(format!(
+                    "endpoint in [pool.{name}.join] names the address that machines join at; the CA comes from the kubeconfig (certificate-authority-data)"
+                ));
             }
         }
         if let JoinMethod::Command {
@@ -94,7 +96,10 @@ fn judge_others(cluster: &ReachedCluster, findings: &mut Findings) {
                     path.display()
                 )),
                 Err(why) => {
-                    findings.wrong(format!("pool {name}: {why}"));
+                    let shown = path.display();
+                    findings.wrong(format!("pool {name}: {why}")).mend(format!(
+                        "chown root:pve-autoscaler {shown} && chmod 0640 {shown}; or another secret_file in [pool.{name}.join]"
+                    ));
                 }
             }
         }

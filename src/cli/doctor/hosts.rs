@@ -3,6 +3,7 @@
 use super::finding::Findings;
 use super::region::SeenRegion;
 use crate::model::policy::{Policy, PoolPolicy};
+use crate::model::words;
 use crate::pve::{ClusterResources, HostResource};
 
 /// Says what is wrong with the hosts of a region's pools.
@@ -39,7 +40,9 @@ pub(super) fn judge_pool(
                 findings.fine(format!("pool {name}: host {host} is excluded"));
             }
             Some(seen) if !seen.online => {
-                findings.warning(format!("pool {name}: host {host} is offline"));
+                findings
+                    .warning(format!("pool {name}: host {host} is offline"))
+                    .mend("start it, or take it out of the pool's hosts; `pvecm status` on another host shows who is there");
             }
             Some(seen) if seen.maintenance => {
                 findings
@@ -53,19 +56,28 @@ pub(super) fn judge_pool(
     }
     for host in &pool.host_rules.exclude {
         if !several && !seen.hosts.contains_key(host) {
-            findings.wrong(format!(
-                "pool {name}: there is no host {host} to exclude; the hosts are {}",
-                names(seen)
-            ));
+            findings
+                .wrong(format!("pool {name}: there is no host {host} to exclude"))
+                .mend(format!(
+                    "the hosts are {}; name one of them in exclude_hosts, or none",
+                    names(seen)
+                ));
         }
     }
     let usable = || seen.hosts.iter().filter(|(host, _)| pool.may_use(host));
     let ready = |host: &HostResource| host.online && !host.maintenance;
     if !usable().any(|(_, host)| ready(host)) {
-        findings.wrong(format!(
-            "pool {name}: none of its hosts is online and out of maintenance; the hosts are {}",
-            names(seen)
-        ));
+        findings
+            .wrong(format!(
+                "pool {name}: none of its hosts is online and out of maintenance"
+            ))
+            .mend(format!(
+                "start one, `ha-manager crm-command node-maintenance disable HOST`, or name others in hosts; the hosts are {}",
+                names(seen)
+            ));
+    } else if pool.hosts.is_empty() {
+        let usable: Vec<&str> = usable().map(|(host, _)| &**host).collect();
+        findings.fine(format!("pool {name}: hosts {}", usable.join(", ")));
     }
     judge_size(seen, name, pool, policy, findings);
 }
@@ -86,24 +98,40 @@ fn judge_size(
     let memory = usable().map(|(_, host)| promised(host) - i128::from(reserve));
     let memory = memory.max().unwrap_or(0);
     let cpus = usable().map(|(_, host)| host.cpus).max().unwrap_or(0);
+    let before = findings.0.len();
     for name_of_type in &pool.instance_types {
         let Some(kind) = policy.instance_types.get(name_of_type) else {
             continue;
         };
         if i128::from(kind.memory) > memory {
-            findings.warning(format!(
-                "pool {name}: no host has the memory for instance type {name_of_type}: {} MiB wanted, {} MiB at most",
-                kind.memory >> 20,
-                memory >> 20
-            ));
+            findings
+                .warning(format!(
+                    "pool {name}: no host has the memory for instance type {name_of_type}: {} MiB wanted, {} MiB at most",
+                    kind.memory >> 20,
+                    memory >> 20
+                ))
+                .mend(format!(
+                    "less memory in [instance_type.{name_of_type}], hosts with more in the pool's table, or take the type out of its instance_types; host_memory_reserve is kept of each host"
+                ));
         }
         // Hosts that are off tell no CPUs.
         if cpus > 0 && kind.cores > cpus {
-            findings.warning(format!(
-                "pool {name}: no host has the CPUs for instance type {name_of_type}: {} wanted, {cpus} at most; PVE starts no VM with more than its host",
-                kind.cores
-            ));
+            findings
+                .warning(format!(
+                    "pool {name}: no host has the CPUs for instance type {name_of_type}: {} wanted, {cpus} at most; PVE starts no VM with more than its host",
+                    kind.cores
+                ))
+                .mend(format!(
+                    "cores = {cpus} or less in [instance_type.{name_of_type}], hosts with more in the pool's table, or take the type out of its instance_types"
+                ));
         }
+    }
+    if findings.0.len() == before && !pool.instance_types.is_empty() && cpus > 0 {
+        let types: Vec<&str> = pool.instance_types.iter().map(|kind| &**kind).collect();
+        findings.fine(format!(
+            "pool {name}: a host is large enough for instance type {}",
+            words::names(&types)
+        ));
     }
 }
 

@@ -12,6 +12,9 @@ pub(super) fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     };
     match Journal::former(&cluster.here.state, id) {
         Ok(former) => {
+            if former.by_cluster().next().is_none() {
+                findings.fine("journal: no machine of another cluster is in it");
+            }
             for (cluster, machines) in former.by_cluster() {
                 let are = words::are(machines.len(), "machine");
                 findings
@@ -22,7 +25,9 @@ pub(super) fn look(cluster: &ReachedCluster, findings: &mut Findings) {
             }
         }
         Err(error) => {
-            findings.warning(format!("journal: {error}"));
+            findings
+                .warning(format!("journal: {error}"))
+                .mend("run this as root: it looks with the daemon's rights; `ls -l` shows whose the directory's files are");
         }
     }
 }

@@ -42,6 +42,9 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
     (findings, cluster)
 }
 
+/// What gives the daemon its rights.
+const RBAC: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)";
+
 async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<ReachedCluster> {
     let settings = &here.settings;
     let connector = Connector::File {
@@ -59,7 +62,12 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
     let version = match client.server_version().await {
         Ok(version) => version,
         Err(error) => {
-            findings.wrong(format!("kubernetes: {error}"));
+            findings
+                .wrong(format!("kubernetes: {error}"))
+                .mend(format!(
+                    "see that {} answers from here (curl -k {0}/version); `server` in the kubeconfig names the address",
+                    credentials.server
+                ));
             return None;
         }
     };
@@ -67,7 +75,7 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
     let id = match client.kube_system_uid().await {
         Ok(uid) => Some(format!("{uid}/{}", settings.kubernetes.name).into()),
         Err(error) => {
-            findings.wrong(format!("kubernetes: {error}"));
+            findings.wrong(format!("kubernetes: {error}")).mend(RBAC);
             None
         }
     };
@@ -102,7 +110,9 @@ fn judge(
     }
     match (&credentials.warning, credentials.expires) {
         (Some(warning), _) => {
-            findings.warning(format!("kubernetes: {warning}"));
+            findings
+                .warning(format!("kubernetes: {warning}"))
+                .mend("pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes another; then systemctl reload pve-autoscaler");
         }
         (None, Some(expires)) => {
             findings.fine(format!(
@@ -126,7 +136,9 @@ pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Find
     let needed = match needed {
         Ok(needed) => needed,
         Err(error) => {
-            findings.wrong(format!("kubernetes: {error}"));
+            findings
+                .wrong(format!("kubernetes: {error}"))
+                .mend("this program's own list of rights cannot be read: install the package anew, and report it");
             return;
         }
     };
@@ -147,7 +159,9 @@ pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Find
     let missing: Vec<String> = match missing {
         Ok(missing) => missing.into_iter().flatten().collect(),
         Err(error) => {
-            findings.wrong(format!("kubernetes: cannot ask for our rights: {error}"));
+            findings
+                .wrong(format!("kubernetes: cannot ask for our rights: {error}"))
+                .mend(RBAC);
             return;
         }
     };
@@ -162,7 +176,7 @@ pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Find
             .mend(if serving {
                 "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml -f /usr/share/pve-autoscaler/kubernetes/serving-certificates.yaml"
             } else {
-                "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)"
+                RBAC
             });
     }
 }

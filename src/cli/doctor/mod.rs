@@ -19,6 +19,7 @@ mod journal;
 mod kubernetes;
 mod lease;
 mod load;
+mod mends;
 mod network;
 mod new_vms;
 mod probe;
@@ -122,7 +123,7 @@ pub(super) fn run(path: &Path, options: &DoctorOptions) -> Result<(), CliFailure
         runtime()?.block_on(look(&here, &mut report));
     }
     let text = || report.text(!options.quiet);
-    options.output.show(&report.document(), text)?;
+    options.output.show_graded(&report.document(), text)?;
     ended(report.verdict())
 }
 

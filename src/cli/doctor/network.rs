@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 
 use super::finding::Findings;
+use super::mends;
 use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::agent::in_place::groups;
@@ -57,7 +58,9 @@ async fn firewalls(
                         guest.host
                     )),
                 Err(error) => {
-                    findings.warning(format!("template {template}: its firewall: {error}"));
+                    findings
+                        .warning(format!("template {template}: its firewall: {error}"))
+                        .mend(mends::of_call(&error, Some(&*guest.host)));
                 }
             }
         }
@@ -77,7 +80,9 @@ async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut
     let found = match client.security_groups().await {
         Ok(found) => found,
         Err(error) => {
-            findings.warning(format!("region {name}: the security groups: {error}"));
+            findings
+                .warning(format!("region {name}: the security groups: {error}"))
+                .mend(mends::of_call(&error, None));
             return;
         }
     };
@@ -115,7 +120,9 @@ async fn bridges(
                 found.insert(host.clone(), bridges);
             }
             Err(error) => {
-                findings.warning(format!("region {name}: the bridges of {host}: {error}"));
+                findings
+                    .warning(format!("region {name}: the bridges of {host}: {error}"))
+                    .mend(mends::of_call(&error, Some(&**host)));
             }
         }
     }
@@ -207,7 +214,9 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
     let found = match client.pools().await {
         Ok(found) => found,
         Err(error) => {
-            findings.warning(format!("region {name}: the resource pools: {error}"));
+            findings
+                .warning(format!("region {name}: the resource pools: {error}"))
+                .mend(mends::of_call(&error, None));
             return;
         }
     };
@@ -229,9 +238,13 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
                 ))
                 .mend(format!("pvesh create /pools --poolid {pool} makes it"));
         } else {
-            findings.warning(format!(
-                "template {template}: whether there is a resource pool {pool} cannot be seen without Pool.Audit on /pool/{pool}"
-            ));
+            findings
+                .warning(format!(
+                    "template {template}: whether there is a resource pool {pool} cannot be seen without Pool.Audit on /pool/{pool}"
+                ))
+                .mend(format!(
+                    "pveum acl modify /pool/{pool} --tokens TOKEN --roles PVEPoolUser, with the token_id of the file"
+                ));
         }
     }
 }

@@ -40,14 +40,26 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
         .iter()
         .filter_map(|(_, node)| node.provider_id.as_deref());
     let theirs: BTreeSet<&str> = ids.filter_map(region_of).collect();
+    let before = findings.0.len();
     for (pool, region) in ours {
         if !theirs.is_empty() && !theirs.contains(&*region) {
             let theirs: Vec<&str> = theirs.iter().copied().collect();
-            findings.warning(format!(
-                "pool {pool}: join.provider_id gives nodes ids of the region {region:?}; nodes there are have {}. A cloud controller manager that does not know a region cannot find its VMs",
-                theirs.join(", ")
-            ));
+            findings
+                .warning(format!(
+                    "pool {pool}: join.provider_id gives nodes ids of the region {region:?}; nodes there are have {}. A cloud controller manager that does not know a region cannot find its VMs",
+                    theirs.join(", ")
+                ))
+                .mend(format!(
+                    "write one of them in provider_id of [pool.{pool}.join], or add the region to the cloud controller manager's configuration"
+                ));
         }
+    }
+    if findings.0.len() == before {
+        findings.fine(if theirs.is_empty() {
+            "kubernetes: no node has an id of Proxmox' cloud controller manager that join.provider_id could differ from"
+        } else {
+            "kubernetes: join.provider_id gives nodes ids of the regions that the nodes there are have"
+        });
     }
 }
 

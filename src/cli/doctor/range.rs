@@ -63,16 +63,20 @@ pub(super) fn judge(
         findings,
     );
     if !foreign.is_empty() {
-        findings.warning(format!(
-            "region {name}: VMs in our range that are not ours, and are left alone: {}",
-            some(&foreign)
-        ));
+        findings
+            .warning(format!(
+                "region {name}: VMs in our range that are not ours, and are left alone: {}",
+                some(&foreign)
+            ))
+            .mend("nothing, where they may stay: their VMIDs are not used. Else another range in vmids, or give the VMs other VMIDs (vzdump, and qmrestore with another VMID)");
     }
     if !damaged.is_empty() {
-        findings.warning(format!(
-            "region {name}: VMs whose mark is damaged, and that are left alone: {}",
-            some(&damaged)
-        ));
+        findings
+            .warning(format!(
+                "region {name}: VMs whose mark is damaged, and that are left alone: {}",
+                some(&damaged)
+            ))
+            .mend("somebody changed the line that begins with pve-autoscaler in the VM's notes: put it back as it was, or destroy the VM (qm destroy VMID) once its node is drained and deleted");
     }
 }
 

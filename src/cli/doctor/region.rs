@@ -8,12 +8,13 @@ use tokio::time::timeout;
 
 use super::broker;
 use super::finding::Findings;
+use super::mends;
 use super::probe::give_up;
 use super::templates;
 use super::{ClusterId, Here};
 use crate::cli::channels;
 use crate::config::Settings;
-use crate::config::settings::TemplateSettings;
+use crate::config::settings::{Channel, TemplateSettings};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::CallEffect;
@@ -66,7 +67,9 @@ pub(super) async fn reach(
     let client = match channels::open(region, &settings.broker.socket) {
         Ok(transport) => Client::new(transport),
         Err(error) => {
-            findings.wrong(format!("region {name}: {error:#}"));
+            findings
+                .wrong(format!("region {name}: {error:#}"))
+                .mend("see the file's line above, and what docs/configuration.md says of the keys of this channel");
             return (findings, None);
         }
     };
@@ -121,7 +124,9 @@ async fn read(
             return None;
         }
         Err(error) => {
-            findings.wrong(format!("region {name}: {error}"));
+            let channel = settings.regions.get(name).map(|region| &region.channel);
+            let (what, mend) = mends::of_region(name, channel.unwrap_or(&Channel::Local), &error);
+            findings.wrong(format!("region {name}: {what}")).mend(mend);
             return None;
         }
     };
@@ -139,7 +144,9 @@ async fn read(
                 configs.insert(vmid, config);
             }
             Err(error) => {
-                findings.warning(format!("region {name}: VM {vmid}: {error}"));
+                findings
+                    .warning(format!("region {name}: VM {vmid}: {error}"))
+                    .mend(mends::of_call(&error, None));
             }
         }
     }
@@ -239,6 +246,11 @@ hosts = ["pve1", "pve2"]
 
     /// What the probes say that judge what was seen.
     fn judged(seen: &RegionSeen, settings: &Settings) -> Vec<String> {
+        let findings = judge_all(seen, settings).0;
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    fn judge_all(seen: &RegionSeen, settings: &Settings) -> Findings {
         let mut findings = Findings::default();
         judge_seen(seen, "default", &mut findings);
         for (name, pool) in &settings.policy.pools {
@@ -249,13 +261,14 @@ hosts = ["pve1", "pve2"]
         }
         clones::judge(seen, "default", settings, &mut findings);
         range::judge(seen, "default", settings, None, &mut findings);
-        findings.0.iter().map(ToString::to_string).collect()
+        findings
     }
 
     fn good() -> RegionSeen {
         let host = HostResource {
             online: true,
             memory: 16 << 30,
+            cpus: 8,
             ..HostResource::default()
         };
         let template = GuestResource {
@@ -305,15 +318,35 @@ hosts = ["pve1", "pve2"]
                 "ok: region default: the cluster has quorum",
                 "ok: pool small: host pve1",
                 "ok: pool small: host pve2",
+                "ok: pool small: a host is large enough for instance type s",
                 "ok: template debian: VM 8000 on host pve1",
                 "ok: template debian: storage fast",
+                "ok: pool small: pve1, pve2 can clone its template, and storages have room for a machine of each type",
                 "ok: region default: VMIDs 9000 to 9019: 0 machines of ours",
             ]
         );
     }
 
+    /// What is not as it should be says what to do, whatever it is.
+    #[test]
+    fn every_complaint_says_what_to_do() {
+        for found in judge_all(
+            &everything_wrong(),
+            &parse(FILE, "test").expect("it is valid"),
+        )
+        .0
+        {
+            let complains = found.grade != super::super::Grade::Fine;
+            assert!(!complains || !found.mend.is_empty(), "{found}");
+        }
+    }
+
     #[test]
     fn everything_that_can_be_wrong_is_said() {
+        insta::assert_snapshot!(said(&everything_wrong()).join("\n"));
+    }
+
+    fn everything_wrong() -> RegionSeen {
         let mut seen = good();
         seen.version.version = "7.4".into();
         seen.status.quorate = false;
@@ -334,18 +367,16 @@ hosts = ["pve1", "pve2"]
         }
         let damaged = json!({"description": "pve-autoscaler:v1 {}"});
         seen.configs.insert(9011, VmConfig::read(&damaged));
-        insta::assert_snapshot!(said(&seen).join("\n"));
+        seen
     }
 
     #[test]
     fn a_template_that_is_not_there_is_wrong() {
         let mut seen = good();
         seen.resources.guests.clear();
-        assert!(
-            said(&seen).contains(
-                &"WRONG: template debian: there is no VM 8000 in region default".to_owned()
-            )
-        );
+        let said = said(&seen);
+        let wanted = "WRONG: template debian: there is no VM 8000 in region default; vmid, vm_name or tags in [template.debian] must name one";
+        assert!(said.iter().any(|line| line.starts_with(wanted)), "{said:?}");
     }
 
     fn storage<'a>(seen: &'a mut RegionSeen, host: &str, name: &str) -> &'a mut StorageResource {
@@ -367,16 +398,18 @@ hosts = ["pve1", "pve2"]
         let there_alone = complaints(|seen| storage(seen, "pve1", "local").shared = false);
         assert_eq!(
             there_alone,
-            [
-                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there"
-            ]
+            [format!(
+                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there; {}",
+                clones::COPY
+            )]
         );
         let off = complaints(|seen| storage(seen, "pve2", "fast").active = false);
         assert_eq!(
             off,
-            [
-                "warning: pool small: the storage fast is not available on the host pve2, and clones of template 8000 go there; no machine is made there"
-            ]
+            [format!(
+                "warning: pool small: the storage fast is not available on the host pve2, and clones of template 8000 go there; no machine is made there; {}",
+                clones::COPY
+            )]
         );
         let nowhere = complaints(|seen| {
             for host in ["pve1", "pve2"] {
@@ -400,12 +433,9 @@ hosts = ["pve1", "pve2"]
             })
         };
         assert_eq!(full(100, 80), Vec::<String>::new());
-        assert_eq!(
-            full(100, 95),
-            [
-                "warning: pool small: no host has room for the disks of instance type s: storage fast of host pve1 has 5Gi free, 10Gi wanted; storage fast of host pve2 has 5Gi free, 10Gi wanted"
-            ]
-        );
+        let said = full(100, 95);
+        let wanted = "warning: pool small: no host has room for the disks of instance type s: storage fast of host pve1 has 5Gi free, 10Gi wanted; storage fast of host pve2 has 5Gi free, 10Gi wanted; make room there";
+        assert!(said.len() == 1 && said[0].starts_with(wanted), "{said:?}");
     }
 
     #[test]

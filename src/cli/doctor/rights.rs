@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::Findings;
+use super::mends;
 use super::network;
 use super::region::{RegionSeen, SeenRegion};
 use super::templates::{self, copies};
@@ -40,9 +41,11 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         let held = match client.permissions(path).await {
             Ok(held) => held,
             Err(error) => {
-                findings.warning(format!(
-                    "region {name}: what the token {token_id} may do on {path}: {error}"
-                ));
+                findings
+                    .warning(format!(
+                        "region {name}: what the token {token_id} may do on {path}: {error}"
+                    ))
+                    .mend(mends::of_call(&error, None));
                 return;
             }
         };
@@ -65,9 +68,11 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 "pveum acl modify {ALL_GUESTS} --tokens '{token_id}' --roles PVEAuditor"
             )),
         Err(error) => {
-            findings.warning(format!(
-                "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
-            ));
+            findings
+                .warning(format!(
+                    "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
+                ))
+                .mend(mends::of_call(&error, None));
         }
     }
     if missing.is_empty() {

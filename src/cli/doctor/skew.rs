@@ -74,7 +74,9 @@ fn judge<'a>(
                 "kubelets from 1.{oldest} to 1.{server} go with it: upgrade the control plane first, and the template's kubelet and kubeadm after it"
             ));
     }
-    if findings.0.len() == before && !by_version.is_empty() {
+    if by_version.is_empty() {
+        findings.fine("kubernetes: no node is there yet whose kubelet could be older or newer than the API server");
+    } else if findings.0.len() == before {
         let versions: Vec<&str> = by_version.keys().copied().collect();
         findings.fine(format!(
             "kubernetes: kubelets {} go with the API server 1.{server}",
@@ -112,6 +114,10 @@ mod tests {
         }
         let mut findings = Findings::default();
         judge(34, std::iter::empty(), &mut findings);
-        assert!(findings.0.is_empty(), "no node, no word");
+        let said: Vec<String> = findings.0.iter().map(ToString::to_string).collect();
+        assert!(
+            said.len() == 1 && said[0].starts_with("ok: kubernetes: no node is there yet"),
+            "{said:?}"
+        );
     }
 }

@@ -28,6 +28,7 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
     };
     let mut of_talos = nodes.iter().filter(|node| node.os_image.starts_with(TALOS));
     let Some(node) = of_talos.next() else {
+        findings.fine("kubernetes: no node runs Talos, where machines are told to join");
         return;
     };
     for pool in told {

@@ -10,6 +10,9 @@ use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 
+/// Templates named where the one that is wanted is not there.
+const MAX_NAMED: usize = 10;
+
 /// The templates of a region.
 pub(super) fn of<'a>(
     region: &'a str,
@@ -60,14 +63,29 @@ pub(super) fn judge(
             (None, Some(vmid)) => format!("no VM {vmid}"),
             (None, None) => format!("no template with the tags {}", template.tags.join(", ")),
         };
-        let help = match &template.build {
-            Some(_) => format!("; `pve-autoscaler template build {name}` makes it"),
-            None => String::new(),
+        let there = seen.resources.guests.iter();
+        let there = there.filter(|(_, guest)| guest.template && guest.kind == GuestKind::Qemu);
+        let there: Vec<String> = there
+            .take(MAX_NAMED)
+            .map(|(vmid, guest)| format!("{vmid} {}", guest.name).trim_end().to_owned())
+            .collect();
+        let there = if there.is_empty() {
+            "PVE shows no template".to_owned()
+        } else {
+            format!("templates that PVE shows: {}", there.join(", "))
         };
-        findings.wrong(format!(
-            "template {name}: there is {wanted} in region {}{help}",
-            template.region
-        ));
+        let help = match &template.build {
+            Some(_) => format!("`pve-autoscaler template build {name}` makes it"),
+            None => format!(
+                "vmid, vm_name or tags in [template.{name}] must name one that is there ({there}); `pve-autoscaler template build` makes one, docs/template.md says how"
+            ),
+        };
+        findings
+            .wrong(format!(
+                "template {name}: there is {wanted} in region {}",
+                template.region
+            ))
+            .mend(help);
     }
     for (vmid, guest) in copies {
         let before = findings.0.len();
@@ -133,11 +151,16 @@ fn judge_config(
             .get(kind)
             .map_or(0, |kind| kind.disk);
         if wanted > 0 && wanted < size {
-            findings.wrong(format!(
-                "{about}: its {key} has {} GiB, more than the {} GiB of instance type {kind}; disks only grow",
-                size >> 30,
-                wanted >> 30
-            ));
+            findings
+                .wrong(format!(
+                    "{about}: its {key} has {} GiB, more than the {} GiB of instance type {kind}; disks only grow",
+                    size >> 30,
+                    wanted >> 30
+                ))
+                .mend(format!(
+                    "disk = \"{}GiB\" or more in [instance_type.{kind}]",
+                    (size + (1 << 30) - 1) >> 30
+                ));
         }
     }
 }
@@ -185,18 +208,28 @@ fn judge_storage(seen: &RegionSeen, name: &str, storage: &str, findings: &mut Fi
         .filter_map(|of_host| of_host.get(storage))
         .collect();
     if found.is_empty() {
-        findings.wrong(format!("template {name}: there is no storage {storage}"));
+        findings
+            .wrong(format!("template {name}: there is no storage {storage}"))
+            .mend(format!(
+                "`pvesm status` shows those that are there; name one in storage of [template.{name}]"
+            ));
     } else if !found.iter().any(|storage| storage.active) {
-        findings.wrong(format!(
-            "template {name}: storage {storage} is not available on any host"
-        ));
+        findings
+            .wrong(format!(
+                "template {name}: storage {storage} is not available on any host"
+            ))
+            .mend(format!("pvesm status --storage {storage}, on each host"));
     } else if !found
         .iter()
         .any(|storage| storage.content.iter().any(|content| content == "images"))
     {
-        findings.wrong(format!(
-            "template {name}: storage {storage} is not for VM disks (content images)"
-        ));
+        findings
+            .wrong(format!(
+                "template {name}: storage {storage} is not for VM disks (content images)"
+            ))
+            .mend(format!(
+                "pvesm set {storage} --content images and what else it has; or another storage in [template.{name}]"
+            ));
     } else {
         findings.fine(format!("template {name}: storage {storage}"));
     }

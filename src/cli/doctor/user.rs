@@ -23,26 +23,34 @@ pub(in crate::cli) fn go_on_as(name: &str, findings: &mut Findings) {
     let user = match User::from_name(name) {
         Ok(Some(user)) => user,
         Ok(None) => {
-            findings.warning(format!(
-                "user: there is no user {name} on this host, as whom the daemon would run; whether it may read its files is not judged"
-            ));
+            findings
+                .warning(format!(
+                    "user: there is no user {name} on this host, as whom the daemon would run; whether it may read its files is not judged"
+                ))
+                .mend("the package makes it (systemd-sysusers); --user names another");
             return;
         }
         Err(error) => {
-            findings.wrong(format!("user: {name} cannot be looked up: {error}"));
+            findings
+                .wrong(format!("user: {name} cannot be looked up: {error}"))
+                .mend(format!("getent passwd {name}"));
             return;
         }
     };
     if user.uid != own && !own.is_root() {
-        findings.warning(format!(
-            "user: looked with the rights of uid {own}, not of {name}; run this as root to judge what the daemon may read"
-        ));
+        findings
+            .warning(format!(
+                "user: looked with the rights of uid {own}, not of {name}"
+            ))
+            .mend("run this as root to judge what the daemon may read");
         return;
     }
     if user.uid != own
         && let Err(error) = become_user(&user)
     {
-        findings.wrong(format!("user: cannot go on as {name}: {error}"));
+        findings
+            .wrong(format!("user: cannot go on as {name}: {error}"))
+            .mend("run this as root, outside of a container that forbids it; --user names another user");
         return;
     }
     findings.fine(format!("user: looked with the rights of {name}"));
@@ -101,11 +109,18 @@ fn file(key: &str, path: &Path, daemon: Option<Uid>, findings: &mut Findings) {
     if let Err(error) = std::fs::File::open(path) {
         let hint = match error.kind() {
             std::io::ErrorKind::PermissionDenied => {
-                "; it and the directories above it must let the daemon in: root:pve-autoscaler 0640 below /etc/pve-autoscaler is right"
+                "it and the directories above it must let the daemon in: root:pve-autoscaler 0640 below /etc/pve-autoscaler is right"
             }
-            _ => "",
+            _ if key == "kubeconfig" => {
+                "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes it; or name another in the file"
+            }
+            _ => {
+                "put it there, or name another in the file; docs/configuration.md says what it has to be"
+            }
         };
-        findings.wrong(format!("file: {key} {shown} cannot be read: {error}{hint}"));
+        findings
+            .wrong(format!("file: {key} {shown} cannot be read: {error}"))
+            .mend(hint);
         return;
     }
     if let Ok(metadata) = std::fs::metadata(path)

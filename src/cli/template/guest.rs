@@ -139,7 +139,7 @@ impl TemplateGuest<'_> {
         let end = Instant::now() + within;
         let started = self.exec(START, &[step], script).await?;
         if started.exit_code != Some(0) {
-            bail!("the step could not be started: {}", said(&started));
+            bail!("the step could not be started: {}", ending(&started));
         }
         let (mut from, mut rest, mut failures) = (0, String::new(), 0);
         loop {
@@ -152,7 +152,7 @@ impl TemplateGuest<'_> {
                     sleep(PAUSE).await;
                     continue;
                 }
-                Ok(result) => bail!("cannot look at the step: {}", said(&result)),
+                Ok(result) => bail!("cannot look at the step: {}", ending(&result)),
                 Err(error) => return Err(error.context("cannot look at the step")),
             };
             failures = 0;
@@ -227,12 +227,23 @@ pub(super) fn span(length: Duration) -> Span {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX / 1_000))
 }
 
-fn said(result: &ExecResult) -> String {
+/// How a command in the guest ended, and what it said.
+pub(super) fn ending(result: &ExecResult) -> String {
     let text = [result.stderr.raw(), result.stdout.raw()].join(" ");
-    let text = text.trim();
-    match result.exit_code {
-        Some(code) => format!("exit code {code}: {text}"),
-        None => format!("a signal ended it: {text}"),
+    told(result.exit_code, text.trim())
+}
+
+fn told(exit_code: Option<i64>, text: &str) -> String {
+    let said = if text.is_empty() {
+        "it said nothing"
+    } else {
+        text
+    };
+    match exit_code {
+        Some(0) if text.is_empty() => "its command ended well and said nothing".to_owned(),
+        Some(0) => format!("its command ended well and said: {text}"),
+        Some(code) => format!("exit code {code}: {said}"),
+        None => format!("a signal ended it: {said}"),
     }
 }
 
@@ -241,9 +252,17 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::process::{Command, Stdio};
 
-    use super::{Progress, START};
+    use super::{Progress, START, told};
 
     /// apt reads its keys as a user of its own: a step's files are as a person at a terminal makes them. Its log is root's.
+    #[test]
+    fn how_a_command_ended_is_told_in_words() {
+        assert_eq!(told(Some(0), ""), "its command ended well and said nothing");
+        assert_eq!(told(Some(127), ""), "exit code 127: it said nothing");
+        assert_eq!(told(Some(1), "no sh"), "exit code 1: no sh");
+        assert_eq!(told(None, ""), "a signal ended it: it said nothing");
+    }
+
     #[test]
     fn a_steps_files_are_readable_and_its_log_is_not() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -10,8 +10,10 @@ use crate::cli::output::OutputFormat;
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum TemplateCommand {
     /// Build every template that is missing or was built from another definition, on each host that needs it.
+    #[command(after_help = examples::TEMPLATE_BUILD)]
     Build(BuildOptions),
     /// Show the templates that were built, and the linked clones of each.
+    #[command(after_help = examples::TEMPLATE_LIST)]
     List(ListOptions),
     /// Boot a machine of a template, look at what its join would find, and remove it.
     ///
@@ -21,6 +23,7 @@ pub(in crate::cli) enum TemplateCommand {
     Try(TryOptions),
     /// Remove templates that nothing needs: older than the one in use, without linked clones; and what failed and interrupted
     /// builds left, VMs and files.
+    #[command(after_help = examples::TEMPLATE_PRUNE)]
     Prune(PruneOptions),
 }
 

@@ -451,9 +451,8 @@ impl TemplateTrial<'_> {
         let said = guest.exec(ASKED, &words, "").await?;
         if !said.stdout.raw().contains("kernel=") {
             bail!(
-                "the guest told nothing of itself: exit code {:?}, {}",
-                said.exit_code,
-                said.stderr.raw().trim()
+                "the guest told nothing of itself: {}",
+                super::guest::ending(&said)
             );
         }
         let method = self

@@ -377,3 +377,48 @@ fn a_timeline_keeps_to_its_limits_and_the_newest() {
     let told = history.timeline(&late, most, || true).expect("read");
     assert_eq!(told.points.first().map(|point| point.at.0), Some(3_003));
 }
+
+/// After a start of the daemon no pod is in a report until pods were read: that says nothing of a pod.
+#[test]
+fn a_pod_is_not_taken_for_gone_by_what_was_not_read_yet() {
+    let (_directory, path) = place();
+    let without = |number: u64, at: i64, unread: &[&str]| {
+        let mut turn = decided(number, at, "n1");
+        let mut decision = (*turn.decision).clone();
+        decision.report.pods.clear();
+        decision.report.unread = unread.iter().map(|name| Arc::from(*name)).collect();
+        turn.decision = Arc::new(decision);
+        turn
+    };
+    write(&path, [decided(1, 1_000, "n1")]);
+    let starts = [
+        without(1, 2_000, &["kube/pods"]),
+        without(2, 2_100, &["kube/pods", "kube/nodes"]),
+        decided(3, 2_200, "n1"),
+    ];
+    write(&path, starts);
+    let filter = Filter {
+        pod: Some(PodKey::new("default", "web")),
+        ..Filter::default()
+    };
+    let told = || -> Vec<Option<String>> {
+        let history = History::open(&path).expect("it is there");
+        let deeds = history.deeds(&filter, 100).expect("it is read").into_iter();
+        let verdicts = deeds.filter_map(|deed| match deed.kind {
+            DeedKind::Pod { verdict, .. } => Some(verdict),
+            _ => None,
+        });
+        verdicts.collect()
+    };
+    let fits = Some("fits_node".to_owned());
+    assert_eq!(told(), std::slice::from_ref(&fits));
+    // It went while nobody looked: that is told once it is known.
+    write(
+        &path,
+        [
+            without(1, 3_000, &["kube/pods"]),
+            without(2, 3_100, &["pve/default"]),
+        ],
+    );
+    assert_eq!(told(), [fits, None]);
+}

@@ -146,7 +146,7 @@ async fn play(options: &DemoOptions, state: &Path) -> Result<(), DemoError> {
         () = stopped => if options.once {
             Err(DemoError::Interrupted)
         } else {
-            show.sums(world.clock.now());
+            show.whole(world.clock.now());
             Ok(())
         },
     }
@@ -321,7 +321,7 @@ impl Story<'_> {
                 }
                 show.chapter(world, "All machines are gone; nothing is left behind.");
             }
-            show.sums(world.clock.now());
+            show.round(world.clock.now());
             if self.options.once && !self.touched.is() {
                 return Ok(());
             }

@@ -15,9 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::show;
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
+use crate::clock::Clock;
 use crate::model::time::Span;
+use crate::model::words;
 use crate::sim::kube::Kube;
 use crate::sim::pve::{AdminAct, Pve};
 use crate::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
@@ -61,6 +64,8 @@ struct DemoWorld {
     /// Workloads that a person added.
     added: Arc<AtomicU32>,
     touched: Touched,
+    clock: Clock,
+    turns: watch::Receiver<Option<Arc<Turn>>>,
 }
 
 /// Whether a person did anything: from then on the story is theirs, and its end is not the demo's to judge.
@@ -116,6 +121,8 @@ impl DemoPage {
             pve: world.pve.clone(),
             added: Arc::default(),
             touched: touched.clone(),
+            clock: world.clock,
+            turns: turns.clone(),
         };
         let acts = Router::new()
             .route("/demo/act", post(act))
@@ -189,7 +196,10 @@ async fn act(
 ) -> (StatusCode, Json<serde_json::Value>) {
     stage.touched.note();
     match stage.perform(deed).await {
-        Ok(said) => (StatusCode::OK, Json(json!({"said": said}))),
+        Ok(said) => {
+            show::by_person(stage.clock.now(), &format!("You, on the page: {said}"));
+            (StatusCode::OK, Json(json!({"said": said})))
+        }
         Err(why) => (StatusCode::CONFLICT, Json(json!({"error": why}))),
     }
 }
@@ -212,10 +222,7 @@ impl DemoWorld {
                 Some("backup"),
                 "The template is locked, as a backup does it: nothing can be cloned.",
             ),
-            DemoAct::MendTemplate => self.lock(
-                None,
-                "The template is unlocked. The next attempt comes when the back-off ends.",
-            ),
+            DemoAct::MendTemplate => self.lock(None, &mended(self.turns.borrow().as_deref())),
         }
     }
 
@@ -265,6 +272,29 @@ impl DemoWorld {
         })?;
         Ok(said.to_owned())
     }
+}
+
+/// What is said when the template is unlocked: when the next attempt comes.
+fn mended(turn: Option<&Turn>) -> String {
+    let pools = turn
+        .into_iter()
+        .flat_map(|turn| &turn.decision.report.pools);
+    let waiting: Vec<&str> = pools
+        .filter(|(_, pool)| pool.backoff_until.is_some())
+        .map(|(name, _)| &**name)
+        .collect();
+    if waiting.is_empty() {
+        return "The template is unlocked: machines are made of it again.".to_owned();
+    }
+    let (pool, waits) = if waiting.len() == 1 {
+        ("pool", "waits")
+    } else {
+        ("pools", "wait")
+    };
+    format!(
+        "The template is unlocked. The {pool} {} {waits} until the back-off ends, or until somebody retries.",
+        words::names(&waiting)
+    )
 }
 
 /// The name of a person's workload.

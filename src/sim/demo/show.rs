@@ -16,7 +16,7 @@ use crate::screen::{Flow, Screen};
 use crate::sim::world::{EPOCH, World};
 use crate::simulator_args::DemoOptions;
 
-use super::sums::Sums;
+use super::sums::{SumNumbers, Sums};
 use super::timeline::{Gathered, TimelineLine, Tone};
 
 /// What comes in crowds is told once nothing more came for this long.
@@ -56,6 +56,11 @@ impl Introduction<'_> {
              simulated Kubernetes cluster. Seed {}, {} simulated seconds in a second. Ctrl-C ends it.\n",
             options.seed, options.speed
         ));
+        if !options.once {
+            say(
+                "A workload arrives and ends, and its nodes come and go, in some twenty minutes of the clusters' time. After each such round it begins anew.\n",
+            );
+        }
         if let Some(page) = self.page {
             say(&format!(
                 "The page: http://{page}/  There you may add a workload, kill a host and break the template.\n"
@@ -83,7 +88,9 @@ impl Introduction<'_> {
 pub(super) struct Show {
     gathered: RefCell<Gathered>,
     sums: RefCell<Sums>,
-    /// When the story began that the sums are of.
+    /// The sums of the rounds that are over.
+    rounds: RefCell<SumNumbers>,
+    /// When the round began that is counted.
     since: RefCell<Option<Time>>,
 }
 
@@ -119,6 +126,7 @@ impl Show {
             };
             self.sums.borrow_mut().count(before.as_deref(), &turn);
             let lines = self.gathered.borrow_mut().take(before.as_deref(), &turn);
+            self.sums.borrow_mut().told(&lines);
             print(turn.at, &lines);
             if self.gathered.borrow().is_empty() {
                 due = None;
@@ -131,23 +139,42 @@ impl Show {
         }
     }
 
-    /// Prints what the story came to so far, and begins to count anew.
-    pub(super) fn sums(&self, now: Time) {
+    /// Prints what this round came to, and begins to count anew.
+    pub(super) fn round(&self, now: Time) {
         self.flush(now);
         let since = self.since.replace(Some(now)).unwrap_or(EPOCH);
-        let took = Span::seconds(now.since(since).0 / 1000);
-        let sums = self.sums.borrow_mut().part();
-        say(&format!("\nIn {took} of the clusters' time:"));
-        for (tone, text) in sums.lines() {
-            let text = format!("{} {text}", tone.sign());
-            say_in(color(tone), "  ", &text, SUMS);
-        }
-        say("");
+        let sums = self.sums.borrow_mut().part().numbers();
+        summed("this round", now.since(since), &sums);
+        self.rounds.borrow_mut().add(&sums);
+    }
+
+    /// Prints what the whole demo came to.
+    pub(super) fn whole(&self, now: Time) {
+        self.flush(now);
+        let mut all = self.rounds.borrow().clone();
+        all.add(&self.sums.borrow().numbers());
+        summed("the whole demo", now.since(EPOCH), &all);
     }
 
     fn flush(&self, now: Time) {
         print(now, &self.gathered.borrow_mut().tell());
     }
+}
+
+/// Prints what something came to that took so long.
+fn summed(what: &str, took: Span, sums: &SumNumbers) {
+    let took = Span::seconds(took.0 / 1000);
+    say(&format!("\nIn {took} of the clusters' time, {what}:"));
+    for (tone, text) in sums.lines() {
+        let text = format!("{} {text}", tone.sign());
+        say_in(color(tone), "  ", &text, SUMS);
+    }
+    say("");
+}
+
+/// Prints what a person did on the page.
+pub(super) fn by_person(now: Time, text: &str) {
+    told(now, "1", text);
 }
 
 fn print(at: Time, lines: &[TimelineLine]) {

@@ -10,7 +10,7 @@ use crate::model::region::Step;
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
-use super::timeline::{self, Tone};
+use super::timeline::{self, TimelineLine, Tone};
 
 /// What was there before a part of the story began: it is not counted as what came in it.
 #[derive(Debug, Default)]
@@ -75,11 +75,9 @@ impl Sums {
                     self.removed.insert(name.clone());
                 }
                 Kind::Create(_) | Kind::Remove { .. } => {}
-                _ => match timeline::decided(action, false).map(|line| line.tone) {
-                    Some(Tone::Trouble) => self.repairs += 1,
-                    Some(_) => self.others += 1,
-                    None => {}
-                },
+                kind if timeline::is_repair(kind) => self.repairs += 1,
+                _ if timeline::decided(action, false).is_some() => self.others += 1,
+                _ => {}
             }
         }
         let none = BTreeMap::new();
@@ -93,8 +91,13 @@ impl Sums {
             }
         }
         self.gone += old.keys().filter(|name| !new.contains_key(*name)).count();
-        self.failures += timeline::failures(old, new).len();
         self.pods(after);
+    }
+
+    /// Counts what was told of as gone wrong.
+    pub(super) fn told(&mut self, lines: &[TimelineLine]) {
+        let wrong = lines.iter().filter(|line| line.tone == Tone::Trouble);
+        self.failures += wrong.count();
     }
 
     fn pods(&mut self, after: &Turn) {
@@ -120,7 +123,62 @@ impl Sums {
             .retain(|key, _| cluster.pods.get(key).is_some());
     }
 
-    /// The sums after so long a time, each with the sign that its lines began with.
+    /// What was counted, in numbers.
+    pub(super) fn numbers(&self) -> SumNumbers {
+        SumNumbers {
+            made: self.made.len(),
+            removed: self.removed.len(),
+            gone: self.gone,
+            failures: self.failures,
+            repairs: self.repairs,
+            others: self.others,
+            pods: self.pods.len(),
+            most_nodes: self.most_nodes,
+            starts: self.starts.clone(),
+            waits: self.waits.clone(),
+        }
+    }
+}
+
+/// Starts and waits of which the median is taken: a demo that goes on for days forgets the oldest.
+const MOST_SPANS: usize = 10_000;
+
+/// Sums in numbers, of one part of the story or of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SumNumbers {
+    made: usize,
+    removed: usize,
+    gone: usize,
+    failures: usize,
+    repairs: usize,
+    others: usize,
+    pods: usize,
+    most_nodes: usize,
+    starts: Vec<Span>,
+    waits: Vec<Span>,
+}
+
+impl SumNumbers {
+    /// These, and those of a part after them.
+    pub(super) fn add(&mut self, part: &SumNumbers) {
+        self.made += part.made;
+        self.removed += part.removed;
+        self.gone += part.gone;
+        self.failures += part.failures;
+        self.repairs += part.repairs;
+        self.others += part.others;
+        self.pods += part.pods;
+        self.most_nodes = self.most_nodes.max(part.most_nodes);
+        for (all, more) in [
+            (&mut self.starts, &part.starts),
+            (&mut self.waits, &part.waits),
+        ] {
+            all.extend(more);
+            all.drain(..all.len().saturating_sub(MOST_SPANS));
+        }
+    }
+
+    /// The sums, each with the sign that its lines began with.
     pub(super) fn lines(&self) -> Vec<(Tone, String)> {
         let of = |number: usize, one: &str| words::count(number, one);
         let starts = spread(&self.starts).map_or_else(String::new, |(median, most)| {
@@ -133,7 +191,7 @@ impl Sums {
                 "; {many} had no node at first and got one {median} later (median), {most} at most"
             )
         });
-        let pods = format!("{} came{waits}", of(self.pods.len(), "pod"));
+        let pods = format!("{} came{waits}", of(self.pods, "pod"));
         let nodes = of(self.most_nodes, "node");
         let others = match self.others {
             0 => String::new(),
@@ -143,18 +201,18 @@ impl Sums {
             0 => String::new(),
             many => format!(", {}", of(many, "repair")),
         };
-        let (made, removed) = (of(self.made.len(), "machine"), self.removed.len());
+        let (made, removed) = (of(self.made, "machine"), self.removed);
         vec![
             (
                 Tone::Decision,
-                format!("decided: {made} made, {removed} removed{others}"),
+                format!("decided: {made} made, {removed} removed{others}{repairs}"),
             ),
             (Tone::Up, service),
             (
                 Tone::Down,
                 format!("{} gone, VM and all", of(self.gone, "machine")),
             ),
-            (Tone::Trouble, of(self.failures, "failure") + &repairs),
+            (Tone::Trouble, of(self.failures, "failure")),
             (Tone::Fact, format!("{pods}; {nodes} at most")),
         ]
     }
@@ -171,6 +229,28 @@ fn spread(spans: &[Span]) -> Option<(Span, Span)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sums_of_all_parts_are_those_of_each_together() {
+        let part = |made: usize, nodes: usize, start: i64| SumNumbers {
+            made,
+            most_nodes: nodes,
+            starts: vec![Span::seconds(start)],
+            repairs: 1,
+            ..SumNumbers::default()
+        };
+        let mut all = SumNumbers::default();
+        all.add(&part(3, 6, 10));
+        all.add(&part(8, 4, 50));
+        let lines = all.lines();
+        let said: Vec<&str> = lines.iter().map(|(_, text)| &**text).collect();
+        assert_eq!(said[0], "decided: 11 machines made, 0 removed, 2 repairs");
+        assert!(
+            said[1].starts_with("2 machines in service, 50s after"),
+            "{said:?}"
+        );
+        assert!(said[4].ends_with("; 6 nodes at most"), "{said:?}");
+    }
 
     #[test]
     fn the_median_is_in_the_middle_and_nothing_has_none() {

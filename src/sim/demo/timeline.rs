@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::agent::turn::Turn;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::ReadyStatus;
-use crate::model::region::{Machine, Step};
+use crate::model::foreign::ForeignText;
+use crate::model::region::{Machine, Region, Step};
 use crate::model::snapshot::Snapshot;
 use crate::model::words;
 
@@ -107,6 +108,8 @@ pub(super) struct Gathered {
     /// The last step that each machine came to.
     steps: BTreeMap<Arc<str>, Step>,
     gone: BTreeSet<Arc<str>>,
+    /// Machines whose clone PVE refuses: nothing of them is under way.
+    refused: BTreeSet<Arc<str>>,
     numbers: TimelineNumbers,
     said: TimelineNumbers,
 }
@@ -121,21 +124,51 @@ impl Gathered {
         for (name, machine) in new {
             let step = |machine: &Machine| machine.step.map(|(step, _)| step);
             let now = step(machine).filter(|step| said(*step).is_some());
+            let again = self.refused.contains(name);
             if let Some(now) = now
-                && old.get(name).and_then(step) != Some(now)
+                && (old.get(name).and_then(step) != Some(now) || again)
             {
                 self.steps.insert(name.clone(), now);
             }
         }
         for name in old.keys().filter(|name| !new.contains_key(*name)) {
             self.steps.remove(name);
+            self.refused.remove(name);
             self.gone.insert(name.clone());
         }
+        let refused = self.refusals(after);
         let region = after.settings.policy.regions.len() > 1;
         let plan = after.decision.plan.iter();
         let mut lines: Vec<TimelineLine> =
             plan.filter_map(|action| decided(action, region)).collect();
+        lines.extend(refused);
         lines.extend(failures(old, new));
+        lines.extend(troubles(
+            before.map(|turn| &*turn.snapshot),
+            &after.snapshot,
+        ));
+        lines
+    }
+
+    /// Clones that PVE refuses, each told when that begins. None of them is told of as one that is under way.
+    fn refusals(&mut self, after: &Turn) -> Vec<TimelineLine> {
+        let mut lines = Vec::new();
+        for (name, machine) in &after.snapshot.machines {
+            let clones = matches!(machine.step, Some((Step::Intent | Step::Clone, _)));
+            let wait = after.waits.of(name);
+            let wait = wait.filter(|wait| clones && wait.hindered && is_refusal(&wait.what));
+            let Some(wait) = wait else {
+                self.refused.remove(name);
+                continue;
+            };
+            self.steps.remove(name);
+            if self.refused.insert(name.clone()) {
+                lines.push(line(
+                    Tone::Trouble,
+                    format!("no clone for {name} yet: {}", wait.what),
+                ));
+            }
+        }
         lines
     }
 
@@ -179,10 +212,81 @@ impl Gathered {
     }
 }
 
+/// Whether a wait is for what PVE answered.
+fn is_refusal(what: &str) -> bool {
+    what.contains("PVE call ")
+}
+
+/// Hosts and templates of which something is wrong now, and was not before, and those that are well again.
+fn troubles(before: Option<&Snapshot>, after: &Snapshot) -> Vec<TimelineLine> {
+    let mut lines = Vec::new();
+    let Some(before) = before else {
+        return lines;
+    };
+    for (name, region) in &after.regions {
+        let Some(old) = before.regions.get(name) else {
+            continue;
+        };
+        for (host, now) in &region.hosts {
+            let was = old.hosts.get(host).is_none_or(|old| old.online);
+            let at = words::at(name, host);
+            match (was, now.online) {
+                (true, false) => {
+                    let machines = after.machines.values();
+                    let there = machines
+                        .filter(|one| one.region == *name && one.host == *host)
+                        .count();
+                    let there = words::count(there, "machine");
+                    lines.push(line(
+                        Tone::Trouble,
+                        format!("host {at} is offline, with {there} of ours"),
+                    ));
+                }
+                (false, true) => {
+                    lines.push(line(Tone::Up, format!("host {at} is online again")));
+                }
+                _ => {}
+            }
+        }
+        let faults = |of: &Region| -> BTreeMap<(Arc<str>, u32), Option<ForeignText>> {
+            let copies = of.templates.iter();
+            let copies = copies
+                .flat_map(|(name, copies)| copies.iter().map(move |copy| (name.clone(), copy)));
+            copies
+                .map(|(name, copy)| ((name, copy.vmid), copy.fault.clone()))
+                .collect()
+        };
+        let old = faults(old);
+        for (copy, fault) in faults(region) {
+            let was = old.get(&copy).cloned().flatten();
+            let (template, vmid) = copy;
+            match (was, fault) {
+                (was, Some(fault)) if was.as_ref() != Some(&fault) => {
+                    lines.push(line(Tone::Trouble, format!("template {template}: {fault}")));
+                }
+                (Some(_), None) => lines.push(line(
+                    Tone::Up,
+                    format!("template {template}: VM {vmid} can be cloned again"),
+                )),
+                _ => {}
+            }
+        }
+    }
+    lines
+}
+
+/// Whether an action puts right what went wrong.
+pub(super) fn is_repair(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Start | Kind::Release | Kind::Relabel | Kind::DeletePlaceholder | Kind::DropIntent
+    )
+}
+
 /// An action of a plan, where a person wants to read of it.
 pub(super) fn decided(action: &Action, regions: bool) -> Option<TimelineLine> {
     let machine = &action.target.machine;
-    let (tone, verb) = match &action.kind {
+    let verb = match &action.kind {
         Kind::Create(spec) => {
             let region = if regions {
                 format!(" in {}", action.target.region)
@@ -196,16 +300,19 @@ pub(super) fn decided(action: &Action, regions: bool) -> Option<TimelineLine> {
             return Some(line(Tone::Decision, format!("{what}: {}", action.reason)));
         }
         Kind::Continue => return None,
-        Kind::Remove { .. } => (Tone::Decision, "remove"),
-        Kind::Start => (Tone::Trouble, "start"),
-        Kind::Release => (Tone::Trouble, "release"),
-        Kind::Relabel => (Tone::Trouble, "relabel"),
-        Kind::Update => (Tone::Decision, "update in place"),
-        Kind::DeleteNode => (Tone::Decision, "delete the node of"),
-        Kind::DeletePlaceholder => (Tone::Trouble, "delete the placeholder of"),
-        Kind::DropIntent => (Tone::Trouble, "drop the intent of"),
+        Kind::Remove { .. } => "remove",
+        Kind::Start => "start",
+        Kind::Release => "release",
+        Kind::Relabel => "relabel",
+        Kind::Update => "update in place",
+        Kind::DeleteNode => "delete the node of",
+        Kind::DeletePlaceholder => "delete the placeholder of",
+        Kind::DropIntent => "drop the intent of",
     };
-    Some(line(tone, format!("{verb} {machine}: {}", action.reason)))
+    Some(line(
+        Tone::Decision,
+        format!("{verb} {machine}: {}", action.reason),
+    ))
 }
 
 /// Failures that were not there before.

@@ -45,7 +45,7 @@ function steps(points, value, x, y) {
 export function ticks({ from, to }, width) {
   const HOUR = 3_600_000;
   const wanted = Math.max(2, Math.floor(width / 130));
-  const every = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96].map((hours) => hours * HOUR).find((step) => (to - from) / step <= wanted) ?? 192 * HOUR;
+  const every = [1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96].map((hours) => hours * HOUR).find((step) => (to - from) / step <= wanted) ?? 192 * HOUR;
   // Full ones by the clock of the person who looks.
   const shift = new Date(from).getTimezoneOffset() * 60_000;
   const found = [];

@@ -47,14 +47,19 @@ export function millis(text) {
   return text ? Date.parse(text) : null;
 }
 
-/// A step of a machine's life as people call it.
-const STEPS = {
-  intent: "intent", clone: "clone", configure: "configure", resize: "resize", start: "start", agent: "boot",
-  os: "system ready", join: "join", register: "register", initialize: "initialise", done: "in service",
-  drain: "drain", detach: "detach volumes", shutdown: "shut down", delete_node: "delete node", destroy: "destroy",
-};
+/// A step of a machine's life as `status`, `history` and the glossary call it.
 export function step(name) {
-  return STEPS[name] ?? name;
+  return name.replaceAll("_", " ");
+}
+/// What happens in a step.
+const STEPS = {
+  intent: "it is noted what will be made", clone: "the template is cloned", configure: "the VM's settings are written", resize: "its disk grows",
+  start: "the VM starts", agent: "its guest agent must answer", os: "its system must be ready", join: "it joins the cluster",
+  register: "its node must appear", initialize: "its node must be Ready, and gets its labels", done: "it is a working node",
+  drain: "its pods are evicted", detach: "its volumes must be detached", shutdown: "the VM shuts down", delete_node: "its Node object goes", destroy: "the VM is destroyed",
+};
+export function stepTells(name) {
+  return STEPS[name] ?? "";
 }
 export const UP = ["clone", "configure", "resize", "start", "agent", "os", "join", "register", "initialize"];
 export const DOWN = ["drain", "detach", "shutdown", "delete_node", "destroy"];

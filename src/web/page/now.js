@@ -1,7 +1,7 @@
 // The first view: how things stand.
 
 import { h, say, fill, keyed, since, bar, mark } from "./dom.js";
-import { cores, bytes, span, count, millis, step, drift, pinned, UP, DOWN } from "./format.js";
+import { cores, bytes, span, count, millis, step, stepTells, drift, pinned, UP, DOWN } from "./format.js";
 import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
@@ -39,7 +39,12 @@ export class Now {
     this.care = h("ul", { class: "care" });
     this.careSection = section("To look at", "care", this.care);
     this.pause = new PausePanel();
-    this.pending = pendingTable();
+    /// Sentences whose pods are all shown.
+    this.opened = new Set();
+    this.pending = pendingTable((key) => {
+      if (!this.opened.delete(key)) this.opened.add(key);
+      this.showPending(this.lastPending);
+    });
     this.work = h("ul", { class: "cards work" });
     this.noWork = h("p", { class: "none" }, "No machine is being made or removed.");
     this.plan = planTable();
@@ -65,15 +70,22 @@ export class Now {
     this.showTiles(view);
     this.showCare(view);
     this.pause.update(status.paused !== null);
-    const { pending } = view;
-    this.pending.update(pending.pods.map((pod) => ({ ...pod, words: pending.sentences[pod.says] })), pending.total);
+    this.showPending(view.pending);
     this.showWork(view);
     say(this.growth, view.growth ?? "");
     this.growth.hidden = !view.growth;
     this.plan.update(view.plan.map((action, place) => ({ ...action, place })));
     this.pools.update(Object.entries(status.pools).map(([name, pool]) => ({ name, ...pool })));
     this.showHosts(view);
+    this.nodes.none.textContent = status.unread?.includes("kube/nodes") || !status.at ? "No node was read yet." : "No node is in the cluster.";
     this.nodes.update(view.nodes.map((node) => ({ ...node, behind: behind(node.machine, view) })));
+  }
+
+  /// Pods without a node; those of whom the same is said stand together, until somebody opens them.
+  showPending(pending) {
+    this.lastPending = pending;
+    const rows = pending.pods.map((pod) => ({ ...pod, words: pending.sentences[pod.says] }));
+    this.pending.update(together(rows, this.opened), pending.total - hiddenIn(rows, this.opened));
   }
 
   showTiles({ status, nodes, pending }) {
@@ -82,10 +94,10 @@ export class Now {
     const known = !pools.some((pool) => pool.unread);
     const waiting = status.pending.held + status.pending.no_compatible_pool;
     const tiles = [
-      ["Nodes of pools", known ? sum("ready") : "?", `${nodes.length} in the cluster`, ""],
+      ["Nodes of pools", known ? sum("ready") + sum("unready") : "?", `${known && sum("unready") ? `${sum("unready")} not ready; ` : ""}${nodes.length} in the cluster`, ""],
       ["Coming", sum("coming"), "machines on their way up", ""],
       ["Leaving", sum("leaving"), "machines on their way down", ""],
-      ["Pending pods", pending.total, `${status.pending.awaited} have a place or one on its way`, ""],
+      ["Pending pods", pending.total, `${status.pending.awaited} have a place or one on its way${status.pending.batched ? `, ${status.pending.batched} planned for soon` : ""}`, ""],
       ["Without prospect", waiting, "on hold, or no pool can run them", waiting ? "warn" : ""],
     ];
     keyed(this.tiles, tiles, (tile) => tile[0],
@@ -154,14 +166,71 @@ function headline(view) {
   return view.line.charAt(0).toUpperCase() + view.line.slice(1);
 }
 
-function pendingTable() {
+/// As many pods beside the first one of whom the same is said have a row each, as in `plan`.
+const ALIKE = 3;
+
+/// What is said of a pod, as a key.
+function lotOf(row) {
+  return `${row.verdict}\n${row.words.join("\n")}`;
+}
+
+/// A lot as it is remembered while it is open: numbers and times in what is said change all the while.
+function keyOf(lot) {
+  return lot.replace(/\d+/g, "#");
+}
+
+function lots(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    const lot = lotOf(row);
+    found.set(lot, [...(found.get(lot) ?? []), row]);
+  }
+  return found;
+}
+
+/// Rows of pods with what is the same of many said once, by the first of them; those that were opened have all.
+function together(rows, opened) {
+  const found = lots(rows);
+  const seen = new Set();
+  return rows.flatMap((row) => {
+    const lot = lotOf(row);
+    const all = found.get(lot);
+    if (all.length - 1 <= ALIKE) return [row];
+    const first = !seen.has(lot);
+    seen.add(lot);
+    if (opened.has(keyOf(lot))) return [first ? { ...row, lot, open: true } : row];
+    if (!first) return [];
+    const sum = (key) => all.reduce((sum, one) => sum + one[key], 0);
+    const oldest = all.map((one) => one.since).filter(Boolean).sort()[0] ?? null;
+    return [{ ...row, lot, others: all.slice(1).map((one) => one.pod), cpu_milli: sum("cpu_milli"), memory: sum("memory"), since: oldest }];
+  });
+}
+
+/// How many rows of these stand behind others.
+function hiddenIn(rows, opened) {
+  return rows.length - together(rows, opened).length;
+}
+
+/// A pod, and how many others of whom the same is said stand behind it.
+function podCell(row, toggle) {
+  const open = Boolean(row.open);
+  return {
+    sign: `${row.pod} ${row.others?.length ?? ""} ${open}`,
+    make: () => row.lot
+      ? [linkTo("pod", row.pod), " ", h("button", { type: "button", class: "quiet", "aria-expanded": String(open), on: { click: () => toggle(keyOf(row.lot)) } },
+        open ? "Show one for all" : `and ${row.others.length} more`)]
+      : linkTo("pod", row.pod),
+  };
+}
+
+function pendingTable(toggle) {
   return new Table({
     caption: "Pods without a node",
     empty: "No pod waits for a node.",
     key: (row) => row.pod,
-    text: (row) => `${row.pod} ${row.words.join(" ")}`,
+    text: (row) => `${row.pod} ${(row.others ?? []).join(" ")} ${row.words.join(" ")}`,
     columns: [
-      { name: "Pod", sort: (row) => row.pod, cell: (row) => linked("pod", row.pod) },
+      { name: "Pod", sort: (row) => row.pod, cell: (row) => podCell(row, toggle) },
       {
         name: "What it waits for", wide: true, sort: (row) => row.words.join(" "),
         cell: (row) => ({
@@ -239,7 +308,7 @@ function keptOf(row) {
 function nodeTable() {
   const table = new Table({
     caption: "Nodes",
-    empty: "No node was read yet.",
+    empty: "No node is in the cluster.",
     key: (row) => row.name,
     text: (row) => `${row.name} ${row.pool ?? ""} ${Object.values(row.behind).join(" ")} ${(row.verdict ?? []).join(" ")}`,
     detailName: "pods",
@@ -341,7 +410,7 @@ function updateMachine(card, machine, view) {
   const at = path.indexOf(current);
   fill(steps, `${current} ${machine.busy} ${current === "done"}`, () => path.map((name, index) => {
     const standing = current === "done" || index < at ? "past" : index === at ? "current" : "";
-    return h("li", { class: standing, "aria-current": index === at ? "step" : null },
+    return h("li", { class: standing, title: stepTells(name), "aria-current": index === at ? "step" : null },
       h("span", { class: "hidden" }, standing === "past" ? "done: " : standing === "current" ? "now: " : "then: "), step(name));
   }));
   const [begun, usual, limit] = [machine.step ? millis(machine.step[1]) : null, view.usual[current], view.deadlines[current]];

@@ -62,7 +62,7 @@ export class WhatIf {
     ];
     this.shown = [
       ["pods", "The pods", { key: (row) => row.name, text: (row) => `${row.name} ${row.what}`, columns: [{ name: "Pod", sort: (row) => row.name, cell: name }, lot] }],
-      ["more", "Would be done besides", { empty: "Nothing more than as things are.", key: (row) => row.verb + row.machine, columns: deeds }],
+      ["more", "Would be done that is not planned now", { empty: "Nothing more than as things are.", key: (row) => row.verb + row.machine, columns: deeds }],
       ["less", "Would not be done", { key: (row) => row.verb + row.machine, columns: deeds }],
       ["others", "Others whose lot would be another", {
         key: (row) => row.kind + row.name, text: (row) => row.name,

@@ -8,7 +8,7 @@ import { linkTo } from "./now.js";
 import { MARK, picture, place } from "./chart.js";
 import { legendOfStarts, legendOfWhen } from "./legend.js";
 
-const WINDOWS = [[6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
+const WINDOWS = [[1, "1 hour"], [6, "6 hours"], [24, "24 hours"], [72, "3 days"], [168, "7 days"], [336, "14 days"]];
 const PANELS = [
   { title: "Pods pending", lines: [{ name: "pending", value: (point) => point.pending, fill: true }] },
   { title: "Nodes of pools: there, wanted (dashes)", lines: [
@@ -21,7 +21,8 @@ export class When {
   title = "When";
 
   constructor() {
-    this.hours = 24;
+    /// Nobody chose: the daemon shows the fewest hours that hold the record.
+    this.hours = null;
     this.said = h("p", { class: "line", role: "status" });
     this.notes = h("ul", { class: "notes" });
     this.choices = WINDOWS.map(([hours, words]) => h("button", {
@@ -33,8 +34,10 @@ export class When {
     this.chosen = h("div", { class: "chosen" });
     this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next. " +
       `Times are those of this browser's zone, ${zone()}.`);
-    this.deeds = deedTable();
-    this.starts = startTable();
+    this.there = new Set();
+    const machine = (name) => this.machine(name);
+    this.deeds = deedTable(machine);
+    this.starts = startTable(machine);
     this.numbers = numberTable();
     this.content = h("div", { hidden: true },
       h("section", { "aria-labelledby": "picture" }, h("h2", { id: "picture" }, "Pods, nodes and decisions"),
@@ -58,8 +61,12 @@ export class When {
 
   choose(hours) {
     this.hours = hours;
-    WINDOWS.forEach(([of], index) => this.choices[index].setAttribute("aria-pressed", String(of === hours)));
+    this.press(hours);
     this.read();
+  }
+
+  press(hours) {
+    WINDOWS.forEach(([of], index) => this.choices[index].setAttribute("aria-pressed", String(of === hours)));
   }
 
   async read() {
@@ -68,7 +75,7 @@ export class When {
     this.asking = asking;
     say(this.said, "Reading the record…");
     try {
-      const told = await ask(`/api/when?hours=${this.hours}`, { signal: asking.signal });
+      const told = await ask(this.hours === null ? "/api/when" : `/api/when?hours=${this.hours}`, { signal: asking.signal });
       if (this.left || this.asking !== asking) return;
       this.show(told);
     } catch (error) {
@@ -80,6 +87,8 @@ export class When {
 
   show(told) {
     this.told = told;
+    this.press(told.hours);
+    this.there = new Set(told.there);
     say(this.said, summary(told));
     const notes = [];
     if (told.cut) notes.push("Reading took too long: the older part is missing. Choose a shorter time.");
@@ -87,9 +96,9 @@ export class When {
     for (const damage of told.damage) notes.push(damage);
     this.notes.replaceChildren(...notes.map((note) => h("li", {}, mark("warn", note))));
     this.content.hidden = false;
-    this.rows = told.deeds.map((deed, index) => ({ ...deed, index, time: millis(deed.at) }));
+    this.rows = told.deeds.map((deed, index) => ({ ...deed, index, time: millis(deed.at), there: this.there.has(deed.machine) }));
     this.deeds.update([...this.rows].reverse());
-    this.starts.update(starts(told));
+    this.starts.update(starts(told).map((row) => ({ ...row, there: this.there.has(row.name) })));
     this.numbers.update(hourly(told.points));
     this.chosen.replaceChildren();
     this.drawn = 0;
@@ -134,21 +143,27 @@ export class When {
     this.marks.forEach((button, place) => button.setAttribute("tabindex", place === index ? "0" : "-1"));
   }
 
+  /// A deed in words, in which the machine's name leads to it while it is there.
+  linked(row) {
+    if (!row.machine) return words(row);
+    const [before, after] = words(row, row.machine).split(row.machine);
+    return [before, this.machine(row.machine), after];
+  }
+
+  /// A machine by its name. Of one that is gone nothing is known but what the record tells.
+  machine(name) {
+    return this.there.has(name) ? linkTo("machine", name) : h("span", { title: "It is gone; what was done with it stands in the table." }, name);
+  }
+
   pick(index) {
     this.stop(index);
     this.marks.forEach((button, place) => button.setAttribute("aria-pressed", String(place === index)));
     const { rows } = this.marks[index];
     this.chosen.replaceChildren(h("div", { class: "change", role: "status" },
       h("h3", {}, label(rows)),
-      h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, words(row), row.machine ? [" ", linkTo("machine", row.machine)] : null, why(row) ? h("p", { class: "why" }, why(row)) : null)))));
+      h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, this.linked(row), why(row) ? h("p", { class: "why" }, why(row)) : null)))));
   }
 }
-
-/// What people may ask for.
-const ASKED = {
-  retry: "somebody ended the waits of a pool", pause: "somebody paused it",
-  evacuate: "somebody evacuates a host", "evacuate --end": "somebody ended the evacuation of a host",
-};
 
 function clock(at) {
   return new Date(at).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -194,31 +209,42 @@ function kindOf(rows) {
   return rows.some((row) => row.action) ? "other" : "begun";
 }
 
-function words(row) {
-  const of = row.action ? row.action.replaceAll("_", " ") : "";
+/// What an action does, in the words of `history`.
+const DOES = {
+  create: "make", continue: "go on with", remove: "remove", release: "keep after all", delete_node: "delete the Node of",
+  delete_placeholder: "delete the placeholder of", drop_intent: "forget", start: "start", relabel: "relabel", update: "update in place the VM of",
+};
+
+/// A deed in the words of `history`: with the machine's name, or as it stands beside it.
+function words(row, name = "") {
+  const named = name ? ` ${name}` : "";
+  const does = `${DOES[row.action] ?? row.action ?? ""}${named}`;
   switch (row.deed) {
-    case "planned": return `${of} was decided${row.host ? ` on ${row.host}` : ""}`;
-    case "not_begun": return `${of} was not begun`;
-    case "ended": return row.failure ? `${of} failed` : `${of} was done`;
-    case "begun": return `a record of pve-autoscaler ${row.program} begins`;
-    case "asked": return ASKED[row.asked] ?? "somebody resumed it";
+    case "planned": return `${does}${row.host ? ` on ${row.host}` : ""}`;
+    case "not_begun": return `not begun: ${does}`;
+    case "ended":
+      if (row.failure) return `failed: ${does}`;
+      if (["create", "continue"].includes(row.action)) return `${name ? `${name} ` : ""}is a working node`;
+      return row.action === "remove" ? `${name ? `${name} ` : ""}is gone` : `done: ${does}`;
+    case "begun": return `a record begins, version ${row.program}`;
+    case "asked": return row.asked === "retry" || row.asked.startsWith("evacuate") ? `somebody asked: ${row.asked} ${row.why}` : `somebody asked: ${row.asked}`;
     case "lost": return `${count(row.many, "decision")} could not be recorded`;
     default: return row.deed;
   }
 }
 
 function why(row) {
-  return row.why ?? row.failure ?? "";
+  return row.asked === "retry" ? "" : row.why ?? row.failure ?? "";
 }
 
 function label(rows) {
   const first = clock(rows[0].time);
-  if (rows.length === 1) return `${first}: ${words(rows[0])}${rows[0].machine ? `, ${rows[0].machine}` : ""}`;
+  if (rows.length === 1) return `${first}: ${words(rows[0], rows[0].machine)}`;
   const failed = rows.filter((row) => row.failure || row.deed === "not_begun").length;
   return `${first} and after: ${rows.length} entries${failed ? `, ${failed} failed` : ""}`;
 }
 
-function deedTable() {
+function deedTable(machine) {
   return new Table({
     caption: "Decisions and what came of them, the newest first",
     empty: "Nothing was decided in this time.",
@@ -226,8 +252,8 @@ function deedTable() {
     text: (row) => `${words(row)} ${row.machine ?? ""} ${row.pool ?? ""} ${why(row)}`,
     columns: [
       { name: "When", sort: (row) => row.index, cell: (row) => clock(row.time) },
-      { name: "What", sort: words, cell: (row) => ({ sign: words(row), make: () => row.failure || row.deed === "not_begun" ? mark("bad", words(row)) : words(row) }) },
-      { name: "Machine", sort: (row) => row.machine ?? "", cell: (row) => ({ sign: row.machine ?? "", make: () => row.machine ? linkTo("machine", row.machine) : null }) },
+      { name: "What", sort: (row) => words(row), cell: (row) => ({ sign: words(row), make: () => row.failure || row.deed === "not_begun" ? mark("bad", words(row)) : words(row) }) },
+      { name: "Machine", sort: (row) => row.machine ?? "", cell: (row) => ({ sign: row.machine ? `${row.machine} ${row.there}` : "", make: () => row.machine ? machine(row.machine) : null }) },
       { name: "Why", wide: true, cell: why },
     ],
   });
@@ -245,14 +271,14 @@ function starts(told) {
   return rows.sort((one, other) => other.time - one.time);
 }
 
-function startTable() {
+function startTable(machine) {
   return new Table({
     caption: "Machines and the steps of their way up, the newest first",
     empty: "No machine came up in this time.",
     key: (row) => row.name,
     text: (row) => row.name,
     columns: [
-      { name: "Machine", sort: (row) => row.name, cell: (row) => ({ sign: row.name, make: () => linkTo("machine", row.name) }) },
+      { name: "Machine", sort: (row) => row.name, cell: (row) => ({ sign: `${row.name} ${row.there}`, make: () => machine(row.name) }) },
       { name: "Last step", sort: (row) => row.time, cell: (row) => clock(row.time) },
       {
         name: "Steps", wide: true,

@@ -1,0 +1,159 @@
+//! What to do where a call to PVE failed: in short what is wrong, and what to type. Pure.
+
+use crate::config::settings::Channel;
+use crate::pve::CallError;
+use crate::pve::transport::CallEffect;
+
+/// What stands in the words of whoever checks a server's certificate, before the fingerprint that it has.
+const PRINTS: [&str; 2] = ["SHA-256 fingerprint is ", "set its fingerprint "];
+/// How long a fingerprint is with its colons.
+const PRINT: usize = 95;
+/// What an HTTP library says of every call that failed, and what says nothing.
+const IDLE: [&str; 4] = [
+    "error sending request",
+    "client error (",
+    "invalid peer certificate",
+    "unexpected error",
+];
+
+/// What is wrong with the way to a region, and what to do.
+pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (String, String) {
+    let Channel::Token {
+        endpoints,
+        token_id,
+        ..
+    } = channel
+    else {
+        return (error.to_string(), of_call(error, None));
+    };
+    let table = match name {
+        "default" => "[proxmox]".to_owned(),
+        name => format!("[region.{name}]"),
+    };
+    let place = endpoints.join(", ");
+    if let Some(print) = fingerprint(&error.message) {
+        return (
+            format!(
+                "{place} shows another certificate than the file trusts, with the SHA-256 fingerprint {print}"
+            ),
+            format!(
+                "if `pvenode cert info` on that host shows the same fingerprint: fingerprint = \"{print}\" in {table}, in the place of what is there or of ca_file; then systemctl reload pve-autoscaler"
+            ),
+        );
+    }
+    if error.status == Some(401) {
+        return (
+            format!(
+                "{place} does not take the token {token_id}: {}",
+                error.message
+            ),
+            format!(
+                "pveum user token list USER, on a host of the region, shows whether it is there and has not ended; its secret stands in the token_secret_file of {table}"
+            ),
+        );
+    }
+    match error.outcome {
+        CallEffect::NotSent | CallEffect::Unknown if error.status.is_none() => (
+            format!("{place} does not answer: {}", brief(&error.message)),
+            format!(
+                "systemctl status pveproxy, on that host; `curl -k {}` from here shows whether the way is open; endpoints in {table} may name further hosts",
+                endpoints
+                    .first()
+                    .map_or("https://HOST:8006", String::as_str)
+            ),
+        ),
+        _ => (error.to_string(), of_call(error, None)),
+    }
+}
+
+/// What to do where one call failed; `host` is the one that it was about.
+pub(super) fn of_call(error: &CallError, host: Option<&str>) -> String {
+    let on = host.map_or_else(String::new, |host| format!(", on {host}"));
+    match (error.outcome, error.status) {
+        (CallEffect::RefusedByBroker, _) => {
+            "systemctl reload pve-autoscaler, where the broker has not read this file; else `journalctl -u pve-autoscaler-broker` says why it refuses".to_owned()
+        }
+        (CallEffect::Refused, Some(401 | 403)) => {
+            "give the token the privilege; docs/operations.md#without-the-broker-rights-of-an-api-token lists all".to_owned()
+        }
+        (CallEffect::Refused, _) => format!("journalctl -u pvedaemon -u pveproxy{on}"),
+        (CallEffect::NotSent | CallEffect::Unknown, _) => {
+            format!("systemctl status pveproxy pvedaemon{on}")
+        }
+    }
+}
+
+/// The fingerprint of a certificate that was not trusted, if that is what an error tells.
+fn fingerprint(message: &str) -> Option<&str> {
+    let rest = PRINTS
+        .iter()
+        .find_map(|words| Some(message.split_once(words)?.1))?;
+    let print = rest.get(..PRINT)?;
+    let digits = print.chars().all(|c| c.is_ascii_hexdigit() || c == ':');
+    digits.then_some(print)
+}
+
+/// The words of an error without what the HTTP library says of every one.
+fn brief(message: &str) -> String {
+    let parts = message.split(": ");
+    let parts: Vec<&str> = parts
+        .filter(|part| !IDLE.iter().any(|idle| part.starts_with(idle)))
+        .collect();
+    if parts.is_empty() {
+        return message.to_owned();
+    }
+    parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token() -> Channel {
+        Channel::Token {
+            endpoints: vec!["https://pve1:8006".into()],
+            token_id: "a@pve!b".into(),
+            secret_file: "/etc/s".into(),
+            ca_file: None,
+            fingerprint: None,
+        }
+    }
+
+    #[test]
+    fn another_certificate_is_told_with_what_to_put_where() {
+        let print = ["AB"; 32].join(":");
+        for words in [
+            format!(
+                "error sending request for url (https://pve1:8006/x): client error (Connect): unexpected error: the server's certificate is not the trusted one; its SHA-256 fingerprint is {print}"
+            ),
+            format!(
+                "invalid peer certificate: UnknownIssuer; if the server is the right one, set its fingerprint {print} instead of the CA"
+            ),
+        ] {
+            let error = CallError::new(CallEffect::NotSent, words);
+            let (what, mend) = of_region("default", &token(), &error);
+            assert!(!what.contains("error sending"), "{what}");
+            assert!(
+                what.starts_with("https://pve1:8006 shows another certificate"),
+                "{what}"
+            );
+            let put = format!("fingerprint = \"{print}\" in [proxmox]");
+            assert!(mend.contains(&put), "{mend}");
+            let (_, mend) = of_region("east", &token(), &error);
+            assert!(mend.contains("in [region.east]"), "{mend}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_silent_is_told_in_short_with_what_to_look_at() {
+        let words = "error sending request for url (https://pve1:8006/x): client error (Connect): tcp connect error: Connection refused (os error 111)";
+        let error = CallError::new(CallEffect::NotSent, words);
+        let (what, mend) = of_region("default", &token(), &error);
+        assert_eq!(
+            what,
+            "https://pve1:8006 does not answer: tcp connect error: Connection refused (os error 111)"
+        );
+        assert!(mend.contains("systemctl status pveproxy"), "{mend}");
+        assert!(!of_region("default", &Channel::Local, &error).1.is_empty());
+    }
+}
