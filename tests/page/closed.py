@@ -96,9 +96,11 @@ def when_it_was(browser, world):
     browser.go("#/")
     browser.wait("it is decided", "return document.querySelector('.work li, [aria-labelledby=plan] tbody tr') !== null", seconds=60)
     browser.go("#/when")
-    browser.wait("a decision is in the record", """
+    # The machine is a link once it is there.
+    browser.wait("a decision is in the record, and its machine is there", """
         const read = [...document.querySelectorAll('button')].find((it) => it.textContent === 'Read again');
-        if (document.querySelector('[aria-labelledby=decisions]')?.innerText.includes('make on')) return true;
+        if (document.querySelector('[aria-labelledby=decisions]')?.innerText.includes('make on') &&
+            document.querySelector('[aria-labelledby=decisions] a[href^="#/machine/general-"]')) return true;
         read?.click(); return false""", seconds=60)
     browser.click("6 hours")
     browser.wait("six hours are chosen", "return document.querySelector('.go [aria-pressed=true]').textContent === '6 hours'")
