@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions};
-use super::output::OutputFormat;
+use super::output::{Document, OutputFormat};
 use super::{CliFailure, control, load, plan, story};
 use crate::agent::control::ControlCommand;
 use crate::brain::explain::{self, Asked};
@@ -23,7 +23,9 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFail
                 explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
             let output = options.output.output;
-            output.show(&told, || story::pod(&told, whole(output), now))
+            output.show(&Document::of(&told), || {
+                story::pod(&told, whole(output), now)
+            })
         }
         ExplainCommand::Node { node, options } => {
             let question = ControlCommand::ExplainNode { node: node.clone() };
@@ -32,7 +34,9 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFail
                     .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
             })?;
             let output = options.output.output;
-            output.show(&told, || story::node(&told, whole(output), now))
+            output.show(&Document::of(&told), || {
+                story::node(&told, whole(output), now)
+            })
         }
     }
 }

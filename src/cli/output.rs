@@ -1,6 +1,7 @@
 //! What a command answers, as somebody asked for it: a table folded to the terminal, the same unfolded, JSON or YAML.
 
 use clap::ValueEnum;
+use serde::Serialize;
 
 use super::{CliFailure, fold, print_json, write};
 use crate::model::foreign;
@@ -17,6 +18,29 @@ pub(super) enum OutputFormat {
     Json,
     /// The same as JSON, as YAML.
     Yaml,
+}
+
+/// The version of what `plan`, `explain` and `status` print for programs. It grows when a field goes or means something else, not when
+/// one comes.
+const SCHEMA_VERSION: u32 = 1;
+
+/// A document for programs.
+#[derive(Serialize)]
+pub(super) struct Document<T> {
+    /// The document's version; that of the program stands in `version` of `status`.
+    schema_version: u32,
+    #[serde(flatten)]
+    value: T,
+}
+
+impl<T> Document<T> {
+    /// The value as a document.
+    pub(super) fn of(value: T) -> Document<T> {
+        Document {
+            schema_version: SCHEMA_VERSION,
+            value,
+        }
+    }
 }
 
 impl OutputFormat {

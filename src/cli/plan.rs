@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
-use super::output::OutputFormat;
+use super::output::{Document, OutputFormat};
 use super::{CliFailure, control, load, render};
 use crate::agent::control::ControlCommand;
 use crate::brain;
@@ -32,7 +32,9 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure
     };
     let output = options.output.output;
     let wide = output == OutputFormat::Wide;
-    output.show(&decision, || render::decision(&decision, wide, now))
+    output.show(&Document::of(&decision), || {
+        render::decision(&decision, wide, now)
+    })
 }
 
 /// Reads a saved view.

@@ -95,9 +95,7 @@ fn lot(verdict: &PodVerdict, causes: &Causes, now: Time) -> String {
 /// How far a machine is that is no node yet, or not any more, what that waits for, and what went wrong with it last.
 fn work(text: &mut String, machine: &MachineFacts, now: Time) {
     if let Some((step, since)) = machine.step.filter(|(step, _)| *step != Step::Done) {
-        let name = serde_json::to_value(step).ok();
-        let name = name.as_ref().and_then(|name| name.as_str());
-        let name = name.unwrap_or("unknown");
+        let name = step.word();
         let _ = writeln!(
             text,
             "Step: {name}, for {}",
