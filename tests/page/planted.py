@@ -122,7 +122,7 @@ OF_DEMO = [
     Bug("marks stand in the wrong place", "/page/chart.js",
         [("return LEFT + ((at - from)", "return LEFT + 0.9 * ((at - from)")], on_demo(stories.marks_lead_to_their_decisions)),
     Bug("a decision leads to another machine", "/page/when.js",
-        [('[" ", linkTo("machine", row.machine)]', '[" ", linkTo("machine", rows[rows.length - 1].machine ?? "x")]')],
+        [("return [before, this.machine(row.machine), after];", 'return [before, linkTo("machine", this.rows[0].machine ?? "x"), after];')],
         on_demo(stories.marks_lead_to_their_decisions)),
     Bug("a pending pod has no reason", "/page/now.js",
         [('row.words[1] ? h("p", { class: "why" }, row.words[1]) : null', "null")], on_demo(stories.reasons_are_there)),

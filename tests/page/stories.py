@@ -29,7 +29,11 @@ return fetch('/api/when?hours=6').then((answer) => answer.json()).then((told) =>
 # Rows of pending pods that lack one of the sentences that `explain` gives.
 REASONLESS = """
 return (async () => {
+  // Those behind others have reasons of their own.
+  const press = (expanded) => document.querySelectorAll(`[aria-labelledby=pending] tbody button[aria-expanded=${expanded}]`).forEach((it) => it.click());
+  press(false);
   const rows = [...document.querySelectorAll('[aria-labelledby=pending] tbody tr')].map((row) => [row.querySelector('a').textContent, row.innerText]);
+  press(true);
   const missing = rows.length === 0 ? ['no row'] : [];
   for (const [pod, text] of rows) {
     const told = await (await fetch(`/api/explain/pod/${pod}`)).json();

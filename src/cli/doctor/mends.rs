@@ -54,7 +54,10 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
     }
     match error.outcome {
         CallEffect::NotSent | CallEffect::Unknown if error.status.is_none() => (
-            format!("{place} does not answer: {}", brief(&error.message)),
+            format!(
+                "{place} does not answer: {}",
+                brief(&error.message, endpoints)
+            ),
             format!(
                 "systemctl status pveproxy, on that host; `curl -k {}` from here shows whether the way is open; endpoints in {table} may name further hosts",
                 endpoints
@@ -93,11 +96,12 @@ fn fingerprint(message: &str) -> Option<&str> {
     digits.then_some(print)
 }
 
-/// The words of an error without what the HTTP library says of every one.
-fn brief(message: &str) -> String {
+/// The words of an error without what the HTTP library says of every one, and without the endpoints, which are named before it.
+fn brief(message: &str, endpoints: &[String]) -> String {
     let parts = message.split(": ");
     let parts: Vec<&str> = parts
         .filter(|part| !IDLE.iter().any(|idle| part.starts_with(idle)))
+        .filter(|part| !endpoints.iter().any(|endpoint| endpoint == part))
         .collect();
     if parts.is_empty() {
         return message.to_owned();
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_silent_is_told_in_short_with_what_to_look_at() {
-        let words = "error sending request for url (https://pve1:8006/x): client error (Connect): tcp connect error: Connection refused (os error 111)";
+        let words = "https://pve1:8006: error sending request for url (https://pve1:8006/x): client error (Connect): tcp connect error: Connection refused (os error 111)";
         let error = CallError::new(CallEffect::NotSent, words);
         let (what, mend) = of_region("default", &token(), &error);
         assert_eq!(
