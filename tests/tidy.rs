@@ -11,7 +11,7 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// What each module of the program's own crate may use besides itself, `model`, `clock` and `planted`;
 /// docs/architecture.md has the picture. `lib` is not a module. What is a crate of its own has its list in
 /// its Cargo.toml.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("clock", &[]),
     ("config", &[]),
     ("pve", &[]),
@@ -29,7 +29,8 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("trace", &["agent", "config", "post"]),
     ("web", &["agent", "config", "kube", "pve", "record"]),
     ("sim", &["simulator_args"]),
-    ("simulator_args", &[]),
+    ("simulator_args", &["typed_number"]),
+    ("typed_number", &[]),
     // The world and the demo in it run the real daemon on the simulator.
     (
         "sim::demo",
@@ -61,6 +62,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "screen",
             "simulator_args",
             "trace",
+            "typed_number",
             "web",
         ],
     ),

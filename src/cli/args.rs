@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::complete;
-use super::control::NotifyTestOptions;
+use super::control::{EvacuateOptions, NotifyTestOptions, PauseOptions, RetryOptions};
 use super::examples;
 use super::host_pinning::HostPinningOptions;
 use super::mail_relay::MailRelayOptions;
@@ -565,39 +565,6 @@ pub(super) struct StatusOptions {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = whole::<u64>(1..=3600))]
     pub(super) watch: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct PauseOptions {
-    #[command(flatten)]
-    pub(super) control: ControlOptions,
-    /// Why, for those who look later.
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(super) reason: String,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RetryOptions {
-    /// The pool, as the configuration names it.
-    #[arg(value_name = "POOL", value_parser = super::explain::name, add = complete::pools())]
-    pub(super) pool: String,
-    #[command(flatten)]
-    pub(super) control: ControlOptions,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct EvacuateOptions {
-    /// The host, as PVE names it.
-    #[arg(value_name = "HOST", value_parser = super::explain::name, add = complete::hosts())]
-    pub(super) host: String,
-    /// Its region, where several have a host of that name.
-    #[arg(long, value_name = "NAME", value_parser = super::explain::name)]
-    pub(super) region: Option<String>,
-    /// It may have machines again.
-    #[arg(long)]
-    pub(super) end: bool,
-    #[command(flatten)]
-    pub(super) control: ControlOptions,
 }
 
 #[derive(Debug, Args)]

@@ -120,7 +120,10 @@ mod tests {
         whole.build();
         let shows = |whole: &mut clap::Command, name: &str| {
             let found = whole.find_subcommand_mut(name).expect("there is one");
-            found.render_long_help().to_string().contains("--config")
+            found
+                .render_long_help()
+                .to_string()
+                .contains("--config <FILE>")
         };
         for name in ASKING.into_iter().chain(WITHOUT_FILE) {
             assert!(!shows(&mut whole, name), "{name}");

@@ -8,14 +8,50 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
-use super::args::{ControlOptions, EvacuateOptions, PauseOptions, RetryOptions, SnapshotOptions};
+use super::args::{ControlOptions, SnapshotOptions};
 use super::complete;
-use super::{CliFailure, print, runtime, write};
+use super::{CliFailure, explain, print, runtime, write};
 use crate::agent::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
 use crate::model::time::Time;
 use crate::model::words;
 use crate::notify::Tried;
+
+/// What `pause` is told.
+#[derive(Debug, Args)]
+pub(super) struct PauseOptions {
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+    /// Why, for those who look later.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(super) reason: String,
+}
+
+/// What `retry` is told.
+#[derive(Debug, Args)]
+pub(super) struct RetryOptions {
+    /// The pool, as the configuration names it.
+    #[arg(value_name = "POOL", value_parser = explain::name, add = complete::pools())]
+    pub(super) pool: String,
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+}
+
+/// What `evacuate` is told.
+#[derive(Debug, Args)]
+pub(super) struct EvacuateOptions {
+    /// The host, as PVE names it.
+    #[arg(value_name = "HOST", value_parser = explain::name, add = complete::hosts())]
+    pub(super) host: String,
+    /// Its region, where several have a host of that name.
+    #[arg(long, value_name = "NAME", value_parser = explain::name)]
+    pub(super) region: Option<String>,
+    /// It may have machines again.
+    #[arg(long)]
+    pub(super) end: bool,
+    #[command(flatten)]
+    pub(super) control: ControlOptions,
+}
 
 /// What `notify-test` is told.
 #[derive(Debug, Args)]

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(line(&["migrate"]), "pve-autoscaler migrate COMMAND");
         assert_eq!(
             line(&["explain", "pod"]),
-            "pve-autoscaler explain pod [--config FILE] [--socket PATH] [-o|--output OUTPUT] [--snapshot FILE] POD"
+            "pve-autoscaler explain pod [--socket PATH] [-o|--output OUTPUT] [--snapshot FILE] [--config FILE] POD"
         );
     }
 

@@ -138,7 +138,7 @@ impl Scalar for Duration {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{:#}", self.0)
     }
 }
 

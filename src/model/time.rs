@@ -109,14 +109,15 @@ impl fmt::Display for Time {
 }
 
 impl fmt::Display for Span {
-    /// The way people write spans: `1h30m`, `10m`, `45s`, `250ms`. From ten seconds on milliseconds are left out.
+    /// The way people write spans: `1h30m`, `10m`, `45s`, `250ms`. From ten seconds on milliseconds are left out, but in `{:#}`,
+    /// which reads back as it was.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut rest, mut written) = (self.0, false);
         if rest < 0 {
             write!(f, "-")?;
             rest = rest.saturating_neg();
         }
-        if rest >= 10_000 {
+        if rest >= 10_000 && !f.alternate() {
             rest -= rest % 1_000;
         }
         for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
@@ -167,6 +168,7 @@ mod tests {
         ] {
             assert_eq!(span.to_string(), text);
         }
+        assert_eq!(format!("{:#}", Span(82_777)), "1m22s777ms");
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn history_and_replay_answer_with_the_daemon_stopped() {
     );
     let none = program(&["history", "--record", path(&record), "--pool", "other"]);
     assert!(
-        text(&none.stdout).starts_with("Nothing was done"),
+        text(&none.stdout).starts_with("Nothing that concerns"),
         "{}",
         text(&none.stdout)
     );
