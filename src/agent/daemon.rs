@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::announce::Announcer;
 use crate::agent::background;
 use crate::agent::clock_steps::{self, ClockSteps};
-use crate::agent::evacuations::Evacuations;
+use crate::agent::evacuations;
 use crate::agent::executor::{
     ActionWaits, ConcurrencyLimits, Ended, Executor, NotBegun, Observer, Tools,
 };
@@ -283,8 +283,6 @@ struct Loop {
     steps: ClockSteps,
     /// The machines of other clusters that were told of.
     former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    /// The evacuated hosts as they were last read.
-    evacuated: Evacuations,
     number: u64,
     waits: ActionWaits,
     /// Why the cluster's id cannot be read.
@@ -361,7 +359,6 @@ impl Loop {
             leads: None,
             steps: ClockSteps::default(),
             former: BTreeMap::new(),
-            evacuated: Evacuations::new(),
             number: 0,
             id_error,
             last: None,
@@ -540,7 +537,7 @@ impl Loop {
         });
         let holder = self.holder.borrow_and_update().clone();
         self.awake = leader.then(|| self.awake.unwrap_or(now));
-        let evacuations = self.evacuations();
+        let (evacuations, paused) = evacuations::read(&self.parts.state);
         let view = self.store.view();
         self.seen = view.changes;
         let snapshot = observe::snapshot(Sources {
@@ -562,7 +559,7 @@ impl Loop {
                 .borrow_and_update()
                 .clone()
                 .map(ForeignText::from),
-            paused: self.parts.state.paused(),
+            paused,
             evacuations,
             awake: self.awake,
         });
@@ -571,15 +568,6 @@ impl Loop {
         }
         self.tell_former(&snapshot);
         snapshot
-    }
-
-    /// The hosts that a person evacuates. Where that cannot be read it is as it was.
-    fn evacuations(&mut self) -> Evacuations {
-        match self.parts.state.evacuations() {
-            Ok(all) => self.evacuated = all,
-            Err(error) => tracing::error!(%error, "which hosts are evacuated cannot be read"),
-        }
-        self.evacuated.clone()
     }
 
     /// Logs once that the journal has machines of other clusters.

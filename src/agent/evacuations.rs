@@ -68,6 +68,20 @@ impl StateFiles {
     }
 }
 
+/// The evacuated hosts, and why everything is paused, if it is: also while nobody knows which hosts these are.
+pub fn read(files: &StateFiles) -> (Evacuations, Option<String>) {
+    match files.evacuations() {
+        Ok(all) => (all, files.paused()),
+        Err(error) => {
+            let unknown = || format!("which hosts are evacuated is not known: {error}");
+            (
+                Evacuations::new(),
+                files.paused().or_else(|| Some(unknown())),
+            )
+        }
+    }
+}
+
 /// Marks the hosts of a region that are evacuated.
 pub(super) fn mark(region: &mut Region, evacuated: &BTreeMap<Arc<str>, Time>) {
     for (name, since) in evacuated {
@@ -109,6 +123,9 @@ mod tests {
         std::fs::write(&path, "{").expect("written");
         let region: RegionName = "default".into();
         assert!(files.evacuations().is_err());
+        let (none, paused) = read(&files);
+        assert!(none.is_empty());
+        assert!(paused.is_some_and(|why| why.contains("which hosts are evacuated is not known")));
         assert!(files.evacuate(&region, "pve2", Time(5)).is_err());
         assert!(files.end_evacuation(&region, "pve2").is_err());
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "{");

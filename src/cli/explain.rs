@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 use super::args::{ExplainCommand, ExplainOptions};
-use super::output::{Document, OutputFormat};
+use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, plan, story};
 use crate::agent::control::ControlCommand;
 use crate::brain::explain::{self, Asked};
@@ -23,7 +23,7 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFail
                 explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
             })?;
             let output = options.output.output;
-            output.show(&Document::of(&told), || {
+            output.show(&VersionedAnswer::of(&told), || {
                 story::pod(&told, whole(output), now)
             })
         }
@@ -34,7 +34,7 @@ pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFail
                     .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
             })?;
             let output = options.output.output;
-            output.show(&Document::of(&told), || {
+            output.show(&VersionedAnswer::of(&told), || {
                 story::node(&told, whole(output), now)
             })
         }

@@ -26,17 +26,17 @@ const SCHEMA_VERSION: u32 = 1;
 
 /// A document for programs.
 #[derive(Serialize)]
-pub(super) struct Document<T> {
+pub(super) struct VersionedAnswer<T> {
     /// The document's version; that of the program stands in `version` of `status`.
     schema_version: u32,
     #[serde(flatten)]
     value: T,
 }
 
-impl<T> Document<T> {
+impl<T> VersionedAnswer<T> {
     /// The value as a document.
-    pub(super) fn of(value: T) -> Document<T> {
-        Document {
+    pub(super) fn of(value: T) -> VersionedAnswer<T> {
+        VersionedAnswer {
             schema_version: SCHEMA_VERSION,
             value,
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
-use super::output::{Document, OutputFormat};
+use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, render};
 use crate::agent::control::ControlCommand;
 use crate::brain;
@@ -32,7 +32,7 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure
     };
     let output = options.output.output;
     let wide = output == OutputFormat::Wide;
-    output.show(&Document::of(&decision), || {
+    output.show(&VersionedAnswer::of(&decision), || {
         render::decision(&decision, wide, now)
     })
 }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::control;
 use crate::agent::daemon::{self, DaemonError, DaemonParts};
+use crate::agent::evacuations;
 use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::DaemonStatus;
@@ -235,7 +236,7 @@ impl ServiceShared {
         status.configured = standing.configured;
         self.in_force.borrow().name_in(&mut status);
         status.record = whole_path(&self.state.record());
-        status.paused = self.state.paused();
+        status.paused = evacuations::read(&self.state).1;
         placing::tell(&mut status, self.turns.borrow().as_deref());
         // A fault that a view shows too is named once.
         let named = |problem: &String| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::args::{OutputOptions, StatusOptions};
-use super::output::{self, Document, OutputFormat};
+use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
 use super::{CliFailure, control, narrow, render, said, write};
 use crate::agent::control::ControlCommand;
@@ -73,10 +73,10 @@ fn shown(options: &OutputOptions) -> Result<String, CliFailure> {
     let (answer, now) = control::ask_with_time(&options.control, &ControlCommand::Status)?;
     match options.output {
         OutputFormat::Json => {
-            let text = serde_json::to_string_pretty(&Document::of(&answer))?;
+            let text = serde_json::to_string_pretty(&VersionedAnswer::of(&answer))?;
             return Ok(foreign::json(&(text + "\n")).into_owned());
         }
-        OutputFormat::Yaml => return output::yaml(&Document::of(&answer)),
+        OutputFormat::Yaml => return output::yaml(&VersionedAnswer::of(&answer)),
         OutputFormat::Table | OutputFormat::Wide => {}
     }
     let status: DaemonStatus = serde_json::from_value(answer)

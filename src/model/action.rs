@@ -295,6 +295,14 @@ fn pending(pods: &[PodKey]) -> String {
     format!("{all} {fit} nowhere else: {}{more}", names.join(", "))
 }
 
+/// How many nodes a pool has, and what that is held to.
+fn pool_has(have: u32, key: &str, limit: u32) -> String {
+    format!(
+        "the pool has {}, its {key} is {limit}",
+        words::count(have, "node")
+    )
+}
+
 fn differing(keys: &[Arc<str>]) -> String {
     format!("its VM is not as the file says: {}", words::names(keys))
 }
@@ -303,13 +311,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::PendingPods { pods } => f.write_str(&pending(pods)),
-            Reason::BelowMin { have, min } => {
-                write!(
-                    f,
-                    "the pool has {}, its min is {min}",
-                    words::count(*have, "node")
-                )
-            }
+            Reason::BelowMin { have, min } => f.write_str(&pool_has(*have, "min", *min)),
             Reason::Unfinished => write!(f, "the machine is not finished"),
             Reason::Unneeded {
                 since,
@@ -334,13 +336,7 @@ impl std::fmt::Display for Reason {
                 write!(f, "its VM is off since {since}, and its Node exists")
             }
             Reason::NotWanted => f.write_str("its removal was begun and is brought to an end"),
-            Reason::AboveMax { have, max, .. } => {
-                write!(
-                    f,
-                    "the pool has {}, its max is {max}",
-                    words::count(*have, "node")
-                )
-            }
+            Reason::AboveMax { have, max, .. } => f.write_str(&pool_has(*have, "max", *max)),
             Reason::Evacuated { host, since } => {
                 write!(f, "its host {host} is evacuated since {since}")
             }

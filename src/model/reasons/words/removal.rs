@@ -28,13 +28,7 @@ impl Display for Kept {
             Kept::ScaleDownDisabled => {
                 write!(f, "scale-down is switched off in the configuration")
             }
-            Kept::HostOffline { host } => {
-                write!(f, "its host {host} is offline: it goes once that is back")
-            }
-            Kept::UnreadyDisabled => write!(
-                f,
-                "it is not Ready, and removing such nodes is switched off in the configuration"
-            ),
+            Kept::UnreadyDisabled | Kept::HostOffline { .. } => of_readiness(self, f),
             Kept::Replacement { nodes } => {
                 write!(f, "it was made to replace {}", Joined(nodes.iter(), ", "))
             }
@@ -170,6 +164,20 @@ fn of_its_machine(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             "its machine failed and is kept until {until} to be looked into"
         ),
         Kept::VmGone => write!(f, "its VM is gone"),
+        _ => Ok(()),
+    }
+}
+
+/// Why a node stays that is not Ready.
+fn of_readiness(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
+    match kept {
+        Kept::HostOffline { host } => {
+            write!(f, "its host {host} is offline: it goes once that is back")
+        }
+        Kept::UnreadyDisabled => write!(
+            f,
+            "it is not Ready, and removing such nodes is switched off in the configuration"
+        ),
         _ => Ok(()),
     }
 }

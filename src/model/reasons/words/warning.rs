@@ -36,12 +36,25 @@ fn write_no_template(
     }
 }
 
-fn write_silent(f: &mut Formatter<'_>, pods: usize) -> fmt::Result {
-    write!(
-        f,
-        "kube-scheduler has not looked at {} for more than two minutes, nor at any other pod since: a machine is made for pods that it finds no place for, so see whether it runs (that of k3s and RKE2 begins when the first node is there: let a pool's `min` be 1)",
-        count(pods, "pod")
-    )
+/// Something that does not do its part: a host, kube-scheduler.
+fn outage(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    match warning {
+        Warning::HostOffline {
+            region,
+            host,
+            machines,
+        } => write!(
+            f,
+            "the host {host} of the region {region} is offline, with {}: Kubernetes moves their pods when it gives the nodes up, and nothing of them can be removed before the host is back; see what is wrong with it",
+            count(*machines, "machine")
+        ),
+        Warning::SchedulerSilent { pods } => write!(
+            f,
+            "kube-scheduler has not looked at {} for more than two minutes, nor at any other pod since: a machine is made for pods that it finds no place for, so see whether it runs (that of k3s and RKE2 begins when the first node is there: let a pool's `min` be 1)",
+            count(*pods, "pod")
+        ),
+        _ => Ok(()),
+    }
 }
 
 impl Display for Warning {
@@ -92,16 +105,7 @@ impl Display for Warning {
                 "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
                 Joined(hosts.iter(), ", ")
             ),
-            Warning::HostOffline {
-                region,
-                host,
-                machines,
-            } => write!(
-                f,
-                "the host {host} of the region {region} is offline, with {}: Kubernetes moves their pods when it gives the nodes up, and nothing of them can be removed before the host is back; see what is wrong with it",
-                count(*machines, "machine")
-            ),
-            Warning::SchedulerSilent { pods } => write_silent(f, *pods),
+            Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::OrphanNode { node, orphan } => {
                 write!(f, "node {node}: {}", of_orphan(*orphan))
             }

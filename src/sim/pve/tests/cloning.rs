@@ -424,7 +424,7 @@ async fn zfs_refuses_in_its_own_words() {
     bench.pve.administer(&fill).expect("filled");
     assert_eq!(
         bench.task(Method::POST, &path, "newid=5002").await,
-        "clone failed: zfs error: cannot create 'local-lvm/vm-5002-disk-0': out of space"
+        "clone failed: zfs error: cannot create 'local-lvm/vm-5002-cloudinit': out of space"
     );
     assert_eq!(bench.pve.vm(5002), None);
 }
