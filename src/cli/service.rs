@@ -14,13 +14,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::control;
 use crate::agent::daemon::{self, DaemonError, DaemonParts};
-use crate::agent::evacuations;
 use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
+use crate::agent::{control, evacuations};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{ConfigErrors, Settings};
