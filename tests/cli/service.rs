@@ -298,7 +298,7 @@ fn a_pause_holds_from_its_answer_to_the_answer_of_resume() {
     let (code, unknown) = daemon.says(&["evacuate", "pve9"]);
     assert_eq!(code, Some(1), "{unknown}");
     assert!(
-        unknown.contains("there is no host pve9; the hosts are pve1, pve2 and pve3"),
+        unknown.contains("there is no host pve9; the hosts are pve1, pve2, pve3"),
         "{unknown}"
     );
     let (_, ended) = daemon.says(&["evacuate", "--end", "pve2"]);
