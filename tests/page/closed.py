@@ -86,8 +86,21 @@ def what_one_may_do(browser, world):
     browser.wait("the pause is over", "return !document.querySelector('[aria-labelledby=care]').innerText.includes('by ann')")
     browser.click("Retry", "[aria-labelledby=pools] button")
     browser.shows("Nothing was waited for.", "[aria-labelledby=pools]")
+    evacuate(browser, "Evacuate pve2", "End the evacuation of pve2")
+    browser.shows("evacuated since", "[aria-labelledby=hosts]")
+    look_over(browser, "Now, with a host that is evacuated")
+    evacuate(browser, "End the evacuation of pve2", "Evacuate pve2")
+    browser.wait("the note is gone", "return !document.querySelector('[aria-labelledby=hosts]').innerText.includes('evacuated')")
     browser.go("#/why")
     browser.shows("found.")
+
+
+def evacuate(browser, does, then):
+    """Presses the button of a host, which is another one then."""
+    button = "[...document.querySelectorAll('[aria-labelledby=hosts] button')].find((it) => it.getAttribute('aria-label') === '%s')"
+    browser.wait(does, f"return Boolean({button % does})")
+    browser.run(f"{button % does}.click()")
+    browser.wait(then, f"return Boolean({button % then})", seconds=30)
 
 
 def when_it_was(browser, world):
