@@ -180,6 +180,8 @@ pub(crate) async fn start(directory: &Path, place: &Place, channel: Channel) -> 
             .await;
         running.push(service);
     } else {
+        // Each setting begins without what one before it remembered.
+        let _ = std::fs::remove_dir_all(&place.state);
         std::fs::create_dir(&place.state).expect("made");
     }
     let arguments = [
