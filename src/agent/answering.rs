@@ -77,11 +77,12 @@ impl Answering {
     /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
     async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
         let before = self.state.paused().is_some();
+        // On a full disk a pause can still be ended: that takes a file away. Only who did it stays unknown.
         if reason.is_none()
             && before
             && let Err(error) = self.state.note_resumed(by)
         {
-            return ControlAnswer::Error(error.to_string());
+            tracing::error!(%error, "who resumes will not be in the record");
         }
         match self.state.set_paused(reason) {
             Ok(()) => {
@@ -198,6 +199,18 @@ fn region_of(
     let host = &*order.host;
     let noted = state.evacuations().map_err(|error| error.to_string())?;
     let regions = &turn.snapshot.regions;
+    let all: BTreeSet<&RegionName> = regions.keys().chain(noted.keys()).collect();
+    let mut asked = all.clone();
+    if let Some(region) = &order.region {
+        asked.retain(|name| ***name == **region);
+    }
+    if asked.is_empty() {
+        let region = order.region.as_deref().unwrap_or_default();
+        let names = words::names(all);
+        return Err(format!(
+            "there is no region {region}; the regions are {names}"
+        ));
+    }
     let has = |name: &RegionName| {
         let seen = regions
             .get(name)
@@ -205,37 +218,18 @@ fn region_of(
         let noted = noted.get(name).is_some_and(|of| of.contains_key(host));
         seen || (order.end && noted)
     };
-    let all: BTreeSet<&RegionName> = regions.keys().chain(noted.keys()).collect();
-    let wanted = |name: &&&RegionName| order.region.as_ref().is_none_or(|of| **of == ****name);
-    let found: Vec<&RegionName> = all
-        .iter()
-        .copied()
-        .filter(|name| wanted(&name))
-        .filter(|name| has(name))
-        .collect();
+    let found: Vec<&RegionName> = asked.iter().copied().filter(|name| has(name)).collect();
     match &found[..] {
         [region] => Ok((*region).clone()),
         [] => {
-            let hosts = regions.values().flat_map(|of| of.hosts.keys());
-            let hosts: Vec<&str> = hosts.map(|host| &**host).collect();
-            Err(match &order.region {
-                Some(region) => format!(
-                    "region {region} has no host {host}; the hosts are {}",
-                    words::names(&hosts)
-                ),
-                None => format!(
-                    "there is no host {host}; the hosts are {}",
-                    words::names(&hosts)
-                ),
-            })
+            let seen = asked.iter().filter_map(|name| regions.get(*name));
+            let hosts = words::names(seen.flat_map(|region| region.hosts.keys()));
+            Err(format!("there is no host {host}; the hosts are {hosts}"))
         }
-        several => {
-            let names: Vec<&str> = several.iter().map(|name| &***name).collect();
-            Err(format!(
-                "several regions have a host {host}: say which by --region: {}",
-                words::names(&names)
-            ))
-        }
+        several => Err(format!(
+            "several regions have a host {host}: say which by --region: {}",
+            words::names(several)
+        )),
     }
 }
 

@@ -59,7 +59,7 @@ impl TurnQuestion {
     }
 }
 
-/// What the executor knows of a machine at this moment: how far it is, and what that waits for.
+/// Adds to a machine's facts what the executor alone knows: the step that it is at since the turn, and what that step waits for.
 fn work_on(turn: &Turn, machine: &mut MachineFacts) {
     let further = turn.waits.step(&machine.name);
     machine.step = further

@@ -83,17 +83,17 @@ pub enum ControlCommand {
 pub struct EvacuationOrder {
     /// The host.
     pub host: String,
-    /// Its region; `None` where one region alone has a host of that name.
+    /// The host's region; `None` where one region alone has a host of that name.
     pub region: Option<String>,
-    /// It may have machines again.
+    /// Whether the evacuation is to end, so that the host may have machines again.
     #[serde(default)]
     pub end: bool,
 }
 
-/// What came of it.
+/// What an [`EvacuationOrder`] changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvacuationAnswer {
-    /// False where it was so before.
+    /// Whether the order changed anything; false where the host was evacuated already, or was not.
     pub changed: bool,
     /// The machines that the host has.
     pub machines: Vec<Arc<str>>,

@@ -73,7 +73,11 @@ pub fn read(files: &StateFiles) -> (Evacuations, Option<String>) {
     match files.evacuations() {
         Ok(all) => (all, files.paused()),
         Err(error) => {
-            let unknown = || format!("which hosts are evacuated is not known: {error}");
+            let unknown = || {
+                format!(
+                    "which hosts are evacuated is not known: {error}; take the file away, and order again what still holds"
+                )
+            };
             (
                 Evacuations::new(),
                 files.paused().or_else(|| Some(unknown())),

@@ -1,4 +1,4 @@
-//! Who ended a pause: noted in the state directory for the record of decisions, which the loop writes and who answers does not.
+//! Who ended a pause. The control socket's answer knows it, and the loop records it: so it is noted in the state directory in between.
 
 use super::journal::write_durably;
 use super::state::{StateError, StateFiles};

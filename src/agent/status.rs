@@ -137,7 +137,7 @@ pub struct PendingCounts {
     /// They are not the daemon's business: gated, expendable, too young.
     #[serde(default)]
     pub ignored: usize,
-    /// What they are judged by was not read yet.
+    /// Pods of which nothing is known, since what they are judged by was not read yet.
     #[serde(default)]
     pub unread: usize,
 }

@@ -17,7 +17,7 @@ use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
 use crate::typed_number::whole;
 
-/// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `notify-test`, `snapshot`, `plan` and `explain`.
+/// Where the daemon listens for `status`, `pause`, `resume`, `retry`, `evacuate`, `notify-test`, `snapshot`, `plan` and `explain`.
 pub(super) const CONTROL_SOCKET: &str = "/run/pve-autoscaler/control.sock";
 
 /// The daemon's own directory.

@@ -201,7 +201,7 @@ impl Attempt {
         }
         let mut done = Vec::new();
         if std::mem::take(&mut self.first) && began > self.decided {
-            done.push(self.below(word(Step::Intent), self.decided, began));
+            done.push(self.below(Step::Intent.word(), self.decided, began));
         }
         match &mut self.step {
             // A drain is done in several parts, each with a time of its own.
@@ -212,7 +212,7 @@ impl Attempt {
             _ => {
                 let span = TraceSpan {
                     failure,
-                    ..self.below(word(step), began, now)
+                    ..self.below(step.word(), began, now)
                 };
                 done.extend(self.step.take().map(|(_, before)| before));
                 if step == Step::Drain {
@@ -311,7 +311,7 @@ impl Observer for Lives {
 
 fn fault(failure: &Failure) -> PhaseFault {
     PhaseFault {
-        step: word(failure.step),
+        step: failure.step.word(),
         message: failure.message.as_str().into(),
     }
 }
@@ -329,27 +329,5 @@ fn name(kind: &Kind) -> &'static str {
         Kind::DeleteNode => "delete node",
         Kind::DeletePlaceholder => "delete placeholder",
         Kind::DropIntent => "drop intent",
-    }
-}
-
-/// A step as a span is called.
-fn word(step: Step) -> &'static str {
-    match step {
-        Step::Intent => "intent",
-        Step::Clone => "clone",
-        Step::Configure => "configure",
-        Step::Resize => "resize",
-        Step::Start => "start",
-        Step::Agent => "agent",
-        Step::Os => "os",
-        Step::Join => "join",
-        Step::Register => "register",
-        Step::Initialize => "initialize",
-        Step::Done => "done",
-        Step::Drain => "drain",
-        Step::Detach => "detach",
-        Step::Shutdown => "shutdown",
-        Step::DeleteNode => "delete the node",
-        Step::Destroy => "destroy",
     }
 }

@@ -155,7 +155,7 @@ fn a_life_is_one_trace_from_the_decision_to_the_end() {
                 last = span.began;
             }
             let remove = one(life, "remove");
-            for step in ["drain", "shutdown", "delete the node", "destroy"] {
+            for step in ["drain", "shutdown", "delete node", "destroy"] {
                 assert_eq!(one(life, step).parent, Some(remove.id), "{step}");
             }
             let cordoned = one(life, "drain").events.first().map(|(what, _)| *what);

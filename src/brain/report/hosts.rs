@@ -52,9 +52,10 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     }
 }
 
-/// Hosts that are offline with machines of ours.
+/// Hosts that are offline with machines of ours. Without quorum nobody knows which ones are.
 fn offline(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
-    let hosts = region.hosts.iter().filter(|(_, host)| !host.online);
+    let hosts = region.hosts.iter();
+    let hosts = hosts.filter(|(_, host)| region.quorate && !host.online);
     let hosts = hosts.map(|(host, _)| {
         let machines = turn.view.snapshot.machines.values();
         let there = machines.filter(|one| one.region == *name && one.host == *host);

@@ -6,6 +6,7 @@ use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
 use model::report::PodVerdict;
+use model::story::PodOutcome;
 use model::time::Span;
 
 /// Three hosts with a node of one core each, all of them young and well used; pve2 is evacuated.
@@ -163,4 +164,23 @@ fn a_pools_min_is_made_elsewhere() {
     );
     assert_eq!(made(&decision), ["one"]);
     assert_ne!(hosts_made(&decision), ["pve2"]);
+}
+
+#[test]
+fn it_is_explained_where_the_pods_of_a_node_go_that_may_not_go_yet() {
+    let lab = evacuated().with(|lab| lab.snapshot.paused = Some("lunch".into()));
+    let decision = lab.decide();
+    let asked = crate::explain::Asked {
+        snapshot: &lab.snapshot,
+        policy: &lab.policy,
+        memory: &lab.memory,
+        decision: &decision,
+        now: lab.now,
+    };
+    let story = crate::explain::node(asked, "n2").expect("it is there");
+    let [pod] = &story.pods[..] else {
+        panic!("{:?}", story.pods);
+    };
+    let to = PodOutcome::Moves { to: "n1".into() };
+    assert_eq!(pod.fate, to, "its place there is its own, and counts once");
 }

@@ -17,7 +17,7 @@ use model::time::Time;
 use crate::budget;
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::{backoff, find_holds};
-use crate::scale_down::evacuate;
+use crate::scale_down::evacuate::{self, Evacuees};
 use crate::simulation::offer::{self, Choice};
 use crate::simulation::world::SimCluster;
 use crate::simulation::{capacity, demand, pack, places};
@@ -58,13 +58,16 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     node::tell(asked, name)
 }
 
-/// The world as it is when all pods that fit on what there is are placed.
-fn settle<'a>(turn: &mut DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
+/// The world as it is when all pods that fit on what there is are placed, and the nodes of hosts that a person evacuates.
+fn settle<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    choices: &[Choice<'a>],
+) -> (SimCluster<'a>, Evacuees<'a>) {
     let mut world = places::build(turn, choices);
     let evacuees = evacuate::plan(turn, &mut world);
     let demand = demand::collect(turn, &mut world, &evacuees.displaced);
     pack::existing(turn, &mut world, demand);
-    world
+    (world, evacuees)
 }
 
 /// The steps before anything is placed.

@@ -9,7 +9,7 @@ use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{self, PodsToMove};
+use crate::scale_down::candidates::{self, Mode, PodsToMove, RemovalCandidate};
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Bar, Budgets};
 use crate::scale_down::rehearsal;
@@ -34,14 +34,16 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         (None, None) => return None,
     };
     let choices = super::choices(&turn);
-    let mut world = super::settle(&mut turn, &choices);
+    let (mut world, mut evacuees) = super::settle(&mut turn, &choices);
+    let evacuee = world.by_name.get(name).copied();
+    let evacuee = evacuee.and_then(|bin| evacuees.take(bin)?.ok());
     let report = &asked.decision.report;
     Some(NodeStory {
         verdict: report.nodes.get(&full_name).cloned(),
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node
             .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
-        pods: fates(asked, &turn, &mut world, name),
+        pods: fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
         node: full_name,
@@ -142,7 +144,7 @@ fn fates<'a>(
     asked: Asked<'a>,
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    name: &str,
+    (name, evacuee): (&str, Option<&RemovalCandidate<'a>>),
 ) -> Vec<PodFate> {
     let settings = turn
         .view
@@ -188,6 +190,9 @@ fn fates<'a>(
     }
     others_go(asked, world, name);
     land(world, name, moving, &mut told);
+    if let Some(evacuee) = evacuee {
+        as_evacuated(evacuee, &mut told);
+    }
     as_decided(asked, name, &mut told);
     told.into_iter()
         .map(|(pod, (fate, why))| PodFate { pod, fate, why })
@@ -203,9 +208,14 @@ fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
         if **node == *name {
             continue;
         }
-        if let Some(bin) = world.by_name.get(node).copied() {
-            world.close(bin);
+        let Some(bin) = world.by_name.get(node).copied() else {
+            continue;
+        };
+        // Of a host that a person evacuates they are gone already, and their pods have their places.
+        if world.nodes[bin].closed {
+            continue;
         }
+        world.close(bin);
         for (key, to) in moves {
             let pod = asked.snapshot.cluster.pods.get_key_value(key);
             let bin = world.by_name.get(to).copied();
@@ -213,6 +223,28 @@ fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
                 let shape = world.intern(&key.namespace, &pod.shape);
                 world.put(bin, shape, 1, false);
             }
+        }
+    }
+}
+
+/// A person evacuates the node's host: its pods have their places already, or wait for a machine.
+fn as_evacuated(
+    evacuee: &RemovalCandidate<'_>,
+    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+) {
+    let missing = match &evacuee.mode {
+        Mode::Evacuated { missing, .. } => missing.as_deref(),
+        _ => None,
+    };
+    for (key, (fate, why)) in told {
+        if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
+            continue;
+        }
+        if let Some(to) = evacuee.landing.get(key) {
+            (*fate, *why) = (PodOutcome::Moves { to: to.clone() }, None);
+        } else if let Some(keep) = missing {
+            let kept = Box::new(keep.why.clone());
+            (*fate, *why) = (PodOutcome::Unplaced, Some(FateReason::Unplaced { kept }));
         }
     }
 }
