@@ -106,12 +106,15 @@ pub(super) fn evacuate(options: &EvacuateOptions) -> Result<(), CliFailure> {
     };
     let answer = ask(&options.control, &ControlCommand::Evacuate(order))?;
     let answer = serde_json::from_value(answer).context("reading the answer")?;
-    print(&evacuated(&options.host, options.end, &answer))
+    print(&evacuated(options, &answer))
 }
 
-fn evacuated(host: &str, end: bool, answer: &EvacuationAnswer) -> String {
+fn evacuated(options: &EvacuateOptions, answer: &EvacuationAnswer) -> String {
     let EvacuationAnswer { changed, machines } = answer;
-    match (end, changed) {
+    let host = &options.host;
+    let region = options.region.as_ref();
+    let region = region.map_or_else(String::new, |region| format!("--region {region} "));
+    match (options.end, changed) {
         (true, true) => format!("{host} may have machines again\n"),
         (true, false) => format!("{host} was not evacuated\n"),
         (false, _) => {
@@ -127,7 +130,7 @@ fn evacuated(host: &str, end: bool, answer: &EvacuationAnswer) -> String {
                 )
             };
             format!(
-                "{host} is evacuated{before}: no machine is made there until `pve-autoscaler evacuate --end {host}`\n{there}\n"
+                "{host} is evacuated{before}: no machine is made there until `pve-autoscaler evacuate --end {region}{host}`\n{there}\n"
             )
         }
     }
