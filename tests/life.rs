@@ -49,6 +49,8 @@ mod placeholder;
 mod planted;
 #[path = "life/power.rs"]
 mod power;
+#[path = "life/recipes/mod.rs"]
+mod recipes;
 #[path = "life/record.rs"]
 mod record;
 #[path = "life/recorder.rs"]

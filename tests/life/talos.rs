@@ -18,7 +18,7 @@ use crate::no_template::lasting_token;
 use crate::{events, visit};
 
 /// Cluster's token, as `talosctl gen config` makes one.
-const TOKEN: &str = "talos1.0123456789abcdef";
+pub(crate) const TOKEN: &str = "talos1.0123456789abcdef";
 /// The recipe: what of a worker's configuration is another for each machine.
 const PAGE: &str = include_str!("../../docs/talos.md");
 
@@ -29,11 +29,15 @@ fn blocks(language: &str) -> Vec<&'static str> {
     parts.filter_map(|part| part.split("```").next()).collect()
 }
 
+/// The page's machine configuration, with a cluster's token.
+pub(crate) fn machine_config() -> String {
+    blocks("yaml")[0].replace("CLUSTER-TOKEN", TOKEN)
+}
+
 /// The page's configuration of the autoscaler, with short timers, and its machine configuration in a file of this mode.
 fn recipe(folder: &Path, mode: u32) -> String {
     let file = folder.join("talos-worker.yaml");
-    let machine = blocks("yaml")[0].replace("CLUSTER-TOKEN", TOKEN);
-    std::fs::write(&file, machine).expect("written");
+    std::fs::write(&file, machine_config()).expect("written");
     let mode = std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(&file, mode).expect("changed");
     let path = "/etc/pve-autoscaler/talos-worker.yaml";

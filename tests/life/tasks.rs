@@ -23,7 +23,7 @@ const BEGINS: Duration = Duration::from_mins(4);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// `kubectl drain --ignore-daemonsets`: cordoned, and each pod evicted, again and again while a budget forbids it.
-async fn kubectl_drain(scene: &Scene, node: &str) {
+pub(crate) async fn kubectl_drain(scene: &Scene, node: &str) {
     let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
         .header("content-type", "application/merge-patch+json");
     let cordon = json!({"spec": {"unschedulable": true}});

@@ -147,11 +147,10 @@ pub(super) fn status(
     join: &JoinConfiguration,
     fault: Option<GuestFault>,
 ) -> Value {
-    let version = if spec.kubeadm.is_empty() {
-        "v1.34.1"
-    } else {
-        &spec.kubeadm
-    };
+    // k3s and RKE2 are their kubelets, which tell their own version.
+    let versions = [&*spec.k3s, &*spec.rke2, &*spec.kubeadm];
+    let version = versions.into_iter().find(|version| !version.is_empty());
+    let version = version.unwrap_or("v1.34.1");
     json!({
         "capacity": capacity(vm, spec, join, fault),
         "allocatable": allocatable(vm, spec, join, fault),
