@@ -193,6 +193,8 @@ pub(super) fn ask(options: &ControlOptions, command: &ControlCommand) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -216,6 +218,11 @@ mod tests {
             (mode(), std::fs::read(&path).expect("read")),
             (0o600, b"b".to_vec())
         );
-        write_private(Path::new("/dev/null"), b"c").expect("it takes all");
+        // A device stays everybody's.
+        let device = Path::new("/dev/null");
+        let of_device = || std::fs::metadata(device).expect("it is there").mode();
+        let before = of_device();
+        write_private(device, b"c").expect("it takes all");
+        assert_eq!(of_device(), before);
     }
 }

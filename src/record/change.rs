@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::model::cluster::Cluster;
@@ -29,7 +30,7 @@ pub(super) struct RecordedState<'a> {
 }
 
 /// One value that is another now, or is no more: a path, and the value if there is one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum ValueChange {
     /// It has this value now.
@@ -38,33 +39,33 @@ pub(super) enum ValueChange {
     Gone((Vec<Cow<'static, str>>,)),
 }
 
-/// The changes from one state to the next.
-#[derive(Debug, Default)]
-struct StateChanges {
-    found: Vec<ValueChange>,
-    path: Vec<Cow<'static, str>>,
+/// The changes that make `new` of `old`: written as they are found, so that those of a whole cluster, as after a start, are never in
+/// memory beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StateDifference<'a> {
+    pub(super) old: RecordedState<'a>,
+    pub(super) new: RecordedState<'a>,
 }
 
-/// The changes that make `new` of `old`.
-pub(super) fn between(old: RecordedState<'_>, new: RecordedState<'_>) -> Vec<ValueChange> {
-    let mut changes = StateChanges::default();
-    changes.within("snapshot", |c| c.snapshot(old.snapshot, new.snapshot));
-    changes.whole("policy", old.policy, new.policy);
-    changes.within("memory", |c| c.memory(old.memory, new.memory));
-    changes.within("decision", |c| {
-        let (old, new) = (old.decision, new.decision);
-        let Decision {
-            plan,
-            report,
-            memory,
-            wake,
-        } = new;
-        c.whole("plan", &old.plan, plan);
-        c.within("report", |c| c.report(&old.report, report));
-        c.within("memory", |c| c.memory(&old.memory, memory));
-        c.whole("wake", &old.wake, wake);
-    });
-    changes.found
+impl Serialize for StateDifference<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut changes = StateChanges {
+            written: serializer.serialize_seq(None)?,
+            error: None,
+            path: Vec::new(),
+        };
+        changes.state(self.old, self.new);
+        let StateChanges { written, error, .. } = changes;
+        error.map_or_else(|| written.end(), Err)
+    }
+}
+
+/// Where the changes from one state to the next go.
+struct StateChanges<W: SerializeSeq> {
+    written: W,
+    /// Why nothing is written any more.
+    error: Option<W::Error>,
+    path: Vec<Cow<'static, str>>,
 }
 
 /// Compares fields of two values that are read as a map, or as a whole.
@@ -74,24 +75,48 @@ macro_rules! compare {
     };
 }
 
-impl StateChanges {
-    fn within(&mut self, name: &'static str, look: impl FnOnce(&mut StateChanges)) {
+impl<W: SerializeSeq> StateChanges<W> {
+    fn state(&mut self, old: RecordedState<'_>, new: RecordedState<'_>) {
+        self.within("snapshot", |c| c.snapshot(old.snapshot, new.snapshot));
+        self.whole("policy", old.policy, new.policy);
+        self.within("memory", |c| c.memory(old.memory, new.memory));
+        self.within("decision", |c| {
+            let (old, new) = (old.decision, new.decision);
+            let Decision {
+                plan,
+                report,
+                memory,
+                wake,
+            } = new;
+            c.whole("plan", &old.plan, plan);
+            c.within("report", |c| c.report(&old.report, report));
+            c.within("memory", |c| c.memory(&old.memory, memory));
+            c.whole("wake", &old.wake, wake);
+        });
+    }
+
+    fn within(&mut self, name: &'static str, look: impl FnOnce(&mut StateChanges<W>)) {
         self.path.push(Cow::Borrowed(name));
         look(self);
         self.path.pop();
     }
 
-    fn at(&self, last: Cow<'static, str>) -> Vec<Cow<'static, str>> {
-        let mut path = self.path.clone();
-        path.push(last);
-        path
+    /// Writes one change: [`ValueChange`] reads it.
+    fn write(&mut self, last: Cow<'static, str>, value: Option<&impl Serialize>) {
+        if self.error.is_some() {
+            return;
+        }
+        self.path.push(last);
+        let written = match value {
+            Some(value) => self.written.serialize_element(&(&self.path, value)),
+            None => self.written.serialize_element(&(&self.path,)),
+        };
+        self.path.pop();
+        self.error = written.err();
     }
 
     fn set(&mut self, last: Cow<'static, str>, value: &impl Serialize) {
-        // Plain data always serialises.
-        let value = serde_json::to_value(value).unwrap_or_default();
-        let path = self.at(last);
-        self.found.push(ValueChange::Set(path, value));
+        self.write(last, Some(value));
     }
 
     fn whole<T: PartialEq + Serialize>(&mut self, name: &'static str, old: &T, new: &T) {
@@ -128,10 +153,7 @@ impl StateChanges {
             match (before, after) {
                 (Some((_, was)), Some((_, is))) if was == is => {}
                 (_, Some((key, is))) => self.set(text(key), is),
-                (Some((key, _)), None) => {
-                    let path = self.at(text(key));
-                    self.found.push(ValueChange::Gone((path,)));
-                }
+                (Some((key, _)), None) => self.write(text(key), None::<&()>),
                 (None, None) => {}
             }
         }
@@ -299,5 +321,69 @@ pub(super) fn apply(state: &mut Value, changes: Vec<ValueChange>) {
                 None => map.remove(&**last),
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::cluster::PodKey;
+    use crate::model::report::PodVerdict;
+    use crate::model::time::Time;
+
+    /// A decision whose report has so many pods, from this one on.
+    fn decision(pods: std::ops::Range<usize>, wake: i64) -> Decision {
+        let mut report = Report::default();
+        for number in pods {
+            let key = PodKey::new("default", format!("web-{number}"));
+            let node = format!("general-{number:05}");
+            report
+                .pods
+                .insert(key, PodVerdict::fits_node(node.as_str().into()));
+        }
+        Decision {
+            plan: Vec::new(),
+            report,
+            memory: Memory::default(),
+            wake: Some(Time(wake)),
+        }
+    }
+
+    fn snapshot(taken: i64) -> Snapshot {
+        let value = serde_json::json!({
+            "version": 1, "taken": Time(taken), "cluster_id": null, "sources": {}, "cluster": {},
+            "regions": {}, "machines": {}, "leader": true,
+        });
+        serde_json::from_value(value).expect("a snapshot")
+    }
+
+    /// Pods that came, stayed and went, in both ways of a change: what is read makes the new state of the old one. And a tenth of its
+    /// text at most is in memory while it is written.
+    #[test]
+    fn changes_are_written_as_they_are_found_and_make_the_new_state() {
+        let (policy, memory) = (Policy::default(), Memory::default());
+        let snapshots = [snapshot(1), snapshot(2)];
+        let decisions = [decision(0..50, 3), decision(40..2_000, 4)];
+        let [old, new] = [0, 1].map(|which| RecordedState {
+            snapshot: &snapshots[which],
+            policy: &policy,
+            memory: &memory,
+            decision: &decisions[which],
+        });
+        let difference = StateDifference { old, new };
+        let text = serde_json::to_string(&difference).expect("it is written");
+        let counted = allocation_counter::measure(|| {
+            serde_json::to_writer(std::io::sink(), &difference).expect("it is written");
+        });
+        let most = u64::try_from(text.len() / 10).expect("a number");
+        assert!(counted.bytes_max < most, "{counted:?} of {}", text.len());
+
+        let changes: Vec<ValueChange> = serde_json::from_str(&text).expect("it is read");
+        let gone = |change: &ValueChange| matches!(change, ValueChange::Gone(_));
+        assert_eq!(changes.iter().filter(|change| gone(change)).count(), 40);
+        let mut state = serde_json::to_value(old).expect("it is plain");
+        assert_ne!(state, serde_json::to_value(new).expect("it is plain"));
+        apply(&mut state, changes);
+        assert_eq!(state, serde_json::to_value(new).expect("it is plain"));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::change::{RecordedState, ValueChange};
+use super::change::{RecordedState, StateDifference};
 use crate::model::action::Action;
 use crate::model::decision::Decision;
 use crate::model::region::{Failure, Step};
@@ -52,7 +52,7 @@ pub(super) enum LineContent<'a> {
         /// What it does.
         plan: &'a [Action],
         /// What differs from the recorded state before.
-        changes: &'a [ValueChange],
+        changes: StateDifference<'a>,
     },
     /// Decisions that planned and reported what the one before did.
     Quiet {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::change::{self, RecordedState};
+use super::change::{RecordedState, StateDifference};
 use super::frame::SegmentWriter;
 use super::line::{FORMAT, LineContent, Point, RecordLine, Skipped};
 use super::store;
@@ -417,7 +417,10 @@ impl Writer {
             skipped: self.skipped(),
             point: Point::of(&decided.decision, decided.at),
             plan: &decided.decision.plan,
-            changes: &change::between(last.state(), decided.state()),
+            changes: StateDifference {
+                old: last.state(),
+                new: decided.state(),
+            },
         };
         let acts = !decided.decision.plan.is_empty();
         self.write(what, decided.at, acts)?;
