@@ -256,7 +256,7 @@ async fn until_none_is_left(scene: &Scene, minutes: u32) {
 
 /// The daemon lives while somebody looks; the judge finds nothing wrong.
 async fn while_it_lives(scene: &Scene, workload: Workload, looks: impl Future<Output = ()>) {
-    let most = Duration::from_mins(180);
+    let most = Duration::from_hours(3);
     tokio::select! {
         biased;
         () = looks => {}
