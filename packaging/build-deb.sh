@@ -81,7 +81,7 @@ use_flags() {
 build() {
     cargo build --quiet --locked --profile "$simulator_profile" "${for_target[@]}" --bin pve-autoscaler-simulator
     cargo build --quiet --locked --profile "$profile" "${for_target[@]}" --no-default-features \
-        --bin pve-autoscaler --bin pve-autoscaler-broker
+        --bin pve-autoscaler --bin pve-autoscaler-daemon --bin pve-autoscaler-broker
 }
 
 build_here() {
@@ -107,13 +107,13 @@ has_simulator() {
     grep -qE 'pve_autoscaler(3sim|9simulator|11conformance)[0-9]' <<<"$symbols"
 }
 
-# The daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
+# The commands, the daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
 apart() {
     local program
     has_simulator "$simulator" ||
         fail "nm shows no function of the simulator in $simulator, where it must be;" \
             "how symbols are written has changed: mend has_simulator"
-    for program in pve-autoscaler pve-autoscaler-broker; do
+    for program in pve-autoscaler pve-autoscaler-daemon pve-autoscaler-broker; do
         ! has_simulator "$built/$program" ||
             fail "nm shows functions of the simulator in $built/$program; it belongs into" \
                 "pve-autoscaler-simulator alone (docs/decisions/simulator-apart.md)"
@@ -134,6 +134,7 @@ stage() {
     cp -a packaging/debian "$src/debian"
     cp -a systemd "$src/systemd"
     install -m 0755 "$built/pve-autoscaler" "$tree/usr/bin/"
+    install -D -m 0755 "$built/pve-autoscaler-daemon" "$tree/usr/libexec/pve-autoscaler/daemon"
     install -D -m 0755 "$built/pve-autoscaler-broker" "$tree/usr/libexec/pve-autoscaler/broker"
     install -D -m 0755 "$simulator" "$tree/usr/libexec/pve-autoscaler/simulator"
     # Short, so that an upgrade has no reason to ask about it; what changes with versions is the example.

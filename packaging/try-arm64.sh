@@ -109,6 +109,7 @@ dpkg-deb --extract "$deb" "$work/tree"
 version="$(dpkg-deb --field "$deb" Version)"
 libexec="$work/tree/usr/libexec/pve-autoscaler"
 held "pve-autoscaler --version" says "pve-autoscaler $version" "$work/tree/usr/bin/pve-autoscaler" --version
+held "daemon --version" says "pve-autoscaler-daemon $version" "$libexec/daemon" --version
 held "broker --version" says "pve-autoscaler-broker $version" "$libexec/broker" --version
 held "check of the packaged example" run "$work/tree/usr/bin/pve-autoscaler" check \
     --config "$work/tree/usr/share/doc/pve-autoscaler/examples/pve-autoscaler.toml"

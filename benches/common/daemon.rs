@@ -187,7 +187,6 @@ pub(crate) async fn start(directory: &Path, place: &Place, channel: Channel) -> 
     let arguments = [
         "--config",
         &place.config,
-        "run",
         "--state-directory",
         &place.state,
         "--control-socket",

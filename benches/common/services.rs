@@ -94,7 +94,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the program that has the name of its unit, as `user` where one is given, with the environment that
+    /// Starts the program of a unit, as `user` where one is given, with the environment that
     /// `unit` sets and without the capabilities that systemd takes away.
     pub(crate) fn start(
         directory: &Path,
@@ -119,10 +119,10 @@ impl Service {
                     "--clear-groups",
                 ]);
             }
-            command.arg(programs().join(unit));
+            command.arg(program(unit));
             command
         } else {
-            Command::new(programs().join(unit))
+            Command::new(program(unit))
         };
         let child = command
             .args(arguments)
@@ -187,6 +187,14 @@ impl Drop for Service {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program that a unit runs: the daemon's has its unit's name in front.
+fn program(unit: &str) -> PathBuf {
+    programs().join(match unit {
+        "pve-autoscaler" => "pve-autoscaler-daemon",
+        other => other,
+    })
 }
 
 /// What a unit of ours sets in its service's environment.

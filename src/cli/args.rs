@@ -44,15 +44,6 @@ pub struct Cli {
     pub(super) command: CliCommand,
 }
 
-/// The broker of pve-autoscaler: the small root process through which the daemon reaches PVE on this host.
-#[derive(Debug, Parser)]
-#[command(name = "pve-autoscaler-broker", version, max_term_width = 100)]
-pub(super) struct BrokerCli {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
-    pub(super) config: PathBuf,
-}
-
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
     /// The daemon, as the service pve-autoscaler.service runs it.

@@ -39,6 +39,7 @@ mod render;
 mod replay;
 mod schemas;
 mod service;
+mod service_programs;
 mod setup;
 mod simulator;
 mod status;
@@ -55,8 +56,9 @@ use std::process::ExitCode;
 use clap::parser::ValueSource;
 use clap::{FromArgMatches as _, Parser as _};
 
-use args::{BrokerCli, CliCommand};
+use args::CliCommand;
 pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
+use service_programs::{BrokerCli, DaemonCli};
 
 use crate::agent::state::StateFiles;
 use crate::broker;
@@ -107,6 +109,13 @@ pub fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     }
+}
+
+/// The daemon's own program: none of the commands is in it.
+pub fn daemon() -> ExitCode {
+    name_provider();
+    let DaemonCli { config, options } = DaemonCli::parse();
+    ended(run(config, options))
 }
 
 /// The broker's own program: nothing of the daemon, the simulator or the commands is in it.
