@@ -89,6 +89,8 @@ mod text;
 mod traces;
 #[path = "life/unread.rs"]
 mod unread;
+#[path = "life/waiting.rs"]
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

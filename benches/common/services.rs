@@ -189,7 +189,7 @@ impl Drop for Service {
     }
 }
 
-/// The program that a unit runs: the daemon's has its unit's name in front.
+/// The program that a unit runs, as cargo calls it: that of the daemon's unit has more in its name.
 fn program(unit: &str) -> PathBuf {
     programs().join(match unit {
         "pve-autoscaler" => "pve-autoscaler-daemon",

@@ -49,6 +49,9 @@ pve\-autoscaler.
 /var/lib/pve\-autoscaler, /var/lib/pve\-autoscaler\-broker
 State of the daemon and of the broker.
 .TP
+/usr/libexec/pve\-autoscaler/daemon, /usr/libexec/pve\-autoscaler/broker
+The programs of the services: \fBrun\fR and \fBbroker\fR without the other commands.
+.TP
 /usr/libexec/pve\-autoscaler/simulator
 The program that \fBdemo\fR, \fBsim\fR and \fBconformance\fR run.
 .SH "SEE ALSO"

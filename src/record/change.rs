@@ -325,13 +325,13 @@ pub(super) fn apply(state: &mut Value, changes: Vec<ValueChange>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::cluster::PodKey;
     use crate::model::report::PodVerdict;
     use crate::model::time::Time;
 
-    /// A decision whose report has so many pods, from this one on.
+    /// A decision whose report has the pods of these numbers, and that is made again at a time.
     fn decision(pods: std::ops::Range<usize>, wake: i64) -> Decision {
         let mut report = Report::default();
         for number in pods {
@@ -349,7 +349,8 @@ mod tests {
         }
     }
 
-    fn snapshot(taken: i64) -> Snapshot {
+    /// What an empty cluster looks like at a time.
+    pub(in crate::record) fn snapshot(taken: i64) -> Snapshot {
         let value = serde_json::json!({
             "version": 1, "taken": Time(taken), "cluster_id": null, "sources": {}, "cluster": {},
             "regions": {}, "machines": {}, "leader": true,
@@ -357,8 +358,8 @@ mod tests {
         serde_json::from_value(value).expect("a snapshot")
     }
 
-    /// Pods that came, stayed and went, in both ways of a change: what is read makes the new state of the old one. And a tenth of its
-    /// text at most is in memory while it is written.
+    /// Pods come, stay and go: the old state with the changes that are read is the new one. While changes are written, memory
+    /// holds a tenth of their text at most.
     #[test]
     fn changes_are_written_as_they_are_found_and_make_the_new_state() {
         let (policy, memory) = (Policy::default(), Memory::default());

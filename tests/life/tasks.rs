@@ -15,13 +15,11 @@ use serde_json::{Value, json};
 
 use crate::common::{Scene, simulate};
 use crate::hosts::{act, fill, made, on, region};
+use crate::waiting::{LOOK, until, while_it_lives};
 use crate::{HASTY, call, patch};
 
 /// When somebody begins: the machines are nodes by then.
 const BEGINS: Duration = Duration::from_mins(4);
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(5);
-
 /// `kubectl drain --ignore-daemonsets`: cordoned, and each pod evicted, again and again while a budget forbids it.
 pub(crate) async fn kubectl_drain(scene: &Scene, node: &str) {
     let request = http::Request::patch(format!("/api/v1/nodes/{node}"))
@@ -82,24 +80,6 @@ fn noted(scene: &Scene, host: &str, note: &str) -> bool {
     })
 }
 
-/// Until something holds, for a quarter of an hour at most.
-async fn until(scene: &Scene, what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..180 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    let turn = scene.world.turns.borrow().clone().expect("a turn");
-    let report = &turn.decision.report;
-    panic!(
-        "not within a quarter of an hour: {what}: {:#?} {:#?} {:?}",
-        report.nodes,
-        report.holds,
-        made(scene)
-    );
-}
-
 /// The workload is all there again.
 fn runs(scene: &Scene, pods: usize) -> bool {
     let all = scene.world.kube.objects("v1", "Pod");
@@ -108,17 +88,6 @@ fn runs(scene: &Scene, pods: usize) -> bool {
         of_set && pod["status"]["phase"] == "Running" && pod["spec"]["nodeName"].is_string()
     });
     running.count() == pods
-}
-
-/// The daemon lives while somebody does something; the judge finds nothing wrong with either.
-async fn while_it_lives(scene: &Scene, workload: Workload, does: impl Future<Output = ()>) {
-    tokio::select! {
-        biased;
-        () = does => {}
-        () = scene.live(None, 0, workload, Duration::from_mins(90)) => panic!("it took too long"),
-    }
-    let findings = scene.findings();
-    assert!(findings.is_empty(), "{findings:#?}");
 }
 
 /// Task 5: each pod has a place on another host before its node goes, and the host gets nothing until that is ended.
@@ -137,18 +106,21 @@ fn a_host_is_evacuated() {
             let [node] = &nodes[..] else {
                 panic!("{nodes:?}");
             };
-            until(&scene, "its pod left", || pods_of(&scene, node).is_empty()).await;
+            until(&scene, "its pod left", 15, || {
+                pods_of(&scene, node).is_empty()
+            })
+            .await;
             let pool = nodes_with(&scene, "pve-autoscaler.io/pool", "general");
             let others = pool.iter().filter(|other| *other != node).count();
             assert_eq!(
                 others, 3,
                 "the node in its place was there before: {pool:?}"
             );
-            until(&scene, "the host has no machine", || {
+            until(&scene, "the host has no machine", 15, || {
                 !made(&scene).contains_key("pve2")
             })
             .await;
-            until(&scene, "all pods run", || runs(&scene, 3)).await;
+            until(&scene, "all pods run", 15, || runs(&scene, 3)).await;
             tokio::time::sleep(Duration::from_mins(3)).await;
             assert!(!made(&scene).contains_key("pve2"), "{:?}", made(&scene));
             assert_eq!(scene.machines_made(), 4);
@@ -163,7 +135,7 @@ fn a_host_is_evacuated() {
             );
             tokio::select! {
                 () = scene.play(more) => {}
-                () = until(&scene, "a machine comes to the host", || made(&scene).contains_key("pve2")) => {}
+                () = until(&scene, "a machine comes to the host", 15, || made(&scene).contains_key("pve2")) => {}
             }
         };
         while_it_lives(&scene, fill(3), person).await;
@@ -181,7 +153,7 @@ fn a_host_is_drained_by_hand() {
             let host = "pve2".to_owned();
             act(&scene, &AdminAct::Maintenance { host, on: true });
             // Who drains before the daemon has seen it may get the next machine on the same host.
-            until(&scene, "it is seen", || {
+            until(&scene, "it is seen", 15, || {
                 noted(&scene, "pve2", "in maintenance")
             })
             .await;
@@ -190,11 +162,11 @@ fn a_host_is_drained_by_hand() {
             for node in &nodes {
                 kubectl_drain(&scene, node).await;
             }
-            until(&scene, "the host has no machine", || {
+            until(&scene, "the host has no machine", 15, || {
                 !made(&scene).contains_key("pve2")
             })
             .await;
-            until(&scene, "all pods run", || runs(&scene, 3)).await;
+            until(&scene, "all pods run", 15, || runs(&scene, 3)).await;
             assert_eq!(made(&scene).values().sum::<usize>(), 3);
         };
         while_it_lives(&scene, fill(3), person).await;
@@ -213,9 +185,12 @@ fn a_pool_is_rolled() {
             assert_eq!(old.len(), 3, "{old:?}");
             for node in &old {
                 kubectl_drain(&scene, node).await;
-                until(&scene, "all pods run before the next", || runs(&scene, 3)).await;
+                until(&scene, "all pods run before the next", 15, || {
+                    runs(&scene, 3)
+                })
+                .await;
             }
-            until(&scene, "the old ones are gone", || {
+            until(&scene, "the old ones are gone", 15, || {
                 let now: BTreeSet<String> = pool().into_iter().collect();
                 old.iter().all(|node| !now.contains(node))
             })
@@ -246,7 +221,7 @@ fn goes_on_elsewhere(seed: u64, between: impl Fn(&Path, &Path)) {
                 assert!(turn.snapshot.leader, "it leads");
                 assert_eq!(turn.snapshot.machines.len(), 1, "it knows its machine");
                 assert_eq!(made(&scene), before);
-                until(&scene, "the machine goes with its pod", || {
+                until(&scene, "the machine goes with its pod", 15, || {
                     made(&scene).is_empty()
                 })
                 .await;
@@ -306,7 +281,7 @@ fn its_machines_are_removed_before_it() {
             for node in nodes_with(&scene, "pve-autoscaler.io/pool", "general") {
                 kubectl_drain(&scene, &node).await;
             }
-            until(&scene, "no machine is left", || made(&scene).is_empty()).await;
+            until(&scene, "no machine is left", 15, || made(&scene).is_empty()).await;
         };
         tokio::select! {
             biased;

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use tempfile::TempDir;
 
+use super::super::change::tests::snapshot;
 use super::super::query::{Filter, History};
 use super::super::store::segments;
 use super::super::{DeedKind, Most, RecordedMachine, Timeline};
@@ -15,14 +16,6 @@ const LIMITS: RecordLimits = RecordLimits {
     max_bytes: 1 << 20,
     max_age: Span::minutes(60 * 24),
 };
-
-fn snapshot(taken: i64) -> Snapshot {
-    let value = serde_json::json!({
-        "version": 1, "taken": Time(taken), "cluster_id": null, "sources": {}, "cluster": {},
-        "regions": {}, "machines": {}, "leader": true,
-    });
-    serde_json::from_value(value).expect("a snapshot")
-}
 
 /// A decision whose report has a pod on this node.
 fn decided(number: u64, at: i64, why: &str) -> RecordedTurn {

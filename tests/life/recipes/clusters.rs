@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::pve::{GIB, PveSpec};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 
 use super::{
-    by_host, machines, marked, nodes, places, template, until, until_none_is_left, visit,
-    while_it_lives, world,
+    by_host, deployment, machines, marked, nodes, places, template, until_none_is_left, visit,
+    world,
 };
 use crate::common::{Scene, simulate};
 use crate::hosts::on;
+use crate::waiting::{until, while_it_lives};
 
 /// `west`, with the token of the file, and a template.
 fn west() -> PveSpec {
@@ -134,16 +134,9 @@ fn the_second_daemon_takes_over() {
             let ended = scene.world.daemon(other.path(), None, 100).await;
             panic!("it ended: {ended:?}");
         };
-        let pods = visit(5, WorkloadPods::of("3", "1Gi"), 20);
+        let pods = WorkloadPods::of("3", "1Gi");
         let late = Workload {
-            steps: pods
-                .steps
-                .into_iter()
-                .map(|mut step| {
-                    step.at = Span(step.at.0 + Span::minutes(5).0);
-                    step
-                })
-                .collect(),
+            steps: deployment("web", 5, pods, [5, 25]).into(),
         };
         tokio::select! {
             biased;

@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::templates::{hosts, storage};
 use super::{
-    by_host, machines, nodes, places, pods_for, template, until, until_none_is_left, visit,
-    while_it_lives, world,
+    by_host, machines, nodes, places, pods_for, template, until_none_is_left, visit, world,
 };
 use crate::common::{Scene, simulate};
 use crate::hosts::{act, on};
+use crate::waiting::{until, while_it_lives};
 
 /// Cards in VLAN 20 behind the firewall with a queue for each core, and a weight for each pool.
 #[test]
@@ -26,7 +26,7 @@ fn machines_have_a_network_card_of_their_own_kind_and_weight() {
         }
         template(&mut spec.pve, 8000, "debian-13", "pve1", "shared");
         let scene = Scene::of(spec);
-        // What tolerates the taint may go to either pool: one that only `batch` can take wants its label.
+        // A pod that tolerates the taint fits both pools; with the label of `batch` it fits that one alone.
         let asks = json!({"cpu": "3", "memory": "2Gi"});
         let pool = Some(("pve-autoscaler.io/pool", "batch"));
         let batch = pods_for(&asks, "dedicated", pool);
@@ -200,7 +200,7 @@ fn a_workstation_gives_what_is_idle() {
             .await;
             assert_eq!(by_host(&scene)["pve1"], had);
             tokio::time::sleep(Duration::from_mins(2)).await;
-            // Its owner is back: what is there stays.
+            // The workstation's owner works on it again: its machines stay.
             act(&scene, &work(700, 40 * GIB));
             tokio::time::sleep(Duration::from_mins(10)).await;
             assert_eq!(by_host(&scene).get("workstation"), Some(&2));

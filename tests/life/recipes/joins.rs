@@ -9,12 +9,12 @@ use pve_autoscaler::sim::workload::WorkloadPods;
 use serde_json::json;
 
 use super::{
-    by_host, machines, nodes, places, recipe, template, until, until_none_is_left, visit,
-    while_it_lives, world, world_of,
+    by_host, machines, nodes, places, recipe, template, until_none_is_left, visit, world, world_of,
 };
 use crate::common::{Scene, simulate};
 use crate::no_template::lasting_token;
 use crate::talos;
+use crate::waiting::{until, while_it_lives};
 
 /// Agents join with a token of their own, and keep back what the file says.
 #[test]

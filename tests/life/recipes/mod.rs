@@ -8,17 +8,17 @@ mod pools;
 mod templates;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{MachineSpec, PveSpec, VmFacts};
-use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
 use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
 use crate::common::Scene;
+use crate::waiting::until;
 
 /// Pages with whole files, by name.
 const PAGES: [(&str, &str); 4] = [
@@ -53,9 +53,6 @@ const CARRIED_OUT: [(&str, &str); 19] = [
     ("recipes", "k3s"),
     ("regions", "Recipe: two clusters"),
 ];
-
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(5);
 
 /// Every whole file of a page, with the heading that it stands under.
 fn whole_files(page: &'static str) -> Vec<(&'static str, &'static str)> {
@@ -212,7 +209,7 @@ fn pods_for(requests: &Value, taint: &str, label: Option<(&str, &str)>) -> Workl
     }
 }
 
-/// What of the requests needs an equal limit.
+/// The requests of extended resources, such as a device: Kubernetes wants a limit that equals each.
 fn extended(requests: &Value) -> Value {
     let all = requests.as_object().expect("a map").iter();
     all.filter(|(name, _)| name.contains('/'))
@@ -226,26 +223,6 @@ fn visit(count: u32, pods: WorkloadPods, minutes: i64) -> Workload {
     Workload::visit("web", count, pods, Span::minutes(minutes))
 }
 
-/// Looks every few seconds until something holds, for so many minutes at most.
-async fn until(scene: &Scene, what: &str, minutes: u32, holds: impl Fn() -> bool) {
-    for _ in 0..minutes * 12 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    let turn = scene.world.turns.borrow().clone().expect("a turn");
-    let report = &turn.decision.report;
-    panic!(
-        "not within {minutes} minutes: {what}: {:?} {:#?} {:#?} {:#?} {:#?}",
-        by_host(scene),
-        report.nodes,
-        report.pods,
-        report.holds,
-        report.warnings,
-    );
-}
-
 /// All machines go within so many minutes, and what is noted of them.
 async fn until_none_is_left(scene: &Scene, minutes: u32) {
     until(scene, "all machines are gone", minutes, || {
@@ -254,14 +231,18 @@ async fn until_none_is_left(scene: &Scene, minutes: u32) {
     .await;
 }
 
-/// The daemon lives while somebody looks; the judge finds nothing wrong.
-async fn while_it_lives(scene: &Scene, workload: Workload, looks: impl Future<Output = ()>) {
-    let most = Duration::from_hours(3);
-    tokio::select! {
-        biased;
-        () = looks => {}
-        () = scene.live(None, 0, workload, most) => panic!("it took too long"),
-    }
-    let findings = scene.findings();
-    assert!(findings.is_empty(), "{findings:#?}");
+/// A Deployment that comes at a minute, and goes at another one.
+fn deployment(name: &str, count: u32, pods: WorkloadPods, minutes: [i64; 2]) -> [WorkloadStep; 2] {
+    let name = name.to_owned();
+    let deploy = Act::Deploy {
+        name: name.clone(),
+        replicas: count,
+        pods,
+    };
+    let delete = Act::Delete {
+        kind: WorkloadKind::Deployment,
+        name,
+    };
+    let [come, go] = minutes.map(Span::minutes);
+    [(come, deploy), (go, delete)].map(|(at, act)| WorkloadStep { at, act })
 }

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
-use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::pve::GIB;
-use pve_autoscaler::sim::workload::{Act, Workload, WorkloadKind, WorkloadPods, WorkloadStep};
+use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
 use serde_json::json;
 
 use super::{
-    PAGES, by_host, machines, nodes, places, pods_for, template, until, until_none_is_left, visit,
-    while_it_lives, world,
+    PAGES, by_host, deployment, machines, nodes, places, pods_for, template, until_none_is_left,
+    visit, world,
 };
 use crate::common::{Scene, simulate};
 use crate::hosts::{on, said};
+use crate::waiting::{until, while_it_lives};
 
 const GPU: &str = "nvidia.com/gpu";
 
-/// What stands between two texts in the page of recipes.
+/// The part of the page of recipes between two texts: a word of a command that it tells to type.
 fn typed(before: &str, after: &str) -> &'static str {
     let (_, rest) = PAGES[0].1.split_once(before).expect("it is typed");
     rest.split_once(after).expect("it goes on").0
@@ -48,22 +48,6 @@ fn the_first_node_comes_and_goes() {
         while_it_lives(&scene, pods, looks).await;
         scene.nothing_is_left();
     });
-}
-
-/// A Deployment that comes at a minute, and goes at another one.
-fn deployment(name: &str, count: u32, pods: WorkloadPods, minutes: [i64; 2]) -> [WorkloadStep; 2] {
-    let name = name.to_owned();
-    let deploy = Act::Deploy {
-        name: name.clone(),
-        replicas: count,
-        pods,
-    };
-    let delete = Act::Delete {
-        kind: WorkloadKind::Deployment,
-        name,
-    };
-    let [come, go] = minutes.map(Span::minutes);
-    [(come, deploy), (go, delete)].map(|(at, act)| WorkloadStep { at, act })
 }
 
 /// Three ingress nodes on three hosts without any pod; batch pods on machines of their own, which go soon after their last pod; all else in

@@ -7,13 +7,11 @@ use pve_autoscaler::sim::pve::{AdminAct, GIB, HostSpec, PveSpec, StorageKind, St
 use pve_autoscaler::sim::workload::WorkloadPods;
 use serde_json::Value;
 
-use super::{
-    by_host, machines, nodes, places, template, until, until_none_is_left, visit, while_it_lives,
-    world,
-};
+use super::{by_host, machines, nodes, places, template, until_none_is_left, visit, world};
 use crate::common::{Scene, simulate};
 use crate::hosts::act;
 use crate::tasks::kubectl_drain;
+use crate::waiting::{until, while_it_lives};
 
 /// The name that a built template has.
 const BUILT: &str = "pve-autoscaler-debian";
@@ -110,7 +108,7 @@ fn a_pool_gets_a_new_kubernetes() {
             until(&scene, "all run", 10, || places(&scene, "web").len() == 3).await;
             until(&scene, "two nodes", 5, || names().len() == 2).await;
             assert_eq!((of(8000), of(8001)), (2, 0));
-            // What `template build` ends with.
+            // As `template build` does at its end: the old template gets another name, the new one has its name.
             let mut new = PveSpec::default();
             let new = template(&mut new, 8001, BUILT, "pve1", "ceph").clone();
             act(
