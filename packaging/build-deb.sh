@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the Debian package into target/package/. The programs are built by cargo in profile "deb"
-# (thin LTO, for size: some ten minutes on two cores); --profile dev is for trying the packaging itself.
+# (for size, linked as one module: some ten minutes on two cores); --profile dev is for trying the packaging itself.
 #
 #   packaging/build-deb.sh [--arch arm64] [--profile deb|release|dev]
 #
@@ -64,14 +64,30 @@ changelog="$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)"
 SOURCE_DATE_EPOCH="$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)"
 export SOURCE_DATE_EPOCH
 
-# use_flags [packed]: how all is compiled; with relative relocations packed (glibc 2.36, Debian 12): a megabyte that would
-# be read at every start.
+# folds_functions: whether this machine's linker makes one of functions whose code is the same, as rust-lld does, which rustc
+# brings for amd64. Rust writes the same generic function anew for every type.
+folds_functions() {
+    local probe links=0
+    probe="$(mktemp -d)"
+    echo 'fn main() {}' | rustc --crate-name probe -C "$fold" -o "$probe/probe" - 2>/dev/null || links=1
+    rm -rf "$probe"
+    return "$links"
+}
+readonly fold=link-arg=-Wl,--icf=all
+
+# use_flags [packed] [folded]: how all is compiled; with relative relocations packed (glibc 2.36, Debian 12): a megabyte that would
+# be read at every start; with functions folded, where the linker can: a thirtieth of the code.
 use_flags() {
     [ "$profile" = deb ] || return 0
     # The paths of the machine that built it belong neither into the program nor into its
     # debug symbols, and would make every build differ.
-    local cargo="${CARGO_HOME:-$HOME/.cargo}" link=''
-    [ "${1-}" != packed ] || link='-C link-arg=-Wl,-z,pack-relative-relocs'
+    local cargo="${CARGO_HOME:-$HOME/.cargo}" link='' word
+    for word in "$@"; do
+        case "$word" in
+            packed) link+=' -C link-arg=-Wl,-z,pack-relative-relocs' ;;
+            folded) ! folds_functions || link+=" -C $fold" ;;
+        esac
+    done
     export RUSTFLAGS="$link --remap-path-prefix=$PWD=/usr/src/pve-autoscaler --remap-path-prefix=$cargo=/usr/share/cargo"
     export CFLAGS="-ffile-prefix-map=$cargo=/usr/share/cargo -ffile-prefix-map=$PWD=/usr/src/pve-autoscaler"
 }
@@ -85,14 +101,14 @@ build() {
 }
 
 build_here() {
-    use_flags packed
+    use_flags packed folded
     build
 }
 
 # This machine's program with what makes it in build_here, so that it is not made again after that.
 build_for_arm64() {
     (
-        use_flags packed
+        use_flags packed folded
         cargo build --quiet --locked --profile "$profile" --no-default-features --bin pve-autoscaler
     )
     if cross_packs_relocations; then use_flags packed; else use_flags; fi
@@ -107,9 +123,23 @@ has_simulator() {
     grep -qE 'pve_autoscaler(3sim|9simulator|11conformance)[0-9]' <<<"$symbols"
 }
 
+# has_text_language PROGRAM: whether functions of the language of the configuration's texts or of a reader of YAML are in it.
+has_text_language() {
+    local symbols
+    symbols="$("$nm" "$1")" || fail "$nm does not read $1"
+    grep -qE '(9minijinja|13granit_parser|12serde_saphyr)[0-9]' <<<"$symbols"
+}
+
 # The commands, the daemon and the broker have nothing of the simulator in them; that the look finds it shows its own program.
+# So with the broker and the texts that it does not use.
 apart() {
     local program
+    has_text_language "$built/pve-autoscaler-daemon" ||
+        fail "nm shows no function that fills in texts in $built/pve-autoscaler-daemon, where it must be;" \
+            "how symbols are written has changed: mend has_text_language"
+    ! has_text_language "$built/pve-autoscaler-broker" ||
+        fail "nm shows functions that fill in texts in $built/pve-autoscaler-broker; root tries no texts" \
+            "(src/config/rules/trials.rs)"
     has_simulator "$simulator" ||
         fail "nm shows no function of the simulator in $simulator, where it must be;" \
             "how symbols are written has changed: mend has_simulator"

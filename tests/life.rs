@@ -65,6 +65,8 @@ mod retry;
 mod serving;
 #[path = "life/shipped_metrics.rs"]
 mod shipped_metrics;
+#[path = "life/soft_taints.rs"]
+mod soft_taints;
 #[path = "life/storages.rs"]
 mod storages;
 #[path = "life/support_bundle.rs"]

@@ -232,7 +232,7 @@ fn of_turn(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     of_failures(turn, now, seen);
     of_templates(turn, seen);
     of_machines(turn, seen);
-    of_pods(turn, seen);
+    of_pods(turn, now, seen);
     of_clocks(turn, seen);
     let report = &turn.decision.report;
     let warnings = report.warnings.iter().zip(&report.warnings_details);
@@ -465,7 +465,7 @@ fn of_machines(turn: &Turn, seen: &mut FoundConditions) {
 }
 
 /// Pods that wait in vain: how many, and why those that wait longest.
-fn of_pods(turn: &Turn, seen: &mut FoundConditions) {
+fn of_pods(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     let (mut held, mut unfit) = (Vec::new(), Vec::new());
     for (key, verdict) in &turn.decision.report.pods {
         let (list, why): (_, &Reasons) = match verdict {
@@ -499,7 +499,8 @@ fn of_pods(turn: &Turn, seen: &mut FoundConditions) {
             1 => "A pod waits".to_owned(),
             many => format!("{many} pods wait"),
         };
-        let names = pods.iter().take(NAMED).map(|(_, key, why)| {
+        let named = || pods.iter().take(NAMED);
+        let names = named().map(|(_, key, why)| {
             let why = why.iter().next();
             let why = why.map_or_else(String::new, |(pool, why)| format!(" ({pool}: {why})"));
             format!("{}/{}{why}", key.namespace, key.name)
@@ -507,6 +508,16 @@ fn of_pods(turn: &Turn, seen: &mut FoundConditions) {
         let mut names = first(names);
         if pods.len() > NAMED {
             let _ = write!(names, "; and {} more", pods.len() - NAMED);
+        }
+        // That a pool backs off says what is not done; what a person must mend is what failed.
+        let pools: BTreeSet<&Arc<str>> = named()
+            .filter_map(|(_, _, why)| why.keys().next())
+            .collect();
+        for pool in pools {
+            let backoff = turn.decision.memory.backoff.get(pool);
+            if let Some(backoff) = backoff.filter(|backoff| backoff.until > now) {
+                let _ = write!(names, "; {pool} backs off because of: {}", backoff.message);
+            }
         }
         seen.since(
             kind,

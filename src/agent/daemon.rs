@@ -26,6 +26,7 @@ use crate::agent::observe::{self, Sources};
 use crate::agent::recording::Recording;
 use crate::agent::region::{Doubts, RegionView, RegionWatcher};
 use crate::agent::retries::RetryWait;
+use crate::agent::soft_taints::SoftTaints;
 use crate::agent::startup;
 use crate::agent::state::{StateError, StateFiles};
 use crate::agent::turn::Turn;
@@ -234,14 +235,6 @@ fn watch_regions(
     (views, poll_requests)
 }
 
-/// A client for each region.
-fn clients(parts: &DaemonParts) -> BTreeMap<RegionName, crate::pve::Client> {
-    let regions = parts.pve.iter();
-    regions
-        .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
-        .collect()
-}
-
 /// A supervised task: its name is what is left when it ends.
 pub(super) async fn named(name: &str, task: impl Future<Output = ()>) -> String {
     task.await;
@@ -275,6 +268,7 @@ struct Loop {
     cluster_id: channel::Receiver<Option<Arc<str>>>,
     announcer: Announcer,
     nominations: PodNominator,
+    soft_taints: SoftTaints,
     memory: Memory,
     /// Since when we lead without a gap.
     awake: Option<Time>,
@@ -301,20 +295,19 @@ impl Loop {
     ) -> Result<Loop, DaemonError> {
         let journal = startup::journal(&parts.state)?;
         let memory = startup::memory(&parts.state, &journal, parts.clock.now())?;
-        let kube = parts.kube.clone();
-        let seed = startup::seed(&parts.random);
+        let (kube, seed) = (parts.kube.clone(), startup::seed(&parts.random));
         let store = watch_cluster(&kube, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (poll_fast, fast_polls) = channel::channel(false);
-        let clients = clients(&parts);
+        let clients = startup::clients(&parts);
         let doubts = Doubts::default();
         let (regions, poll_requests) = watch_regions(&parts, &clients, &fast_polls, &doubts, tasks);
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
         tasks.spawn(named("the announcer", announcing));
         let (cluster_id, id_error) = ask_identity(&parts, tasks);
-        let (nominations, withdrawing) = PodNominator::new(&kube, &memory.bookings);
-        tasks.spawn(named("the nominations", withdrawing));
+        let nominations = PodNominator::start(&kube, &memory.bookings, tasks);
+        let soft_taints = SoftTaints::begin(&kube, tasks);
         let recording = Recording::begin(&parts);
         background::sweep_isos(&parts, (&clients, &journal), leadership.holder(), tasks);
         background::approve_certificates(&parts, &clients, leadership.holder(), tasks);
@@ -354,6 +347,7 @@ impl Loop {
             cluster_id,
             announcer,
             nominations,
+            soft_taints,
             memory,
             awake: None,
             leads: None,
@@ -484,6 +478,7 @@ impl Loop {
         });
         self.recording.decided(&turn, retried.or(before), &ended);
         self.act(&turn);
+        self.soft_taints.apply(&turn);
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {
             self.announcer.waits(&overdue, &turn);

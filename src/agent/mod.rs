@@ -35,6 +35,7 @@ mod resumed;
 mod retries;
 pub mod secret_file;
 mod serving;
+mod soft_taints;
 mod startup;
 pub mod state;
 pub mod status;

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::agent::daemon::named;
 use crate::agent::requeue::{Back, Requeue};
 use crate::kube::{ClusterStore, KubeClient, KubeError, Nomination};
 use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
@@ -80,12 +82,12 @@ enum NominationTask {
 }
 
 impl PodNominator {
-    /// Pods laid out on machines and nodes (UIDs by name), none of them nominated; and the work that is done
-    /// beside the loop.
-    pub fn new(
+    /// Pods laid out on machines and nodes (UIDs by name), none of them nominated. Begins the work that is done beside the loop.
+    pub fn start(
         kube: &KubeClient,
         bookings: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    ) -> (PodNominator, impl Future<Output = ()> + Send + use<>) {
+        tasks: &mut JoinSet<String>,
+    ) -> PodNominator {
         let (sender, receiver) = mpsc::unbounded_channel();
         let nominations = PodNominator {
             state: Arc::default(),
@@ -94,7 +96,8 @@ impl PodNominator {
         };
         nominations.plan(bookings);
         let calling = call(kube.clone(), nominations.state.clone(), receiver);
-        (nominations, calling)
+        tasks.spawn(named("the nominations", calling));
+        nominations
     }
 
     fn state(&self) -> MutexGuard<'_, NominatorState> {

@@ -1,13 +1,16 @@
-//! What the loop begins with: the journal and the memory of the one before.
+//! What the loop begins with: the journal and the memory of the one before, and clients for PVE.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
+use crate::agent::daemon::DaemonParts;
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::state::StateFiles;
 use crate::model::memory::Memory;
+use crate::model::region::RegionName;
 use crate::model::time::{Span, Time};
 
 /// Opens the journal; what cannot be read of it is said.
@@ -39,4 +42,12 @@ pub(super) fn memory(
 pub(super) fn seed(random: &Mutex<StdRng>) -> u64 {
     let mut dice = random.lock().unwrap_or_else(PoisonError::into_inner);
     dice.random()
+}
+
+/// A client for each region.
+pub(super) fn clients(parts: &DaemonParts) -> BTreeMap<RegionName, crate::pve::Client> {
+    let regions = parts.pve.iter();
+    regions
+        .map(|(name, transport)| (name.clone(), crate::pve::Client::new(transport.clone())))
+        .collect()
 }

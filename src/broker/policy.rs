@@ -80,7 +80,7 @@ impl BrokerPolicy {
         };
         let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
         check_owner(metadata.uid(), metadata.mode(), owner).map_err(fail)?;
-        let settings = crate::config::load(path)
+        let settings = crate::config::load_for_broker(path)
             .map_err(|errors| fail(errors.without_secrets().to_string()))?;
         Ok(BrokerPolicy::of(&settings))
     }
@@ -209,5 +209,63 @@ mod tests {
             assert!(!policy.in_range(vmid));
         }
         assert!(!BrokerPolicy::default().in_range(9000), "no range, no VM");
+    }
+    /// A file with every kind of text that may have gaps.
+    const TEXTS: &str = r##"
+version = 1
+[kubernetes]
+kubeconfig = "/etc/pve-autoscaler/kubeconfig"
+[region.home]
+vmids = "9000-9099"
+[template.debian]
+vmid = 900
+[template.debian.cloud_init]
+storage = "local"
+user_data = "#cloud-config\nfqdn: {{ machine }}\n"
+network_config = "version: 2\n# {{ zone }}\n"
+[instance_type.s]
+cores = 2
+memory = "4GiB"
+[pool.small]
+template = "debian"
+instance_types = ["s"]
+max = 3
+labels = { where = "{{ host }}" }
+annotations = { "example.com/host" = "{{ host }}" }
+[pool.small.join]
+provider_id = "proxmox://{{ region }}/{{ vmid }}"
+method = "command"
+command = "join {{ machine }}"
+[notification.ops]
+kind = "webhook"
+url = "https://example.com/hook"
+body = "{{ title | tojson }}"
+"##;
+
+    fn read(text: &str) -> Result<BrokerPolicy, String> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("pve-autoscaler.toml");
+        std::fs::write(&file, text).expect("written");
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).expect("a mode");
+        let owner = std::fs::metadata(&file).expect("metadata").uid();
+        BrokerPolicy::read(&file, owner).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_policy_is_the_daemons_although_no_text_is_tried() {
+        let settings = crate::config::parse(TEXTS, "file").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(read(TEXTS), Ok(BrokerPolicy::of(&settings)));
+        // Each gap by itself names what is not known. The daemon refuses the file for that; root reads no such language.
+        for (at, _) in TEXTS.match_indices("{{ ") {
+            let bad = format!("{}{{{{ no_such_{}", &TEXTS[..at], &TEXTS[at + 3..]);
+            let refused = crate::config::parse(&bad, "file").map_err(|errors| errors.to_string());
+            assert!(refused.is_err_and(|why| why.contains("no_such_")), "{bad}");
+            let taken = read(&bad).expect("a policy");
+            assert_eq!(taken.hash, BrokerPolicy::of(&settings).hash, "{bad}");
+        }
+        let wrong = read(&TEXTS.replace("max = 3", "max = -3"));
+        assert!(wrong.is_err_and(|why| why.contains("pool.small.max")));
     }
 }

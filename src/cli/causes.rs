@@ -20,16 +20,32 @@ impl Causes {
 
     /// `what` for this cause: `would not run (2)`, or the cause itself where each row has its own.
     pub(super) fn of(&mut self, what: &str, cause: &str) -> String {
-        let cause = one_line(cause);
+        self.of_all(what, [cause.to_owned()])
+    }
+
+    /// `what` for all of these causes together: `would not run (2, 3)`, or the causes themselves.
+    pub(super) fn of_all(
+        &mut self,
+        what: &str,
+        causes: impl IntoIterator<Item = String>,
+    ) -> String {
+        let causes = causes.into_iter().map(|cause| one_line(&cause));
         if self.wide {
-            return format!("{what}: {cause}");
+            let causes: Vec<String> = causes.collect();
+            return format!("{what}: {}", causes.join("; and "));
         }
+        let numbers: Vec<String> = causes.map(|cause| self.number(cause).to_string()).collect();
+        format!("{what} ({})", numbers.join(", "))
+    }
+
+    /// The number of a cause, 1 or more.
+    fn number(&mut self, cause: String) -> usize {
         let at = self.known.iter().position(|known| *known == cause);
         let at = at.unwrap_or_else(|| {
             self.known.push(cause);
             self.known.len() - 1
         });
-        format!("{what} ({})", at + 1)
+        at + 1
     }
 
     /// Whether this is one that stands below.

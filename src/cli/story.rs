@@ -7,7 +7,7 @@ use super::causes::Causes;
 use super::render::{
     held, node_verdict, one_line, place, pod_verdict, preempted, section, when, whole_seconds,
 };
-use crate::model::reasons::Reasons;
+use crate::model::reasons::{Misfit, Reasons};
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
 use crate::model::resources::Resources;
@@ -212,13 +212,19 @@ fn becomes(fate: &PodOutcome) -> String {
     }
 }
 
+/// All that keeps a pod away: whoever mends the first alone would be no further.
+fn misfits(first: &Misfit, further: &[Misfit], causes: &mut Causes) -> String {
+    let all = std::iter::once(first).chain(further);
+    causes.of_all("would not run", all.map(ToString::to_string))
+}
+
 /// One line for each pool, type and answer; hosts that answer alike share it.
 fn offers(offers: &[OfferAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     type Line<'a> = (String, String, String, String);
     let mut lines: Vec<(Line<'_>, Vec<&str>)> = Vec::new();
     for offer in offers {
         let answer = match &offer.misfit {
-            Some(why) => causes.of("would not run", &why.to_string()),
+            Some(why) => misfits(why, &offer.further, causes),
             None => "would run".to_owned(),
         };
         let now = match &offer.held {
@@ -267,7 +273,7 @@ fn nodes(nodes: &[NodeAnswer], causes: &mut Causes) -> Vec<Vec<String>> {
     let mut by_answer: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
     for node in nodes {
         let answer = match &node.misfit {
-            Some(why) => causes.of("would not run", &why.to_string()),
+            Some(why) => misfits(why, &node.further, causes),
             None if !node.preempts.is_empty() => {
                 format!("would run: {}", preempted(&node.preempts))
             }
@@ -348,6 +354,7 @@ mod tests {
             price: 1,
             free: free(1900, 3584),
             misfit,
+            further: Vec::new(),
             held: held.map(Refusals::from),
         }
     }
@@ -373,6 +380,7 @@ mod tests {
             coming,
             free: free(400, 100),
             misfit,
+            further: Vec::new(),
             preempts: BTreeMap::new(),
         };
         let story = PodStory {
@@ -436,6 +444,31 @@ mod tests {
         };
         insta::assert_snapshot!(pod(&story, false, NOW));
         insta::assert_snapshot!("a_pod_reads_as_a_story_wide", pod(&story, true, NOW));
+    }
+
+    #[test]
+    fn each_cause_has_its_number_where_a_place_has_several() {
+        let label = |key: &str| Misfit::NodeSelector {
+            key: key.into(),
+            value: "yes".into(),
+        };
+        let offers = ["small", "big"].map(|kind| {
+            let mut one = offer(kind, "pve1", Some(label("a")), None);
+            one.further = vec![label(kind)];
+            one
+        });
+        let (mut causes, mut text) = (Causes::new(false), String::new());
+        let rows = super::offers(&offers, &mut causes);
+        let said: Vec<&str> = rows.iter().map(|row| row[3].as_str()).collect();
+        assert_eq!(said, ["would not run (1, 2)", "would not run (1, 3)"]);
+        causes.tell(&mut text);
+        assert!(
+            text.contains("(3)  node selector big=yes does not match"),
+            "{text}"
+        );
+        let wide = super::offers(&offers, &mut Causes::new(true));
+        let both = "would not run: node selector a=yes does not match; and node selector small=yes does not match";
+        assert_eq!(wide[0][3], both);
     }
 
     #[test]

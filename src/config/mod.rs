@@ -92,19 +92,35 @@ pub(crate) fn as_text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
+/// Reads and checks the file for the broker, which uses no text for machines and notices: what is wrong with such a text is not said.
+///
+/// # Errors
+/// Everything else that is wrong with the file, at once.
+pub fn load_for_broker(path: &Path) -> Result<Settings, ConfigErrors> {
+    check(&read(path)?, &path.display().to_string(), None)
+}
+
 /// Checks a text; `name` is the file's name in errors.
 ///
 /// # Errors
 /// Everything that is wrong with it, at once.
 pub fn parse(text: &str, name: &str) -> Result<Settings, ConfigErrors> {
+    check(text, name, Some(&rules::trials::ALL))
+}
+
+fn check(
+    text: &str,
+    name: &str,
+    trials: Option<&'static rules::trials::TextTrials>,
+) -> Result<Settings, ConfigErrors> {
     let mut problems = Collector::new(text);
     let Some(read) = read::read(text, &mut problems) else {
         return Err(problems.finish(name));
     };
-    let mut found = rules::Problems::default();
+    let mut found = rules::Problems::none(trials);
     let mut settings = rules::resolve(&read.file, &mut found);
     settings.text = text.into();
-    for (path, message) in found.0 {
+    for (path, message) in found.found {
         // What could not be read has been reported; that its default is wrong too is no news.
         if !read.unread.iter().any(|unread| unread.explains(&path)) {
             problems.at_path(&read.root, &path, message);

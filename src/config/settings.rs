@@ -492,6 +492,8 @@ pub struct Leaving {
     pub evict_daemons_of_empty: bool,
     /// DaemonSet pods of other nodes are evicted (`daemonset-eviction-for-occupied-nodes`).
     pub evict_daemons_of_occupied: bool,
+    /// Nodes that get or lose the taint of deletion candidates in a turn (`max-bulk-soft-taint-count`); zero: none has it.
+    pub soft_taints_in_a_turn: u32,
 }
 
 impl Default for Leaving {
@@ -500,6 +502,7 @@ impl Default for Leaving {
             deletion_delay: Span::minutes(2),
             evict_daemons_of_empty: false,
             evict_daemons_of_occupied: true,
+            soft_taints_in_a_turn: 10,
         }
     }
 }

@@ -18,7 +18,7 @@ use model::resources::Resources;
 use model::scheduling::{Labels, PodShape, SpreadConstraint, Taint};
 
 use company::PodTerms;
-pub use node::{bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
+pub use node::{avoided, bears, chosen, meets_one, room, selects, tolerates, unbearable, welcome};
 use volumes::PodVolumes;
 pub use volumes::{VolumeOnNode, ZONES, attached};
 

@@ -36,6 +36,15 @@ pub fn unbearable<'t>(
         .find(|taint| effects.contains(&taint.effect) && !borne(taint))
 }
 
+/// How many taints a pod rather avoids (`PreferNoSchedule`) and does not tolerate.
+pub fn avoided(shape: &PodShape, taints: &[Taint]) -> usize {
+    let borne = |taint: &Taint| shape.tolerations.iter().any(|one| tolerates(one, taint));
+    let soft = taints
+        .iter()
+        .filter(|taint| taint.effect == Effect::PreferNoSchedule);
+    soft.filter(|taint| !borne(taint)).count()
+}
+
 /// Whether all taints that keep new pods away are tolerated.
 pub fn bears(shape: &PodShape, taints: &[Taint]) -> bool {
     repelling(shape, taints).is_none()

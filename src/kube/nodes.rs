@@ -14,7 +14,7 @@ use super::translate::{self, ObjectReader};
 use super::wire;
 use crate::model::action::NodeRef;
 use crate::model::cluster::Node;
-use crate::model::policy::LEAVING_TAINT;
+use crate::model::policy::{CANDIDATE_TAINT, LEAVING_TAINT};
 use crate::model::scheduling::Labels;
 use crate::model::time::Time;
 
@@ -180,6 +180,20 @@ impl KubeClient {
                 patch["spec"]["unschedulable"] = Value::Null;
             }
             Some(patch)
+        })
+        .await
+    }
+
+    /// Puts the taint of deletion candidates on a node that does not have it.
+    pub async fn mark_candidate(&self, node: &NodeRef) -> Result<NodeChange, KubeError> {
+        self.change_node(node, |current| {
+            // One that is leaving takes no pods at all.
+            if current.has_taint(CANDIDATE_TAINT) || current.has_taint(LEAVING_TAINT) {
+                return None;
+            }
+            let mut taints = current.taints().to_vec();
+            taints.push(json!({ "key": CANDIDATE_TAINT, "effect": "PreferNoSchedule" }));
+            Some(json!({ "spec": { "taints": taints } }))
         })
         .await
     }

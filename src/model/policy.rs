@@ -29,6 +29,9 @@ pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
 pub const STARTUP_TAINT: &str = "pve-autoscaler.io/uninitialized";
 /// The taint of a node that is leaving; its value is the Unix time it was set.
 pub const LEAVING_TAINT: &str = "pve-autoscaler.io/leaving";
+/// The `PreferNoSchedule` taint of a node that may go soon: pods go there last. cluster-autoscaler's is
+/// `DeletionCandidateOfClusterAutoscaler`.
+pub const CANDIDATE_TAINT: &str = "pve-autoscaler.io/deletion-candidate";
 
 /// Everything the brain must know of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -108,6 +108,9 @@ pub struct OfferAnswer {
     /// `misfit_details`.
     #[serde(flatten, with = "told::misfit")]
     pub misfit: Option<Misfit>,
+    /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
+    #[serde(flatten, with = "told::further_misfits")]
+    pub further: Vec<Misfit>,
     /// What keeps such a machine from being made now (limits, back-off, host), fitting or not. In JSON `held` and
     /// `held_details`.
     #[serde(flatten, with = "told::held")]
@@ -127,6 +130,9 @@ pub struct NodeAnswer {
     /// `misfit_details`.
     #[serde(flatten, with = "told::misfit")]
     pub misfit: Option<Misfit>,
+    /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
+    #[serde(flatten, with = "told::further_misfits")]
+    pub further: Vec<Misfit>,
     /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub preempts: BTreeMap<PodKey, i32>,

@@ -71,6 +71,9 @@ fn machines_that_never_join_are_a_pool_that_backs_off_and_pods_that_wait() {
             held.since.is_some() && held.details.contains("web"),
             "{held:?}"
         );
+        // Whoever reads of the pod need not look for another notice to know what failed.
+        let failure = &*pool[0].details;
+        assert!(held.details.contains(failure), "{held:?}: {failure}");
         // Three minutes without a turn: how things stand is not known, and so nothing is over.
         let later = seen(&scene, Span::minutes(3));
         assert_eq!(keys(&later), [] as [&str; 0]);

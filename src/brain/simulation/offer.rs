@@ -147,8 +147,17 @@ impl Choice<'_> {
 
     /// Why a pod of this shape fits on no empty node of this offer, if it does not.
     pub(crate) fn misfit(&self, offer: &Offer<'_>, shape: &PodShape) -> Option<Misfit> {
-        fit::misfit(shape, self.place(offer))
-            .or_else(|| fit::crowded(shape, &offer.free, &offer.ports))
+        self.misfits(offer, shape).next()
+    }
+
+    /// All that keeps a pod of this shape off an empty node of this offer, in the order of the filters.
+    pub(crate) fn misfits<'s>(
+        &'s self,
+        offer: &'s Offer<'_>,
+        shape: &'s PodShape,
+    ) -> impl Iterator<Item = Misfit> + 's {
+        let crowded = std::iter::once_with(|| fit::all_crowded(shape, &offer.free, &offer.ports));
+        fit::misfits(shape, self.place(offer)).chain(crowded.flatten())
     }
 
     /// Why claims may not be used on an empty node of this offer, if they may not; volumes were given to

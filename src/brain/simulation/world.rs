@@ -227,13 +227,24 @@ impl<'a> SimCluster<'a> {
         shape: &PodShape,
         need: Option<&VolumeNeed>,
     ) -> Option<Misfit> {
+        self.misfits(index, shape, need).next()
+    }
+
+    /// All that keeps a shape off a place, whatever else runs there, in the order of the filters; of volumes the first that is wrong.
+    pub(crate) fn misfits<'s>(
+        &'s self,
+        index: usize,
+        shape: &'s PodShape,
+        need: Option<&'s VolumeNeed>,
+    ) -> impl Iterator<Item = Misfit> + use<'s, 'a> {
         let bin = &self.nodes[index];
-        fit::misfit(shape, bin.place())
-            .or_else(|| self.reach_misfit(index, need))
-            .or_else(|| {
+        let volume = std::iter::once_with(move || {
+            self.reach_misfit(index, need).or_else(|| {
                 let why = self.assumed.misfit(&self.free_volumes, need?, bin.at());
                 why.map(|volume| Misfit::Volume { volume })
             })
+        });
+        fit::misfits(shape, bin.place()).chain(volume.flatten())
     }
 
     /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are

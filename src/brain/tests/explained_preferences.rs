@@ -308,6 +308,14 @@ proptest! {
                 // A machine that became a node under another name is known by its own.
                 prop_assert!(at.is_none() || pod.node.is_some(), "{key} has a place: {at:?}");
             }
+            let offers = told.offers.iter().map(|offer| (&offer.misfit, &offer.further));
+            let nodes = told.nodes.iter().map(|node| (&node.misfit, &node.further));
+            for (first, further) in offers.chain(nodes) {
+                let all: Vec<_> = first.iter().chain(further).collect();
+                let alike = |one: &_| all.iter().filter(|other| **other == one).count() > 1;
+                prop_assert!(first.is_some() || further.is_empty(), "{further:?}");
+                prop_assert!(!all.iter().any(|one| alike(*one)), "told twice: {all:?}");
+            }
             let kinds: Vec<PreferenceKind> = told.preferences.iter().map(|preference| preference.kind).collect();
             prop_assert!(kinds.is_sorted());
             let named = |kind| kinds.iter().filter(|of| **of == kind).count();

@@ -6,7 +6,7 @@ use model::cluster::PodKey;
 use model::memory::Backoff;
 use model::reasons::Unremovable;
 use model::report::{NodeVerdict, PodVerdict};
-use model::scheduling::{LabelSelector, PodShape, PodTerm};
+use model::scheduling::{LabelSelector, PodShape, PodTerm, Taint};
 use model::story::{NodeStory, PodOutcome, PodStory};
 use model::time::Span;
 
@@ -57,6 +57,54 @@ fn a_pending_pod_is_tried_everywhere_with_numbers() {
     let why = story.offers[0].misfit.as_ref().map(ToString::to_string);
     let why = why.as_deref();
     assert_eq!(why, Some("cpu: asks 4, a node offers 2 after DaemonSets"));
+}
+
+#[test]
+fn all_that_keeps_a_pod_away_is_told_and_not_the_first_alone() {
+    let lab = world()
+        .edit_pool("p", |pool| {
+            let taint = |key: &str| Taint::no_schedule(key, "");
+            pool.taints = vec![taint("example.com/a"), taint("example.com/b")];
+        })
+        .pod("web", 4_000, 8_192)
+        .shape("web", |shape| {
+            let label = |key: &str| (key.into(), "yes".into());
+            shape.node_selector = ["c", "d"].map(label).into();
+            let requests = &mut shape.requests;
+            requests.extended.insert("example.com/gpu".into(), 1);
+        });
+    let told = |lab: &Lab, kind: &str| {
+        let story = asked(lab).0.expect("the pod is there");
+        let offer = story.offers.iter().find(|o| &*o.instance_type == kind);
+        let offer = offer.expect("an offer");
+        let all = offer.misfit.iter().chain(&offer.further);
+        all.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let of_pool = [
+        "does not tolerate the taint example.com/a:NoSchedule",
+        "does not tolerate the taint example.com/b:NoSchedule",
+        "node selector c=yes does not match",
+        "node selector d=yes does not match",
+    ];
+    let cpu = "cpu: asks 4, a node offers 2 after DaemonSets";
+    let memory = "memory: asks 8Gi, a node offers 4Gi after DaemonSets";
+    let gpu = "example.com/gpu: asks 1, a node offers 0 after DaemonSets";
+    assert_eq!(
+        told(&lab, "small"),
+        [&of_pool[..], &[cpu, memory, gpu]].concat()
+    );
+    assert_eq!(told(&lab, "big"), [&of_pool[..], &[gpu]].concat());
+    let node = &asked(&lab).0.expect("the pod is there").nodes[0];
+    assert_eq!(node.further.len(), 4, "{node:?}");
+    // Whoever mends all of it has a pod that runs.
+    let mended = lab
+        .edit_pool("p", |pool| pool.taints.clear())
+        .shape("web", |shape| {
+            shape.node_selector.clear();
+            shape.requests.extended.clear();
+        });
+    assert_eq!(told(&mended, "small"), [cpu, memory]);
+    assert_eq!(told(&mended, "big"), [""; 0]);
 }
 
 #[test]

@@ -253,6 +253,10 @@ pub struct ScaleDownTable {
     /// An emptied node with an annotation `delay-deletion.cluster-autoscaler.kubernetes.io/…` waits this long for
     /// the annotation to go, then its machine goes all the same. `0s`: the annotation means nothing.
     pub node_deletion_delay_timeout: Duration,
+    /// Nodes that may go soon, for they are unneeded or their host is evacuated, have a `PreferNoSchedule` taint
+    /// (`pve-autoscaler.io/deletion-candidate`): kube-scheduler puts pods on others first. So many nodes at most get or lose it at a time;
+    /// `0`: none has it.
+    pub max_bulk_soft_taint_count: u32,
     /// Only as many nodes become unneeded at once as could be removed by `unneeded_time` with
     /// `max_parallelism` removals in each such interval, and twice `max_parallelism` more than before.
     pub scan_interval: Duration,
@@ -458,6 +462,7 @@ impl Default for ScaleDownTable {
             daemonset_eviction_for_empty_nodes: leaving.evict_daemons_of_empty,
             daemonset_eviction_for_occupied_nodes: leaving.evict_daemons_of_occupied,
             node_deletion_delay_timeout: Duration(leaving.deletion_delay),
+            max_bulk_soft_taint_count: leaving.soft_taints_in_a_turn,
             scan_interval: Duration(policy.scan_interval),
             max_view_age: Duration(policy.max_view_age),
             quarantine: Duration(policy.quarantine),
@@ -472,6 +477,7 @@ impl ScaleDownTable {
             deletion_delay: self.node_deletion_delay_timeout.0,
             evict_daemons_of_empty: self.daemonset_eviction_for_empty_nodes,
             evict_daemons_of_occupied: self.daemonset_eviction_for_occupied_nodes,
+            soft_taints_in_a_turn: self.max_bulk_soft_taint_count,
         }
     }
 

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use super::labels::SAMPLE;
 use super::networks::Networks;
 use super::pools::ResolvedPool;
+use super::trials::TextTrials;
 use super::{Problems, syntax};
-use crate::config::cloud_init::{self, CloudInitKind, GapValues, LONGEST, Nic};
+use crate::config::cloud_init::{CloudInitKind, GapValues, LONGEST, Nic};
 use crate::config::file::{self, ConfigFile};
 use crate::config::hardware::mac;
 use crate::config::place::KeyPath;
@@ -55,7 +56,10 @@ pub(super) fn texts(
             }
             (None, None) => return None,
         };
-        if let Err(why) = cloud_init::filled(kind, &text, &SAMPLE, &GapValues::sample()) {
+        let filled = problems
+            .trials
+            .map(|trials| (trials.cloud_init)(kind, &text, &SAMPLE, &GapValues::sample()));
+        if let Some(Err(why)) = filled {
             problems.add(&at, why);
         }
         Some(text)
@@ -155,7 +159,9 @@ pub(super) fn deliveries(
             )
         });
         let user = texts.and_then(|texts| texts.user_data.as_deref());
-        let refused = first && user.is_some_and(cloud_init::refuses_vendor_data);
+        let tried = problems.trials.zip(user);
+        let refused =
+            first && tried.is_some_and(|(trials, text)| (trials.refuses_vendor_data)(text));
         problems.unless(!refused, &pool.path.at("join").at("delivery"), || {
             format!(
                 "the join comes with cloud-init's vendor data, and the user data of template {} say vendor_data: enabled: false",
@@ -180,6 +186,9 @@ pub(super) fn check_machines(
     (pools, networks): (&BTreeMap<Arc<str>, ResolvedPool>, &Networks),
     problems: &mut Problems,
 ) {
+    let Some(trials) = problems.trials else {
+        return;
+    };
     for (name, template) in templates {
         let (Some(texts), Some(written)) = (&template.cloud_init, file.template.get(&**name))
         else {
@@ -212,13 +221,14 @@ pub(super) fn check_machines(
         ] {
             let Some(text) = text else { continue };
             // What is wrong for every machine was told.
-            if cloud_init::filled(kind, text, &SAMPLE, &GapValues::sample()).is_err() {
+            if (trials.cloud_init)(kind, text, &SAMPLE, &GapValues::sample()).is_err() {
                 continue;
             }
             let all = pools.iter();
             let mut faults = all.filter_map(|(pool, resolved)| {
                 let there = resolved.policy.of_template(name)?;
                 fault(
+                    trials,
                     (kind, text.as_str()),
                     (&**name, template),
                     (&**pool, there),
@@ -239,6 +249,7 @@ pub(super) fn check_machines(
 
 /// What is wrong with a text for a pool's machines.
 fn fault(
+    trials: &TextTrials,
     (kind, text): (CloudInitKind, &str),
     (name, template): (&str, &TemplateSettings),
     (pool, there): (&str, &PoolPolicy),
@@ -252,7 +263,7 @@ fn fault(
             instance_type,
             ..SAMPLE
         };
-        let why = cloud_init::filled(kind, text, &facts, &words).err()?;
+        let why = (trials.cloud_init)(kind, text, &facts, &words).err()?;
         let addresses = words.nics.iter().map(|nic| nic.addresses.len()).sum::<usize>();
         Some(format!(
             "for machines of pool {pool}, which by this file have {} and {} known beforehand: {why}; [[template.{name}.nic]] means further cards, those that the template's VM has among them, and a [network.NAME] gives addresses",

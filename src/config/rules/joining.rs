@@ -6,7 +6,7 @@ use crate::config::file::{self, Delivery, Method};
 use crate::config::place::KeyPath;
 use crate::config::settings::{JoinMethod, JoinSettings};
 use crate::config::syntax;
-use crate::model::facts::{self, Facts};
+use crate::model::facts::Facts;
 use crate::model::time::Span;
 
 /// Arguments of the kubelet that would switch off what the program relies on, and what to use instead.
@@ -127,8 +127,11 @@ pub(in crate::config) const COMMAND_WORDS: [&str; 4] =
 const LONGEST_SCRIPT: usize = 16 * 1024;
 
 fn check_script(script: &str, path: &KeyPath, problems: &mut Problems) {
+    let Some(trials) = problems.trials else {
+        return;
+    };
     let words = COMMAND_WORDS.map(|word| (word, word));
-    match facts::fill_with(script, &SAMPLE, &words) {
+    match (trials.fill)(script, &SAMPLE, &words) {
         Ok(text) => problems.unless(text.len() <= LONGEST_SCRIPT, path, || {
             format!("expected at most {LONGEST_SCRIPT} bytes")
         }),
@@ -159,6 +162,9 @@ fn provider_id(text: &str, path: &KeyPath, problems: &mut Problems) {
         vmid: 9001,
         ..SAMPLE
     };
+    let Some(trials) = problems.trials else {
+        return;
+    };
     let Some(one) = filled(text, &SAMPLE, path, problems) else {
         return;
     };
@@ -171,7 +177,7 @@ fn provider_id(text: &str, path: &KeyPath, problems: &mut Problems) {
             "expected a provider and an id, such as \"proxmox://{{{{ region }}}}/{{{{ vmid }}}}\"; it comes to {one:?}"
         )
     });
-    let two = facts::fill(text, &other);
+    let two = (trials.fill)(text, &other, &[]);
     problems.unless(two.is_ok_and(|two| two != one), path, || {
         "expected another id for each machine: with {{ vmid }} or {{ machine }} in it".to_owned()
     });

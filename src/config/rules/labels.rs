@@ -104,14 +104,15 @@ pub(super) fn annotations(pool: &file::Pool, path: &KeyPath, problems: &mut Prob
         .collect()
 }
 
-/// A text as it comes to for a sample; what is wrong with it is a problem at `path`.
+/// A text as it comes to for a sample, if texts are tried; what is wrong with it is a problem at `path`.
 pub(super) fn filled(
     text: &str,
     sample: &Facts<'_>,
     path: &KeyPath,
     problems: &mut Problems,
 ) -> Option<String> {
-    match facts::fill(text, sample) {
+    let trials = problems.trials?;
+    match (trials.fill)(text, sample, &[]) {
         Ok(filled) => Some(filled),
         Err(why) => {
             problems.add(path, why);

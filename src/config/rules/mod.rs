@@ -21,6 +21,7 @@ mod sources;
 mod telemetry;
 mod templates;
 mod topology;
+pub(super) mod trials;
 mod types;
 mod web;
 
@@ -34,20 +35,34 @@ use super::settings::{KubernetesSettings, Settings};
 use super::syntax;
 use crate::model::policy::{InstanceType, Policy};
 use crate::model::time::Span;
+use trials::TextTrials;
 
 /// What is wrong with an `ipconfig` by itself; nothing when PVE and cloud-init take it.
 pub fn ipconfig_fault(text: &str) -> Option<String> {
     ipconfig::fault(text)
 }
 
-/// What the rules found, by path.
-#[derive(Debug, Default)]
-pub(super) struct Problems(pub(super) Vec<(KeyPath, String)>);
+/// What the rules found.
+#[derive(Debug)]
+pub(super) struct Problems {
+    /// By path.
+    pub(super) found: Vec<(KeyPath, String)>,
+    /// How texts are tried; none when whoever asks uses none of them.
+    trials: Option<&'static TextTrials>,
+}
 
 impl Problems {
+    /// Nothing is wrong yet.
+    pub(super) fn none(trials: Option<&'static TextTrials>) -> Problems {
+        Problems {
+            found: Vec::new(),
+            trials,
+        }
+    }
+
     /// A problem at a path.
     fn add(&mut self, path: &KeyPath, message: impl Into<String>) {
-        self.0.push((path.clone(), message.into()));
+        self.found.push((path.clone(), message.into()));
     }
 
     /// A problem unless `holds`.

@@ -214,8 +214,14 @@ fn body(
         &path.at("content_type"),
         || "expected a media type such as text/plain".to_owned(),
     );
-    for sample in Notice::samples() {
-        let filled = sample.fill(text);
+    let tried = problems.trials.into_iter();
+    let tried = tried.flat_map(|trials| {
+        Notice::samples()
+            .into_iter()
+            .map(move |sample| (trials, sample))
+    });
+    for (trials, sample) in tried {
+        let filled = (trials.notice)(&sample, text);
         let json = content_type.starts_with(JSON);
         let problem = match &filled {
             Err(why) => Some(why.clone()),

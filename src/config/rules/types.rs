@@ -80,7 +80,7 @@ impl InstanceTypes {
                 let Some(kind) = self.types.get(key) else {
                     continue;
                 };
-                let mut again = Problems::default();
+                let mut again = Problems::none(None);
                 let problems = if told { &mut again } else { &mut *problems };
                 found.insert(shared(key), resolved(kind, key, &path, problems));
                 told = true;

@@ -189,6 +189,52 @@ pub mod told {
         /// `misfit` and `misfit_details`; `null` and nothing where there is none.
         misfit, "misfit", "misfit_details"
     }
+
+    /// `further_misfits` and `further_misfits_details`; nothing where there is none.
+    pub mod further_misfits {
+        use super::*;
+        use crate::reasons::Misfit;
+
+        #[derive(Serialize)]
+        struct FurtherMisfitsForm<'r> {
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            further_misfits: Vec<String>,
+            #[serde(skip_serializing_if = "<[Misfit]>::is_empty")]
+            further_misfits_details: &'r [Misfit],
+        }
+
+        #[derive(Deserialize)]
+        struct FurtherMisfitsDetails {
+            #[serde(default)]
+            further_misfits_details: Vec<Misfit>,
+        }
+
+        /// Writes both.
+        ///
+        /// # Errors
+        /// Those of the serializer.
+        pub fn serialize<S: Serializer>(
+            details: &[Misfit],
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            FurtherMisfitsForm {
+                further_misfits: details.iter().map(ToString::to_string).collect(),
+                further_misfits_details: details,
+            }
+            .serialize(serializer)
+        }
+
+        /// Reads the details; the sentences follow from them.
+        ///
+        /// # Errors
+        /// They have an unknown code.
+        pub fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Vec<Misfit>, D::Error> {
+            let found = FurtherMisfitsDetails::deserialize(deserializer)?;
+            Ok(found.further_misfits_details)
+        }
+    }
     maybe! {
         /// `held` and `held_details`; `null` and nothing where there is none.
         held, "held", "held_details"

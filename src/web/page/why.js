@@ -167,7 +167,7 @@ function podChanges(story) {
   const reasons = new Map();
   for (const offer of story.offers) {
     const place = offered(offer);
-    const said = offer.misfit ? `would not run it: ${offer.misfit}` : `would run it, and is not made now: ${offer.held ?? "the plan has another one"}`;
+    const said = offer.misfit ? `would not run it: ${misfits(offer).join("; and ")}` : `would run it, and is not made now: ${offer.held ?? "the plan has another one"}`;
     const rank = offer.misfit ? 1 : 0;
     if (!reasons.has(said)) reasons.set(said, { rank, places: new Set() });
     reasons.get(said).places.add(place);
@@ -194,9 +194,14 @@ function amounts(resources) {
   return said.join(", ") || "nothing";
 }
 
+/// All that keeps the pod away from there.
+function misfits(row) {
+  return row.misfit ? [row.misfit, ...(row.further_misfits ?? [])] : [];
+}
+
 const answered = (row) => ({
-  sign: `${row.misfit} ${Object.keys(row.preempts ?? {})}`,
-  make: () => row.misfit ? [mark("bad", "no"), h("p", { class: "why" }, row.misfit)]
+  sign: `${misfits(row)} ${Object.keys(row.preempts ?? {})}`,
+  make: () => row.misfit ? [mark("bad", "no"), misfits(row).map((misfit) => h("p", { class: "why" }, misfit))]
     : [mark("good", row.coming ? "yes, once it is up" : "yes"), preempted(row)],
 });
 
@@ -213,13 +218,13 @@ function offered(row) {
 const OFFERS = {
   empty: "There is nothing that could be made.",
   key: (row) => `${offered(row)}@${row.host}`,
-  text: (row) => `${offered(row)} ${row.host} ${row.misfit ?? ""} ${row.held ?? ""}`,
+  text: (row) => `${offered(row)} ${row.host} ${misfits(row).join(" ")} ${row.held ?? ""}`,
   columns: [
     { name: "Pool/type", sort: offered, cell: offered },
     { name: "Host", sort: (row) => row.host, cell: (row) => row.host || "none may be used" },
     { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
-    { name: "Would it run?", wide: true, sort: (row) => row.misfit ?? "", cell: answered },
+    { name: "Would it run?", wide: true, sort: (row) => misfits(row).join(" "), cell: answered },
     {
       name: "Possible now?", wide: true, sort: (row) => row.held ?? "",
       cell: (row) => ({ sign: String(row.held), make: () => row.held ? [mark("warn", "no"), h("p", { class: "why" }, row.held)] : mark("good", "yes") }),
@@ -230,12 +235,12 @@ const OFFERS = {
 const NODES = {
   empty: "There is no node.",
   key: (row) => row.name,
-  text: (row) => `${row.name} ${row.misfit ?? ""}`,
+  text: (row) => `${row.name} ${misfits(row).join(" ")}`,
   columns: [
     { name: "Node", sort: (row) => row.name, cell: (row) => ({ sign: row.name, make: () => linkTo(row.coming ? "machine" : "node", row.name) }) },
     { name: "Free CPU", num: true, sort: (row) => row.free.cpu_milli, cell: (row) => cores(row.free.cpu_milli) },
     { name: "Free memory", num: true, sort: (row) => row.free.memory, cell: (row) => bytes(row.free.memory) },
-    { name: "Would it run?", wide: true, sort: (row) => row.misfit ?? "", cell: answered },
+    { name: "Would it run?", wide: true, sort: (row) => misfits(row).join(" "), cell: answered },
   ],
 };
 

@@ -42,45 +42,56 @@ pub(crate) fn here(mut misfit: Misfit) -> Misfit {
 
 /// The first filter that keeps a pod of this shape off a node whatever runs there.
 pub(crate) fn misfit(shape: &PodShape, place: NodeView<'_>) -> Option<Misfit> {
-    if place.unschedulable && !taints::bears_cordon(&shape.tolerations) {
-        return Some(Misfit::Cordoned);
-    }
-    if let Some(taint) = taints::untolerated(place.taints, &shape.tolerations) {
-        return Some(Misfit::Taint {
-            taint: taint.clone(),
-            compares_numbers: shape.compared_taints.contains(&taint.key),
-        });
-    }
-    if let Some((key, value)) = shape
-        .node_selector
-        .iter()
-        .find(|(key, value)| place.labels.get(*key) != Some(*value))
-    {
-        let (key, value) = (key.clone(), value.clone());
-        return Some(Misfit::NodeSelector { key, value });
-    }
-    let terms = shape.node_affinity.as_ref()?;
-    if selector::any_term(terms, place.name, place.labels) {
-        return None;
-    }
-    Some(Misfit::NodeAffinity {
+    misfits(shape, place).next()
+}
+
+/// All that keeps a pod of this shape off a node whatever runs there, in the order of the filters. A filter is asked when its turn
+/// comes.
+pub(crate) fn misfits<'s>(
+    shape: &'s PodShape,
+    place: NodeView<'s>,
+) -> impl Iterator<Item = Misfit> + 's {
+    let cordoned = place.unschedulable && !taints::bears_cordon(&shape.tolerations);
+    let taints = taints::untolerated(place.taints, &shape.tolerations).map(|taint| Misfit::Taint {
+        taint: taint.clone(),
+        compares_numbers: shape.compared_taints.contains(&taint.key),
+    });
+    let selector = shape.node_selector.iter();
+    let selector = selector.filter(move |(key, value)| place.labels.get(*key) != Some(*value));
+    let selector = selector.map(|(key, value)| Misfit::NodeSelector {
+        key: key.clone(),
+        value: value.clone(),
+    });
+    let terms = shape.node_affinity.iter();
+    let terms = terms.filter(move |terms| !selector::any_term(terms, place.name, place.labels));
+    let affinity = terms.map(|terms| Misfit::NodeAffinity {
         terms: terms.clone(),
-    })
+    });
+    cordoned
+        .then_some(Misfit::Cordoned)
+        .into_iter()
+        .chain(taints)
+        .chain(selector)
+        .chain(affinity)
 }
 
 /// The first resource or port that does not fit on a new node.
 pub(crate) fn crowded(shape: &PodShape, free: &Resources, ports: &[HostPort]) -> Option<Misfit> {
-    if let Some(port) = ports::taken(&shape.host_ports, ports) {
-        return Some(Misfit::HostPort { port: port.clone() });
-    }
-    if free.pods < 1 {
-        return Some(insufficient("pods", 1, free.pods));
-    }
-    shape
-        .requests
-        .lacking(free)
-        .next()
-        .map(|lack| insufficient(lack.resource, lack.asked, lack.free))
+    all_crowded(shape, free, ports).next()
+}
+
+/// The ports and resources that do not fit on a new node: of ports the first.
+pub(crate) fn all_crowded<'s>(
+    shape: &'s PodShape,
+    free: &'s Resources,
+    ports: &[HostPort],
+) -> impl Iterator<Item = Misfit> + use<'s> {
+    let port = ports::taken(&shape.host_ports, ports);
+    let port = port.map(|port| Misfit::HostPort { port: port.clone() });
+    let pods = (free.pods < 1).then(|| insufficient("pods", 1, free.pods));
+    let lacking = shape.requests.lacking(free);
+    let lacking = lacking.map(|lack| insufficient(lack.resource, lack.asked, lack.free));
+    port.into_iter().chain(pods).chain(lacking)
 }
 
 fn insufficient(resource: &str, asked: i64, free: i64) -> Misfit {

@@ -23,15 +23,15 @@ pub(crate) fn ephemeral(taint: &Taint) -> bool {
     EPHEMERAL.contains(&&*taint.key)
 }
 
-/// The first taint that keeps a pod with these tolerations away. `PreferNoSchedule` never does.
+/// The taints that keep a pod with these tolerations away. `PreferNoSchedule` never does.
 pub(crate) fn untolerated<'a>(
     taints: &'a [Taint],
-    tolerations: &[Toleration],
-) -> Option<&'a Taint> {
+    tolerations: &'a [Toleration],
+) -> impl Iterator<Item = &'a Taint> {
     taints
         .iter()
         .filter(|taint| taint.effect != Effect::PreferNoSchedule)
-        .find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+        .filter(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
 /// Whether a pod with these tolerations may go to a cordoned node.

@@ -127,32 +127,38 @@ impl PodQuestion<'_, '_> {
             .iter()
             .enumerate()
             .filter(|(_, bin)| !matches!(bin.site, NodeOrigin::Planned(_)))
-            .map(|(index, bin)| NodeAnswer {
-                name: bin.name.clone(),
-                coming: bin.site != NodeOrigin::Node,
-                free: bin.free.clone(),
-                misfit: self.on(index, bin),
-                preempts: self.victims.get(&index).cloned().unwrap_or_default(),
+            .map(|(index, bin)| {
+                let mut misfits = self.on(index, bin).into_iter();
+                NodeAnswer {
+                    name: bin.name.clone(),
+                    coming: bin.site != NodeOrigin::Node,
+                    free: bin.free.clone(),
+                    misfit: misfits.next(),
+                    further: misfits.collect(),
+                    preempts: self.victims.get(&index).cloned().unwrap_or_default(),
+                }
             })
             .collect();
         answers.sort_by(|a, b| a.name.cmp(&b.name));
         answers
     }
 
-    /// Why the pod does not go to a node there is.
-    fn on(&self, index: usize, bin: &SimNode) -> Option<Misfit> {
+    /// All that keeps the pod off a node there is.
+    fn on(&self, index: usize, bin: &SimNode) -> Vec<Misfit> {
+        // A node that goes is no place, whatever becomes of the pod.
         if bin.closed {
-            return Some(Misfit::Leaving);
+            return vec![Misfit::Leaving];
         }
         if self.victims.contains_key(&index) {
-            return None;
+            return Vec::new();
         }
         let shape = self.world.shapes[self.shape].shape;
         self.world
-            .misfit(index, shape, self.need.as_ref())
-            .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
-            .or_else(|| self.company(self.world.company.at(index)))
+            .misfits(index, shape, self.need.as_ref())
+            .chain(fit::all_crowded(shape, &bin.free, &bin.ports))
+            .chain(self.company(self.world.company.at(index)))
             .map(fit::here)
+            .collect()
     }
 
     /// What other pods forbid.
@@ -170,6 +176,7 @@ impl PodQuestion<'_, '_> {
         for (choice, domains) in choices.iter().zip(&self.domains) {
             let limit = ledger.admits(turn, choice).err().map(Arc::new);
             for (offer, domains) in choice.offers.iter().zip(domains) {
+                let mut misfits = self.of(choice, offer, domains).into_iter();
                 answers.push(OfferAnswer {
                     pool: choice.pool.clone(),
                     instance_type: choice.type_name.clone(),
@@ -177,7 +184,8 @@ impl PodQuestion<'_, '_> {
                     host: offer.host.clone(),
                     price: choice.price,
                     free: offer.free.clone(),
-                    misfit: self.of(choice, offer, domains),
+                    misfit: misfits.next(),
+                    further: misfits.collect(),
                     held: both(limit.as_ref(), ledger.host_admits(choice, offer).err()),
                 });
             }
@@ -188,16 +196,19 @@ impl PodQuestion<'_, '_> {
         answers
     }
 
-    /// Why the pod would not go to a new machine.
-    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Option<Misfit> {
+    /// All that keeps the pod off a new machine.
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Vec<Misfit> {
         let shape = self.world.shapes[self.shape].shape;
+        let given = &self.world.assumed;
+        let volume = self
+            .need
+            .as_ref()
+            .and_then(|need| choice.volume_misfit(offer, need, &self.world.free_volumes, given));
         choice
-            .misfit(offer, shape)
-            .or_else(|| {
-                let given = &self.world.assumed;
-                choice.volume_misfit(offer, self.need.as_ref()?, &self.world.free_volumes, given)
-            })
-            .or_else(|| self.company(|key| domains[key]))
+            .misfits(offer, shape)
+            .chain(volume)
+            .chain(self.company(|key| domains[key]))
+            .collect()
     }
 }
 
@@ -234,6 +245,7 @@ fn nowhere(
         price: choice.price,
         free: choice.kind.capacity(),
         misfit: None,
+        further: Vec::new(),
         held: Some(why.into()),
     }
 }

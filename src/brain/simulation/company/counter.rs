@@ -109,7 +109,7 @@ impl SpreadScope<'_> {
         };
         let tolerated = || {
             self.tolerating
-                .is_none_or(|own| taints::untolerated(&bin.taints, own).is_none())
+                .is_none_or(|own| taints::untolerated(&bin.taints, own).next().is_none())
         };
         keys.iter()
             .all(|key| around.topology.of(*key, place) != NOWHERE)

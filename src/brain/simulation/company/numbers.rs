@@ -167,7 +167,7 @@ impl Counter<'_> {
         });
         let tolerated = scope
             .tolerating
-            .is_none_or(|own| taints::untolerated(taints, own).is_none());
+            .is_none_or(|own| taints::untolerated(taints, own).next().is_none());
         chosen && tolerated && scope.keys.iter().all(|key| domains[*key] != NOWHERE)
     }
 }

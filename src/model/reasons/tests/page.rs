@@ -103,7 +103,7 @@ fn tables() -> String {
     table::<Misfit>(
         t,
         "Why a pod does not run on a node",
-        "`misfit` in other reasons, `misfit_details` of a node and an offer in `explain pod`.",
+        "`misfit` in other reasons, `misfit_details` and `further_misfits_details` of a node and an offer in `explain pod`.",
     );
     table::<VolumeMisfit>(t, "What is wrong with a volume", "`volume` of `volume`.");
     table::<Provision>(

@@ -193,12 +193,14 @@ impl Scheduler {
         if let Some(at) = first.filter(|at| takes(*at).is_ok()) {
             return Ok(at);
         }
+        let avoided = |spot: &NodeInfo| filters::avoided(&info.shape, &spot.taints);
+        let most = world.nodes.iter().map(avoided).max().unwrap_or(0);
         let mut best: Option<(i64, usize)> = None;
         let mut refusals = Vec::new();
         for (at, spot) in world.nodes.iter().enumerate() {
             match takes(at) {
                 Ok(()) => {
-                    let score = score(spot, &info);
+                    let score = score(spot, &info) + taint_score(avoided(spot), most);
                     if best.is_none_or(|(highest, _)| score > highest) {
                         best = Some((score, at));
                     }
@@ -261,6 +263,13 @@ fn refuse(state: &mut State, pod: &Value, message: &str) {
     state.change(PODS, namespace(pod), name(pod), |p| {
         set_condition(p, "PodScheduled", "False", "Unschedulable", message, now);
     });
+}
+
+/// TaintToleration with its weight, three times that of [`score`]: a node with as many taints that a pod rather avoids as any other has none of it.
+fn taint_score(avoided: usize, most: usize) -> i64 {
+    const WHOLE: usize = 3 * 2 * 10_000;
+    let lost = (WHOLE * avoided).checked_div(most).unwrap_or(0);
+    i64::try_from(WHOLE - lost).unwrap_or(0)
 }
 
 /// NodeResourcesFit's LeastAllocated over CPU and memory, in ten-thousandths.

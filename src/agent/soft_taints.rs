@@ -1,0 +1,164 @@
+//! Nodes that may go soon take pods last: they have a `PreferNoSchedule` taint, by which kube-scheduler puts new pods on other
+//! nodes first, as cluster-autoscaler's soft taint does. Without it a pod that comes meanwhile makes an unneeded node needed again, and
+//! one that leaves an evacuated host lands on another node of that host, and moves twice.
+//!
+//! The taint is a hint. What is wanted follows from the newest turn alone, so that a call that fails, or a start in between, is made up
+//! for by the next turn. See `docs/decisions/soft-taints.md`.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::agent::daemon::named;
+use crate::agent::turn::Turn;
+use crate::kube::{KubeClient, KubeError, NodeChange};
+use crate::model::action::NodeRef;
+use crate::model::policy::{CANDIDATE_TAINT, LEAVING_TAINT};
+use crate::model::region::{Machine, Step};
+use crate::model::report::Scope;
+use crate::model::snapshot::Snapshot;
+
+/// Puts the taint on nodes and takes it off.
+#[derive(Debug)]
+pub(super) struct SoftTaints {
+    calls: mpsc::UnboundedSender<SoftTaintCall>,
+    state: Arc<Mutex<SoftTaintState>>,
+}
+
+#[derive(Debug, Default)]
+struct SoftTaintState {
+    /// UIDs of nodes that a call is made for, or will be.
+    under_way: BTreeSet<Arc<str>>,
+    /// That the API server refuses was said.
+    told: bool,
+}
+
+/// A node that gets the taint or loses it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SoftTaintCall {
+    node: NodeRef,
+    wanted: bool,
+}
+
+impl SoftTaints {
+    /// Begins the work that is done beside the loop. Nothing is to be written yet.
+    pub(super) fn begin(kube: &KubeClient, tasks: &mut JoinSet<String>) -> SoftTaints {
+        let (calls, receiver) = mpsc::unbounded_channel();
+        let state = Arc::default();
+        let calling = call(kube.clone(), Arc::clone(&state), receiver);
+        tasks.spawn(named("the soft taints", calling));
+        SoftTaints { calls, state }
+    }
+
+    /// Brings the nodes in line with a turn: some now, others with the next.
+    pub(super) fn apply(&self, turn: &Turn) {
+        let most = turn.settings.leaving.soft_taints_in_a_turn as usize;
+        let calls = calls(turn);
+        if calls.is_empty() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let room = most.max(1).saturating_sub(state.under_way.len());
+        for call in calls.into_iter().take(room) {
+            if state.under_way.insert(call.node.uid.clone()) {
+                // Without a receiver the daemon ends.
+                let _ = self.calls.send(call);
+            }
+        }
+    }
+}
+
+fn lock(state: &Mutex<SoftTaintState>) -> MutexGuard<'_, SoftTaintState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is to be written, by the names of the nodes. Pure.
+fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
+    let snapshot = &turn.snapshot;
+    let report = &turn.decision.report;
+    let held = report
+        .holds
+        .iter()
+        .any(|hold| hold.scope == Scope::Everything);
+    // On a view that is not whole an unneeded node looks needed, and the other way round.
+    if !snapshot.leader || held || !report.unread.is_empty() {
+        return Vec::new();
+    }
+    let on = turn.settings.leaving.soft_taints_in_a_turn > 0;
+    let calls = snapshot.machines.values().filter_map(|machine| {
+        let name = machine.node.as_ref()?;
+        let node = snapshot.cluster.nodes.get(name)?;
+        let has = |key: &str| node.taints.iter().any(|taint| *taint.key == *key);
+        let leaves = node.deletion.is_some() || has(LEAVING_TAINT);
+        let unneeded = turn.decision.memory.unneeded_since.contains_key(name);
+        let wanted = on && (unneeded || is_evacuated(snapshot, machine));
+        let differs = works(machine) && !leaves && wanted != has(CANDIDATE_TAINT);
+        differs.then(|| SoftTaintCall {
+            node: NodeRef {
+                name: name.clone(),
+                uid: node.uid.clone(),
+            },
+            wanted,
+        })
+    });
+    let mut calls: Vec<SoftTaintCall> = calls.collect();
+    calls.sort();
+    calls
+}
+
+/// Whether a machine is a node in service that nobody works on.
+fn works(machine: &Machine) -> bool {
+    // Later steps are of a removal that was given up.
+    let came = machine.step.is_none_or(|(step, _)| step >= Step::Done);
+    came && machine.busy.is_none()
+}
+
+/// Whether a person ordered that the machine's host be emptied.
+fn is_evacuated(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let region = snapshot.regions.get(&machine.region);
+    let host = region.and_then(|region| region.hosts.get(&machine.host));
+    host.is_some_and(|host| host.evacuated.is_some())
+}
+
+/// Makes the calls, one after the other.
+async fn call(
+    kube: KubeClient,
+    state: Arc<Mutex<SoftTaintState>>,
+    mut calls: mpsc::UnboundedReceiver<SoftTaintCall>,
+) {
+    while let Some(SoftTaintCall { node, wanted }) = calls.recv().await {
+        let written = if wanted {
+            kube.mark_candidate(&node).await
+        } else {
+            kube.remove_taint(&node, CANDIDATE_TAINT).await
+        };
+        let mut state = lock(&state);
+        state.under_way.remove(&node.uid);
+        match written {
+            Ok(NodeChange::Changed) if wanted => {
+                tracing::info!(node = %node.name, "may go soon: pods go to other nodes first");
+            }
+            Ok(NodeChange::Changed) => {
+                tracing::info!(node = %node.name, "stays: it takes pods as others do");
+            }
+            Ok(NodeChange::AlreadySo | NodeChange::Gone) => {}
+            Err(error) => tell(&error, &mut state.told),
+        }
+    }
+}
+
+/// Says once at length what is wrong; the next turn tries again.
+fn tell(error: &KubeError, told: &mut bool) {
+    if *told {
+        tracing::debug!(%error, "a node's taint could not be written");
+        return;
+    }
+    *told = true;
+    tracing::warn!(%error, "the taint {CANDIDATE_TAINT} of a node that may go soon could not be written; it is tried again. If a right is \
+        missing or the admission policy is older, `pve-autoscaler kubeconfig` renews both; scale_down.max_bulk_soft_taint_count = 0 does without");
+}
+
+#[cfg(test)]
+mod tests;
