@@ -370,13 +370,17 @@ fn of_holds(turn: &Turn, seen: &mut FoundConditions) {
     }
 }
 
-/// Pools and hosts that wait after failures. Between two waits lies another attempt, which is no end of it.
+/// Whether a pool waits after a failure. Between two waits lies another attempt, which is no end of it.
+fn backs_off(turn: &Turn, pool: &str, backoff: &Backoff, now: Time) -> bool {
+    let state = turn.decision.report.pools.get(pool);
+    backoff.until > now || state.is_some_and(|state| state.coming > 0)
+}
+
+/// Pools and hosts that wait after failures.
 fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
-    let (memory, report) = (&turn.decision.memory, &turn.decision.report);
-    let tries = |pool: &str| report.pools.get(pool).is_some_and(|state| state.coming > 0);
-    let waits = |pool: &str, backoff: &Backoff| backoff.until > now || tries(pool);
+    let memory = &turn.decision.memory;
     for (pool, backoff) in &memory.backoff {
-        if waits(pool, backoff) {
+        if backs_off(turn, pool, backoff, now) {
             seen.add(
                 Kind::PoolBacksOff,
                 pool,
@@ -510,12 +514,13 @@ fn of_pods(turn: &Turn, now: Time, seen: &mut FoundConditions) {
             let _ = write!(names, "; and {} more", pods.len() - NAMED);
         }
         // That a pool backs off says what is not done; what a person must mend is what failed.
-        let pools: BTreeSet<&Arc<str>> = named()
+        let pools: BTreeSet<&str> = named()
             .filter_map(|(_, _, why)| why.keys().next())
+            .map(|place| place.split('/').next().unwrap_or(place))
             .collect();
         for pool in pools {
             let backoff = turn.decision.memory.backoff.get(pool);
-            if let Some(backoff) = backoff.filter(|backoff| backoff.until > now) {
+            if let Some(backoff) = backoff.filter(|backoff| backs_off(turn, pool, backoff, now)) {
                 let _ = write!(names, "; {pool} backs off because of: {}", backoff.message);
             }
         }

@@ -319,10 +319,11 @@ fn blocking(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     let age = now.since(pod.created);
     if settings.skip_system_pods
         && &*key.namespace == "kube-system"
-        && age <= settings.system_pod_timeout
         && budgets.matching(key, pod).is_empty()
     {
-        return Some(Block {
+        // Once it has held its node for long enough it goes, whatever volumes it has: cluster-autoscaler's rule for such pods has the
+        // last word (`rules/system/rule.go`).
+        return (age <= settings.system_pod_timeout).then(|| Block {
             why: Blocked::SystemPod {
                 timeout: settings.system_pod_timeout,
                 age,

@@ -9,6 +9,7 @@ use model::reasons::Kept;
 use crate::constraints::fit;
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::shrink::Keep;
+use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, FitIndex};
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
 
@@ -102,6 +103,48 @@ pub(crate) fn close(world: &mut SimCluster<'_>, bin: usize, undo: &mut Rehearsal
     }
 }
 
+/// Pods of some loads that were put on the open nodes of a lane.
+struct LaidLoads {
+    /// The load's number, the place, and how many of its pods came there, in the order in which they came.
+    placed: Vec<(usize, usize, usize)>,
+    /// How many pods of each load found no place.
+    left: Vec<usize>,
+}
+
+/// Puts loads on the open nodes of a lane, one after the other. As kube-scheduler does, it tries pods again that go with others, or are
+/// spread among them, when others have found a place.
+fn lay_in_rounds<'a>(
+    world: &mut SimCluster<'a>,
+    loads: &[&PodsToMove<'a>],
+    lane: &mut FitIndex,
+    undo: &mut RehearsalUndo,
+) -> LaidLoads {
+    let all = loads.iter().map(|load| load.pods.len() + load.guests);
+    let (mut placed, mut left) = (Vec::new(), all.collect::<Vec<usize>>());
+    loop {
+        let before = placed.len();
+        for (number, load) in loads.iter().enumerate() {
+            let (need, count) = (load.need.as_deref(), left[number]);
+            if count == 0 {
+                continue;
+            }
+            let laid = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
+            for (bin, count) in laid {
+                left[number] -= count;
+                placed.push((number, bin, count));
+            }
+        }
+        let mut waiting = loads.iter().zip(&left).filter(|(_, left)| **left > 0);
+        let again = waiting.any(|(load, _)| {
+            let rules = world.company.known_rules(load.shape);
+            rules.is_some_and(Rules::may_open)
+        });
+        if !again || placed.len() == before {
+            return LaidLoads { placed, left };
+        }
+    }
+}
+
 /// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
 pub(crate) fn reschedule<'c, 'a>(
     world: &mut SimCluster<'a>,
@@ -110,26 +153,25 @@ pub(crate) fn reschedule<'c, 'a>(
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
-    let mut unplaced = Vec::new();
-    for load in &candidate.loads {
-        let count = load.pods.len() + load.guests;
-        let need = load.need.as_deref();
-        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
-        let total: usize = placed.iter().map(|(_, count)| count).sum();
-        let mut pods = load.pods.iter();
-        for (bin, count) in placed {
-            for (key, _) in pods.by_ref().take(count) {
-                landing.insert((*key).clone(), world.nodes[bin].name.clone());
-            }
-        }
-        if total < count {
-            unplaced.push(Unplaced {
-                load,
-                pods: pods.copied().collect(),
-            });
+    let loads: Vec<&PodsToMove<'a>> = candidate.loads.iter().collect();
+    let laid = lay_in_rounds(world, &loads, lane, undo);
+    let mut pods: Vec<_> = candidate
+        .loads
+        .iter()
+        .map(|load| load.pods.iter())
+        .collect();
+    for (number, bin, count) in laid.placed {
+        for (key, _) in pods[number].by_ref().take(count) {
+            landing.insert((*key).clone(), world.nodes[bin].name.clone());
         }
     }
-    unplaced
+    let loads = candidate.loads.iter().zip(pods).zip(laid.left);
+    let unplaced = loads.filter(|(_, left)| *left > 0);
+    let unplaced = unplaced.map(|((load, pods), _)| Unplaced {
+        load,
+        pods: pods.copied().collect(),
+    });
+    unplaced.collect()
 }
 
 /// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
@@ -147,15 +189,10 @@ pub(crate) fn is_order_independent<'a>(
         (std::cmp::Reverse(priority), first)
     });
     let mut undo = RehearsalUndo::default();
-    let all = loads.iter().all(|load| {
-        let count = load.pods.len() + load.guests;
-        let need = load.need.as_deref();
-        let placed = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
-        placed.iter().map(|(_, count)| count).sum::<usize>() == count
-    });
+    let laid = lay_in_rounds(world, &loads, lane, &mut undo);
     let touched = undo.roll_back(world);
     lane.lift(&touched, world);
-    all
+    laid.left.iter().all(|left| *left == 0)
 }
 
 /// Nodes in the order in which pods are put on what there is: by name.

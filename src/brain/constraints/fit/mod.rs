@@ -88,8 +88,10 @@ pub(crate) fn all_crowded<'s>(
 ) -> impl Iterator<Item = Misfit> + use<'s> {
     let port = ports::taken(&shape.host_ports, ports);
     let port = port.map(|port| Misfit::HostPort { port: port.clone() });
-    let pods = (free.pods < 1).then(|| insufficient("pods", 1, free.pods));
+    let full = free.pods < 1;
+    let pods = full.then(|| insufficient("pods", 1, free.pods));
     let lacking = shape.requests.lacking(free);
+    let lacking = lacking.filter(move |lack| !full || lack.resource != "pods");
     let lacking = lacking.map(|lack| insufficient(lack.resource, lack.asked, lack.free));
     port.into_iter().chain(pods).chain(lacking)
 }

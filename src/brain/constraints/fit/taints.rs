@@ -18,9 +18,21 @@ const EPHEMERAL: [&str; 6] = [
     "node.kubernetes.io/out-of-service",
 ];
 
-/// Whether Kubernetes sets and clears this taint by itself.
+/// Beginnings of such taints' keys, by which cluster-autoscaler and Karpenter know them without being told: the startup taints of the one
+/// (`StartupTaintPrefix`, and the prefix that it had before), and those of the Node Readiness Controller (`KnownEphemeralTaintKeyPrefixes`).
+const EPHEMERAL_PREFIXES: [&str; 3] = [
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "readiness.k8s.io/",
+];
+
+/// Whether somebody in the cluster sets this taint while a node comes up, and clears it by itself.
 pub(crate) fn ephemeral(taint: &Taint) -> bool {
+    let prefixes = EPHEMERAL_PREFIXES.iter();
     EPHEMERAL.contains(&&*taint.key)
+        || prefixes
+            .into_iter()
+            .any(|prefix| taint.key.starts_with(prefix))
 }
 
 /// The taints that keep a pod with these tolerations away. `PreferNoSchedule` never does.

@@ -13,6 +13,31 @@ use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::Choice;
 use crate::simulation::world::SimCluster;
+use model::scheduling::Labels;
+
+/// The labels of every offer, and whether a machine of it may be made now.
+fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c [Choice<'_>]) -> Vec<(bool, &'c Labels)> {
+    let ledger = LimitTracker::of(turn);
+    let mut offers = Vec::new();
+    for choice in choices {
+        let admits = ledger.admits(turn, choice).is_ok();
+        for offer in &choice.offers {
+            let open = admits && ledger.host_admits(choice, offer).is_ok();
+            offers.push((open, &offer.labels));
+        }
+    }
+    offers
+}
+
+/// The domain that a node of each offer would be in, by topology key. By now all keys are known that rules ask for.
+fn domains_of(world: &mut SimCluster<'_>, offers: &[(bool, &Labels)]) -> Vec<Vec<DomainId>> {
+    let keys = world.company.keys();
+    let of_offer = |(_, labels): &(bool, &Labels)| {
+        let of_key = (0..keys).map(|key| world.company.domain(key, labels));
+        of_key.collect()
+    };
+    offers.iter().map(of_offer).collect()
+}
 
 /// Opens these domains to the pods that need a place; [`super::plan`] closes them.
 pub(crate) fn open<'a>(
@@ -33,29 +58,32 @@ pub(crate) fn open<'a>(
     if !demand.groups.iter().any(|group| spread(world, group)) {
         return;
     }
-    let ledger = LimitTracker::of(turn);
-    let mut offers = Vec::new();
-    for choice in choices {
-        let admits = ledger.admits(turn, choice).is_ok();
-        for offer in &choice.offers {
-            let open = admits && ledger.host_admits(choice, offer).is_ok();
-            offers.push((open, &offer.labels));
-        }
-    }
+    let offers = offers_of(turn, choices);
     let mut rows = FitMatrix::default();
     // Many groups ask the same.
-    let mut known: BTreeMap<(usize, KeyId, Vec<KeyId>), Vec<DomainId>> = BTreeMap::new();
+    let mut known: BTreeMap<(usize, Vec<usize>, KeyId, Vec<KeyId>), Vec<DomainId>> =
+        BTreeMap::new();
+    let mut everywhere = None;
     // The domain that a node of each offer would be in.
     let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
     for group in &demand.groups {
         if !spread(world, group) {
             continue;
         }
-        world.rules(group.shape);
+        let rules = world
+            .rules(group.shape)
+            .filter(|rules| rules.has_affinity());
+        let barred = rules.map_or_else(Vec::new, |rules| {
+            let domains = everywhere.get_or_insert_with(|| domains_of(world, &offers));
+            let barred = domains.iter().enumerate();
+            let barred = barred.filter(|(_, at)| world.company.is_barred(&rules, |key| at[key]));
+            barred.map(|(offer, _)| offer).collect()
+        });
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;
         world.company.open(group.shape, |topology, key, keys| {
-            let found = known.entry((row, key, keys.to_vec())).or_insert_with(|| {
+            let question = (row, barred.clone(), key, keys.to_vec());
+            let found = known.entry(question).or_insert_with(|| {
                 for key in keys.iter().chain([&key]) {
                     of_key.entry(*key).or_insert_with(|| {
                         let labels = offers.iter().map(|(_, labels)| *labels);
@@ -65,7 +93,10 @@ pub(crate) fn open<'a>(
                 // A node without one of the keys counts for none of them.
                 let all = |offer: usize| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
                 let open = offers.iter().zip(fits).enumerate();
-                let open = open.filter(|(offer, ((open, _), fits))| *open && **fits && all(*offer));
+                let bars = |offer: usize| barred.binary_search(&offer).is_ok();
+                let open = open.filter(|(offer, ((open, _), fits))| {
+                    *open && **fits && all(*offer) && !bars(*offer)
+                });
                 let open = open.map(|(offer, _)| of_key[&key][offer]);
                 let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();
                 open.into_iter().collect()

@@ -76,6 +76,16 @@ impl Rules {
         others.chain(unwanted).chain(spread)
     }
 
+    /// Whether pods that come may open a place to a pod with these rules: it has affinity to them, or is spread.
+    pub(crate) fn may_open(&self) -> bool {
+        !(self.wanted.is_empty() && self.spread.is_empty())
+    }
+
+    /// Whether it matters which other pods are where, beside how they are spread.
+    pub(crate) fn has_affinity(&self) -> bool {
+        !(self.forbidden.is_empty() && self.unwanted.is_empty() && self.wanted.is_empty())
+    }
+
     /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
     /// every pod needs a domain of its own.
     pub(crate) fn solitary(&self) -> bool {
@@ -217,6 +227,20 @@ impl Company<'_> {
             .filter(|spread| !self.unopened(spread, NOWHERE))
             .filter_map(|spread| self.counters[spread.counter].least())
             .fold(0, i64::saturating_add)
+    }
+
+    /// Whether pods there are keep a pod with these rules away from a place, by affinity or anti-affinity. Affinity to pods of which
+    /// none is there keeps it away from nowhere: they may come to any place.
+    pub(crate) fn is_barred(&self, rules: &Rules, at: impl Fn(KeyId) -> DomainId) -> bool {
+        let there = |counter: CounterId| {
+            let counter = &self.counters[counter];
+            counter.pods(at(counter.subject.key)) > 0
+        };
+        let somewhere = |counter: CounterId| self.counters[counter].total() > 0;
+        let against = rules.unwanted.iter().map(|(counter, _)| *counter);
+        let mut against = rules.forbidden.iter().copied().chain(against);
+        let mut wanted = rules.wanted.iter().copied();
+        against.any(there) || wanted.any(|counter| somewhere(counter) && !there(counter))
     }
 
     /// Why the next pod may not go to a place, if it may not.
