@@ -7,18 +7,23 @@ use crate::config::cloud_init::{self, CloudInitKind, GapValues};
 use crate::model::facts::{self, Facts};
 use crate::model::notice::Notice;
 
-/// The functions that try a text. Each says what the text comes to, or what is wrong with it.
+/// What a text comes to, or what is wrong with it.
+type TriedText = Result<String, String>;
+
+/// What a text may name beside its machine: names with their values.
+type FurtherNames<'n> = [(&'n str, &'n str)];
+
+/// The functions that try a text.
 #[derive(Debug)]
 pub(in crate::config) struct TextTrials {
     /// A text about a machine; the pairs are what else it may name.
-    pub(super) fill: fn(&str, &Facts<'_>, &[(&str, &str)]) -> Result<String, String>,
+    pub(super) fill: fn(&str, &Facts<'_>, &FurtherNames<'_>) -> TriedText,
     /// A text for cloud-init.
-    pub(super) cloud_init:
-        fn(CloudInitKind, &str, &Facts<'_>, &GapValues) -> Result<String, String>,
+    pub(super) cloud_init: fn(CloudInitKind, &str, &Facts<'_>, &GapValues) -> TriedText,
     /// Whether user data say that cloud-init shall not read vendor data.
     pub(super) refuses_vendor_data: fn(&str) -> bool,
     /// The body of a notification.
-    pub(super) notice: fn(&Notice, &str) -> Result<String, String>,
+    pub(super) notice: fn(&Notice, &str) -> TriedText,
 }
 
 /// All of them, for whoever uses the texts.

@@ -192,7 +192,8 @@ pub mod told {
 
     /// `further_misfits` and `further_misfits_details`; nothing where there is none.
     pub mod further_misfits {
-        use super::*;
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
         use crate::reasons::Misfit;
 
         #[derive(Serialize)]

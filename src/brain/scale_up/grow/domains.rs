@@ -15,6 +15,9 @@ use crate::simulation::offer::Choice;
 use crate::simulation::world::SimCluster;
 use model::scheduling::Labels;
 
+/// What decides which domains are open: the row of the fit matrix, the offers that other pods bar, the key, and all keys of the constraints.
+type DomainQuestion = (usize, Vec<usize>, KeyId, Vec<KeyId>);
+
 /// The labels of every offer, and whether a machine of it may be made now.
 fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c [Choice<'_>]) -> Vec<(bool, &'c Labels)> {
     let ledger = LimitTracker::of(turn);
@@ -61,8 +64,7 @@ pub(crate) fn open<'a>(
     let offers = offers_of(turn, choices);
     let mut rows = FitMatrix::default();
     // Many groups ask the same.
-    let mut known: BTreeMap<(usize, Vec<usize>, KeyId, Vec<KeyId>), Vec<DomainId>> =
-        BTreeMap::new();
+    let mut known: BTreeMap<DomainQuestion, Vec<DomainId>> = BTreeMap::new();
     let mut everywhere = None;
     // The domain that a node of each offer would be in.
     let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
