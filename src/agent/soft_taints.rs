@@ -7,9 +7,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::agent::daemon::named;
 use crate::agent::turn::Turn;
@@ -20,10 +22,14 @@ use crate::model::region::{Machine, Step};
 use crate::model::report::Scope;
 use crate::model::snapshot::Snapshot;
 
+/// A write waits no longer for those before it: the lease may be somebody else's by then. The next turn that leads asks again.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// Puts the taint on nodes and takes it off.
 #[derive(Debug)]
 pub(super) struct SoftTaints {
-    calls: mpsc::UnboundedSender<SoftTaintCall>,
+    /// Writes, each with the time of the turn that asked for it; no more are on their way than `max_bulk_soft_taint_count`.
+    calls: mpsc::UnboundedSender<(Instant, SoftTaintCall)>,
     state: Arc<Mutex<SoftTaintState>>,
 }
 
@@ -64,7 +70,7 @@ impl SoftTaints {
         for call in calls.into_iter().take(room) {
             if state.under_way.insert(call.node.uid.clone()) {
                 // Without a receiver the daemon ends.
-                let _ = self.calls.send(call);
+                let _ = self.calls.send((Instant::now(), call));
             }
         }
     }
@@ -74,7 +80,7 @@ fn lock(state: &Mutex<SoftTaintState>) -> MutexGuard<'_, SoftTaintState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is to be written, by the names of the nodes. Pure.
+/// The nodes of ours whose taint is not as this turn wants it, in the order of their names. Pure.
 fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
     let snapshot = &turn.snapshot;
     let report = &turn.decision.report;
@@ -126,9 +132,13 @@ fn is_evacuated(snapshot: &Snapshot, machine: &Machine) -> bool {
 async fn call(
     kube: KubeClient,
     state: Arc<Mutex<SoftTaintState>>,
-    mut calls: mpsc::UnboundedReceiver<SoftTaintCall>,
+    mut calls: mpsc::UnboundedReceiver<(Instant, SoftTaintCall)>,
 ) {
-    while let Some(SoftTaintCall { node, wanted }) = calls.recv().await {
+    while let Some((since, SoftTaintCall { node, wanted })) = calls.recv().await {
+        if since.elapsed() > WRITTEN_WITHIN {
+            lock(&state).under_way.remove(&node.uid);
+            continue;
+        }
         let written = if wanted {
             kube.mark_candidate(&node).await
         } else {
@@ -136,6 +146,7 @@ async fn call(
         };
         let mut state = lock(&state);
         state.under_way.remove(&node.uid);
+        state.told &= written.is_err();
         match written {
             Ok(NodeChange::Changed) if wanted => {
                 tracing::info!(node = %node.name, "may go soon: pods go to other nodes first");

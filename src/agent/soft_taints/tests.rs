@@ -10,8 +10,8 @@ use crate::model::region::Busy;
 use crate::model::report::{Hold, Report};
 use crate::model::time::Time;
 
-/// A turn of a leader with five nodes. `unneeded`, `evacuated` and `tainted` may go soon for a reason, have no such reason and have the
-/// taint; `used` has neither; `foreign` has a name in the memory and the taint, and is no machine of ours.
+/// A turn of a leader with five nodes, named by what they are. `tainted` has the taint and stays; `foreign` has the taint and counts as
+/// unneeded, and is no machine of ours.
 fn turn(file: &str) -> Turn {
     let node = |taints: Value| {
         json!({
@@ -64,7 +64,7 @@ fn turn(file: &str) -> Turn {
     }
 }
 
-/// What is to be written, as `+NODE` and `-NODE`.
+/// The nodes that get the taint, as `+NODE`, and those that lose it, as `-NODE`.
 fn told(turn: &Turn) -> Vec<String> {
     let calls = calls(turn);
     let calls = calls.iter();

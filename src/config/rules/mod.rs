@@ -42,7 +42,7 @@ pub fn ipconfig_fault(text: &str) -> Option<String> {
     ipconfig::fault(text)
 }
 
-/// What the rules found.
+/// What is wrong with a file by the rules, and how the rules try its texts.
 #[derive(Debug)]
 pub(super) struct Problems {
     /// By path.
