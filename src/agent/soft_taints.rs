@@ -5,7 +5,7 @@
 //! The taint is a hint. What is wanted follows from the newest turn alone, so that a call that fails, or a start in between, is made up
 //! for by the next turn. See `docs/decisions/soft-taints.md`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,10 +17,12 @@ use crate::agent::daemon::named;
 use crate::agent::turn::Turn;
 use crate::kube::{KubeClient, KubeError, NodeChange};
 use crate::model::action::NodeRef;
+use crate::model::cluster::Node;
 use crate::model::policy::{CANDIDATE_TAINT, LEAVING_TAINT};
 use crate::model::region::{Machine, Step};
 use crate::model::report::Scope;
 use crate::model::snapshot::Snapshot;
+use crate::model::time::Time;
 
 /// A write waits no longer for those before it: the lease may be somebody else's by then. The next turn that leads asks again.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
@@ -93,14 +95,11 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
         return Vec::new();
     }
     let on = turn.settings.leaving.soft_taints_in_a_turn > 0;
+    let may_go = may_go(turn);
     let calls = snapshot.machines.values().filter_map(|machine| {
-        let name = machine.node.as_ref()?;
-        let node = snapshot.cluster.nodes.get(name)?;
-        let has = |key: &str| node.taints.iter().any(|taint| *taint.key == *key);
-        let leaves = node.deletion.is_some() || has(LEAVING_TAINT);
-        let unneeded = turn.decision.memory.unneeded_since.contains_key(name);
-        let wanted = on && (unneeded || is_evacuated(snapshot, machine));
-        let differs = works(machine) && !leaves && wanted != has(CANDIDATE_TAINT);
+        let (name, node) = in_service(snapshot, machine)?;
+        let wanted = on && (may_go.contains(name) || is_evacuated(snapshot, machine));
+        let differs = wanted != has_taint(node, CANDIDATE_TAINT);
         differs.then(|| SoftTaintCall {
             node: NodeRef {
                 name: name.clone(),
@@ -114,11 +113,49 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
     calls
 }
 
-/// Whether a machine is a node in service that nobody works on.
-fn works(machine: &Machine) -> bool {
+/// The unneeded nodes, of each pool no more than it has above its `min`: those first that are unneeded for longest. Pods stay
+/// welcome on the others, which the pool keeps.
+fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
+    let snapshot = &turn.snapshot;
+    let mut pools: BTreeMap<&str, (usize, Vec<(Time, &Arc<str>)>)> = BTreeMap::new();
+    for machine in snapshot.machines.values() {
+        let Some((name, _)) = in_service(snapshot, machine) else {
+            continue;
+        };
+        if is_evacuated(snapshot, machine) {
+            continue;
+        }
+        let (count, unneeded) = pools.entry(&machine.mark.pool).or_default();
+        *count += 1;
+        if let Some(since) = turn.decision.memory.unneeded_since.get(name) {
+            unneeded.push((*since, name));
+        }
+    }
+    let policies = &turn.settings.policy.pools;
+    let of_pools = pools.into_iter().map(|(pool, (count, mut unneeded))| {
+        let min = policies.get(pool).map_or(0, |policy| policy.min as usize);
+        unneeded.sort();
+        unneeded.truncate(count.saturating_sub(min));
+        unneeded
+    });
+    of_pools.flatten().map(|(_, name)| name).collect()
+}
+
+/// The node of a machine that is in service, with its name: nobody works on it, and it does not leave.
+fn in_service<'a>(
+    snapshot: &'a Snapshot,
+    machine: &'a Machine,
+) -> Option<(&'a Arc<str>, &'a Node)> {
+    let name = machine.node.as_ref()?;
+    let node = snapshot.cluster.nodes.get(name)?;
     // Later steps are of a removal that was given up.
     let came = machine.step.is_none_or(|(step, _)| step >= Step::Done);
-    came && machine.busy.is_none()
+    let leaves = node.deletion.is_some() || has_taint(node, LEAVING_TAINT);
+    (came && machine.busy.is_none() && !leaves).then_some((name, node))
+}
+
+fn has_taint(node: &Node, key: &str) -> bool {
+    node.taints.iter().any(|taint| *taint.key == *key)
 }
 
 /// Whether a person ordered that the machine's host be emptied.

@@ -75,6 +75,7 @@ fn decide_on(
     backoff::count(&mut turn);
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
+    demand::place_nominated(&mut turn, &mut world);
     let evacuees = evacuate::plan(&turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);

@@ -190,7 +190,23 @@ fn meta(
     }))
 }
 
+/// A namespace; the API server gives each the label of its name.
 fn namespace(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Json, CaseError> {
+    let mut namespace = namespace_as_written(value, name, now)?;
+    let metadata = &mut namespace["metadata"];
+    let name = metadata["name"].clone();
+    if metadata["labels"].is_null() {
+        metadata["labels"] = json!({});
+    }
+    metadata["labels"]["kubernetes.io/metadata.name"] = name;
+    Ok(namespace)
+}
+
+fn namespace_as_written(
+    value: &CaseValue,
+    name: Option<&String>,
+    now: Time,
+) -> Result<Json, CaseError> {
     // `namespaces: {team-a: {team: a}}`: the labels alone.
     let labels_alone = name.is_some() && value.get("labels").is_none();
     if labels_alone {
@@ -260,6 +276,9 @@ fn daemon_set(value: &CaseValue, name: Option<&String>, now: Time) -> Result<Jso
         labels => labels.clone(),
     };
     metadata["labels"] = Json::Null;
+    if fields.with("deleting", truth)?.unwrap_or(false) {
+        metadata["deletionTimestamp"] = json!(now.to_string());
+    }
     let spec = pods::spec(&mut fields, &own)?;
     fields.done()?;
     let template = json!({"metadata": {"labels": own}, "spec": spec});

@@ -452,6 +452,12 @@ impl ClusterState {
                 if let Some((key, view)) = view {
                     applied.problems = reader.problems;
                     applied.key = Some(key.clone());
+                    // The DaemonSet controller makes no more pods for one that is being deleted: a new node gets none.
+                    if read.metadata.deletion_timestamp.is_some() {
+                        self.daemon_templates.remove(&key);
+                        applied.changed = self.cluster.daemon_sets.remove(&key).is_some().into();
+                        return applied;
+                    }
                     self.daemon_templates.insert(key.clone(), Box::new(read));
                     applied.changed = put(&mut self.cluster.daemon_sets, key, view).into();
                 }

@@ -113,13 +113,17 @@ class Trouble(Scene):
         say("the minimum came up, with a degraded cloud-init")
 
     def ready_nodes(self, pool, count):
-        """The pool's nodes, when they are so many and all Ready and in use."""
+        """The pool's nodes, when they are so many and all Ready and in use. One that may go soon is in use, too."""
         self.processes.check()
+
+        def is_held(taint):
+            return taint["key"].startswith("pve-autoscaler.io/") and taint["effect"] != "PreferNoSchedule"
+
         nodes = {name: self.kube.nodes().get(name) for name in self.nodes(pool)}
         good = [
             name
             for name, node in nodes.items()
-            if node and is_ready(node) and not any(t["key"].startswith("pve-autoscaler.io/") for t in node["spec"].get("taints", []))
+            if node and is_ready(node) and not any(map(is_held, node["spec"].get("taints", [])))
         ]
         if len(good) == count == len(nodes) == len(self.machines(pool)):
             return good

@@ -83,6 +83,23 @@ fn nodes_of_ours_that_may_go_soon_get_it_and_others_lose_it() {
 }
 
 #[test]
+fn a_pool_keeps_as_many_without_it_as_its_min() {
+    let pool = "[instance_type.small]\ncores = 2\nmemory = \"2GiB\"\n[template.debian]\nvmid = 100\n[pool.p]\ntemplate = \"debian\"\n\
+        instance_types = [\"small\"]\nmax = 9\n";
+    let with_min = |min: u32| turn(&format!("{FILE}{pool}min = {min}\n"));
+    // Three stay in service once the host is empty: `tainted`, `unneeded` and `used`.
+    assert_eq!(told(&with_min(2)), ["+evacuated", "-tainted", "+unneeded"]);
+    assert_eq!(told(&with_min(3)), ["+evacuated", "-tainted"]);
+    let mut two = with_min(2);
+    let unneeded = &mut Arc::make_mut(&mut two.decision).memory.unneeded_since;
+    unneeded.insert("tainted".into(), Time(1));
+    assert_eq!(told(&two), ["+evacuated", "-tainted", "+unneeded"]);
+    let unneeded = &mut Arc::make_mut(&mut two.decision).memory.unneeded_since;
+    unneeded.insert("unneeded".into(), Time(2));
+    assert_eq!(told(&two), ["+evacuated"]);
+}
+
+#[test]
 fn whoever_does_not_lead_or_does_not_see_writes_nothing() {
     let mut follows = turn(FILE);
     Arc::make_mut(&mut follows.snapshot).leader = false;

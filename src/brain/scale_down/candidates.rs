@@ -109,6 +109,13 @@ pub(crate) struct PodsToMove<'a> {
     pub(crate) guests: usize,
 }
 
+impl PodsToMove<'_> {
+    /// With how many pods they are.
+    pub(crate) fn counted(&self) -> (&Self, usize) {
+        (self, self.pods.len() + self.guests)
+    }
+}
+
 impl RemovalCandidate<'_> {
     /// Nothing needs another place.
     pub(crate) fn empty(&self) -> bool {

@@ -104,26 +104,26 @@ pub(crate) fn close(world: &mut SimCluster<'_>, bin: usize, undo: &mut Rehearsal
 }
 
 /// Pods of some loads that were put on the open nodes of a lane.
-struct LaidLoads {
+pub(crate) struct LaidLoads {
     /// The load's number, the place, and how many of its pods came there, in the order in which they came.
     placed: Vec<(usize, usize, usize)>,
     /// How many pods of each load found no place.
-    left: Vec<usize>,
+    pub(crate) left: Vec<usize>,
 }
 
-/// Puts loads on the open nodes of a lane, one after the other. As kube-scheduler does, it tries pods again that go with others, or are
-/// spread among them, when others have found a place.
-fn lay_in_rounds<'a>(
+/// Puts so many pods of loads on the open nodes of a lane, one load after the other. As kube-scheduler does, it tries pods again that go
+/// with others, or are spread among them, when others have found a place.
+pub(crate) fn lay_in_rounds<'a>(
     world: &mut SimCluster<'a>,
-    loads: &[&PodsToMove<'a>],
+    loads: &[(&PodsToMove<'a>, usize)],
     lane: &mut FitIndex,
     undo: &mut RehearsalUndo,
 ) -> LaidLoads {
-    let all = loads.iter().map(|load| load.pods.len() + load.guests);
+    let all = loads.iter().map(|(_, count)| *count);
     let (mut placed, mut left) = (Vec::new(), all.collect::<Vec<usize>>());
     loop {
         let before = placed.len();
-        for (number, load) in loads.iter().enumerate() {
+        for (number, (load, _)) in loads.iter().enumerate() {
             let (need, count) = (load.need.as_deref(), left[number]);
             if count == 0 {
                 continue;
@@ -135,7 +135,7 @@ fn lay_in_rounds<'a>(
             }
         }
         let mut waiting = loads.iter().zip(&left).filter(|(_, left)| **left > 0);
-        let again = waiting.any(|(load, _)| {
+        let again = waiting.any(|((load, _), _)| {
             let rules = world.company.known_rules(load.shape);
             rules.is_some_and(Rules::may_open)
         });
@@ -153,7 +153,7 @@ pub(crate) fn reschedule<'c, 'a>(
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
-    let loads: Vec<&PodsToMove<'a>> = candidate.loads.iter().collect();
+    let loads: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
     let laid = lay_in_rounds(world, &loads, lane, undo);
     let mut pods: Vec<_> = candidate
         .loads
@@ -189,6 +189,7 @@ pub(crate) fn is_order_independent<'a>(
         (std::cmp::Reverse(priority), first)
     });
     let mut undo = RehearsalUndo::default();
+    let loads: Vec<_> = loads.into_iter().map(PodsToMove::counted).collect();
     let laid = lay_in_rounds(world, &loads, lane, &mut undo);
     let touched = undo.roll_back(world);
     lane.lift(&touched, world);

@@ -127,8 +127,28 @@ impl<'a> GroupsFound<'a> {
     }
 }
 
-/// Sorts the pods; nominated ones are put on their nodes at once. `evacuated` run on hosts that a person evacuates, and have no
-/// place elsewhere.
+/// Puts the pods on their nodes that kube-scheduler has nominated for one: nobody else may have that room.
+pub(crate) fn place_nominated<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) {
+    for (key, pod) in turn.view.without_place() {
+        if pod.node.is_some() || pod.nominated.is_none() {
+            continue;
+        }
+        match classify(turn, pod) {
+            Triage::Nominated(node) => {
+                let need = turn.view.need(key, pod);
+                world.welcome(&node, key, pod, need.as_ref());
+                if let Some(need) = need {
+                    turn.promises.give(key, Some(&need));
+                }
+            }
+            Triage::Ignored(_) => keep_nominated(turn, world, key, pod),
+            Triage::TooComplex(_) | Triage::Fresh(_) | Triage::Counts => {}
+        }
+    }
+}
+
+/// Sorts the pods; nominated ones are on their nodes already ([`place_nominated`]). `evacuated` run on hosts that a person evacuates,
+/// and have no place elsewhere.
 pub(crate) fn collect<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -158,16 +178,10 @@ pub(crate) fn collect<'a>(
             line = Some(at);
             match class {
                 Triage::Ignored(why) => {
-                    keep_nominated(turn, world, key, pod);
                     turn.answer(at, PodVerdict::Ignored { why });
                     continue;
                 }
                 Triage::Nominated(node) => {
-                    let need = turn.view.need(key, pod);
-                    world.welcome(&node, key, pod, need.as_ref());
-                    if let Some(need) = need {
-                        turn.promises.give(key, Some(&need));
-                    }
                     nominated.insert(&pod.uid, node.clone());
                     turn.answer(at, PodVerdict::fits_node(node));
                     continue;

@@ -5,7 +5,8 @@ use super::lab::{Lab, kept, lab, made, removed, verdict};
 use model::action::{Kind, Reason};
 use model::decision::Decision;
 use model::guard::SCALE_DOWN_DISABLED;
-use model::report::PodVerdict;
+use model::reasons::Kept;
+use model::report::{NodeVerdict, PodVerdict};
 use model::story::PodOutcome;
 use model::time::Span;
 
@@ -183,4 +184,31 @@ fn it_is_explained_where_the_pods_of_a_node_go_that_may_not_go_yet() {
     };
     let to = PodOutcome::Moves { to: "n1".into() };
     assert_eq!(pod.fate, to, "its place there is its own, and counts once");
+}
+
+#[test]
+fn room_that_kube_scheduler_keeps_for_a_nominated_pod_is_not_given_to_pods_of_the_host() {
+    // n1 has room for 600m beside web-1, and the nominated pod takes 500m of it.
+    let nominated = |node: &str| {
+        evacuated()
+            .pod("waits", 500, 1)
+            .edit("waits", |pod| pod.nominated = Some(node.into()))
+    };
+    let decision = nominated("n1").decide();
+    assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
+    assert_eq!(made(&decision), ["one"]);
+    assert_eq!(kept(&decision, "n2"), "NoPlaceToMovePods");
+    // A pod that is to come to the node itself is waited for.
+    let decision = nominated("n2").shape("waits", |shape| shape.requests.cpu_milli = 100);
+    let decision = decision.decide();
+    assert!(removed(&decision).is_empty(), "{:?}", decision.plan);
+    let n2 = &decision.report.nodes["n2"];
+    let waits = matches!(
+        n2,
+        NodeVerdict::Kept {
+            why: Kept::PodsExpected,
+            ..
+        }
+    );
+    assert!(waits, "{n2:?}");
 }

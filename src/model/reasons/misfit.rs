@@ -68,6 +68,12 @@ pub enum Misfit {
     AntiAffinity {
         /// Topology key of the term.
         key: Arc<str>,
+        /// The domain; `None` for one that comes with the node.
+        #[serde(default)]
+        domain: Option<Arc<str>>,
+        /// By what the term selects pods.
+        #[serde(default)]
+        selectors: Vec<LabelSelector>,
     },
     /// The pod's required affinity needs a node with this label.
     AffinityLabel {
@@ -80,6 +86,9 @@ pub enum Misfit {
         key: Arc<str>,
         /// The domain; `None` for one that comes with the node.
         domain: Option<Arc<str>>,
+        /// By what its terms select pods: all of them take in the one that it needs.
+        #[serde(default)]
+        selectors: Vec<LabelSelector>,
     },
     /// The pod's topology spread needs a node with this label.
     SpreadLabel {
@@ -96,6 +105,12 @@ pub enum Misfit {
         pods: i64,
         /// Pods in the domain that has fewest.
         least: i64,
+        /// That domain, where it has a name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        least_domain: Option<Arc<str>>,
+        /// No node is in that domain yet, and one could be made there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        least_is_new: bool,
         /// `maxSkew`.
         max_skew: i64,
         /// How many domains there are, where they are fewer than `minDomains`.

@@ -83,12 +83,13 @@ one_of_each! { Misfit:
     HostPort { port: HostPort { protocol: "TCP".into(), ip: "".into(), port: 80 } },
     Insufficient { resource: "cpu".into(), asked: 2_500, free: 1_000, new_node: true },
     AntiAffinityOfOthers { key: "zone".into(), domain: None },
-    AntiAffinity { key: "zone".into() },
+    AntiAffinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()] },
     AffinityLabel { key: "zone".into() },
-    Affinity { key: "zone".into(), domain: Some("z1".into()) },
+    Affinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()] },
     SpreadLabel { key: "zone".into() },
     Spread {
-        key: "zone".into(), domain: None, pods: 3, least: 0, max_skew: 1, domains: Some(2), min_domains: Some(3),
+        key: "zone".into(), domain: Some("z1".into()), pods: 3, least: 0, least_domain: Some("z2".into()), least_is_new: true, max_skew: 1,
+        domains: Some(2), min_domains: Some(3),
     },
     DaemonSetAntiAffinity { key: "zone".into(), namespace: "kube-system".into() },
 }
@@ -617,5 +618,91 @@ fn a_verdict_carries_its_words_and_its_details() {
     assert_eq!(
         serde_json::from_value::<NodeVerdict>(json).expect("what was written"),
         verdict
+    );
+}
+
+#[test]
+fn what_other_pods_forbid_is_told_with_what_would_change_it() {
+    let app = |name: &str| LabelSelector {
+        labels: [("app".into(), name.into())].into_iter().collect(),
+        expressions: Vec::new(),
+    };
+    let affinity = |domain: Option<&str>, selectors: Vec<LabelSelector>| {
+        let domain = domain.map(Into::into);
+        let key = "topology.kubernetes.io/zone".into();
+        let misfit = Misfit::Affinity {
+            key,
+            domain,
+            selectors,
+        };
+        misfit.to_string()
+    };
+    let over = "its pod affinity over topology.kubernetes.io/zone:";
+    assert_eq!(
+        affinity(Some("z1"), vec![app("cache"), app("db")]),
+        format!("{over} no pod with app=cache and app=db is in z1")
+    );
+    assert_eq!(
+        affinity(None, vec![LabelSelector::default()]),
+        format!("{over} no pod is in the zone of a new node")
+    );
+    assert_eq!(
+        affinity(None, Vec::new()),
+        format!(
+            "{over} no pod that a term without labelSelector selects is in the zone of a new node"
+        )
+    );
+    let spread = |least_domain: Option<&str>, least_is_new, few: Option<(usize, usize)>| {
+        let misfit = Misfit::Spread {
+            key: "zone".into(),
+            domain: Some("a".into()),
+            pods: 1,
+            least: 0,
+            least_domain: least_domain.map(Into::into),
+            least_is_new,
+            max_skew: 1,
+            domains: few.map(|(domains, _)| domains),
+            min_domains: few.map(|(_, min)| min),
+        };
+        misfit.to_string()
+    };
+    let over = "topology spread over zone: a would have 1 pod,";
+    for (told, expected) in [
+        (spread(Some("b"), false, None), "b has 0, maxSkew is 1"),
+        (
+            spread(Some("b"), true, None),
+            "b, where no node is yet, has 0, maxSkew is 1",
+        ),
+        (spread(None, false, None), "the least has 0, maxSkew is 1"),
+        (
+            spread(None, false, Some((1, 3))),
+            "the least counts as 0 since 1 domain has nodes and minDomains is 3, maxSkew is 1",
+        ),
+    ] {
+        assert_eq!(told, format!("{over} {expected}"));
+    }
+    let node_affinity = |operator, values: &[&str]| {
+        let values = values.iter().map(|value| (*value).into()).collect();
+        let key = "cpu".into();
+        let requirement = Requirement {
+            key,
+            operator,
+            values,
+        };
+        let term = NodeTerm {
+            expressions: vec![requirement],
+            fields: Vec::new(),
+        };
+        let terms = vec![NodeTerm::default(), term];
+        Misfit::NodeAffinity { terms }.to_string()
+    };
+    let empty = "node affinity does not match: an empty term, which matches no node, or";
+    assert_eq!(
+        node_affinity(Operator::Gt, &["many"]),
+        format!("{empty} cpu Gt [many] (not a whole number: it matches no node)")
+    );
+    assert_eq!(
+        node_affinity(Operator::Lt, &["7"]),
+        format!("{empty} cpu Lt [7]")
     );
 }

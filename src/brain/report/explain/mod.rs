@@ -64,6 +64,7 @@ fn settle<'a>(
     choices: &[Choice<'a>],
 ) -> (SimCluster<'a>, Evacuees<'a>) {
     let mut world = places::build(turn, choices);
+    demand::place_nominated(turn, &mut world);
     let evacuees = evacuate::plan(turn, &mut world);
     let demand = demand::collect(turn, &mut world, &evacuees.displaced);
     pack::existing(turn, &mut world, demand);

@@ -8,11 +8,11 @@ use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::MachineView;
-use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
+use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::offer::{self, Choice};
-use crate::simulation::pack::{self, FitIndex};
+use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::PodKey;
 use model::policy::Policy;
@@ -309,21 +309,18 @@ fn holds<'a>(
     }
     let bin = bench.place(world, at);
     world.reopen(bin);
-    let mut undo = Vec::new();
-    let mut left = None;
-    for Unplaced { load, pods } in unplaced {
-        let PodsToMove { shape, need, .. } = load;
-        let need = need.as_deref();
-        let placed = pack::place_with_undo(world, *shape, need, pods.len(), &[bin], &mut undo);
-        let placed: usize = placed.iter().map(|(_, count)| count).sum();
-        if placed < pods.len() {
-            left = pods.get(placed).map(|(key, _)| *key);
-            break;
-        }
-    }
-    for (bin, saved) in undo.into_iter().rev() {
-        world.restore(bin, saved);
-    }
+    let loads: Vec<_> = unplaced
+        .iter()
+        .map(|unplaced| (unplaced.load, unplaced.pods.len()))
+        .collect();
+    let mut undo = RehearsalUndo::default();
+    let mut lane = FitIndex::over(&[bin], world);
+    let laid = rehearsal::lay_in_rounds(world, &loads, &mut lane, &mut undo);
+    let left = unplaced.iter().zip(laid.left).find_map(|(unplaced, left)| {
+        let first = unplaced.pods.len().checked_sub(left).filter(|_| left > 0)?;
+        unplaced.pods.get(first).map(|(key, _)| *key)
+    });
+    undo.roll_back(world);
     world.close(bin);
     match left {
         None => Ok(()),

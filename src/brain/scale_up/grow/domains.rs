@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::limits::LimitTracker;
+use crate::simulation::company::Rules;
+use crate::simulation::company::rules::CounterId;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::Choice;
@@ -42,6 +44,71 @@ fn domains_of(world: &mut SimCluster<'_>, offers: &[(bool, &Labels)]) -> Vec<Vec
     offers.iter().map(of_offer).collect()
 }
 
+/// In which domains those pods could be that others have affinity to and that have no place yet, by counter.
+#[derive(Default)]
+struct ComingTargets(BTreeMap<CounterId, BTreeSet<DomainId>>);
+
+impl ComingTargets {
+    /// The offers at which a pod with these rules can never be, by affinity and anti-affinity.
+    fn barred<'a>(
+        &mut self,
+        world: &SimCluster<'a>,
+        choices: &[Choice<'a>],
+        (groups, rows): (&[Group<'a>], &mut FitMatrix<'a>),
+        open: (&[(bool, &Labels)], &[Vec<DomainId>]),
+        rules: &Rules,
+    ) -> Vec<usize> {
+        let targetless = world.company.without_target(rules);
+        for counter in &targetless {
+            self.find(world, choices, (groups, &mut *rows), open, *counter);
+        }
+        let barred = open.1.iter().enumerate().filter(|(_, at)| {
+            world.company.is_barred(rules, |key| at[key])
+                || targetless
+                    .iter()
+                    .any(|counter| self.never_in(world, *counter, at))
+        });
+        barred.map(|(offer, _)| offer).collect()
+    }
+
+    /// Finds where the pending pods of a counter could be: on new nodes, or on those there are.
+    fn find<'a>(
+        &mut self,
+        world: &SimCluster<'a>,
+        choices: &[Choice<'a>],
+        (groups, rows): (&[Group<'a>], &mut FitMatrix<'a>),
+        (offers, domains): (&[(bool, &Labels)], &[Vec<DomainId>]),
+        counter: CounterId,
+    ) {
+        if self.0.contains_key(&counter) {
+            return;
+        }
+        let key = world.company.key_of(counter);
+        let mut found = BTreeSet::new();
+        let targets = groups
+            .iter()
+            .filter(|group| world.company.is_counted(counter, group.shape));
+        for group in targets {
+            let row = rows.of(world, choices, group);
+            let fits = rows.get(row).fits.iter().zip(offers).zip(domains);
+            let fits = fits.filter(|((fits, (open, _)), _)| **fits && *open);
+            found.extend(fits.map(|(_, at)| at[key]));
+            let places = (0..world.nodes.len())
+                .filter(|place| !world.nodes[*place].closed && world.admits(group.shape, *place));
+            found.extend(places.map(|place| world.company.at(place)(key)));
+        }
+        self.0.insert(counter, found);
+    }
+
+    /// Whether none of a counter's pods could be in the domain of an offer, and some elsewhere.
+    fn never_in(&self, world: &SimCluster<'_>, counter: CounterId, at: &[DomainId]) -> bool {
+        let domains = self.0.get(&counter);
+        domains.is_some_and(|domains| {
+            !domains.is_empty() && !domains.contains(&at[world.company.key_of(counter)])
+        })
+    }
+}
+
 /// Opens these domains to the pods that need a place; [`super::plan`] closes them.
 pub(crate) fn open<'a>(
     turn: &DecisionBuilder<'a>,
@@ -66,6 +133,7 @@ pub(crate) fn open<'a>(
     // Many groups ask the same.
     let mut known: BTreeMap<DomainQuestion, Vec<DomainId>> = BTreeMap::new();
     let mut everywhere = None;
+    let mut coming = ComingTargets::default();
     // The domain that a node of each offer would be in.
     let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
     for group in &demand.groups {
@@ -77,9 +145,8 @@ pub(crate) fn open<'a>(
             .filter(|rules| rules.has_affinity());
         let barred = rules.map_or_else(Vec::new, |rules| {
             let domains = everywhere.get_or_insert_with(|| domains_of(world, &offers));
-            let barred = domains.iter().enumerate();
-            let barred = barred.filter(|(_, at)| world.company.is_barred(&rules, |key| at[key]));
-            barred.map(|(offer, _)| offer).collect()
+            let asked = (&demand.groups[..], &mut rows);
+            coming.barred(world, choices, asked, (&offers, domains), &rules)
         });
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;

@@ -74,6 +74,22 @@ impl Who<'_> {
         matches!(self, Who::Holding(..))
     }
 
+    /// The label selectors that say so, for a reader; a term without one selects no pod, and has none.
+    pub(super) fn selectors(&self) -> Vec<LabelSelector> {
+        let of = |terms: &[PodTerm]| {
+            terms
+                .iter()
+                .filter_map(|term| term.selector.clone())
+                .collect()
+        };
+        match self {
+            Who::Selected(_, selector) => selector.iter().cloned().collect(),
+            Who::Owned(..) => Vec::new(),
+            Who::All(_, terms) => of(terms),
+            Who::Taken(_, term) | Who::Holding(_, term) => of(std::slice::from_ref(*term)),
+        }
+    }
+
     /// Whether pods of a shape are counted.
     pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
         match self {
@@ -259,6 +275,13 @@ impl<'a> Counter<'a> {
     /// The least that any domain has.
     pub(super) fn least(&self) -> Option<i64> {
         self.levels.keys().next().copied()
+    }
+
+    /// The first domain, in the order in which they were met, that has the least.
+    pub(super) fn emptiest(&self) -> Option<DomainId> {
+        let least = self.least()?;
+        let mut domains = (0..FRESH).take(self.places.len());
+        domains.find(|domain| self.knows(*domain) && self.pods(*domain) == least)
     }
 
     /// The least that any domain but this one has.

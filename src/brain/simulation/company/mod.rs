@@ -7,7 +7,7 @@
 mod counter;
 mod numbers;
 pub(crate) mod preferences;
-mod rules;
+pub(crate) mod rules;
 pub(crate) mod topology;
 
 use std::cell::Cell;

@@ -8,10 +8,10 @@ use model::reasons::Misfit;
 
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
-use crate::constraints::shape::NamespacedShape;
+use crate::constraints::shape::{NamespacedShape, ShapeId};
 
 /// Index of a counter.
-pub(super) type CounterId = usize;
+pub(crate) type CounterId = usize;
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
@@ -190,7 +190,7 @@ impl Company<'_> {
         let known = counter.knows(domain);
         let here = if known { here } else { 0 };
         let domains = counter.domains() + usize::from(!known);
-        let too_few = domains < spread.min_domains || self.unopened(spread, domain);
+        let too_few = domains < spread.min_domains || self.unopened(spread, domain).is_some();
         if !spread.counts_itself {
             let least = if known && !too_few {
                 counter.least().unwrap_or(0)
@@ -211,11 +211,11 @@ impl Company<'_> {
         }
     }
 
-    /// Whether a new node could be in another domain than this, where no node is yet.
-    fn unopened(&self, spread: &SpreadRule, domain: DomainId) -> bool {
+    /// Another domain than this, where no node is yet and a new one could be.
+    fn unopened(&self, spread: &SpreadRule, domain: DomainId) -> Option<DomainId> {
         let counter = &self.counters[spread.counter];
-        let mut open = spread.open.iter();
-        open.any(|other| *other != domain && !counter.knows(*other))
+        let mut open = spread.open.iter().copied();
+        open.find(|other| *other != domain && !counter.knows(*other))
     }
 
     /// The sum of what the least domains hold: it rises when a domain may have been opened.
@@ -224,7 +224,7 @@ impl Company<'_> {
             .spread
             .iter()
             .filter(|spread| spread.counts_itself)
-            .filter(|spread| !self.unopened(spread, NOWHERE))
+            .filter(|spread| self.unopened(spread, NOWHERE).is_none())
             .filter_map(|spread| self.counters[spread.counter].least())
             .fold(0, i64::saturating_add)
     }
@@ -241,6 +241,23 @@ impl Company<'_> {
         let mut against = rules.forbidden.iter().copied().chain(against);
         let mut wanted = rules.wanted.iter().copied();
         against.any(there) || wanted.any(|counter| somewhere(counter) && !there(counter))
+    }
+
+    /// The counters of pods that a pod with these rules has affinity to, of which none has a place yet.
+    pub(crate) fn without_target(&self, rules: &Rules) -> Vec<CounterId> {
+        let wanted = rules.wanted.iter().copied();
+        let nowhere = wanted.filter(|counter| self.counters[*counter].total() == 0);
+        nowhere.collect()
+    }
+
+    /// Whether a counter counts pods of a shape.
+    pub(crate) fn is_counted(&self, counter: CounterId, id: ShapeId) -> bool {
+        self.feeds[id].contains(&counter)
+    }
+
+    /// The topology key of a counter.
+    pub(crate) fn key_of(&self, counter: CounterId) -> KeyId {
+        self.counters[counter].subject.key
     }
 
     /// Why the next pod may not go to a place, if it may not.
@@ -270,9 +287,13 @@ impl Company<'_> {
             }
         }
         for (counter, _) in &rules.unwanted {
-            let (pods, name, ..) = facts(*counter);
+            let (pods, name, key, domain) = facts(*counter);
             if pods > 0 {
-                return Some(Misfit::AntiAffinity { key: name.clone() });
+                return Some(Misfit::AntiAffinity {
+                    key: name.clone(),
+                    domain: value(key, domain),
+                    selectors: self.counters[*counter].subject.who.selectors(),
+                });
             }
         }
         for counter in &rules.wanted {
@@ -284,6 +305,7 @@ impl Company<'_> {
                 return Some(Misfit::Affinity {
                     key: name.clone(),
                     domain: value(key, domain),
+                    selectors: self.counters[*counter].subject.who.selectors(),
                 });
             }
         }
@@ -305,18 +327,22 @@ impl Company<'_> {
         let domain = at(key);
         let known = counter.knows(domain);
         let domains = counter.domains() + usize::from(!known);
-        let least = if !known || domains < spread.min_domains || self.unopened(spread, domain) {
+        let few = domains < spread.min_domains;
+        let unopened = self.unopened(spread, domain);
+        let least = if !known || few || unopened.is_some() {
             0
         } else {
             counter.least().unwrap_or(0)
         };
+        let emptiest = unopened.or_else(|| counter.emptiest().filter(|_| known && !few));
         let here = if known { counter.pods(domain) } else { 0 };
-        let few = domains < spread.min_domains;
         Misfit::Spread {
             key: self.topology.name(key).clone(),
             domain: self.topology.value(key, domain).cloned(),
             pods: here.saturating_add(i64::from(spread.counts_itself)),
             least,
+            least_domain: emptiest.and_then(|domain| self.topology.value(key, domain).cloned()),
+            least_is_new: unopened.is_some(),
             max_skew: spread.max_skew,
             domains: few.then_some(domains),
             min_domains: few.then_some(spread.min_domains),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
 use crate::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
-use crate::words::{amount, bytes};
+use crate::words::{amount, bytes, count};
 
 use super::Joined;
 
@@ -38,7 +38,11 @@ impl Display for Misfit {
             Misfit::NodeAffinity { terms } => {
                 let terms = terms.iter().map(|term| {
                     let all = term.expressions.iter().chain(&term.fields);
-                    Joined(all, " and ").to_string()
+                    let term = Joined(all, " and ").to_string();
+                    if term.is_empty() {
+                        return "an empty term, which matches no node".to_owned();
+                    }
+                    term
                 });
                 write!(
                     f,
@@ -79,44 +83,36 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
     match misfit {
         Misfit::AntiAffinityOfOthers { key, domain } => write!(
             f,
-            "a pod there has anti-affinity to it within {key}={}",
-            named(domain.as_ref())
+            "a pod {} has anti-affinity to it over {key}",
+            within(key, domain.as_ref())
         ),
-        Misfit::AntiAffinity { key } => {
-            write!(f, "its pod anti-affinity over {key} is not met")
-        }
+        Misfit::AntiAffinity {
+            key,
+            domain,
+            selectors,
+        } => write!(
+            f,
+            "its pod anti-affinity over {key}: {} is {}",
+            pod_of(selectors),
+            within(key, domain.as_ref())
+        ),
         Misfit::AffinityLabel { key } => {
             write!(f, "its pod affinity needs a node with the label {key}")
         }
-        Misfit::Affinity { key, domain } => write!(
+        Misfit::Affinity {
+            key,
+            domain,
+            selectors,
+        } => write!(
             f,
-            "its pod affinity over {key} finds no such pod in {}",
-            named(domain.as_ref())
+            "its pod affinity over {key}: no {} is {}",
+            pod_of(selectors).trim_start_matches("a "),
+            within(key, domain.as_ref())
         ),
         Misfit::SpreadLabel { key } => {
             write!(f, "its topology spread needs a node with the label {key}")
         }
-        Misfit::Spread {
-            key,
-            domain,
-            pods,
-            least,
-            max_skew,
-            domains,
-            min_domains,
-        } => {
-            write!(
-                f,
-                "topology spread over {key}: {} would have {pods} pods, the least has {least}, maxSkew is {max_skew}",
-                named(domain.as_ref())
-            )?;
-            match (domains, min_domains) {
-                (Some(domains), Some(least)) => {
-                    write!(f, ", {domains} domains of at least {least}")
-                }
-                _ => Ok(()),
-            }
-        }
+        Misfit::Spread { .. } => of_spread(misfit, f),
         Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
             f,
             "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new one"
@@ -125,9 +121,77 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// A domain by name; one that comes with the node has none yet.
-fn named(domain: Option<&Arc<str>>) -> &str {
-    domain.map_or("a new one", |domain| domain)
+/// Why topology spread keeps a pod away from a domain.
+fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
+    let Misfit::Spread {
+        key,
+        domain,
+        pods,
+        least,
+        least_domain,
+        least_is_new,
+        max_skew,
+        domains,
+        min_domains,
+    } = misfit
+    else {
+        return Ok(());
+    };
+    let there = named(key, domain.as_ref());
+    let pods = count(*pods, "pod");
+    write!(f, "topology spread over {key}: {there} would have {pods}, ")?;
+    match (domains, min_domains, least_domain) {
+        (Some(domains), Some(wanted), _) => {
+            let has = if *domains == 1 { "has" } else { "have" };
+            let domains = count(*domains, "domain");
+            write!(
+                f,
+                "the least counts as 0 since {domains} {has} nodes and minDomains is {wanted}"
+            )?;
+        }
+        (_, _, Some(name)) if *least_is_new => {
+            write!(f, "{name}, where no node is yet, has {least}")?;
+        }
+        (_, _, Some(name)) => write!(f, "{name} has {least}")?,
+        (_, _, None) => write!(f, "the least has {least}")?,
+    }
+    write!(f, ", maxSkew is {max_skew}")
+}
+
+/// The key whose domains are single nodes.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A domain of a topology key by name; one that comes with the node has none yet.
+fn named(key: &str, domain: Option<&Arc<str>>) -> String {
+    match domain {
+        Some(domain) => domain.to_string(),
+        None if key == HOSTNAME => "a new node".to_owned(),
+        None => format!(
+            "the {} of a new node",
+            key.rsplit('/').next().unwrap_or(key)
+        ),
+    }
+}
+
+/// Where a pod is that is in a domain: `in z1`, `on a new node`.
+fn within(key: &str, domain: Option<&Arc<str>>) -> String {
+    let preposition = if key == HOSTNAME { "on" } else { "in" };
+    format!("{preposition} {}", named(key, domain))
+}
+
+/// A pod that is taken in by all of these selectors: `a pod with app=web`.
+fn pod_of(selectors: &[LabelSelector]) -> String {
+    if selectors.is_empty() {
+        return "a pod that a term without labelSelector selects".to_owned();
+    }
+    let limited = selectors
+        .iter()
+        .filter(|selector| **selector != LabelSelector::default());
+    let wanted: Vec<String> = limited.map(ToString::to_string).collect();
+    if wanted.is_empty() {
+        return "a pod".to_owned();
+    }
+    format!("a pod with {}", wanted.join(" and "))
 }
 
 impl Display for VolumeMisfit {
@@ -306,7 +370,17 @@ impl Display for Requirement {
         if self.values.is_empty() {
             return Ok(());
         }
-        write!(f, " [{}]", Joined(self.values.iter(), " "))
+        write!(f, " [{}]", Joined(self.values.iter(), " "))?;
+        let compares = matches!(self.operator, Operator::Gt | Operator::Lt);
+        if compares
+            && self
+                .values
+                .iter()
+                .any(|value| value.parse::<i64>().is_err())
+        {
+            return write!(f, " (not a whole number: it matches no node)");
+        }
+        Ok(())
     }
 }
 
