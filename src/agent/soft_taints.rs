@@ -117,7 +117,8 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
 /// welcome on the others, which the pool keeps.
 fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
     let snapshot = &turn.snapshot;
-    let mut pools: BTreeMap<&str, (usize, Vec<(Time, &Arc<str>)>)> = BTreeMap::new();
+    let mut in_service_of: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut unneeded_of: BTreeMap<&str, Vec<(Time, &Arc<str>)>> = BTreeMap::new();
     for machine in snapshot.machines.values() {
         let Some((name, _)) = in_service(snapshot, machine) else {
             continue;
@@ -125,15 +126,16 @@ fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
         if is_evacuated(snapshot, machine) {
             continue;
         }
-        let (count, unneeded) = pools.entry(&machine.mark.pool).or_default();
-        *count += 1;
+        let pool = &*machine.mark.pool;
+        *in_service_of.entry(pool).or_default() += 1;
         if let Some(since) = turn.decision.memory.unneeded_since.get(name) {
-            unneeded.push((*since, name));
+            unneeded_of.entry(pool).or_default().push((*since, name));
         }
     }
     let policies = &turn.settings.policy.pools;
-    let of_pools = pools.into_iter().map(|(pool, (count, mut unneeded))| {
+    let of_pools = unneeded_of.into_iter().map(|(pool, mut unneeded)| {
         let min = policies.get(pool).map_or(0, |policy| policy.min as usize);
+        let count = in_service_of.get(pool).copied().unwrap_or(0);
         unneeded.sort();
         unneeded.truncate(count.saturating_sub(min));
         unneeded

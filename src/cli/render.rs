@@ -375,6 +375,7 @@ mod tests {
                             budget: PodKey::new("default", "db"),
                             allowed: 0,
                             left: 0,
+                            unready: false,
                         }),
                     },
                     pod: Some(PodKey::new("default", "db-0")),

@@ -509,6 +509,7 @@ mod tests {
             budget: PodKey::new("shop", "db"),
             allowed: 0,
             left: 0,
+            unready: false,
         };
         let fate = |name: &str, fate: PodOutcome, why: Option<FateReason>| PodFate {
             pod: PodKey::new("shop", name),

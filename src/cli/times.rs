@@ -30,6 +30,16 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
     }
     let here = Timestamp::from_millisecond(now.0).with_context(wrong)?;
     let here = here.to_zoned(zone.clone());
+    if let Ok(number) = text.parse::<u64>() {
+        let of_day = if number < 24 {
+            format!("{text}:00, ")
+        } else {
+            String::new()
+        };
+        return Err(anyhow!(
+            "{text:?} is no point in time: {of_day}{text}h or {text}min ago? {EXPECTED}"
+        ));
+    }
     if let Ok(clock) = text.parse::<OfDay>() {
         let at = here.date().to_datetime(clock);
         return Ok(millis(at.to_zoned(zone.clone()).with_context(wrong)?));
@@ -133,7 +143,7 @@ mod tests {
         ] {
             assert_eq!(at(text).expect(text), time, "{text}");
         }
-        for wrong in ["", "yesterday", "-2h", "25:00", "2026-13-01"] {
+        for wrong in ["", "yesterday", "-2h", "25:00", "2026-13-01", "16", "600"] {
             let error = at(wrong).expect_err(wrong);
             assert!(error.to_string().contains("no point in time"), "{error}");
         }

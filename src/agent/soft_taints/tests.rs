@@ -84,7 +84,7 @@ fn nodes_of_ours_that_may_go_soon_get_it_and_others_lose_it() {
 
 #[test]
 fn a_pool_keeps_as_many_without_it_as_its_min() {
-    let pool = "[instance_type.small]\ncores = 2\nmemory = \"2GiB\"\n[template.debian]\nvmid = 100\n[pool.p]\ntemplate = \"debian\"\n\
+    let pool = "[proxmox]\nvmids = \"9000-9999\"\n[instance_type.small]\ncores = 2\nmemory = \"2GiB\"\n[template.debian]\nvmid = 100\n[pool.p]\ntemplate = \"debian\"\n\
         instance_types = [\"small\"]\nmax = 9\n";
     let with_min = |min: u32| turn(&format!("{FILE}{pool}min = {min}\n"));
     // Three stay in service once the host is empty: `tainted`, `unneeded` and `used`.

@@ -165,6 +165,7 @@ impl<'a> Budgets<'a> {
             budget: (*name).clone(),
             allowed: budget.allowed,
             left,
+            unready: !pod.ready,
         })
     }
 

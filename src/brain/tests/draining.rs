@@ -200,6 +200,12 @@ fn dr_17_dr_24_cn_28_nx_02_budgets() {
     assert_eq!(outcome(elsewhere), "goes");
     let sick = with(0).edit("web", |pod| pod.ready = false);
     assert_eq!(outcome(sick.clone()), "NotEnoughPdb");
+    let why = |lab: &Lab| {
+        let decision = lab.decide();
+        let told = serde_json::to_string(&decision.report.nodes).expect("a report");
+        told.contains("unhealthyPodEvictionPolicy: AlwaysAllow")
+    };
+    assert_eq!((why(&sick), why(&with(0))), (true, false));
     let sick = sick.with(|lab| {
         for budget in lab.snapshot.cluster.budgets.values_mut() {
             budget.always_allow_unhealthy = true;

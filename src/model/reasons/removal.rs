@@ -370,6 +370,9 @@ pub enum Blocked {
         allowed: i32,
         /// Evictions that are left beside what is planned.
         left: i64,
+        /// The pod is not Ready: with `unhealthyPodEvictionPolicy: AlwaysAllow` the budget would not hold it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unready: bool,
     },
     /// It uses devices by ResourceClaim.
     Devices,

@@ -184,7 +184,7 @@ one_of_each! { Blocked:
     TooComplex { why: "too complex".into() },
     Annotation { annotation: "a/b".into(), value: "false".into() },
     SeveralBudgets { budgets: 2 },
-    Budget { budget: pod(), allowed: 1, left: 0 },
+    Budget { budget: pod(), allowed: 1, left: 0, unready: true },
     Devices(),
     NoController(),
     CustomController { kind: "Foo".into() },

@@ -230,10 +230,13 @@ fn of_limits(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
             nodes,
             cause,
             disrupted,
-        } => write!(
-            f,
-            "a budget of its pool lets {allowed} of {nodes} nodes be disrupted for being {cause}, {disrupted} are"
-        ),
+        } => {
+            let be = if *disrupted == 1 { "is" } else { "are" };
+            write!(
+                f,
+                "a budget of its pool lets {allowed} of {nodes} nodes be disrupted at a time for being {cause}, {disrupted} {be}"
+            )
+        }
         Kept::BudgetShared {
             budget,
             left,
@@ -293,11 +296,21 @@ impl Display for Blocked {
                 budget,
                 allowed,
                 left,
-            } => write!(
-                f,
-                "the disruption budget {budget} allows {}, {left} left",
-                count(*allowed, "eviction")
-            ),
+                unready,
+            } => {
+                let allowed = count(*allowed, "eviction");
+                write!(
+                    f,
+                    "the disruption budget {budget} allows {allowed}, {left} left"
+                )?;
+                if *unready {
+                    write!(
+                        f,
+                        "; the pod is not Ready, and unhealthyPodEvictionPolicy: AlwaysAllow would let it go"
+                    )?;
+                }
+                Ok(())
+            }
             Blocked::Devices => write!(
                 f,
                 "it uses devices by ResourceClaim; where else they are is not known"
