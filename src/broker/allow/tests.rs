@@ -563,3 +563,29 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_storages_name_is_one_that_pve_has_and_a_nic_has_no_strange_characters() {
+    let longest = format!("a{}", "b".repeat(99));
+    let longer = format!("{longest}c");
+    for (name, fine) in [
+        ("ab", true),
+        (&*longest, true),
+        ("a", false),
+        (&*longer, false),
+        ("1a", false),
+        ("a-", false),
+        ("a/b", false),
+    ] {
+        assert_eq!(values::is_storage(name), fine, "{name}");
+    }
+    let policy = policy();
+    for (nic, fine) in [
+        ("virtio=BC:24:11:00:11:22,bridge=vmbr0,tag=20", true),
+        ("virtio=BC:24:11:00:11:22,bridge=vmbr0 tag=20", false),
+        ("virtio=BC:24:11:00:11:22,bridge=vmbr0\nargs=1", false),
+        ("bridge=vmbr0", false),
+    ] {
+        assert_eq!(values::net(&policy, nic).is_ok(), fine, "{nic}");
+    }
+}

@@ -127,7 +127,8 @@ async fn the_intent_of_a_refused_clone_is_forgotten_and_of_an_open_one_kept() {
         // The same machine again: its intent from before stays, whatever comes back.
         if kept {
             rig.world.answer(&path, 500, &json!({"data": null}));
-            rig.clone_of(9000, 9050, &mark(9050)).await;
+            let reply = rig.clone_of(9000, 9050, &mark(9050)).await;
+            assert_ne!(reply.outcome, "refused-by-broker", "{status}: {reply:?}");
             assert!(rig.intent(9050).is_some(), "{status}, asked again");
         }
         // Another machine cannot take the VMID over while the first may be under way.
@@ -209,6 +210,25 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
         let sent: Vec<PveRequest> = rig.world.changes();
         assert!(sent[0].params.contains(&("skiplock".into(), "1".into())));
     }
+}
+
+/// A clone of which nothing is known holds its VMID for the quarantine, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_vmid_can_be_had_after_the_quarantine_of_a_clone_that_nobody_knows_of() {
+    let rig = rig::rig();
+    let path = format!("/nodes/{HOST}/qemu/9000/clone");
+    rig.world.answer(&path, 596, &Value::Null);
+    rig.clone_of(9000, 9050, &mark(9050)).await;
+    let other = Mark {
+        machine: "small-other".into(),
+        ..mark(9050)
+    };
+    rig.world.answer(&path, 200, &json!({"data": UPID}));
+    let reply = rig.clone_of(9000, 9050, &other).await;
+    assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
+    tokio::time::advance(Span::minutes(10).to_std()).await;
+    let reply = rig.clone_of(9000, 9050, &other).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
 }
 
 /// What a record says of another host or another cluster proves nothing here.

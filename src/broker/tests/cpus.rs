@@ -61,6 +61,7 @@ async fn a_machine_gets_the_cpus_of_its_mark_and_the_memory_beside_them() {
         ("affinity", "8-15 --x", false),
         ("numa", "1", true),
         ("numa", "0", false),
+        ("numa", "2", false),
         ("numa0", node, true),
         ("numa1", node, false),
         (
@@ -247,4 +248,23 @@ async fn a_vm_gets_no_affinity_with_a_cpu_of_another_machine() {
     rig.world.put(9050, &marked_as(9050, "8-15").line());
     assert_eq!(write(&rig, 9050).await.outcome, "refused-by-broker");
     assert_eq!(write(&rig, 9051).await.outcome, "done", "once more");
+}
+
+/// A mark that somebody changed gives a machine that is configured already no CPU that another one has.
+#[tokio::test]
+async fn a_configured_vm_gets_no_other_affinity_with_a_cpu_of_another_machine() {
+    let write = async |rig: &super::rig::Rig, vmid: u32, key: &str, value: &str| {
+        let path = format!("/nodes/{HOST}/qemu/{vmid}/config");
+        rig.send("PUT", &path, &[(key, value)]).await
+    };
+    let rig = rig_with(pinned(None));
+    rig.world.put(9050, &mark(9050).line());
+    assert_eq!(write(&rig, 9050, "cores", "8").await.outcome, "done");
+    rig.world.put(9051, &marked_as(9051, "8-15").line());
+    let reply = write(&rig, 9051, "affinity", "8-15").await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    rig.world.put(9050, &marked_as(9050, "8-15").line());
+    assert_eq!(write(&rig, 9050, "cores", "8").await.outcome, "done");
+    let reply = write(&rig, 9050, "affinity", "8-15").await;
+    assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
 }

@@ -535,6 +535,27 @@ async fn reads_that_pveproxy_answers_do_not_hide_a_pvedaemon_that_is_down() {
 }
 
 #[tokio::test]
+async fn a_pvedaemon_that_was_back_in_between_is_not_down_since_before() {
+    let mut host = Host::new().await;
+    host.paths.fallback_after = Duration::from_millis(400);
+    api_code(&host);
+    let here = here();
+    let ours = json!({"description": mark(9001).line(), "digest": "d1", "name": "small-09001"});
+    let at = format!("/api2/json/nodes/{here}/qemu/9001");
+    host.on(&format!("GET {at}/config "), &[say(&ours)]);
+    let down = Act::Say("595 Connection refused", Value::Null);
+    let acts = [down.clone(), say(&json!(UPID)), down];
+    host.on(&format!("POST {at}/status/start "), &acts);
+    let broker = host.broker();
+    let start = || broker.client.start(&here, 9001);
+    assert_eq!(outcome(start().await), CallEffect::NotSent);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    start().await.expect("it is back");
+    // Perl would answer that the VM is locked.
+    assert_eq!(outcome(start().await), CallEffect::NotSent);
+}
+
+#[tokio::test]
 async fn without_the_http_api_calls_go_through_perl() {
     let mut host = Host::new().await;
     host.server.abort();
