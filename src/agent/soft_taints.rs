@@ -17,9 +17,9 @@ use crate::agent::daemon::named;
 use crate::agent::turn::Turn;
 use crate::kube::{KubeClient, KubeError, NodeChange};
 use crate::model::action::NodeRef;
-use crate::model::cluster::Node;
+use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::{CANDIDATE_TAINT, LEAVING_TAINT};
-use crate::model::region::{Machine, Step};
+use crate::model::region::{Busy, Machine, Step};
 use crate::model::report::Scope;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
@@ -97,7 +97,7 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
     let on = turn.settings.leaving.soft_taints_in_a_turn > 0;
     let may_go = may_go(turn);
     let calls = snapshot.machines.values().filter_map(|machine| {
-        let (name, node) = in_service(snapshot, machine)?;
+        let (name, node) = in_service(snapshot, machine).filter(|_| machine.busy.is_none())?;
         let wanted = on && (may_go.contains(name) || is_evacuated(snapshot, machine));
         let differs = wanted != has_taint(node, CANDIDATE_TAINT);
         differs.then(|| SoftTaintCall {
@@ -113,17 +113,17 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
     calls
 }
 
-/// The unneeded nodes, of each pool no more than it has above its `min`: those first that are unneeded for longest. Pods stay
+/// The unneeded nodes, of each pool no more than it has Ready ones above its `min`: those first that are unneeded for longest. Pods stay
 /// welcome on the others, which the pool keeps.
 fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
     let snapshot = &turn.snapshot;
     let mut in_service_of: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unneeded_of: BTreeMap<&str, Vec<(Time, &Arc<str>)>> = BTreeMap::new();
     for machine in snapshot.machines.values() {
-        let Some((name, _)) = in_service(snapshot, machine) else {
+        let Some((name, node)) = in_service(snapshot, machine) else {
             continue;
         };
-        if is_evacuated(snapshot, machine) {
+        if is_evacuated(snapshot, machine) || node.ready.status != ReadyStatus::True {
             continue;
         }
         let pool = &*machine.mark.pool;
@@ -143,7 +143,7 @@ fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
     of_pools.flatten().map(|(_, name)| name).collect()
 }
 
-/// The node of a machine that is in service, with its name: nobody works on it, and it does not leave.
+/// The node of a machine that is in service, with its name: it came, and does not leave.
 fn in_service<'a>(
     snapshot: &'a Snapshot,
     machine: &'a Machine,
@@ -153,7 +153,8 @@ fn in_service<'a>(
     // Later steps are of a removal that was given up.
     let came = machine.step.is_none_or(|(step, _)| step >= Step::Done);
     let leaves = node.deletion.is_some() || has_taint(node, LEAVING_TAINT);
-    (came && machine.busy.is_none() && !leaves).then_some((name, node))
+    let goes = leaves || machine.busy == Some(Busy::Down);
+    (came && !goes).then_some((name, node))
 }
 
 fn has_taint(node: &Node, key: &str) -> bool {

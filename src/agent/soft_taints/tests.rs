@@ -16,7 +16,7 @@ fn turn(file: &str) -> Turn {
     let node = |taints: Value| {
         json!({
             "uid": "uid", "created": "2026-01-01T00:00:00Z", "allocatable": {}, "capacity": {},
-            "taints": taints,
+            "taints": taints, "ready": {"status": "True"},
         })
     };
     let taint = json!([{"key": CANDIDATE_TAINT, "value": "", "effect": "PreferNoSchedule"}]);
@@ -90,6 +90,11 @@ fn a_pool_keeps_as_many_without_it_as_its_min() {
     // Three stay in service once the host is empty: `tainted`, `unneeded` and `used`.
     assert_eq!(told(&with_min(2)), ["+evacuated", "-tainted", "+unneeded"]);
     assert_eq!(told(&with_min(3)), ["+evacuated", "-tainted"]);
+    // One that is not Ready is none that the pool keeps.
+    let mut unready = with_min(2);
+    let nodes = &mut Arc::make_mut(&mut unready.snapshot).cluster.nodes;
+    nodes.get_mut("used").expect("there").ready.status = ReadyStatus::Unknown;
+    assert_eq!(told(&unready), ["+evacuated", "-tainted"]);
     let mut two = with_min(2);
     let unneeded = &mut Arc::make_mut(&mut two.decision).memory.unneeded_since;
     unneeded.insert("tainted".into(), Time(1));

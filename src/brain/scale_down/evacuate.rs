@@ -61,7 +61,9 @@ pub(crate) fn plan<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -
     for mut candidate in going {
         let mut landing = BTreeMap::new();
         let left = rehearsal::reschedule(world, &candidate, &mut lane, &mut landing, &mut undo);
-        let without = left.first().map(|left| {
+        // Rather one that runs there than one that is to come.
+        let running = left.iter().find(|left| !left.pods.is_empty());
+        let without = running.or(left.first()).map(|left| {
             let pod = left.pods.first().map(|(key, _)| *key);
             Box::new(rehearsal::no_place(world, left.load, pod, &order))
         });

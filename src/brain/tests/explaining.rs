@@ -248,7 +248,7 @@ fn other_pods_are_a_reason_too() {
     assert_eq!(*fate, PodOutcome::Unplaced);
     let why = why.as_deref().unwrap_or_default();
     assert!(
-        why.ends_with("its pod anti-affinity over kubernetes.io/hostname: a pod is on other"),
+        why.ends_with("its pod anti-affinity over kubernetes.io/hostname: a pod of the namespace default is on other"),
         "{why}"
     );
 }

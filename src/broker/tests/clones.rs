@@ -212,6 +212,21 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
     }
 }
 
+/// Who did not hear the answer asks again, and the VM is there by then.
+#[tokio::test]
+async fn the_same_clone_may_be_asked_for_again_and_another_not() {
+    let rig = rig::rig();
+    assert_eq!(rig.clone_of(9000, 9050, &mark(9050)).await.outcome, "done");
+    rig.world.placeholder(9050);
+    assert_eq!(rig.clone_of(9000, 9050, &mark(9050)).await.outcome, "done");
+    let other = Mark {
+        machine: "small-other".into(),
+        ..mark(9050)
+    };
+    let reply = rig.clone_of(9000, 9050, &other).await;
+    assert_eq!(reply.outcome, "refused-by-broker", "{reply:?}");
+}
+
 /// A clone of which nothing is known holds its VMID for the quarantine, and no longer.
 #[tokio::test(start_paused = true)]
 async fn a_vmid_can_be_had_after_the_quarantine_of_a_clone_that_nobody_knows_of() {

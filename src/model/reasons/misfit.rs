@@ -71,9 +71,12 @@ pub enum Misfit {
         /// The domain; `None` for one that comes with the node.
         #[serde(default)]
         domain: Option<Arc<str>>,
-        /// By what the term selects pods.
+        /// By what the term selects pods; empty where it selects none.
         #[serde(default)]
         selectors: Vec<LabelSelector>,
+        /// The namespaces that it looks in, where they are named or the pod's own.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        namespaces: Vec<Arc<str>>,
     },
     /// The pod's required affinity needs a node with this label.
     AffinityLabel {
@@ -86,9 +89,12 @@ pub enum Misfit {
         key: Arc<str>,
         /// The domain; `None` for one that comes with the node.
         domain: Option<Arc<str>>,
-        /// By what its terms select pods: all of them take in the one that it needs.
+        /// By what its terms select pods: all of them take in the one that it needs. Empty where one selects none.
         #[serde(default)]
         selectors: Vec<LabelSelector>,
+        /// The namespaces that it looks in, where they are named or the pod's own.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        namespaces: Vec<Arc<str>>,
     },
     /// The pod's topology spread needs a node with this label.
     SpreadLabel {

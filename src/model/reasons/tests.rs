@@ -82,10 +82,10 @@ one_of_each! { Misfit:
     Volume { volume: VolumeMisfit::Local { volume: "pv-1".into() } },
     HostPort { port: HostPort { protocol: "TCP".into(), ip: "".into(), port: 80 } },
     Insufficient { resource: "cpu".into(), asked: 2_500, free: 1_000, new_node: true },
-    AntiAffinityOfOthers { key: "zone".into(), domain: None },
-    AntiAffinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()] },
+    AntiAffinityOfOthers { key: "zone".into(), domain: Some("z1".into()) },
+    AntiAffinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()] },
     AffinityLabel { key: "zone".into() },
-    Affinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()] },
+    Affinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()] },
     SpreadLabel { key: "zone".into() },
     Spread {
         key: "zone".into(), domain: Some("z1".into()), pods: 3, least: 0, least_domain: Some("z2".into()), least_is_new: true, max_skew: 1,
@@ -627,31 +627,39 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
         labels: [("app".into(), name.into())].into_iter().collect(),
         expressions: Vec::new(),
     };
-    let affinity = |domain: Option<&str>, selectors: Vec<LabelSelector>| {
+    let affinity = |domain: Option<&str>, selectors: Vec<LabelSelector>, namespaces: &[&str]| {
         let domain = domain.map(Into::into);
         let key = "topology.kubernetes.io/zone".into();
+        let namespaces = namespaces.iter().map(|name| (*name).into()).collect();
         let misfit = Misfit::Affinity {
             key,
             domain,
             selectors,
+            namespaces,
         };
         misfit.to_string()
     };
     let over = "its pod affinity over topology.kubernetes.io/zone:";
-    assert_eq!(
-        affinity(Some("z1"), vec![app("cache"), app("db")]),
-        format!("{over} no pod with app=cache and app=db is in z1")
-    );
-    assert_eq!(
-        affinity(None, vec![LabelSelector::default()]),
-        format!("{over} no pod is in the zone of a new node")
-    );
-    assert_eq!(
-        affinity(None, Vec::new()),
-        format!(
-            "{over} no pod that a term without labelSelector selects is in the zone of a new node"
-        )
-    );
+    for (told, expected) in [
+        (
+            affinity(Some("z1"), vec![app("cache"), app("db")], &[]),
+            "no pod that all terms select (app=cache; app=db) is in zone z1",
+        ),
+        (
+            affinity(Some("z1"), vec![app("cache")], &["shop"]),
+            "no pod of the namespace shop with app=cache is in zone z1",
+        ),
+        (
+            affinity(None, vec![LabelSelector::default()], &["a", "b"]),
+            "no pod of the namespaces a, b is in the zone of a new node",
+        ),
+        (
+            affinity(None, Vec::new(), &["shop"]),
+            "a term without labelSelector selects no pod",
+        ),
+    ] {
+        assert_eq!(told, format!("{over} {expected}"));
+    }
     let spread = |least_domain: Option<&str>, least_is_new, few: Option<(usize, usize)>| {
         let misfit = Misfit::Spread {
             key: "zone".into(),
@@ -666,17 +674,17 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
         };
         misfit.to_string()
     };
-    let over = "topology spread over zone: a would have 1 pod,";
+    let over = "topology spread over zone: zone a would have 1 matching pod,";
     for (told, expected) in [
-        (spread(Some("b"), false, None), "b has 0, maxSkew is 1"),
+        (spread(Some("b"), false, None), "zone b has 0, maxSkew is 1"),
         (
             spread(Some("b"), true, None),
-            "b, where no node is yet, has 0, maxSkew is 1",
+            "zone b, where no node is yet, has 0, maxSkew is 1",
         ),
         (spread(None, false, None), "the least has 0, maxSkew is 1"),
         (
             spread(None, false, Some((1, 3))),
-            "the least counts as 0 since 1 domain has nodes and minDomains is 3, maxSkew is 1",
+            "the least counts as 0 since 1 domain has nodes that count and minDomains is 3, maxSkew is 1",
         ),
     ] {
         assert_eq!(told, format!("{over} {expected}"));

@@ -14,6 +14,7 @@ use crate::simulation::company::rules::CounterId;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::Choice;
+use crate::simulation::work;
 use crate::simulation::world::SimCluster;
 use model::scheduling::Labels;
 
@@ -34,7 +35,8 @@ fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c [Choice<'_>]) -> Vec<(
     offers
 }
 
-/// The domain that a node of each offer would be in, by topology key. By now all keys are known that rules ask for.
+/// The domain that a node of each offer would be in, by topology key; the rules of all pods that are spread are known by now, and with
+/// them their keys.
 fn domains_of(world: &mut SimCluster<'_>, offers: &[(bool, &Labels)]) -> Vec<Vec<DomainId>> {
     let keys = world.company.keys();
     let of_offer = |(_, labels): &(bool, &Labels)| {
@@ -44,69 +46,145 @@ fn domains_of(world: &mut SimCluster<'_>, offers: &[(bool, &Labels)]) -> Vec<Vec
     offers.iter().map(of_offer).collect()
 }
 
-/// In which domains those pods could be that others have affinity to and that have no place yet, by counter.
+/// In which domains those pods could be that others have affinity to and that have no place yet.
 #[derive(Default)]
-struct ComingTargets(BTreeMap<CounterId, BTreeSet<DomainId>>);
+struct ComingTargets {
+    /// By counter of such pods; empty where it is not known, and then nothing is barred.
+    of_counter: BTreeMap<CounterId, BTreeSet<DomainId>>,
+    /// By row of the fit matrix and key: all pods of a row ask the same of a node.
+    of_row: BTreeMap<(usize, KeyId), Vec<DomainId>>,
+}
+
+/// What is asked of domains: all groups that need a place, the fit matrix, and of each offer whether a machine may be made of it and its
+/// domains.
+struct DomainsAsked<'q, 'a> {
+    turn: &'q DecisionBuilder<'a>,
+    choices: &'q [Choice<'a>],
+    groups: &'q [Group<'a>],
+    offers: &'q [(bool, &'q Labels)],
+    domains: &'q [Vec<DomainId>],
+}
+
+impl DomainsAsked<'_, '_> {
+    /// The domain of an offer's node.
+    fn of(&self, offer: usize, key: KeyId) -> DomainId {
+        self.domains[offer].get(key).copied().unwrap_or(NOWHERE)
+    }
+}
 
 impl ComingTargets {
     /// The offers at which a pod with these rules can never be, by affinity and anti-affinity.
     fn barred<'a>(
         &mut self,
-        world: &SimCluster<'a>,
-        choices: &[Choice<'a>],
-        (groups, rows): (&[Group<'a>], &mut FitMatrix<'a>),
-        open: (&[(bool, &Labels)], &[Vec<DomainId>]),
+        asked: &DomainsAsked<'_, 'a>,
+        world: &mut SimCluster<'a>,
+        rows: &mut FitMatrix<'a>,
         rules: &Rules,
     ) -> Vec<usize> {
         let targetless = world.company.without_target(rules);
         for counter in &targetless {
-            self.find(world, choices, (groups, &mut *rows), open, *counter);
+            if !self.of_counter.contains_key(counter) {
+                let found = self.find(asked, world, rows, *counter);
+                self.of_counter.insert(*counter, found);
+            }
         }
-        let barred = open.1.iter().enumerate().filter(|(_, at)| {
-            world.company.is_barred(rules, |key| at[key])
+        let barred = (0..asked.offers.len()).filter(|offer| {
+            let at = |key| asked.of(*offer, key);
+            world.company.is_barred(rules, at)
                 || targetless
                     .iter()
                     .any(|counter| self.never_in(world, *counter, at))
         });
-        barred.map(|(offer, _)| offer).collect()
+        barred.collect()
     }
 
-    /// Finds where the pending pods of a counter could be: on new nodes, or on those there are.
+    /// Where the pending pods of a counter could be: on new nodes, or on those there are.
     fn find<'a>(
         &mut self,
-        world: &SimCluster<'a>,
-        choices: &[Choice<'a>],
-        (groups, rows): (&[Group<'a>], &mut FitMatrix<'a>),
-        (offers, domains): (&[(bool, &Labels)], &[Vec<DomainId>]),
+        asked: &DomainsAsked<'_, 'a>,
+        world: &mut SimCluster<'a>,
+        rows: &mut FitMatrix<'a>,
         counter: CounterId,
-    ) {
-        if self.0.contains_key(&counter) {
-            return;
-        }
+    ) -> BTreeSet<DomainId> {
         let key = world.company.key_of(counter);
         let mut found = BTreeSet::new();
-        let targets = groups
-            .iter()
-            .filter(|group| world.company.is_counted(counter, group.shape));
-        for group in targets {
-            let row = rows.of(world, choices, group);
-            let fits = rows.get(row).fits.iter().zip(offers).zip(domains);
-            let fits = fits.filter(|((fits, (open, _)), _)| **fits && *open);
-            found.extend(fits.map(|(_, at)| at[key]));
-            let places = (0..world.nodes.len())
-                .filter(|place| !world.nodes[*place].closed && world.admits(group.shape, *place));
-            found.extend(places.map(|place| world.company.at(place)(key)));
+        world.company.work(asked.groups.len());
+        for group in asked.groups {
+            if !world.company.is_counted(counter, group.shape) {
+                continue;
+            }
+            if work::used_up(asked.turn, world, 0) {
+                return BTreeSet::new();
+            }
+            let row = rows.of(world, asked.choices, group);
+            let domains = self.of_row.entry((row, key)).or_insert_with(|| {
+                let fits = &rows.get(row).fits;
+                domains_of_row(asked, world, group, (fits, key))
+            });
+            world.company.work(domains.len());
+            found.extend(domains.iter().copied());
         }
-        self.0.insert(counter, found);
+        found
     }
 
     /// Whether none of a counter's pods could be in the domain of an offer, and some elsewhere.
-    fn never_in(&self, world: &SimCluster<'_>, counter: CounterId, at: &[DomainId]) -> bool {
-        let domains = self.0.get(&counter);
+    fn never_in(
+        &self,
+        world: &SimCluster<'_>,
+        counter: CounterId,
+        at: impl Fn(KeyId) -> DomainId,
+    ) -> bool {
+        let domains = self.of_counter.get(&counter);
         domains.is_some_and(|domains| {
-            !domains.is_empty() && !domains.contains(&at[world.company.key_of(counter)])
+            !domains.is_empty() && !domains.contains(&at(world.company.key_of(counter)))
         })
     }
+}
+
+/// The domains of a key in which a pod of a group could be, by what it asks of a node.
+fn domains_of_row<'a>(
+    asked: &DomainsAsked<'_, 'a>,
+    world: &mut SimCluster<'a>,
+    group: &Group<'a>,
+    (fits, key): (&[bool], KeyId),
+) -> Vec<DomainId> {
+    world.prepare(group.shape);
+    world.company.work(fits.len() + world.nodes.len());
+    let offers = fits.iter().zip(asked.offers).enumerate();
+    let offers = offers.filter(|(_, (fits, (open, _)))| **fits && *open);
+    let mut found: BTreeSet<DomainId> = offers.map(|(offer, _)| asked.of(offer, key)).collect();
+    for place in 0..world.nodes.len() {
+        let domain = world.company.at(place)(key);
+        let need = group.need.as_deref();
+        let could = || {
+            !world.nodes[place].closed
+                && world.admits(group.shape, place)
+                && world.reach_misfit(place, need).is_none()
+        };
+        if !found.contains(&domain) && could() {
+            found.insert(domain);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The groups that insist on being spread. Their rules, and with them all topology keys, are known afterwards.
+fn spread_groups<'d, 'a>(world: &mut SimCluster<'a>, demand: &'d Demand<'a>) -> Vec<&'d Group<'a>> {
+    // Those that must leave their nodes go where the removal found room, by the domains there are.
+    let waiting = demand
+        .groups
+        .iter()
+        .filter(|group| group.origin != Origin::Leaves);
+    let spread = waiting.filter(|group| {
+        let pod = world.shapes[group.shape];
+        let constraints = world.company.constraints(pod);
+        constraints.iter().any(|constraint| constraint.hard)
+    });
+    let spread: Vec<_> = spread.collect();
+    for group in &spread {
+        world.rules(group.shape);
+    }
+    spread
 }
 
 /// Opens these domains to the pods that need a place; [`super::plan`] closes them.
@@ -116,16 +194,8 @@ pub(crate) fn open<'a>(
     choices: &[Choice<'a>],
     demand: &Demand<'a>,
 ) {
-    let spread = |world: &SimCluster<'_>, group: &Group<'_>| {
-        // Those that must leave their nodes go where the removal found room, by the domains there are.
-        if group.origin == Origin::Leaves {
-            return false;
-        }
-        let pod = world.shapes[group.shape];
-        let constraints = world.company.constraints(pod);
-        constraints.iter().any(|constraint| constraint.hard)
-    };
-    if !demand.groups.iter().any(|group| spread(world, group)) {
+    let spread = spread_groups(world, demand);
+    if spread.is_empty() {
         return;
     }
     let offers = offers_of(turn, choices);
@@ -136,17 +206,20 @@ pub(crate) fn open<'a>(
     let mut coming = ComingTargets::default();
     // The domain that a node of each offer would be in.
     let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
-    for group in &demand.groups {
-        if !spread(world, group) {
-            continue;
-        }
+    for group in spread {
         let rules = world
             .rules(group.shape)
             .filter(|rules| rules.has_affinity());
         let barred = rules.map_or_else(Vec::new, |rules| {
             let domains = everywhere.get_or_insert_with(|| domains_of(world, &offers));
-            let asked = (&demand.groups[..], &mut rows);
-            coming.barred(world, choices, asked, (&offers, domains), &rules)
+            let asked = DomainsAsked {
+                turn,
+                choices,
+                groups: &demand.groups,
+                offers: &offers,
+                domains,
+            };
+            coming.barred(&asked, world, &mut rows, &rules)
         });
         let row = rows.of(world, choices, group);
         let fits = &rows.get(row).fits;

@@ -1,6 +1,7 @@
 //! Counting pods by domain, kept up to date as pods are put and taken.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
 
@@ -74,19 +75,37 @@ impl Who<'_> {
         matches!(self, Who::Holding(..))
     }
 
-    /// The label selectors that say so, for a reader; a term without one selects no pod, and has none.
+    /// The label selectors that say so, for a reader; none where one of several terms has none, and selects no pod.
     pub(super) fn selectors(&self) -> Vec<LabelSelector> {
-        let of = |terms: &[PodTerm]| {
-            terms
-                .iter()
-                .filter_map(|term| term.selector.clone())
-                .collect()
+        let selectors = self.terms().iter().map(|term| term.selector.clone());
+        selectors.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// The namespaces that terms look in, for a reader: the pod's own, or those they name. Empty where namespaces are chosen by label,
+    /// or each term has others.
+    pub(super) fn namespaces(&self) -> Vec<Arc<str>> {
+        let (Who::All(own, _) | Who::Taken(own, _) | Who::Holding(own, _)) = self else {
+            return Vec::new();
         };
+        let of = |term: &PodTerm| match &term.namespace_selector {
+            Some(_) => Vec::new(),
+            None if term.namespaces.is_empty() => vec![Arc::from(*own)],
+            None => term.namespaces.clone(),
+        };
+        let mut all = self.terms().iter().map(of);
+        let first = all.next().unwrap_or_default();
+        if all.all(|others| others == first) {
+            first
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn terms(&self) -> &[PodTerm] {
         match self {
-            Who::Selected(_, selector) => selector.iter().cloned().collect(),
-            Who::Owned(..) => Vec::new(),
-            Who::All(_, terms) => of(terms),
-            Who::Taken(_, term) | Who::Holding(_, term) => of(std::slice::from_ref(*term)),
+            Who::Selected(..) | Who::Owned(..) => &[],
+            Who::All(_, terms) => terms,
+            Who::Taken(_, term) | Who::Holding(_, term) => std::slice::from_ref(*term),
         }
     }
 

@@ -160,7 +160,8 @@ impl<'a> Company<'a> {
         self.steps.get()
     }
 
-    fn work(&self, steps: usize) {
+    /// Counts steps.
+    pub(crate) fn work(&self, steps: usize) {
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         self.steps.set(self.steps.get().saturating_add(steps));
     }

@@ -293,6 +293,7 @@ impl Company<'_> {
                     key: name.clone(),
                     domain: value(key, domain),
                     selectors: self.counters[*counter].subject.who.selectors(),
+                    namespaces: self.counters[*counter].subject.who.namespaces(),
                 });
             }
         }
@@ -306,6 +307,7 @@ impl Company<'_> {
                     key: name.clone(),
                     domain: value(key, domain),
                     selectors: self.counters[*counter].subject.who.selectors(),
+                    namespaces: self.counters[*counter].subject.who.namespaces(),
                 });
             }
         }

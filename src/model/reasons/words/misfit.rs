@@ -90,23 +90,29 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             key,
             domain,
             selectors,
+            namespaces,
         } => write!(
             f,
-            "its pod anti-affinity over {key}: {} is {}",
-            pod_of(selectors),
+            "its pod anti-affinity over {key}: a {} is {}",
+            pod_of(selectors, namespaces),
             within(key, domain.as_ref())
         ),
         Misfit::AffinityLabel { key } => {
             write!(f, "its pod affinity needs a node with the label {key}")
         }
+        Misfit::Affinity { selectors, key, .. } if selectors.is_empty() => write!(
+            f,
+            "its pod affinity over {key}: a term without labelSelector selects no pod"
+        ),
         Misfit::Affinity {
             key,
             domain,
             selectors,
+            namespaces,
         } => write!(
             f,
             "its pod affinity over {key}: no {} is {}",
-            pod_of(selectors).trim_start_matches("a "),
+            pod_of(selectors, namespaces),
             within(key, domain.as_ref())
         ),
         Misfit::SpreadLabel { key } => {
@@ -115,7 +121,7 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         Misfit::Spread { .. } => of_spread(misfit, f),
         Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
             f,
-            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new one"
+            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new node"
         ),
         _ => Ok(()),
     }
@@ -138,7 +144,7 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         return Ok(());
     };
     let there = named(key, domain.as_ref());
-    let pods = count(*pods, "pod");
+    let pods = count(*pods, "matching pod");
     write!(f, "topology spread over {key}: {there} would have {pods}, ")?;
     match (domains, min_domains, least_domain) {
         (Some(domains), Some(wanted), _) => {
@@ -146,13 +152,17 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             let domains = count(*domains, "domain");
             write!(
                 f,
-                "the least counts as 0 since {domains} {has} nodes and minDomains is {wanted}"
+                "the least counts as 0 since {domains} {has} nodes that count and minDomains is {wanted}"
             )?;
         }
         (_, _, Some(name)) if *least_is_new => {
-            write!(f, "{name}, where no node is yet, has {least}")?;
+            write!(
+                f,
+                "{}, where no node is yet, has {least}",
+                named(key, Some(name))
+            )?;
         }
-        (_, _, Some(name)) => write!(f, "{name} has {least}")?,
+        (_, _, Some(name)) => write!(f, "{} has {least}", named(key, Some(name)))?,
         (_, _, None) => write!(f, "the least has {least}")?,
     }
     write!(f, ", maxSkew is {max_skew}")
@@ -161,37 +171,41 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
 /// The key whose domains are single nodes.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// A domain of a topology key by name; one that comes with the node has none yet.
+/// A domain of a topology key by name, such as `zone z1`, and of single nodes the node; one that comes with the node has no name yet.
 fn named(key: &str, domain: Option<&Arc<str>>) -> String {
+    let short = key.rsplit('/').next().unwrap_or(key);
     match domain {
-        Some(domain) => domain.to_string(),
+        Some(domain) if key == HOSTNAME => domain.to_string(),
+        Some(domain) => format!("{short} {domain}"),
         None if key == HOSTNAME => "a new node".to_owned(),
-        None => format!(
-            "the {} of a new node",
-            key.rsplit('/').next().unwrap_or(key)
-        ),
+        None => format!("the {short} of a new node"),
     }
 }
 
-/// Where a pod is that is in a domain: `in z1`, `on a new node`.
+/// Where a pod is that is in a domain: `in zone z1`, `on a new node`.
 fn within(key: &str, domain: Option<&Arc<str>>) -> String {
     let preposition = if key == HOSTNAME { "on" } else { "in" };
     format!("{preposition} {}", named(key, domain))
 }
 
-/// A pod that is taken in by all of these selectors: `a pod with app=web`.
-fn pod_of(selectors: &[LabelSelector]) -> String {
-    if selectors.is_empty() {
-        return "a pod that a term without labelSelector selects".to_owned();
-    }
-    let limited = selectors
-        .iter()
-        .filter(|selector| **selector != LabelSelector::default());
+/// A pod of these namespaces that all of these selectors take in: `pod of the namespace shop with app=web`.
+fn pod_of(selectors: &[LabelSelector], namespaces: &[Arc<str>]) -> String {
+    let namespaces = match namespaces {
+        [] => String::new(),
+        [one] => format!(" of the namespace {one}"),
+        more => format!(" of the namespaces {}", Joined(more.iter(), ", ")),
+    };
+    let limited = selectors.iter();
+    let limited = limited.filter(|selector| **selector != LabelSelector::default());
     let wanted: Vec<String> = limited.map(ToString::to_string).collect();
-    if wanted.is_empty() {
-        return "a pod".to_owned();
+    match &wanted[..] {
+        [] => format!("pod{namespaces}"),
+        [one] => format!("pod{namespaces} with {one}"),
+        more => format!(
+            "pod{namespaces} that all terms select ({})",
+            more.join("; ")
+        ),
     }
-    format!("a pod with {}", wanted.join(" and "))
 }
 
 impl Display for VolumeMisfit {
@@ -303,7 +317,8 @@ fn of_a_node(misfit: &VolumeMisfit, f: &mut Formatter<'_>) -> fmt::Result {
             used,
         } => write!(
             f,
-            "it needs {more} more volumes of {driver}, the node attaches {limit} and has {used}"
+            "it needs {} of {driver}, the node attaches {limit} and has {used}",
+            count(*more, "more volume")
         ),
         _ => Ok(()),
     }
@@ -384,7 +399,7 @@ impl Display for Requirement {
     }
 }
 
-/// A label selector over nodes: `zone=z1 and disk In [ssd nvme]`.
+/// A label selector, of nodes where it is empty: `zone=z1 and disk In [ssd nvme]`.
 impl Display for LabelSelector {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.labels.is_empty() && self.expressions.is_empty() {
