@@ -237,6 +237,9 @@ pub struct PodTerm {
     pub namespace_selector: Option<LabelSelector>,
 }
 
+/// The node label whose domains are single nodes.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SpreadConstraint {

@@ -5,8 +5,7 @@ use model::scheduling::PodShape;
 
 use super::alike::KindId;
 
-/// The host-name label of every node.
-pub(crate) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+pub(crate) use model::scheduling::HOSTNAME_LABEL;
 
 /// A pod with its key.
 pub(crate) type Keyed<'a> = (&'a PodKey, &'a Pod);

@@ -212,7 +212,7 @@ async fn a_dead_clone_goes_after_its_quarantine_past_its_lock() {
     }
 }
 
-/// Who did not hear the answer asks again, and the VM is there by then.
+/// A daemon that did not hear the answer to its clone asks for the same clone again, and the VM is there by then.
 #[tokio::test]
 async fn the_same_clone_may_be_asked_for_again_and_another_not() {
     let rig = rig::rig();

@@ -660,6 +660,15 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
     ] {
         assert_eq!(told, format!("{over} {expected}"));
     }
+    // What a record of an older version has.
+    for (code, name) in [("affinity", "affinity"), ("anti_affinity", "anti-affinity")] {
+        let old = serde_json::json!({"code": code, "key": "zone", "domain": "z1"});
+        let old: Misfit = serde_json::from_value(old).expect("it is read");
+        assert_eq!(
+            old.to_string(),
+            format!("its pod {name} over zone is not met")
+        );
+    }
     let spread = |least_domain: Option<&str>, least_is_new, few: Option<(usize, usize)>| {
         let misfit = Misfit::Spread {
             key: "zone".into(),

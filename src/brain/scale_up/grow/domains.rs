@@ -55,8 +55,8 @@ struct ComingTargets {
     of_row: BTreeMap<(usize, KeyId), Vec<DomainId>>,
 }
 
-/// What is asked of domains: all groups that need a place, the fit matrix, and of each offer whether a machine may be made of it and its
-/// domains.
+/// What the search for domains reads: the groups that need a place, and of each offer, by its number, whether a machine of it may be
+/// made now and the domains of its node, by topology key.
 struct DomainsAsked<'q, 'a> {
     turn: &'q DecisionBuilder<'a>,
     choices: &'q [Choice<'a>],

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
-use crate::scheduling::{LabelSelector, NodeTerm, Operator, Requirement};
+use crate::scheduling::{HOSTNAME_LABEL, LabelSelector, NodeTerm, Operator, Requirement};
 use crate::words::{amount, bytes, count};
 
 use super::Joined;
@@ -86,6 +86,15 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             "a pod {} has anti-affinity to it over {key}",
             within(key, domain.as_ref())
         ),
+        // An older record tells no more, nor does a term that chooses its namespaces by label and has no selector of pods.
+        Misfit::AntiAffinity {
+            key,
+            selectors,
+            namespaces,
+            ..
+        } if selectors.is_empty() && namespaces.is_empty() => {
+            write!(f, "its pod anti-affinity over {key} is not met")
+        }
         Misfit::AntiAffinity {
             key,
             domain,
@@ -99,6 +108,14 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         ),
         Misfit::AffinityLabel { key } => {
             write!(f, "its pod affinity needs a node with the label {key}")
+        }
+        Misfit::Affinity {
+            key,
+            selectors,
+            namespaces,
+            ..
+        } if selectors.is_empty() && namespaces.is_empty() => {
+            write!(f, "its pod affinity over {key} is not met")
         }
         Misfit::Affinity { selectors, key, .. } if selectors.is_empty() => write!(
             f,
@@ -168,23 +185,20 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, ", maxSkew is {max_skew}")
 }
 
-/// The key whose domains are single nodes.
-const HOSTNAME: &str = "kubernetes.io/hostname";
-
 /// A domain of a topology key by name, such as `zone z1`, and of single nodes the node; one that comes with the node has no name yet.
 fn named(key: &str, domain: Option<&Arc<str>>) -> String {
     let short = key.rsplit('/').next().unwrap_or(key);
     match domain {
-        Some(domain) if key == HOSTNAME => domain.to_string(),
+        Some(domain) if key == HOSTNAME_LABEL => domain.to_string(),
         Some(domain) => format!("{short} {domain}"),
-        None if key == HOSTNAME => "a new node".to_owned(),
+        None if key == HOSTNAME_LABEL => "a new node".to_owned(),
         None => format!("the {short} of a new node"),
     }
 }
 
 /// Where a pod is that is in a domain: `in zone z1`, `on a new node`.
 fn within(key: &str, domain: Option<&Arc<str>>) -> String {
-    let preposition = if key == HOSTNAME { "on" } else { "in" };
+    let preposition = if key == HOSTNAME_LABEL { "on" } else { "in" };
     format!("{preposition} {}", named(key, domain))
 }
 
