@@ -54,7 +54,7 @@ impl Answering {
             ControlCommand::Retry { pool } => return self.retried(&pool, by).await,
             ControlCommand::Evacuate(order) => return self.evacuated(order, by).await,
             ControlCommand::NotifyTest { .. } => {
-                return ControlAnswer::Error("nobody is notified from here".to_owned());
+                return ControlAnswer::Error("nobody is notified: the configuration has no table [notification.NAME]; docs/notifications.md has one of each kind".to_owned());
             }
             ControlCommand::Snapshot => TurnQuestion::Snapshot,
             ControlCommand::Plan => TurnQuestion::Plan,
@@ -76,10 +76,10 @@ impl Answering {
 
     /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
     async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
-        let before = self.state.paused().is_some();
+        let before = self.state.paused();
         // On a full disk a pause can still be ended: that takes a file away. Only who did it stays unknown.
         if reason.is_none()
-            && before
+            && before.is_some()
             && let Err(error) = self.state.note_resumed(by)
         {
             tracing::error!(%error, "who resumes will not be in the record");
@@ -91,7 +91,11 @@ impl Answering {
                     None => tracing::info!(by, "resumed"),
                 }
                 self.fresh().await;
-                ControlAnswer::Ok(before.into())
+                ControlAnswer::Ok(match (reason, before) {
+                    // Whoever pauses anew learns what the reason was.
+                    (Some(_), Some(before)) => before.into(),
+                    (_, before) => before.is_some().into(),
+                })
             }
             Err(error) => ControlAnswer::Error(error.to_string()),
         }
@@ -119,7 +123,9 @@ impl Answering {
         if let Err(error) = self.state.add_retry(name) {
             return ControlAnswer::Error(error.to_string());
         }
-        tracing::info!(pool = %name, by, "its back-off is ended");
+        if !waits.is_empty() {
+            tracing::info!(pool = %name, by, "its back-off is ended");
+        }
         // The loop has regions read before waits end.
         let mut turns = self.turns.clone();
         turns.mark_unchanged();
@@ -222,9 +228,17 @@ fn region_of(
     match &found[..] {
         [region] => Ok((*region).clone()),
         [] => {
-            let seen = asked.iter().filter_map(|name| regions.get(*name));
-            let hosts = words::names(seen.flat_map(|region| region.hosts.keys()));
-            Err(format!("there is no host {host}; the hosts are {hosts}"))
+            let seen = asked
+                .iter()
+                .filter_map(|name| Some((*name, regions.get(*name)?)));
+            let hosts = seen.flat_map(|(name, region)| {
+                let hosts = region.hosts.keys();
+                hosts.map(move |host| words::at(name, host))
+            });
+            Err(format!(
+                "there is no host {host}; the hosts are {}",
+                words::names(hosts)
+            ))
         }
         several => Err(format!(
             "several regions have a host {host}: say which by --region: {}",

@@ -52,7 +52,7 @@ impl TurnQuestion {
                     }
                     json(&story)
                 }
-                None => ControlAnswer::Error(format!("no node or machine {name} is seen")),
+                None => ControlAnswer::Error(no_node(turn, name)),
             },
             TurnQuestion::Names(kind, prefix) => json(&names(turn, *kind, prefix)),
         }
@@ -68,23 +68,80 @@ fn work_on(turn: &Turn, machine: &mut MachineFacts) {
     machine.waits = turn.waits.of(&machine.name).map(|wait| wait.what);
 }
 
-/// Pods of a longer name that are named where one is not seen, such as those of a Deployment.
+/// Others that are named where one is not seen, such as the pods of a Deployment.
 const NAMED: usize = 5;
 
-/// That a pod is not seen, and which there are whose names begin like its name.
+/// How alike two names are of which one may be meant by the other, 1 being the same.
+const ALIKE: f32 = 0.7;
+
+/// More names are not compared with one: the daemon has other things to do.
+const MAX_COMPARED: usize = 1_000;
+
+/// That a pod is not seen, and which there are whose names begin like its name, else those of names like its.
 fn not_seen(turn: &Turn, key: &PodKey) -> String {
-    let pods = turn.snapshot.cluster.pods.iter();
-    let others = pods.filter(|(other, _)| other.name.starts_with(&*key.name));
-    let mut others: Vec<String> = others.map(|(other, _)| other.to_string()).collect();
+    let pods = || turn.snapshot.cluster.pods.keys();
+    let begin = pods().filter(|other| other.name.starts_with(&*key.name));
+    let mut others: Vec<String> = begin.map(ToString::to_string).collect();
+    if others.is_empty() {
+        let near = pods().filter(|other| other.namespace == key.namespace);
+        others = alike(&key.to_string(), near.map(ToString::to_string));
+    }
     others.sort();
-    let more = others.len().saturating_sub(NAMED);
-    others.truncate(NAMED);
-    let named = match more {
-        _ if others.is_empty() => String::new(),
-        0 => format!("; there are {}", others.join(", ")),
-        more => format!("; there are {} and {more} more", others.join(", ")),
-    };
+    let named = there_are(&others);
     format!("no pod {key} is seen{named}; ended pods are not kept in view")
+}
+
+/// That there is no such node, and what the name is else, or which nodes there are.
+fn no_node(turn: &Turn, name: &str) -> String {
+    let snapshot = &turn.snapshot;
+    let machines = snapshot.machines.iter();
+    let on_host: Vec<String> = machines
+        .filter(|(_, machine)| *machine.host == *name)
+        .map(|(machine, _)| machine.to_string())
+        .collect();
+    let mut hosts = snapshot.regions.values().flat_map(|of| of.hosts.keys());
+    if hosts.any(|host| **host == *name) {
+        return format!(
+            "{name} is a host of PVE, and no node or machine of that name is seen{}",
+            match on_host.is_empty() {
+                true => "; it has no machine of ours".to_owned(),
+                false => format!("; its machines: {}", some(&on_host)),
+            }
+        );
+    }
+    if turn.settings.policy.pools.contains_key(name) {
+        return format!(
+            "{name} is a pool, and no node or machine of that name is seen; `status` shows the pool's machines"
+        );
+    }
+    let all: Vec<String> = names(turn, NameKind::Nodes, "").into_iter().collect();
+    let near = alike(name, all.iter().cloned());
+    let others = if near.is_empty() { all } else { near };
+    format!("no node or machine {name} is seen{}", there_are(&others))
+}
+
+/// The names that are most like one, best first.
+fn alike(name: &str, all: impl Iterator<Item = String>) -> Vec<String> {
+    let all: Vec<String> = all.take(MAX_COMPARED).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let found = similar::get_close_matches(name, &all, NAMED, ALIKE);
+    found.into_iter().map(str::to_owned).collect()
+}
+
+fn there_are(others: &[String]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    format!("; there are {}", some(others))
+}
+
+/// Names, [`NAMED`] at most.
+fn some(names: &[String]) -> String {
+    let first = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 /// The names of a kind that begin with `prefix`.

@@ -19,7 +19,7 @@ use crate::agent::evacuations;
 use crate::agent::executor::{
     ActionWaits, ConcurrencyLimits, Ended, Executor, NotBegun, Observer, Tools,
 };
-use crate::agent::identity::identify;
+use crate::agent::identity::{identify, tell_former};
 use crate::agent::journal::{Journal, JournalError};
 use crate::agent::nominations::PodNominator;
 use crate::agent::observe::{self, Sources};
@@ -461,9 +461,9 @@ impl Loop {
         }
         let ended = retried.as_ref().map(|_| self.parts.state.end_retries());
         let ended = ended.transpose()?.unwrap_or_default();
-        self.nominations
-            .take_back(&snapshot.cluster, snapshot.leader);
-        let wanted = snapshot.leader && self.parts.settings.policy.scale_up.nominate_pods;
+        let leads = self.still_leads(&snapshot);
+        self.nominations.take_back(&snapshot.cluster, leads);
+        let wanted = leads && self.parts.settings.policy.scale_up.nominate_pods;
         self.nominations
             .requeue(&snapshot.cluster, &decision.report, wanted);
         self.number += 1;
@@ -477,8 +477,10 @@ impl Loop {
             waits: self.waits.clone(),
         });
         self.recording.decided(&turn, retried.or(before), &ended);
-        self.act(&turn);
-        self.soft_taints.apply(&turn);
+        if leads {
+            self.act(&turn);
+            self.soft_taints.apply(&turn);
+        }
         self.announcer.decided(&turn);
         for overdue in self.executor.overdue(now) {
             self.announcer.waits(&overdue, &turn);
@@ -492,6 +494,16 @@ impl Loop {
             || Instant::now() + LONGEST_REST,
             |wake| Instant::now() + wake.since(now).to_std(),
         ))
+    }
+
+    /// Whether the lease is still ours: somebody else may have it after a decision that took long, and acts upon it.
+    fn still_leads(&mut self, snapshot: &Snapshot) -> bool {
+        let leads = snapshot.leader && self.leadership.held() || planted!(LeaseIgnored);
+        if snapshot.leader && !leads {
+            tracing::warn!("the lease ran out while it was decided: nothing is carried out");
+            self.executor.stop();
+        }
+        leads
     }
 
     /// The host's clock was set, or the host slept: what is remembered is moved along, so that no timer
@@ -561,19 +573,8 @@ impl Loop {
         if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {
             tracing::error!(%error, "the journal could not be written");
         }
-        self.tell_former(&snapshot);
+        tell_former(&mut self.former, &snapshot);
         snapshot
-    }
-
-    /// Logs once that the journal has machines of other clusters.
-    fn tell_former(&mut self, snapshot: &Snapshot) {
-        if snapshot.former != self.former {
-            for (cluster, machines) in &snapshot.former {
-                tracing::warn!(%cluster, machines = machines.len(),
-                    "the journal has machines of another cluster, which are left alone; `pve-autoscaler adopt` shows what is left of it");
-            }
-            self.former.clone_from(&snapshot.former);
-        }
     }
 
     fn act(&mut self, turn: &Turn) {

@@ -4,7 +4,7 @@
 //! before those of the system, those that something recreates elsewhere before DaemonSet pods.
 
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
+use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT, is_daemon};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::scheduling::{Effect, Toleration};
 use crate::model::time::{Span, Time};
@@ -50,10 +50,7 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
     if pod.phase.terminal() {
         return DrainAction::Left("it has ended");
     }
-    let daemon = shape
-        .owner
-        .as_ref()
-        .is_some_and(|owner| &*owner.kind == "DaemonSet");
+    let daemon = is_daemon(shape);
     if shape.tolerations.iter().any(|t| stays(t, daemon)) {
         return DrainAction::Left("it tolerates the leaving taint");
     }
@@ -139,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Phase;
+    use crate::model::guard::DAEMONSET_POD;
     use crate::model::scheduling::{Owner, PodShape, PodTraits};
 
     fn pod(change: impl FnOnce(&mut PodShape)) -> Pod {
@@ -295,6 +293,16 @@ mod tests {
         assert!(obstacle(&pods, std::slice::from_ref(&key), Time(0)).is_none());
         let daemon = [(key.clone(), pod(owned("DaemonSet")))];
         assert!(obstacle(&daemon, &[], Time(0)).is_none());
+        // The plan leaves those out, too, that say they are like a DaemonSet's.
+        for (word, is) in [("true", true), ("false", false)] {
+            let alike = pod(|shape| {
+                owned("CloneSet")(shape);
+                let says = (DAEMONSET_POD.into(), word.into());
+                shape.annotations.extend([says]);
+            });
+            let found = obstacle(&[(key.clone(), alike)], &[], Time(0)).is_none();
+            assert_eq!(found, is, "{word}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! it is, none is known and nothing is decided; and if it is another, everything that was seen and is
 //! being done belongs to the one before: the loop must begin anew.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,8 +13,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::model::snapshot::Snapshot;
+
 /// After the cluster could not be asked.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Logs once that the journal has machines of other clusters; `told` are those of which it was said.
+pub fn tell_former(told: &mut BTreeMap<Arc<str>, Vec<Arc<str>>>, snapshot: &Snapshot) {
+    if snapshot.former != *told {
+        for (cluster, machines) in &snapshot.former {
+            tracing::warn!(%cluster, machines = machines.len(),
+                "the journal has machines of another cluster, which are left alone; `pve-autoscaler adopt` shows what is left of it");
+        }
+        told.clone_from(&snapshot.former);
+    }
+}
 
 /// Finds out the cluster's id, `UID/name`, with `ask` for its UID; again whenever `clients`, the count
 /// of clients made from a kubeconfig, changes. Ends when it is another cluster.

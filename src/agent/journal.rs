@@ -358,7 +358,8 @@ impl Journal {
             if let Some(failure) = &mut entry.failure {
                 failure.at = (failure.at + step).min(now);
             }
-            if let Some(asked) = &mut entry.unanswered_clone {
+            let asked = [&mut entry.unanswered_clone, &mut entry.power_off_sent];
+            for asked in asked.into_iter().flatten() {
                 *asked = (*asked + step).min(now);
             }
             self.put(entry)?;

@@ -38,6 +38,7 @@ mod serving;
 mod soft_taints;
 mod startup;
 pub mod state;
+pub mod state_lock;
 pub mod status;
 pub mod templates;
 mod token_redaction;

@@ -119,6 +119,8 @@ struct KnownConfig {
     /// The rules of its firewall, if the file names security groups for it and they could be read.
     rules: Option<Arc<Vec<FirewallRule>>>,
     read: Instant,
+    /// It carried a mark when it was read before: whoever took that out may put it back any time.
+    was_marked: bool,
 }
 
 impl KnownConfig {
@@ -129,7 +131,7 @@ impl KnownConfig {
         match self.config.ownership() {
             Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
             Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,
-            Ownership::Unmarked => STALE_UNMARKED,
+            Ownership::Unmarked if !self.was_marked => STALE_UNMARKED,
             _ => STALE_MARK,
         }
     }
@@ -382,7 +384,13 @@ impl RegionWatcher {
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
                     let rules = self.rules(&guest.host, vmid, &config).await;
+                    let before = self.known.get(&vmid);
+                    let was_marked = before.is_some_and(|before| {
+                        let marked = matches!(before.config.ownership(), Ownership::Marked(_));
+                        before.was_marked || marked
+                    });
                     let known = KnownConfig {
+                        was_marked,
                         fingerprint: Fingerprint::of(guest),
                         rules,
                         config: Arc::new(config),

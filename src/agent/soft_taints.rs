@@ -39,6 +39,8 @@ pub(super) struct SoftTaints {
 struct SoftTaintState {
     /// UIDs of nodes that a call is made for, or will be.
     under_way: BTreeSet<Arc<str>>,
+    /// UIDs of nodes whose last call was refused: others come before them.
+    refused: BTreeSet<Arc<str>>,
     /// That the API server refuses was said.
     told: bool,
 }
@@ -67,14 +69,24 @@ impl SoftTaints {
         if calls.is_empty() {
             return;
         }
-        let mut state = lock(&self.state);
-        let room = most.max(1).saturating_sub(state.under_way.len());
-        for call in calls.into_iter().take(room) {
-            if state.under_way.insert(call.node.uid.clone()) {
-                // Without a receiver the daemon ends.
-                let _ = self.calls.send((Instant::now(), call));
-            }
+        for call in lock(&self.state).next(calls, most) {
+            // Without a receiver the daemon ends.
+            let _ = self.calls.send((Instant::now(), call));
         }
+    }
+}
+
+impl SoftTaintState {
+    /// Which of these calls are made now, so that `most` are under way at most; they are under way from here on.
+    fn next(&mut self, mut calls: Vec<SoftTaintCall>, most: usize) -> Vec<SoftTaintCall> {
+        self.refused
+            .retain(|uid| calls.iter().any(|call| call.node.uid == *uid));
+        calls.retain(|call| !self.under_way.contains(&call.node.uid));
+        calls.sort_by_key(|call| self.refused.contains(&call.node.uid));
+        calls.truncate(most.max(1).saturating_sub(self.under_way.len()));
+        let uids = calls.iter().map(|call| call.node.uid.clone());
+        self.under_way.extend(uids);
+        calls
     }
 }
 
@@ -187,6 +199,11 @@ async fn call(
         let mut state = lock(&state);
         state.under_way.remove(&node.uid);
         state.told &= written.is_err();
+        if written.is_err() {
+            state.refused.insert(node.uid.clone());
+        } else {
+            state.refused.remove(&node.uid);
+        }
         match written {
             Ok(NodeChange::Changed) if wanted => {
                 tracing::info!(node = %node.name, "may go soon: pods go to other nodes first");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::model::action::{Action, CreateSpec, Kind};
+use crate::model::action::{Action, CreateSpec, Kind, Reason};
 use crate::model::cluster::PodKey;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::reasons::Reasons;
@@ -33,6 +33,10 @@ pub fn act(action: &Action) -> (&'static str, String) {
         Kind::Remove { drain: true } => ("remove", format!("{place}, its pods evicted first")),
         Kind::Remove { drain: false } => ("remove", place),
         Kind::Start => ("start", place),
+        Kind::Relabel if action.reason == Reason::Reregistered => (
+            "relabel",
+            "its node is labelled and opened again".to_owned(),
+        ),
         Kind::Relabel => (
             "relabel",
             format!("its node's zone becomes {}", target.host),

@@ -29,7 +29,7 @@ use model::time::Time;
 use model::words;
 
 use decision::turn::{DecisionBuilder, STEPS};
-use lifecycle::{backoff, find_holds, in_place, life, migrated, power, sweep};
+use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
 use report::{growth, hosts, networks, pools};
 use scale_down::{evacuate, shrink};
 use scale_up::grow;
@@ -85,6 +85,7 @@ fn decide_on(
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     power::plan(&mut turn);
+    reregistered::plan(&mut turn);
     migrated::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory, evacuees);
     in_place::plan(&mut turn);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::complete;
 use super::control::{EvacuateOptions, NotifyTestOptions, PauseOptions, RetryOptions};
@@ -126,7 +126,7 @@ pub(super) enum CliCommand {
     ///
     /// For a host that is to be rebooted, repaired or given back. Pods that have room on nodes of other hosts go there; for
     /// others machines are made elsewhere first, and a node goes once all of its pods have a place on nodes that work. Disruption
-    /// budgets, annotations and `max_parallel_drain` count; what keeps a node is told by `status` and `explain node`.
+    /// budgets, annotations and `max_drain_parallelism` count; what keeps a node is told by `status` and `explain node`.
     #[command(after_help = examples::EVACUATE)]
     Evacuate(EvacuateOptions),
     /// Send a test to those whom the configuration notifies, and say what came back.
@@ -372,6 +372,9 @@ pub(super) struct ReplayOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
+    /// The file, as --config names it.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: Option<PathBuf>,
     /// Also look at Kubernetes and PVE, as `pve-autoscaler doctor` does, which says more of what to type.
     #[arg(long)]
     pub(super) live: bool,

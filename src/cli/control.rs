@@ -23,8 +23,8 @@ pub(super) struct PauseOptions {
     #[command(flatten)]
     pub(super) control: ControlOptions,
     /// Why, for those who look later.
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(super) reason: String,
+    #[arg(value_name = "REASON")]
+    pub(super) reason: Vec<String>,
 }
 
 /// What `retry` is told.
@@ -65,9 +65,18 @@ pub(super) struct NotifyTestOptions {
 
 /// Begins a pause.
 pub(super) fn pause(options: &PauseOptions) -> Result<(), CliFailure> {
-    let reason = options.reason.clone();
-    ask(&options.control, &ControlCommand::Pause { reason })?;
-    print("paused; `pve-autoscaler resume` ends it\n")
+    let reason = options.reason.join(" ");
+    let before = ask(&options.control, &ControlCommand::Pause { reason })?;
+    print(&paused(&before))
+}
+
+/// That it is paused, and what for it was before.
+fn paused(before: &Value) -> String {
+    let already = match before {
+        Value::String(reason) => format!("; it was so before, and the reason was: {reason}"),
+        _ => String::new(),
+    };
+    format!("paused{already}; `pve-autoscaler resume` ends it\n")
 }
 
 /// Ends a pause.
@@ -99,9 +108,14 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
 
 /// Begins or ends the evacuation of a host.
 pub(super) fn evacuate(options: &EvacuateOptions) -> Result<(), CliFailure> {
+    // `status` writes hosts of several regions as REGION/HOST.
+    let (of_name, host) = match options.host.split_once('/') {
+        Some((region, host)) => (Some(region.to_owned()), host.to_owned()),
+        None => (None, options.host.clone()),
+    };
     let order = EvacuationOrder {
-        host: options.host.clone(),
-        region: options.region.clone(),
+        host,
+        region: options.region.clone().or(of_name),
         end: options.end,
     };
     let answer = ask(&options.control, &ControlCommand::Evacuate(order))?;

@@ -87,7 +87,7 @@ fn tell<T: DeserializeOwned>(
         return Ok((told, now));
     };
     let settings = load(config)?;
-    let snapshot = plan::read(path)?;
+    let snapshot = plan::read_for(path, &settings.policy)?;
     let (decision, now) = plan::planned(&snapshot, &settings.policy);
     let told = on_saved(Asked {
         snapshot: &snapshot,

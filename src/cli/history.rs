@@ -1,10 +1,11 @@
 //! `history`: what was decided and done, and why, from the record. Asks no daemon, but where its record is if its socket is named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use serde_json::Value;
@@ -14,9 +15,10 @@ use super::control;
 use super::output::OutputFormat;
 use super::render::{one_line, whole_seconds};
 use super::table::table;
-use super::times::{local, part, zone_name};
+use super::times::{local, part_at, zone_name};
 use super::{CliFailure, print};
 use crate::agent::control::ControlCommand;
+use crate::clock::Clock;
 use crate::model::time::Time;
 use crate::model::words;
 use crate::record::{Deed, DeedKind, Filter, History};
@@ -33,16 +35,16 @@ struct HistoryOutput<'a> {
 
 /// Tells what was done.
 pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
+    let (record, now) = match &options.socket {
+        Some(socket) => record_of(socket)?,
+        None => (options.record.clone(), Clock::System.now()),
+    };
     let filter = Filter {
         pod: options.pod.clone(),
         node: options.node.clone(),
         machine: options.machine.clone(),
         pool: options.pool.clone(),
-        ..part(&options.part)?
-    };
-    let record = match &options.socket {
-        Some(socket) => record_of(socket)?,
-        None => options.record.clone(),
+        ..part_at(&options.part, now)?
     };
     let history = History::open(&record)?;
     let most = usize::try_from(options.limit)?;
@@ -60,12 +62,7 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
         super::say(&format!("pve-autoscaler: {}", one_line(problem)));
     }
     if deeds.is_empty() {
-        let whole = options.part.since.is_none() && options.part.until.is_none();
-        return print(if whole {
-            "Nothing that concerns what you ask for is in the record.\n"
-        } else {
-            "Nothing was done in that time that concerns what you ask for.\n"
-        });
+        return print(&nothing_found(&history, &filter, &TimeZone::system())?);
     }
     if deeds.len() == most {
         let lines = match most {
@@ -85,16 +82,105 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
     super::write(&options.output.laid_out(&text))
 }
 
-/// Where the daemon that answers at a socket has its record.
-fn record_of(socket: &Path) -> Result<PathBuf, CliFailure> {
+/// Deeds among which names are looked for that the record knows.
+const LOOKED_AT: usize = 10_000;
+
+/// That there is nothing to tell, of what time the record is, and what it has instead of an unknown name.
+fn nothing_found(
+    history: &History,
+    filter: &Filter,
+    zone: &TimeZone,
+) -> Result<String, CliFailure> {
+    let all = history.deeds(&Filter::default(), LOOKED_AT)?;
+    let (Some(began), Some(last)) = (history.began()?, all.last()) else {
+        return Ok("Nothing is in the record yet.\n".to_owned());
+    };
+    let whole = filter.since.is_none() && filter.until.is_none();
+    let mut text = if whole {
+        "Nothing that concerns what you ask for is in the record.\n"
+    } else {
+        "Nothing was done in that time that concerns what you ask for.\n"
+    }
+    .to_owned();
+    for (what, wanted, known) in names_asked_for(filter, &all) {
+        if known.contains(&wanted) {
+            continue;
+        }
+        let mut named: Vec<&str> = known.iter().map(String::as_str).collect();
+        let near = similar::get_close_matches(wanted.as_str(), &named, NAMED, ALIKE);
+        if !near.is_empty() {
+            named = near;
+        }
+        let named = match named.len() {
+            0 => String::new(),
+            0..=NAMED => format!("; it knows {}", named.join(", ")),
+            more => format!(
+                "; it knows {} and {} more",
+                named[..NAMED].join(", "),
+                more - NAMED
+            ),
+        };
+        text += &format!("The record knows no {what} {wanted}{named}.\n");
+    }
+    text += &format!(
+        "The record begins at {}; what was done last in it was at {} ({}).\n",
+        local(began, zone),
+        local(last.at, zone),
+        zone_name(zone)
+    );
+    Ok(text)
+}
+
+/// Names that are named instead of an unknown one.
+const NAMED: usize = 5;
+
+/// How alike a name must be to an unknown one to stand for all, 1 being the same.
+const ALIKE: f32 = 0.7;
+
+/// What is asked for by name, and the names of that kind in some deeds. Pods are left out: most of them have none.
+fn names_asked_for(
+    filter: &Filter,
+    deeds: &[Deed],
+) -> Vec<(&'static str, String, BTreeSet<String>)> {
+    let mut known: [BTreeSet<String>; 3] = Default::default();
+    for deed in deeds {
+        match &deed.kind {
+            DeedKind::Planned {
+                machine,
+                node,
+                pool,
+                ..
+            } => {
+                known[0].insert(machine.to_string());
+                known[1].extend(node.as_ref().map(ToString::to_string));
+                known[2].extend(pool.as_ref().map(ToString::to_string));
+            }
+            DeedKind::NotBegun { machine, .. } | DeedKind::Ended { machine, .. } => {
+                known[0].insert(machine.to_string());
+            }
+            _ => {}
+        }
+    }
+    // A machine's node has its name.
+    let machines = known[0].clone();
+    known[1].extend(machines);
+    let wanted = [&filter.machine, &filter.node, &filter.pool];
+    let kinds = ["machine", "node", "pool"].into_iter().zip(wanted);
+    let all = kinds.zip(known);
+    all.filter_map(|((kind, wanted), known)| Some((kind, wanted.clone()?, known)))
+        .collect()
+}
+
+/// Where the daemon that answers at a socket has its record, and the time by its clock.
+fn record_of(socket: &Path) -> Result<(PathBuf, Time), CliFailure> {
     let socket = ControlOptions {
         socket: socket.to_owned(),
     };
-    let answer = control::ask(&socket, &ControlCommand::Status)?;
+    let (answer, now) = control::ask_with_time(&socket, &ControlCommand::Status)?;
     let record = answer.get("record").and_then(Value::as_str);
     let record = record.filter(|path| !path.is_empty());
     let record = record.context("the daemon there does not say where its record is; is it of another version? Name it by --record")?;
-    Ok(record.into())
+    Ok((record.into(), now))
 }
 
 /// When it was first decided what becomes of a machine.
@@ -299,13 +385,13 @@ fn row(deed: &Deed, planned: &PlannedAt, zone: &TimeZone) -> Vec<String> {
         DeedKind::Asked { asked, why } => (format!("somebody asked: {asked}"), why.clone()),
         DeedKind::Pod { verdict, report } => (
             format!("the pod: {}", pod_word(verdict.as_deref())),
-            said(report),
+            said(report, zone),
         ),
         DeedKind::Node { verdict, report } => {
             let word = verdict.as_deref().unwrap_or("gone");
             (
                 format!("the node: {}", word.replace('_', " ")),
-                said(report),
+                said(report, zone),
             )
         }
         DeedKind::Lost { many } => (
@@ -355,9 +441,13 @@ fn pod_word(verdict: Option<&str>) -> String {
 }
 
 /// What a verdict says, whatever its form: a node, a machine, reasons.
-fn said(report: &Value) -> String {
+fn said(report: &Value, zone: &TimeZone) -> String {
     let text = |key: &str| report.get(key).map(plain);
-    let parts = ["node", "machine", "why", "by", "until"].map(text);
+    let until = report.get("until").and_then(Value::as_str);
+    let until = until.and_then(|at| at.parse::<Timestamp>().ok());
+    let until = until.map(|at| format!("until {}", local(Time(at.as_millisecond()), zone)));
+    let mut parts = ["node", "machine", "why", "by"].map(text).to_vec();
+    parts.push(until);
     parts
         .into_iter()
         .flatten()

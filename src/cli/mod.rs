@@ -19,6 +19,7 @@ mod explain;
 mod fold;
 mod generate;
 mod history;
+mod host_name;
 mod host_pinning;
 mod host_topology;
 mod in_force;
@@ -52,7 +53,9 @@ mod times;
 mod web_password;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::Context as _;
 use clap::parser::ValueSource;
 use clap::{FromArgMatches as _, Parser as _};
 
@@ -182,7 +185,13 @@ fn dispatch(cli: Cli, config_given: bool) -> Result<(), CliFailure> {
         CliCommand::Snapshot(options) => control::snapshot(&options),
         CliCommand::Status(options) => status::run(&options),
         CliCommand::Staying(options) => staying::run(&options),
-        CliCommand::Check(options) => check::run(&cli.config, &options),
+        CliCommand::Check(options) => {
+            if options.file.is_some() && config_given {
+                let said = anyhow::anyhow!("the file is named twice: by --config and by itself");
+                return Err(CliFailure::Usage(said));
+            }
+            check::run(options.file.as_deref().unwrap_or(&cli.config), &options)
+        }
         CliCommand::Doctor(options) => doctor::run(&cli.config, &options),
         CliCommand::Pause(options) => control::pause(&options),
         CliCommand::Resume(options) => control::resume(&options),
@@ -244,18 +253,29 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), CliFailure> {
     ))
 }
 
-/// Writes to standard output; a reader that went away (`| head`) is no error.
+/// Whoever read standard output went away (`| head`).
+static READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody reads standard output any more: what only shows something may end.
+fn is_reader_gone() -> bool {
+    READER_GONE.load(Ordering::Relaxed)
+}
+
+/// Writes to standard output. A reader that went away is no error, and no reason to leave undone what was begun: nothing is
+/// written from there on.
 fn write(text: &str) -> Result<(), CliFailure> {
     use std::io::Write as _;
+    if is_reader_gone() {
+        return Ok(());
+    }
     let mut output = std::io::stdout().lock();
     let written = output.write_all(text.as_bytes());
     match written.and_then(|()| output.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow::Error::new(error)
-                .context("cannot write to standard output")
-                .into())
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            READER_GONE.store(true, Ordering::Relaxed);
+            Ok(())
         }
-        written => Ok(written?),
+        written => Ok(written.context("cannot write to standard output")?),
     }
 }
 

@@ -14,13 +14,14 @@ use crate::model::memory::Memory;
 use crate::model::policy::Policy;
 use crate::model::snapshot::{Snapshot, VERSION};
 use crate::model::time::Time;
+use crate::model::words;
 
 /// Shows the plan.
 pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure> {
     let (decision, now) = match &options.snapshot {
         Some(path) => {
             let settings = load(config)?;
-            planned(&read(path)?, &settings.policy)
+            planned(&read_for(path, &settings.policy)?, &settings.policy)
         }
         None => {
             let (answer, now) =
@@ -37,8 +38,28 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure
     })
 }
 
+/// Reads a saved view for a configuration.
+///
+/// # Errors
+/// It is none, or is of other regions than the configuration's.
+pub(super) fn read_for(path: &Path, policy: &Policy) -> anyhow::Result<Snapshot> {
+    let snapshot = read(path)?;
+    let seen = &snapshot.regions;
+    if let Some(missing) = policy.regions.keys().find(|name| !seen.contains_key(*name))
+        && !seen.is_empty()
+    {
+        let seen: Vec<&str> = seen.keys().map(|name| &**name).collect();
+        bail!(
+            "the configuration has the region {missing}, and {} is of the regions {}: name the file of that installation by --config",
+            path.display(),
+            words::names(seen)
+        );
+    }
+    Ok(snapshot)
+}
+
 /// Reads a saved view.
-pub(super) fn read(path: &Path) -> anyhow::Result<Snapshot> {
+fn read(path: &Path) -> anyhow::Result<Snapshot> {
     let name = path.display();
     let text = std::fs::read(path).with_context(|| format!("cannot read the snapshot {name}"))?;
     let other = serde_json::from_slice::<Versioned>(&text).map(|read| read.version);

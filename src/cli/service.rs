@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::daemon::{self, DaemonError, DaemonParts};
 use crate::agent::journal::UnreadableEntry;
 use crate::agent::state::{StateError, StateFiles};
+use crate::agent::state_lock::{StateInUse, StateLock};
 use crate::agent::status::DaemonStatus;
 use crate::agent::turn::Turn;
 use crate::agent::{control, evacuations};
@@ -30,6 +31,7 @@ use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
 
+use super::host_name::identity;
 use super::in_force::{InForce, whole_path};
 use super::page::{OpenError, PageServer};
 use super::{channels, crash, systemd};
@@ -77,6 +79,9 @@ pub(super) enum ServiceError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// Another daemon has it.
+    #[error(transparent)]
+    InUse(#[from] StateInUse),
     /// An address or socket is taken.
     #[error("cannot listen on {what}: {source}")]
     Listen {
@@ -275,6 +280,7 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
         .map_err(ConfigErrors::without_secrets)?;
     let mut settings = Arc::new(settings);
     let state = StateFiles::open(&options.state)?;
+    let _lock = StateLock::take(&options.state)?;
     let shared = Arc::new(ServiceShared {
         // Before the memory is read.
         panics: crash::News::of(&state),
@@ -544,14 +550,6 @@ async fn parts(
         turns: shared.turns.clone(),
         wake_up: shared.wake_up.clone(),
     })
-}
-
-/// This host's name: which instance holds the Lease.
-fn identity() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|name| name.into_string().ok())
-        .unwrap_or_else(|| "pve-autoscaler".to_owned())
 }
 
 /// Feeds the watchdog with finished turns, keeps systemd's status line and the metrics.

@@ -43,6 +43,9 @@ pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
         };
         let rows = redraws.then(|| crate::screen::rows().unwrap_or(usize::MAX));
         write(&framed(&text, rows))?;
+        if super::is_reader_gone() {
+            return Ok(());
+        }
         std::thread::sleep(Duration::from_secs(seconds));
     }
 }

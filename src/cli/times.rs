@@ -12,7 +12,7 @@ use crate::model::time::Time;
 use crate::record::Filter;
 
 /// What a point in time may be.
-const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', '16:00' or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
+const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', '16:00', yesterday or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
 
 /// Reads a point in time that was typed at `now`.
 pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Time> {
@@ -40,11 +40,27 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
             "{text:?} is no point in time: {of_day}{text}h or {text}min ago? {EXPECTED}"
         ));
     }
-    if let Ok(clock) = text.parse::<OfDay>() {
+    let day = match text.to_ascii_lowercase().as_str() {
+        "today" => Some(here.date()),
+        "yesterday" => Some(here.date().yesterday().with_context(wrong)?),
+        _ => None,
+    };
+    if let Some(day) = day {
+        return Ok(millis(day.to_zoned(zone.clone()).with_context(wrong)?));
+    }
+    // `9:00` is meant as it is said.
+    let hour_alone = text.find(':') == Some(1);
+    let of_day = if hour_alone {
+        format!("0{text}")
+    } else {
+        text.to_owned()
+    };
+    if let Ok(clock) = of_day.parse::<OfDay>() {
         let at = here.date().to_datetime(clock);
         return Ok(millis(at.to_zoned(zone.clone()).with_context(wrong)?));
     }
-    let ago: Span = text.parse().map_err(|_| wrong())?;
+    let span = text.strip_suffix("ago").map_or(text, str::trim_end);
+    let ago: Span = span.parse().map_err(|_| wrong())?;
     if ago.is_negative() {
         return Err(wrong());
     }
@@ -56,11 +72,19 @@ pub(super) fn read(text: &str, now: Time, zone: &TimeZone) -> anyhow::Result<Tim
 /// # Errors
 /// The command line has something else than points in time, or an end before its beginning.
 pub(super) fn part(options: &PartOptions) -> Result<Filter, CliFailure> {
-    filter(options).map_err(CliFailure::Usage)
+    part_at(options, Clock::System.now())
 }
 
-fn filter(options: &PartOptions) -> anyhow::Result<Filter> {
-    let (now, zone) = (Clock::System.now(), TimeZone::system());
+/// [`part`], where it is `now` by the clock of the daemon whose record it is.
+///
+/// # Errors
+/// As of [`part`].
+pub(super) fn part_at(options: &PartOptions, now: Time) -> Result<Filter, CliFailure> {
+    filter(options, now).map_err(CliFailure::Usage)
+}
+
+fn filter(options: &PartOptions, now: Time) -> anyhow::Result<Filter> {
+    let zone = TimeZone::system();
     let at = |text: &Option<String>, key| {
         let read = text.as_deref().map(|text| read(text, now, &zone));
         read.transpose().with_context(|| format!("--{key}"))
@@ -114,10 +138,11 @@ mod tests {
     fn what_is_to_come_is_in_no_record() {
         let part = |since: &str, until: &str| {
             let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-            filter(&PartOptions {
+            let options = PartOptions {
                 since: some(since),
                 until: some(until),
-            })
+            };
+            filter(&options, Clock::System.now())
         };
         let error = part("2999-01-01", "").expect_err("it is to come");
         assert!(error.to_string().contains("is in the future"), "{error}");
@@ -140,10 +165,25 @@ mod tests {
             ("24h", "2026-11-23T12:00:00Z"),
             ("2 days", "2026-11-22T12:00:00Z"),
             ("1h30m", "2026-11-24T10:30:00Z"),
+            ("1 hour ago", "2026-11-24T11:00:00Z"),
+            ("9:05", "2026-11-24T08:05:00Z"),
+            ("Yesterday", "2026-11-22T23:00:00Z"),
+            ("today", "2026-11-23T23:00:00Z"),
         ] {
             assert_eq!(at(text).expect(text), time, "{text}");
         }
-        for wrong in ["", "yesterday", "-2h", "25:00", "2026-13-01", "16", "600"] {
+        for wrong in [
+            "",
+            "ago",
+            "tomorrow",
+            "-2h",
+            "-2h ago",
+            "25:00",
+            ":30",
+            "2026-13-01",
+            "16",
+            "600",
+        ] {
             let error = at(wrong).expect_err(wrong);
             assert!(error.to_string().contains("no point in time"), "{error}");
         }

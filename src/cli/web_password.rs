@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::args::WebPasswordOptions;
@@ -101,12 +101,28 @@ fn hidden(terminal: &mut File, question: &str) -> Result<SecretString, CliFailur
     let mut silent = before.clone();
     silent.local_flags.remove(LocalFlags::ECHO);
     silent.local_flags.insert(LocalFlags::ECHONL);
+    // Ctrl-C ends the line instead of the process, which would leave the terminal silent.
+    silent.local_flags.remove(LocalFlags::ISIG);
+    silent.control_chars[SpecialCharacterIndices::VEOL as usize] = INTERRUPT;
     write!(terminal, "{question}")?;
     terminal.flush()?;
     tcsetattr(terminal.as_fd(), SetArg::TCSAFLUSH, &silent).context("silencing the terminal")?;
-    let answer = line(&mut std::io::BufReader::new(&*terminal));
+    let answer = typed(terminal);
     tcsetattr(terminal.as_fd(), SetArg::TCSAFLUSH, &before).context("restoring the terminal")?;
     Ok(answer?)
+}
+
+/// What Ctrl-C sends.
+const INTERRUPT: u8 = 3;
+
+/// The line that was typed. A terminal gives no more than one at a time.
+fn typed(terminal: &mut File) -> anyhow::Result<SecretString> {
+    let mut buffer = [0; LONGEST_LINE as usize];
+    let length = terminal.read(&mut buffer).context("reading the password")?;
+    if buffer[..length].contains(&INTERRUPT) {
+        return Err(anyhow!("interrupted; nothing was written"));
+    }
+    line(&mut &buffer[..length])
 }
 
 fn line(input: &mut impl std::io::BufRead) -> anyhow::Result<SecretString> {

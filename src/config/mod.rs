@@ -59,6 +59,10 @@ fn read_bounded(path: &Path) -> Result<String, String> {
             std::io::ErrorKind::NotFound => format!(
                 "cannot be read: {error}; `pve-autoscaler setup` makes one, and --config names another"
             ),
+            std::io::ErrorKind::PermissionDenied => format!(
+                "cannot be read: {error}; root may, and so may the daemon where the file is its group's: chgrp pve-autoscaler {0} && chmod 640 {0}",
+                path.display()
+            ),
             _ => format!("cannot be read: {error}"),
         })?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -76,7 +80,17 @@ pub(crate) fn as_text(bytes: Vec<u8>) -> Result<String, String> {
     // Of two bytes of UTF-16 one is nothing in most languages' letters.
     let nuls = bytes.split(|byte| *byte == 0).count() - 1;
     let mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    if mark || nuls > bytes.len() / 4 && bytes.len() > 1 {
+    // Of its letters of a Latin alphabet one byte is nothing, always the same of the two.
+    let side = |odd: usize| {
+        bytes
+            .iter()
+            .skip(odd)
+            .step_by(2)
+            .filter(|byte| **byte == 0)
+            .count()
+    };
+    let one_side = side(0).min(side(1)) * 8 <= nuls;
+    if mark || nuls > bytes.len() / 4 && bytes.len() > 1 && one_side {
         return Err("looks like UTF-16 text: save it as UTF-8".to_owned());
     }
     if let Some(at) = nul {

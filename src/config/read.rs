@@ -27,6 +27,13 @@ pub(super) struct ReadFile<'t> {
 /// Reads the text; `None` when its syntax is wrong.
 pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<ReadFile<'t>> {
     let (root, syntax) = DeTable::parse_recoverable(text);
+    if let Some((error, format)) = syntax.first().zip(other_format(text)) {
+        let said = format!(
+            "the file is TOML (`key = value` below `[table]`), and this looks like {format}"
+        );
+        problems.at_syntax(&error.span().unwrap_or(0..0), said);
+        return None;
+    }
     for error in syntax.iter().take(MAX_PROBLEMS) {
         let span = error.span().unwrap_or(0..0);
         problems.at_syntax(&span, syntax_reworded(error.message()));
@@ -68,6 +75,24 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
         unread.extend(path);
     }
     None
+}
+
+/// The format in which a text that is no TOML seems to be written, by its first line that says something.
+fn other_format(text: &str) -> Option<&'static str> {
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    let key = first.split(':').next().unwrap_or_default();
+    let word = |text: &str| {
+        text.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
+    if first.starts_with('{') {
+        Some("JSON")
+    } else if first == "---" || (first.len() > key.len() && !key.is_empty() && word(key)) {
+        Some("YAML")
+    } else {
+        None
+    }
 }
 
 /// The TOML reader's messages, where they say little to who wrote the file.
@@ -157,9 +182,10 @@ fn reworded(message: &str, path: Option<&KeyPath>, header: bool) -> String {
     match invalid.and_then(|rest| rest.rsplit_once(", expected ")) {
         Some((found, expected)) => {
             let expected = in_words(expected, path);
+            let found = found_in_words(found);
             format!(
                 "expected {expected}, found {found}{}",
-                brackets(found, &expected, path.filter(|_| header))
+                brackets(&found, &expected, path.filter(|_| header))
             )
         }
         None => message.to_owned(),
@@ -205,8 +231,26 @@ fn brackets(found: &str, expected: &str, path: Option<&KeyPath>) -> String {
         return String::new();
     };
     match (found, expected) {
-        ("map", "a list") => format!(": write [[{path}]], in double brackets, once for each"),
+        ("a table", "a list") => format!(": write [[{path}]], in double brackets, once for each"),
         _ => String::new(),
+    }
+}
+
+/// What was found, without the names of Rust's types.
+fn found_in_words(found: &str) -> String {
+    let number = found
+        .strip_prefix("integer `")
+        .or_else(|| found.strip_prefix("floating point `"));
+    if let Some((number, _)) = number.and_then(|rest| rest.split_once('`')) {
+        return format!("the number {number}");
+    }
+    match found {
+        "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        other => other
+            .strip_prefix("boolean `")
+            .map_or(other, |rest| rest.trim_end_matches('`'))
+            .to_owned(),
     }
 }
 

@@ -120,7 +120,7 @@ mod addresses;
 
 pub use addresses::AddressList;
 
-/// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`.
+/// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`, `"14d"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(pub Span);
 
@@ -129,11 +129,18 @@ impl Scalar for Duration {
     const NAME: &'static str = "duration";
 
     fn read(text: &str) -> Option<Duration> {
-        let parsed: jiff::SignedDuration = text.parse().ok()?;
+        let parsed: jiff::SignedDuration = text.parse().ok().or_else(|| of_days(text))?;
         let millis = i64::try_from(parsed.as_millis()).ok()?;
         let sub_millisecond = parsed.subsec_nanos() % 1_000_000 != 0;
         (millis >= 0 && !sub_millisecond).then_some(Duration(Span(millis)))
     }
+}
+
+/// A span with days or weeks in it, `"14d"`: a day has 24 hours.
+fn of_days(text: &str) -> Option<jiff::SignedDuration> {
+    let span: jiff::Span = text.parse().ok()?;
+    let day = jiff::SpanRelativeTo::days_are_24_hours();
+    span.to_duration(day).ok()
 }
 
 impl fmt::Display for Duration {
@@ -521,7 +528,20 @@ mod tests {
     fn durations_are_not_negative_and_whole_milliseconds() {
         assert_eq!(Duration::read("1h30m"), Some(Duration(Span::minutes(90))));
         assert_eq!(Duration::read("250ms"), Some(Duration(Span(250))));
-        for text in ["10", "-5m", "1ns", "soon", "", "9999999999999h"] {
+        let day = Span::minutes(24 * 60);
+        assert_eq!(Duration::read("1d"), Some(Duration(day)));
+        assert_eq!(Duration::read("1 week"), Some(Duration(Span(day.0 * 7))));
+        assert_eq!(Duration::read("1d12h"), Some(Duration(Span(day.0 * 3 / 2))));
+        for text in [
+            "10",
+            "-5m",
+            "1ns",
+            "soon",
+            "",
+            "9999999999999h",
+            "1 month",
+            "-1d",
+        ] {
             assert_eq!(Duration::read(text), None, "{text}");
         }
     }

@@ -578,6 +578,12 @@ fn what_is_no_text_is_told_in_a_sentence() {
         told(b"\0"),
         Err("line 1 has a NUL byte: it is no text".to_owned())
     );
+    // The beginning of a program.
+    let program = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0\xa0\x40\0\0\0\0\0\0\x40\0\0\0\0\0\0\0";
+    assert_eq!(
+        told(program),
+        Err("line 1 has a NUL byte: it is no text".to_owned())
+    );
     let other = "is not UTF-8 text: line 2 has a byte that is none of it (byte 14 of the file)";
     assert_eq!(told(b"version = 1\n# \xe4\n"), Err(other.to_owned()));
 }

@@ -23,6 +23,7 @@ use super::regions;
 use super::scalars::{shared, span, text, time, truth};
 use super::settings;
 use super::stage::CaseWorld;
+use super::storage;
 use super::value::{CaseError, CaseValue};
 
 /// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
@@ -87,7 +88,8 @@ pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<()
         // A claim that the case has is the one that the controller found.
         stage.snapshot.cluster.claims.entry(key).or_insert(claim);
     }
-    objects::bind(&mut stage.snapshot.cluster);
+    storage::bind(&mut stage.snapshot.cluster);
+    storage::give_owners(&mut stage.snapshot.cluster);
     budgets::settle(&mut stage.snapshot.cluster, &stage.budgets);
     if let Some(value) = case.take("memory") {
         memory(value, stage)?;

@@ -28,6 +28,7 @@ mod settings;
 mod shape;
 mod short;
 mod stage;
+mod storage;
 mod syntax;
 #[cfg(test)]
 mod tests;

@@ -18,8 +18,8 @@ use super::disruption;
 use super::fields::CaseFields;
 use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
-    label_key, millionths, node_labels, quantity, resource, resources, several, text, texts, truth,
-    whole,
+    gives, label_key, millionths, node_labels, quantity, resource, resources, several, text, texts,
+    truth, whole,
 };
 use super::settings;
 use super::short;
@@ -182,9 +182,11 @@ fn pool(
         Some(value) => whole(value)?,
         None => UNLIMITED,
     };
-    if let Some(limits) = fields.with("limits", resources)? {
-        policy.max_cpu_milli = Some(limits.cpu_milli).filter(|limit| *limit > 0);
-        policy.max_memory = Some(limits.memory).filter(|limit| *limit > 0);
+    if let Some(value) = fields.take("limits") {
+        let limits = resources(value)?;
+        // A limit of 0 is one: no machine is within it.
+        policy.max_cpu_milli = gives(value, "cpu").then_some(limits.cpu_milli);
+        policy.max_memory = gives(value, "memory").then_some(limits.memory);
     }
     if fields.with("ready", truth)? == Some(false) {
         policy.template = "missing".into();

@@ -125,6 +125,12 @@ pub(super) fn resources(value: &CaseValue) -> Result<Resources, CaseError> {
     Ok(all)
 }
 
+/// Whether amounts by resource name this one.
+pub(super) fn gives(value: &CaseValue, name: &str) -> bool {
+    let mut entries = value.map().into_iter().flatten();
+    entries.any(|entry| !entry.value.is_null() && resource(&entry.key) == name)
+}
+
 /// The node label that a short name stands for.
 pub(super) fn label_key(name: &str) -> &str {
     match name {

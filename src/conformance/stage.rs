@@ -14,7 +14,7 @@ use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyS
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
-use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, Terms, ZONE_LABEL};
+use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, STARTUP_TAINT, Terms, ZONE_LABEL};
 use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
@@ -429,6 +429,7 @@ impl CaseWorld {
             }
             Kind::Relabel => {
                 if let Some(node) = self.snapshot.cluster.nodes.get_mut(name) {
+                    node.taints.retain(|taint| *taint.key != *STARTUP_TAINT);
                     let (region, host) = (&action.target.region, &action.target.host);
                     let zone = self.policy.zone_of(region, host);
                     node.labels.insert(ZONE_LABEL.into(), zone);

@@ -39,6 +39,8 @@ pub enum Site {
 pub struct PodInfo {
     /// Namespace and name.
     pub key: PodKey,
+    /// `metadata.uid`; empty for a pod that is to be made.
+    pub uid: Arc<str>,
     /// Its requests and constraints.
     pub shape: Arc<PodShape>,
     /// It is being deleted.

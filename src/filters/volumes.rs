@@ -139,6 +139,14 @@ impl<'w> PodVolumes<'w> {
                 let said = format!("persistentvolumeclaim \"{name}\" is being deleted");
                 return missing(said, &key);
             }
+            let stored = matches!(claim, Cow::Borrowed(_));
+            if ephemeral && stored && claim.owner.as_ref() != Some(&pod.uid) {
+                let said = format!(
+                    "PVC {key} was not created for pod {} (pod is not owner)",
+                    pod.key
+                );
+                return missing(said, &key);
+            }
             list.push(PodClaim {
                 key,
                 claim,

@@ -123,7 +123,8 @@ pub async fn server(path: &Path, context: Option<&str>) -> Result<String, String
 /// Reads the file and builds a client. Errors name file, context and what to do.
 pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKubeconfig, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());
-    let file = Kubeconfig::read_from(path).map_err(|error| at(explain(&error)))?;
+    let file = Kubeconfig::read_from(path)
+        .map_err(|error| at(explain(&error, KubeconfigOwner::Daemon)))?;
     let context = context
         .map(str::to_owned)
         .or_else(|| file.current_context.clone())
@@ -321,7 +322,7 @@ pub(super) async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Cli
     };
     let mut config = Config::from_custom_kubeconfig(file, &options)
         .await
-        .map_err(|error| explain(&error))?;
+        .map_err(|error| explain(&error, KubeconfigOwner::Daemon))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
     config.write_timeout = Some(HEADER_TIMEOUT);
@@ -337,16 +338,31 @@ pub(super) async fn build(file: Kubeconfig, context: &str) -> Result<::kube::Cli
         .build())
 }
 
+/// Who is meant to have a kubeconfig: what to do about one that cannot be read depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KubeconfigOwner {
+    /// The daemon; made for it.
+    Daemon,
+    /// A person who may do all in the cluster.
+    Administrator,
+}
+
 /// A kubeconfig error without any of the file's text.
-pub(super) fn explain(error: &KubeconfigError) -> String {
+pub(super) fn explain(error: &KubeconfigError, whose: KubeconfigOwner) -> String {
     match error {
         KubeconfigError::ReadConfig(error, _) => {
-            let hint = match error.kind() {
-                std::io::ErrorKind::NotFound => {
+            let hint = match (error.kind(), whose) {
+                (std::io::ErrorKind::NotFound, KubeconfigOwner::Daemon) => {
                     "`pve-autoscaler kubeconfig` makes the daemon's, of an administrator's such as a control plane node's /etc/kubernetes/admin.conf"
                 }
-                std::io::ErrorKind::PermissionDenied => {
+                (std::io::ErrorKind::NotFound, KubeconfigOwner::Administrator) => {
+                    "an administrator's is /etc/kubernetes/admin.conf on a control plane node, or ~/.kube/config where kubectl works: copy it here"
+                }
+                (std::io::ErrorKind::PermissionDenied, KubeconfigOwner::Daemon) => {
                     "it must be readable by the group pve-autoscaler (root:pve-autoscaler 0640)"
+                }
+                (std::io::ErrorKind::PermissionDenied, KubeconfigOwner::Administrator) => {
+                    "it is another user's: run this as that user, or as root"
                 }
                 _ => "see that it is a plain file",
             };

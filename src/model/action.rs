@@ -227,6 +227,8 @@ pub enum Reason {
         /// What the label says.
         from: Arc<str>,
     },
+    /// The machine's Node was registered anew, after its Node object was deleted: it bears the startup taint again.
+    Reregistered,
     /// The machine's VM has not what the file says.
     Differs {
         /// The settings, by PVE's names.
@@ -327,6 +329,9 @@ impl std::fmt::Display for Reason {
             Reason::Migrated { from } => {
                 write!(f, "its VM was migrated, the node's zone is still {from}")
             }
+            Reason::Reregistered => f.write_str(
+                "its Node object was deleted and registered anew, so that it bears the startup taint again",
+            ),
             Reason::Differs { keys } => f.write_str(&differing(keys)),
             Reason::NoNode => write!(f, "its VM has no node"),
             Reason::NoVm => write!(f, "its node has no VM"),

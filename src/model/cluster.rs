@@ -293,6 +293,9 @@ pub struct Claim {
     pub once_pod: bool,
     /// `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<Arc<str>>,
+    /// UID of the object that controls it: of the pod, where it was made for an ephemeral volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Arc<str>>,
     /// The demands on a volume, while the claim names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<Arc<ClaimRequest>>,

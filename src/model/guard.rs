@@ -2,14 +2,25 @@
 //! `scale-down-disabled`, and Karpenter's `do-not-disrupt`. Brain and executor read them alike.
 
 use super::cluster::{Node, Phase, Pod};
+use super::scheduling::PodShape;
 use super::time::{Span, Time};
 
 /// On a pod: anything but `true` forbids its eviction.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// On a pod: `true` says that it is like a DaemonSet's: it ends with its node, and needs no other place.
+pub const DAEMONSET_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 /// On a node: `true` forbids its removal, whatever it is removed for.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// On a pod or a node: `true` forbids its disruption for ever, a Go duration such as `30m` for so long.
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+/// Whether pods of this shape are a DaemonSet's, or say by [`DAEMONSET_POD`] that they are like one (cluster-autoscaler's
+/// `IsDaemonSetPod`).
+pub fn is_daemon(shape: &PodShape) -> bool {
+    let owner = shape.owner.as_ref();
+    let says = shape.annotations.get(DAEMONSET_POD).map(|value| &**value);
+    owner.is_some_and(|owner| &*owner.kind == "DaemonSet") || says == Some("true")
+}
 
 /// Whether [`SCALE_DOWN_DISABLED`] keeps the node.
 pub fn disables_scale_down(node: &Node) -> bool {

@@ -75,6 +75,9 @@ pub struct Memory {
     /// with: it is not asked again as it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_better_plan: Option<u64>,
+    /// As [`Memory::no_better_plan`], of a question in which spreading counts the domains alone that nodes are in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_better_plan_with_nodes: Option<u64>,
     /// Machines on their way up, by name: how long somebody has been at it.
     pub provisioning: BTreeMap<Arc<str>, Provisioning>,
     /// Machines that are working nodes and whose VM is off, or was, by name.

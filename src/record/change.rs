@@ -253,6 +253,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             replacements,
             unreplaceable,
             no_better_plan,
+            no_better_plan_with_nodes,
             provisioning,
             power,
             last_vmids,
@@ -260,7 +261,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             last_addresses,
         } = new;
         compare!(self, old, whole: version, began, last_scale_up, last_scale_down, last_scale_down_failure,
-            counted_failures, batch, serial, consolidation, no_better_plan);
+            counted_failures, batch, serial, consolidation, no_better_plan, no_better_plan_with_nodes);
         compare!(self, old, map: unneeded_since, backoff, host_backoff, retried, learned, quarantine, evicted, settled,
             bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts, last_addresses);
     }

@@ -40,8 +40,12 @@ pub(super) fn run(options: &ConformanceOptions) -> Result<(), CliFailure> {
         )?;
     }
     if verdicts.is_empty() {
+        let which = options
+            .filter
+            .as_ref()
+            .map_or_else(String::new, |text| format!(" whose id has {text:?} in it"));
         crate::cli::say(&format!(
-            "pve-autoscaler: there is no case in {} (*.yaml, *.yml, *.toml)",
+            "pve-autoscaler: there is no case{which} in {} (*.yaml, *.yml, *.toml)",
             directory.display()
         ));
         return Err(CliFailure::Said);

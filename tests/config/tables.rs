@@ -1,6 +1,7 @@
 //! The tables that say which key or command here does what something else does: each key is in the schema, each
 //! command and option in the program.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory as _;
@@ -276,4 +277,83 @@ fn a_key_or_command_that_is_not_there_is_noticed() {
     ] {
         assert_eq!(said(here), "");
     }
+}
+
+/// Keys with their table that a text names in code: `scale_down.enabled`, `limits.max_cpu = 3`.
+fn keys_in(text: &str) -> BTreeSet<&str> {
+    let tables = [
+        "broker",
+        "kubernetes",
+        "lifecycle",
+        "limits",
+        "proxmox",
+        "recorder",
+        "scale_down",
+        "scale_up",
+        "telemetry",
+        "web",
+    ];
+    let spans = text
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let keys = spans.filter_map(|span| {
+        let path = span.split([' ', '=']).next()?;
+        let (table, key) = path.split_once('.')?;
+        let plain = !key.is_empty()
+            && key
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.".contains(&b));
+        // `setup`'s answers have tables of these names, too, and `limits.rs` is a file.
+        let other = [
+            "kubernetes.kubeconfig",
+            "kubernetes.context",
+            "kubernetes.server",
+            "kubernetes.io",
+            "limits.rs",
+        ]
+        .contains(&path)
+            || [
+                "proxmox.node",
+                "proxmox.vm",
+                "proxmox.managed",
+                "proxmox.endpoint",
+                "proxmox.resource_pool",
+            ]
+            .contains(&path);
+        (plain && !other && tables.contains(&table)).then_some(path)
+    });
+    keys.collect()
+}
+
+#[test]
+fn keys_that_pages_and_helps_name_exist() {
+    let schema = config::schema::schema();
+    let mut pages: Vec<(String, String)> = vec![("README.md".to_owned(), read("README.md"))];
+    let folder = std::fs::read_dir(root().join("docs")).expect("the pages");
+    for page in folder.map(|entry| entry.expect("an entry").file_name()) {
+        let page = format!("docs/{}", page.display());
+        if Path::new(&page).extension().is_some_and(|end| end == "md") {
+            let text = read(&page);
+            pages.push((page, text));
+        }
+    }
+    let mut program = Cli::command();
+    program.build();
+    for command in program.get_subcommands() {
+        let help = command.clone().render_long_help().to_string();
+        pages.push((format!("--help of {}", command.get_name()), help));
+    }
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for (page, text) in &pages {
+        for path in keys_in(text) {
+            count += 1;
+            if let Err(why) = in_schema(&schema, path) {
+                wrong.push(format!("{page}: {why}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(count > 40, "{count} keys were found");
+    assert!(in_schema(&schema, "scale_down.max_parallel_drain").is_err());
 }

@@ -348,3 +348,60 @@ fn a_node_that_is_deleted_has_its_quarantine_without_a_journal_too() {
         });
     }
 }
+
+/// Somebody deletes the Node of a machine that works, and its kubelet, started anew, registers it as it did at first: with the startup
+/// taint, and without what the daemon wrote on it.
+#[test]
+fn a_node_that_is_registered_anew_takes_pods_again() {
+    let config = HASTY.replace("quarantine = \"30s\"", "quarantine = \"4m\"");
+    for journal in [true, false] {
+        simulate(async {
+            let scene = Scene::new(3, &config, GuestSpec::default());
+            beside(&scene, stays(), async {
+                on(&scene, 0, Duration::from_mins(4)).await;
+                let worked = working(&scene);
+                assert_eq!(worked.len(), 1);
+                if !journal {
+                    std::fs::remove_dir_all(scene.state()).expect("removed");
+                    std::fs::create_dir(scene.state()).expect("made");
+                }
+                let vms = scene.world.pve.vms();
+                let vm = vms.iter().find(|vm| vm.name == worked[0]).expect("its VM");
+                let vmid = vm.vmid;
+                let again = async {
+                    tokio::time::sleep(Duration::from_secs(30)).await;
+                    let delete = http::Request::delete(format!("/api/v1/nodes/{}", worked[0]));
+                    crate::call(&scene, delete, "{}".to_owned()).await;
+                    for act in [AdminAct::PowerOff { vmid }, AdminAct::Start { vmid }] {
+                        let done = scene.world.pve.administer(&act);
+                        done.expect("it is there");
+                    }
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    biased;
+                    () = on(&scene, 1, Duration::from_mins(6)) => {}
+                    () = again => {}
+                }
+                assert_eq!(working(&scene), worked, "journal {journal}");
+            })
+            .await;
+            let node = scene.world.kube.objects("v1", "Node");
+            let tainted = node[0]["spec"]["taints"].to_string();
+            assert!(!tainted.contains("uninitialized"), "{tainted}");
+            let annotations = node[0]["metadata"]["annotations"].to_string();
+            assert!(
+                annotations.contains("pve-autoscaler.io/machine"),
+                "{annotations}"
+            );
+            let pods = scene.world.kube.objects("v1", "Pod");
+            let runs = pods
+                .iter()
+                .filter(|pod| pod["status"]["phase"] == "Running");
+            assert!(runs.count() > 0, "nothing runs: {pods:?}");
+            assert_eq!(scene.machines_made(), 1);
+            let findings = scene.findings();
+            assert!(findings.is_empty(), "journal {journal}: {findings:#?}");
+        });
+    }
+}

@@ -199,7 +199,7 @@ def what_if(browser, pictures):
     browser.shows("Nothing is supposed")
     browser.run("document.getElementById('manifests').value = 'kind: Service'")
     browser.click("Plan it")
-    browser.shows("kind Service; known are Pod")
+    browser.shows("No pod comes of: Service")
     browser.click("Put an example in")
     browser.click("Plan it")
     browser.shows("of 10 pods would have a place")

@@ -214,8 +214,10 @@ impl NodeDrain<'_> {
                 }
                 DrainAction::Evicted { best_effort, .. } => {
                     // Of a DaemonSet one pod is asked to go, once: another that bears the cordon follows it.
-                    let owner = pod.shape.owner.as_ref().map(|owner| owner.uid.clone());
-                    if best_effort && !owner.is_some_and(|owner| self.asked.insert(owner)) {
+                    let set = pod.shape.owner.as_ref();
+                    let set = set.filter(|owner| &*owner.kind == "DaemonSet");
+                    let owner = set.map_or(&pod.uid, |set| &set.uid).clone();
+                    if best_effort && !self.asked.insert(owner) {
                         continue;
                     }
                     match self.refused.get(&pod.uid) {
@@ -346,8 +348,8 @@ pub(super) async fn detached(work: &Work, node: &NodeRef, action: &Action) -> Re
     }
     let kube = &work.tools.kube;
     let daemons = evicts_daemons(work, action);
-    let left_alone = volumes_left(work, &node.name, daemons).await?;
     loop {
+        let left_alone = volumes_left(work, &node.name, daemons).await?;
         let attachments = work
             .patiently_kube("reading the volume attachments", || {
                 kube.attachments_on(&node.name)
@@ -367,14 +369,23 @@ pub(super) async fn detached(work: &Work, node: &NodeRef, action: &Action) -> Re
     }
 }
 
-/// Volumes of pods that stay to the end (static and tolerating ones): their attachments do not hold
-/// the node.
+/// Volumes of pods that stay to the end: their attachments do not hold the node. Those are static and tolerating pods, and pods of
+/// DaemonSets that are still there after the drain: their eviction was refused, or they came in the place of others.
 async fn volumes_left(work: &Work, node: &str, daemons: bool) -> Result<Vec<Arc<str>>, Stop> {
     use crate::model::scheduling::Volume;
     let now = work.tools.clock.now();
     let mut volumes = Vec::new();
     for (key, pod) in pods(work, node).await? {
-        if !matches!(drain_order::fate(&pod, now, daemons), DrainAction::Left(_)) {
+        let stays = matches!(
+            drain_order::fate(&pod, now, daemons),
+            DrainAction::Left(_)
+                | DrainAction::Evicted {
+                    best_effort: true,
+                    going: false,
+                    ..
+                }
+        );
+        if !stays {
             continue;
         }
         for volume in &pod.shape.volumes {

@@ -324,8 +324,9 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     }
 }
 
-/// Writes the host that the VM is on now on its node; both are read afresh.
-pub(super) async fn follows_its_vm(work: &Work) -> Result<(), Stop> {
+/// Writes the host that the VM is on now on its node; both are read afresh. Gives the node's name where it bears the startup taint, and
+/// is still to be initialised.
+pub(super) async fn follows_its_vm(work: &Work) -> Result<Option<Arc<str>>, Stop> {
     let config = vm::ours(work).await?;
     if let Some(lock) = &config.lock {
         return Err(Stop::Transient(format!("the VM is locked ({lock})")));
@@ -343,7 +344,8 @@ pub(super) async fn follows_its_vm(work: &Work) -> Result<(), Stop> {
         kube.label_node(&reference, &labels, &annotations)
     })
     .await?;
-    Ok(())
+    let closed = node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT);
+    Ok(closed.then_some(reference.name))
 }
 
 /// The labels that may name the host: its zone, and those that the configuration fills in.

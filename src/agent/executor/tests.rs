@@ -280,11 +280,16 @@ impl Lab {
 
     /// A DaemonSet, with a running pod on every node.
     async fn daemon(&self, name: &str, annotations: Value) {
+        self.daemon_of(name, annotations, json!([])).await;
+    }
+
+    /// A DaemonSet whose pods have volumes.
+    async fn daemon_of(&self, name: &str, annotations: Value, volumes: Value) {
         let object = json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name },
             "spec": { "selector": { "matchLabels": { "app": name } }, "template": {
                 "metadata": { "labels": { "app": name }, "annotations": annotations },
-                "spec": { "containers": [{ "name": "c", "image": "c" }] } } },
+                "spec": { "containers": [{ "name": "c", "image": "c" }], "volumes": volumes } } },
         });
         self.api("POST", DAEMON_SETS, object).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -401,6 +406,26 @@ fn tm_11_a_volume_that_is_not_let_go_ends_the_removal() {
             "{failure:?}"
         );
         lab.in_service(0).await;
+    });
+}
+
+#[test]
+fn a_daemon_sets_pod_that_may_not_go_does_not_hold_the_node_by_its_volume() {
+    simulate(async {
+        let lab = lab("").await;
+        let template = json!({ "spec": { "storageClassName": "standard", "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } } } });
+        let volumes =
+            json!([{ "name": "cache", "ephemeral": { "volumeClaimTemplate": template } }]);
+        lab.daemon_of("d1", json!({}), volumes).await;
+        lab.budget("d1").await;
+        assert_eq!(lab.attachments(), 1, "its volume is attached");
+        let (result, took) = lab.remove(0).await;
+        assert_eq!(result, Ok(()));
+        assert!(took < Duration::from_mins(1), "{took:?}");
+        // It was asked once, and refused.
+        assert_eq!((lab.evictions("d1-"), lab.evictions("web-")), (1, 1));
+        lab.gone(0);
     });
 }
 

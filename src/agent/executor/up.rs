@@ -114,12 +114,17 @@ async fn join(work: &Work, uuid: &str) -> Result<(), Failure> {
     work.step(Step::Join, deadlines.join, joined).await
 }
 
-/// Says on the node of a machine which host its VM is on.
+/// Says on the node of a machine which host its VM is on. One that was registered anew is labelled and opened as it was at first.
 pub(super) async fn relabel(tools: Tools, entry: &JournalEntry) -> Result<(), Failure> {
     let work = open(tools, entry, Step::Initialize)?;
     let limit = work.tools.settings.deadlines.initialize;
-    work.step(Step::Initialize, limit, node::follows_its_vm(&work))
-        .await
+    let relabelled = async {
+        match node::follows_its_vm(&work).await? {
+            Some(name) => node::initialized(&work, &name).await,
+            None => Ok(()),
+        }
+    };
+    work.step(Step::Initialize, limit, relabelled).await
 }
 
 pub(super) fn open(tools: Tools, entry: &JournalEntry, step: Step) -> Result<Work, Failure> {

@@ -67,6 +67,30 @@ fn what_cannot_be_read_is_said_and_kept() {
     assert!(bad.exists());
 }
 
+/// All that a timer of the executor begins at moves with the clock.
+#[test]
+fn a_set_clock_moves_every_time_of_an_entry() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (journal, _) = Journal::open(directory.path()).expect("opens");
+    let before = JournalEntry {
+        since: Time(10_000),
+        unanswered_clone: Some(Time(20_000)),
+        power_off_sent: Some(Time(30_000)),
+        ..entry("small-aaaaa")
+    };
+    journal.put(before).expect("is written");
+    journal
+        .step(Span::seconds(300), Time(400_000))
+        .expect("is written");
+    let after = journal.get("small-aaaaa").expect("it is there");
+    let times = (after.since, after.unanswered_clone, after.power_off_sent);
+    let moved = |at: i64| Time(at + 300_000);
+    assert_eq!(
+        times,
+        (moved(10_000), Some(moved(20_000)), Some(moved(30_000)))
+    );
+}
+
 /// Older programs wrote `birth` for `spec`.
 #[test]
 fn an_entry_that_an_older_program_wrote_is_read() {

@@ -84,6 +84,63 @@ fn what_is_doubted_is_read_with_the_next_poll() {
     });
 }
 
+/// A mark that somebody took out is looked for as often as marks are: whoever reads of it puts it back.
+#[test]
+fn a_mark_that_is_put_back_is_seen_soon() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let world = World::new(WorldSpec {
+            seed: 1,
+            pve: PveSpec::default(),
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: CONFIG.to_owned(),
+        });
+        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+        let mark = crate::model::mark::Mark {
+            cluster: "uid/home".into(),
+            machine: "small-aaaaa".into(),
+            vmid: 9100,
+            pool: "small".into(),
+            instance_type: "s2".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: crate::model::time::Time(1_000),
+            addresses: BTreeMap::new(),
+            cpus: crate::model::cpus::CpuSet::new(),
+        };
+        world
+            .pve
+            .administer(&stranger(&mark.line()))
+            .expect("added");
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new("default".into(), client, world.clock, settings);
+        let mut owner = async |seconds: u64| {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            let observed = watcher.poll().await.expect("it is read");
+            observed.region.vms[&9100].ownership.clone()
+        };
+        let marked = Some(Ownership::Marked(mark.clone().into()));
+        assert_eq!(owner(0).await, marked);
+        let describe = |text: &str| {
+            let edit = AdminAct::Configure {
+                vmid: 9100,
+                key: "description".to_owned(),
+                value: Some(text.to_owned()),
+            };
+            world.pve.administer(&edit).expect("edited");
+        };
+        describe("nothing");
+        assert_eq!(owner(20).await, Some(Ownership::Unmarked));
+        describe(&mark.line());
+        assert_eq!(owner(20).await, marked);
+    });
+}
+
 #[test]
 fn what_nobody_can_place_or_size_closes_hosts() {
     let closed = |change: fn(&mut Vm)| {

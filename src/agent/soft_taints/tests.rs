@@ -142,3 +142,31 @@ fn a_node_that_comes_or_goes_is_left_alone() {
     tainted.taints.push(leaving);
     assert_eq!(told(&turn), ["+evacuated", "+unneeded"]);
 }
+
+#[test]
+fn nodes_whose_calls_are_refused_hold_up_no_others() {
+    let call = |name: &str| SoftTaintCall {
+        node: NodeRef {
+            name: name.into(),
+            uid: format!("uid-{name}").into(),
+        },
+        wanted: true,
+    };
+    let all = || ["a", "b", "c", "d", "e"].map(call).to_vec();
+    let mut state = SoftTaintState::default();
+    let names = |calls: Vec<SoftTaintCall>| -> Vec<String> {
+        let names = calls.iter().map(|call| call.node.name.to_string());
+        names.collect()
+    };
+    assert_eq!(names(state.next(all(), 2)), ["a", "b"]);
+    assert_eq!(names(state.next(all(), 2)), [""; 0], "two are under way");
+    // Both are refused.
+    state.refused = std::mem::take(&mut state.under_way);
+    assert_eq!(names(state.next(all(), 2)), ["c", "d"]);
+    state.under_way.clear();
+    assert_eq!(names(state.next(all(), 9)), ["c", "d", "e", "a", "b"]);
+    // Those of nodes that are gone, or are as they should be, are forgotten.
+    state.under_way.clear();
+    assert_eq!(names(state.next(vec![call("b"), call("c")], 9)), ["c", "b"]);
+    assert_eq!(state.refused.len(), 1);
+}

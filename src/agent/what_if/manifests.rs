@@ -1,7 +1,11 @@
 //! Pods and workloads that somebody supposes, as YAML: put into the view as the watches and controllers would have them, or refused in a
 //! sentence where the answer would be of other pods.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Value, json};
+
+use super::mistakes::find_mistake;
 
 use crate::kube::manifests::Manifests;
 use crate::kube::workloads;
@@ -17,7 +21,7 @@ const MAX_PODS: usize = 500;
 const MAX_CLAIMS: u64 = 1_000;
 /// How old supposed pods are: no delay for young pods holds them.
 const AGE: Span = Span::minutes(60);
-/// Kinds that may be supposed.
+/// Kinds of which pods come.
 const KINDS: [&str; 6] = [
     "Pod",
     "Deployment",
@@ -26,49 +30,38 @@ const KINDS: [&str; 6] = [
     "Job",
     "CronJob",
 ];
-/// Fields of workloads and pods that a decision reads, where a misspelt one would be passed over.
-const FIELDS: [&str; 21] = [
-    "spec",
-    "template",
-    "metadata",
-    "labels",
-    "replicas",
-    "parallelism",
-    "containers",
-    "initContainers",
-    "resources",
-    "requests",
-    "limits",
-    "nodeSelector",
-    "affinity",
-    "nodeAffinity",
-    "podAffinity",
-    "podAntiAffinity",
-    "tolerations",
-    "topologySpreadConstraints",
-    "priorityClassName",
-    "schedulerName",
-    "volumeClaimTemplates",
+/// Kinds that matter to where pods run, and are no pods.
+const COUNTED: [&str; 5] = [
+    "DaemonSet",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "Namespace",
 ];
-/// How alike a word must be to a known one, 1 being the same.
-const ALIKE: f32 = 0.74;
-/// Fields of Kubernetes that look like one of [`FIELDS`].
-const OTHER_FIELDS: [&str; 5] = [
-    "ephemeralContainers",
-    "priority",
-    "resourceClaims",
-    "runtimeClassName",
-    "selector",
+/// The priority classes that every cluster has.
+const SYSTEM: [(&str, i64); 2] = [
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
 ];
+/// How alike an unknown kind must be to a known one to be a slip of the pen, 1 being the same.
+const MISSPELT: f32 = 0.85;
+/// What manifests put into the view.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AddedManifests {
+    /// Their pods.
+    pub(super) pods: Vec<PodKey>,
+    /// What of them counts otherwise than as pods, or not at all, in sentences.
+    pub(super) notes: Vec<String>,
+}
 
-/// Puts the pods of manifests into the view, as if they waited for a node.
-pub(super) fn add_pods(
+/// Puts the pods of manifests into the view, as if they waited for a node, and what else of them matters to where pods may run.
+pub(super) fn add(
     snapshot: &mut Snapshot,
     text: &str,
     now: Time,
-) -> Result<Vec<PodKey>, String> {
+) -> Result<AddedManifests, String> {
     if text.trim().is_empty() {
-        return Ok(Vec::new());
+        return Ok(AddedManifests::default());
     }
     if text.len() > MAX_TEXT {
         return Err(format!(
@@ -76,41 +69,194 @@ pub(super) fn add_pods(
             text.len()
         ));
     }
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| format!("The manifests are no YAML: {error}"))?;
-    let (mut reader, mut claims) = (Manifests::default(), Manifests::default());
-    let mut added = Vec::new();
-    for (place, document) in documents.into_iter().enumerate() {
-        if document.is_null() {
-            continue;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
+        format!(
+            "The manifests are no YAML: {}",
+            reworded(&error.to_string(), text)
+        )
+    })?;
+    let mut reading = ManifestReader {
+        now,
+        ..ManifestReader::default()
+    };
+    let all = documents.into_iter().enumerate();
+    let all = all.flat_map(|(place, document)| {
+        let objects = objects_of(document).into_iter();
+        objects.map(move |object| (place + 1, object))
+    });
+    let all: Vec<(usize, Value)> = all.filter(|(_, object)| !object.is_null()).collect();
+    // Pods take their priority from a class, wherever in the text it stands.
+    all.iter().for_each(|(_, object)| reading.learn(object));
+    for (place, object) in all {
+        let name = named(&object);
+        let read = reading.read(snapshot, object);
+        read.map_err(|why| format!("Document {place}{name}: {why}"))?;
+    }
+    Ok(reading.finish(snapshot))
+}
+
+/// The name of an object, for a message, in brackets.
+fn named(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    match (kind.is_empty(), name.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => format!(" ({kind})"),
+        (false, false) => format!(" ({kind} {name})"),
+    }
+}
+
+/// The YAML reader's message without what is for programmers.
+fn reworded(message: &str, text: &str) -> String {
+    if text.contains("{{") {
+        return "it looks like a template of Helm; paste what `helm template` prints".to_owned();
+    }
+    if message.contains("budget breached") {
+        return "it has too many aliases, or is nested too deeply".to_owned();
+    }
+    message.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
+}
+
+/// Manifests in the reading.
+#[derive(Default)]
+struct ManifestReader {
+    now: Time,
+    pods: Manifests,
+    others: Manifests,
+    added: AddedManifests,
+    /// Priorities by class.
+    priorities: BTreeMap<String, i64>,
+    /// Objects that count beside pods.
+    counted: Vec<String>,
+    /// Objects that do not count.
+    left_out: Vec<String>,
+    /// Priority classes of which the value is not known.
+    unknown_classes: BTreeSet<String>,
+}
+
+impl ManifestReader {
+    /// Gets to know a PriorityClass.
+    fn learn(&mut self, object: &Value) {
+        if let ("PriorityClass", Some(name), Some(value)) = (
+            object["kind"].as_str().unwrap_or_default(),
+            object["metadata"]["name"].as_str(),
+            object["value"].as_i64(),
+        ) {
+            self.priorities.insert(name.to_owned(), value);
         }
-        let name = |text: &str| format!("Document {}: {text}", place + 1);
-        for mut object in objects_of(document) {
-            if object["metadata"]["namespace"].is_null() && object["metadata"].is_object() {
-                object["metadata"]["namespace"] = "default".into();
+    }
+
+    fn read(&mut self, snapshot: &mut Snapshot, mut object: Value) -> Result<(), String> {
+        if object["metadata"]["namespace"].is_null() && object["metadata"].is_object() {
+            object["metadata"]["namespace"] = "default".into();
+        }
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let whole = format!("{kind} {name}").trim_end().to_owned();
+        if kind == "PriorityClass" {
+            self.counted.push(whole);
+            return Ok(());
+        }
+        if COUNTED.contains(&&*kind) {
+            if kind == "PersistentVolumeClaim" && object["status"].is_null() {
+                object["status"]["phase"] = "Pending".into();
             }
-            let room = MAX_PODS - added.len();
-            let pods = pods_of(object.clone(), room).map_err(|why| name(&why))?;
-            // Only of what may be supposed: as many as there are pods.
-            for claim in workloads::claims(&object) {
-                claims.put(&claim).map_err(|why| name(&why))?;
+            self.counted.push(whole);
+            return self.others.put(&object);
+        }
+        if !KINDS.contains(&&*kind) && is_other(&object, &kind) {
+            self.left_out.push(whole);
+            return Ok(());
+        }
+        let room = MAX_PODS - self.added.pods.len();
+        let pods = pods_of(object.clone(), room)?;
+        // Only of what may be supposed: as many as there are pods.
+        for claim in workloads::claims(&object) {
+            self.others.put(&claim)?;
+        }
+        if pods.is_empty() {
+            self.left_out.push(format!("{whole} (it wants no pod)"));
+        }
+        for mut object in pods {
+            self.give_priority(&mut object["spec"]);
+            let (key, pod) = read(&mut self.pods, object, self.now)?;
+            if snapshot.cluster.pods.contains_key(&key) {
+                return Err(format!(
+                    "there is a pod {key} already; give it another name"
+                ));
             }
-            for object in pods {
-                let (key, pod) = read(&mut reader, object, now).map_err(|why| name(&why))?;
-                if snapshot.cluster.pods.contains_key(&key) {
-                    let why = format!("there is a pod {key} already; give it another name");
-                    return Err(name(&why));
-                }
-                snapshot.cluster.pods.insert(key.clone(), pod);
-                added.push(key);
+            snapshot.cluster.pods.insert(key.clone(), pod);
+            self.added.pods.push(key);
+        }
+        Ok(())
+    }
+
+    /// A pod has the priority of its class, as the API server gives it.
+    fn give_priority(&mut self, spec: &mut Value) {
+        let Some(class) = spec["priorityClassName"].as_str().map(str::to_owned) else {
+            return;
+        };
+        if !spec["priority"].is_null() || class.is_empty() {
+            return;
+        }
+        let known = self.priorities.get(&class).copied();
+        let of_system = SYSTEM.iter().find(|(name, _)| *name == class);
+        match known.or(of_system.map(|(_, value)| *value)) {
+            Some(value) => spec["priority"] = value.into(),
+            None => {
+                self.unknown_classes.insert(class);
             }
         }
     }
-    for (key, claim) in claims.into_cluster().claims {
-        // One that is there already is the pod's, as its controller would have it.
-        snapshot.cluster.claims.entry(key).or_insert(claim);
+
+    /// What came of all of it.
+    fn finish(mut self, snapshot: &mut Snapshot) -> AddedManifests {
+        let notes = &mut self.added.notes;
+        if !self.counted.is_empty() {
+            notes.push(format!(
+                "Counts where it is not there yet: {}.",
+                self.counted.join(", ")
+            ));
+        }
+        if !self.left_out.is_empty() {
+            notes.push(format!("No pod comes of: {}.", self.left_out.join(", ")));
+        }
+        for class in &self.unknown_classes {
+            notes.push(format!(
+                "The value of the priority class {class} is not known here, and 0 is supposed: paste the PriorityClass too, or give the pods spec.priority."
+            ));
+        }
+        let (into, from) = (&mut snapshot.cluster, self.others.into_cluster());
+        // What is there already stays: its controller would have it so.
+        for (key, claim) in from.claims {
+            into.claims.entry(key).or_insert(claim);
+        }
+        for (key, set) in from.daemon_sets {
+            into.daemon_sets.entry(key).or_insert(set);
+        }
+        for (name, volume) in from.volumes {
+            into.volumes.entry(name).or_insert(volume);
+        }
+        for (name, class) in from.storage_classes {
+            into.storage_classes.entry(name).or_insert(class);
+        }
+        for (name, labels) in from.namespaces {
+            into.namespaces.entry(name).or_insert(labels);
+        }
+        self.added
     }
-    Ok(added)
+}
+
+/// Whether an object is of a kind that has nothing to do with where pods run. One that makes pods in a way that is not known here, and
+/// one whose kind is misspelt, is not.
+fn is_other(object: &Value, kind: &str) -> bool {
+    let makes_pods = object.pointer("/spec/template/spec/containers").is_some();
+    let near = KINDS.iter().chain(&COUNTED);
+    let near: Vec<&str> = near.copied().collect();
+    let lower: Vec<String> = near.iter().map(|known| known.to_lowercase()).collect();
+    let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
+    let misspelt = similar::get_close_matches(&*kind.to_lowercase(), &lower, 1, MISSPELT);
+    !kind.is_empty() && !makes_pods && misspelt.is_empty()
 }
 
 /// The objects of a document: those of a List, as `kubectl get -o yaml` prints it (a List in a List is none of them); of a CronJob the Job that
@@ -148,12 +294,12 @@ fn pods_of(document: Value, room: usize) -> Result<Vec<Value>, String> {
     let kind = document["kind"].as_str().unwrap_or_default().to_owned();
     if kind != "Pod" && !workloads::makes_pods(&kind) {
         return Err(format!(
-            "{}; known are {}, and a List of them",
+            "{}; pods come of {}, and of a List of them",
             wrong_kind(&kind),
             KINDS.join(", ")
         ));
     }
-    find_misspelt(&document)?;
+    find_mistake(&document)?;
     if document["metadata"]["name"]
         .as_str()
         .is_none_or(str::is_empty)
@@ -198,45 +344,17 @@ fn wrong_kind(kind: &str) -> String {
     if kind.is_empty() {
         return "it has no kind".to_owned();
     }
-    if kind == "DaemonSet" {
-        return "kind DaemonSet: its pods run on nodes that are there, and no machine is made for them".to_owned();
+    let known = KINDS.iter().chain(&COUNTED);
+    let known: Vec<(String, &str)> = known.map(|of| (of.to_lowercase(), *of)).collect();
+    let lower: Vec<&str> = known.iter().map(|(lower, _)| lower.as_str()).collect();
+    let near = similar::get_close_matches(&*kind.to_lowercase(), &lower, 1, MISSPELT);
+    let meant = known
+        .iter()
+        .find(|(lower, _)| near.first() == Some(&lower.as_str()));
+    match meant {
+        Some((_, known)) => format!("kind {kind}: did you mean {known}?"),
+        None => format!("kind {kind} is not known here: write its pods as those of another kind"),
     }
-    let mut known = KINDS.iter();
-    match known.find(|known| known.eq_ignore_ascii_case(kind)) {
-        Some(known) => format!("kind {kind}: did you mean {known}?"),
-        None => format!("kind {kind}"),
-    }
-}
-
-/// Fails where a field looks like one that a decision reads, misspelt: the answer would be of another pod.
-fn find_misspelt(document: &Value) -> Result<(), String> {
-    let spec = &document["spec"];
-    let template = &spec["template"];
-    let pod = if template.is_null() {
-        spec
-    } else {
-        &template["spec"]
-    };
-    let lists = ["containers", "initContainers"].map(|list| pod[list].as_array());
-    let containers = lists.into_iter().flatten().flatten();
-    let objects = [document, spec, template, pod, &pod["affinity"]];
-    let containers = containers.flat_map(|of| [of, &of["resources"]]);
-    for object in objects.into_iter().chain(containers) {
-        for field in object
-            .as_object()
-            .into_iter()
-            .flat_map(serde_json::Map::keys)
-        {
-            let alike = similar::get_close_matches(&**field, &FIELDS, 1, ALIKE);
-            match alike.first() {
-                Some(known) if *known != field && !OTHER_FIELDS.contains(&&**field) => {
-                    return Err(format!("{field} is no field here; did you mean {known}?"));
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A pod as the watches would show it.
@@ -288,9 +406,12 @@ mod tests {
         for (document, wanted) in [
             (none, "it is no object of Kubernetes"),
             (json!("asdf qwer"), "it is no object of Kubernetes"),
-            (json!({"apiVersion": "v1"}), "it has no kind; known are Pod"),
+            (
+                json!({"apiVersion": "v1"}),
+                "it has no kind; pods come of Pod",
+            ),
             (json!({"kind": "pod"}), "did you mean Pod?"),
-            (json!({"kind": "DaemonSet"}), "no machine is made for them"),
+            (json!({"kind": "Deploymnt"}), "did you mean Deployment?"),
             (
                 json!({"kind": "Pod", "spek": {}}),
                 "spek is no field here; did you mean spec?",
@@ -304,7 +425,7 @@ mod tests {
                     "spec": {"parallelism": "3", "template": {"spec": {"containers": one}}}}),
                 "spec.parallelism of the Job is \"3\": expected a whole number",
             ),
-            (json!({"kind": "Service"}), "kind Service; known are Pod"),
+            (json!({"kind": "Rollout"}), "kind Rollout is not known here"),
             (json!({"kind": "Pod"}), "has no metadata.name"),
             (deployment(1, json!([])), "has no containers"),
             (deployment(11, one), "has 11 pods; 500 may be supposed"),
@@ -314,38 +435,76 @@ mod tests {
         }
     }
 
+    fn supposed(text: &str) -> Result<(Snapshot, AddedManifests), String> {
+        let view = json!({"version": 1, "taken": "2026-01-02T00:00:00Z", "sources": {}, "leader": true,
+            "cluster": {}, "regions": {}, "machines": {}});
+        let mut snapshot: Snapshot =
+            serde_json::from_value(view).unwrap_or_else(|error| panic!("a view: {error}"));
+        let added = add(&mut snapshot, text, Time(0))?;
+        Ok((snapshot, added))
+    }
+
+    /// As `helm template` prints it.
     #[test]
-    fn no_field_of_kubernetes_passes_for_a_misspelt_one() {
-        let fields = |text: &str| {
-            let names = text.split(' ').map(|name| (name.to_owned(), Value::Null));
-            names.collect::<serde_json::Map<String, Value>>()
-        };
-        let mut pod = fields(
-            "activeDeadlineSeconds affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers \
-             hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets initContainers nodeName \
-             nodeSelector os overhead preemptionPolicy priority priorityClassName readinessGates resourceClaims resources \
-             restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount serviceAccountName \
-             setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes",
+    fn what_is_no_pod_is_counted_or_left_out_and_told() {
+        let text = "---\n# Source: web/templates/sa.yaml\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: web}\n---\n\
+            kind: Service\nmetadata: {name: web}\n---\n---\n\
+            apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 2\n  template:\n    spec:\n      priorityClassName: high\n      \
+            containers: [{name: c}]\n---\n\
+            kind: PriorityClass\nmetadata: {name: high}\nvalue: 7\n---\n\
+            apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {storageClassName: fast, accessModes: [ReadWriteOnce]}\n---\n\
+            kind: HorizontalPodAutoscaler\nmetadata: {name: web}\n";
+        let (snapshot, added) = supposed(text).expect("it is taken");
+        assert_eq!(added.pods.len(), 2);
+        let mut pods = snapshot.cluster.pods.values();
+        assert!(pods.all(|pod| pod.shape.priority == 7));
+        assert!(
+            snapshot
+                .cluster
+                .claims
+                .contains_key(&PodKey::new("default", "data"))
         );
-        let container = fields(
-            "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe resizePolicy resources \
-             restartPolicy securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty \
-             volumeDevices volumeMounts workingDir",
-        );
-        pod.insert("containers".to_owned(), json!([container]));
-        let mut spec = fields(
-            "minReadySeconds ordinals parallelism paused persistentVolumeClaimRetentionPolicy podManagementPolicy \
-             progressDeadlineSeconds replicas revisionHistoryLimit selector serviceName strategy updateStrategy volumeClaimTemplates \
-             activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector \
-             maxFailedIndexes podFailurePolicy podReplacementPolicy successPolicy suspend ttlSecondsAfterFinished",
-        );
-        spec.insert("template".to_owned(), json!({"metadata": {}, "spec": pod}));
-        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}, "spec": spec, "status": {}});
-        assert_eq!(find_misspelt(&workload), Ok(()));
         assert_eq!(
-            find_misspelt(&json!({"spec": workload["spec"]["template"]["spec"]})),
-            Ok(())
+            added.notes,
+            [
+                "Counts where it is not there yet: PriorityClass high, PersistentVolumeClaim data.",
+                "No pod comes of: ServiceAccount web, Service web, HorizontalPodAutoscaler web.",
+            ]
         );
+    }
+
+    #[test]
+    fn what_is_not_known_is_told() {
+        let pod = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}], priorityClassName: nosuch}\n";
+        let (_, added) = supposed(pod).expect("it is taken");
+        assert!(
+            added.notes[0].contains("priority class nosuch"),
+            "{:?}",
+            added.notes
+        );
+        let none = "kind: Deployment\nmetadata: {name: w}\nspec: {replicas: 0, template: {spec: {containers: [{name: c}]}}}\n";
+        let (_, added) = supposed(none).expect("it is taken");
+        assert_eq!(
+            added.notes,
+            ["No pod comes of: Deployment w (it wants no pod)."]
+        );
+        for (text, said) in [
+            ("kind: Pod\nkind: Pod\n", "duplicate mapping key: kind"),
+            (
+                "image: {{ .Values.image }}\n",
+                "paste what `helm template` prints",
+            ),
+            (
+                "kind: Rollout\nmetadata: {name: r}\nspec: {template: {spec: {containers: []}}}\n",
+                "Document 1 (Rollout r): kind Rollout is not known here",
+            ),
+        ] {
+            let why = supposed(text).expect_err(said);
+            assert!(
+                why.contains(said) && !why.contains("DuplicateKeyPolicy"),
+                "{why}"
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod changes;
 mod manifests;
+mod mistakes;
 
 use std::collections::BTreeSet;
 
@@ -20,6 +21,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
 
 pub use changes::ConfigChange;
+use manifests::AddedManifests;
 pub use manifests::MAX_TEXT;
 
 /// Pods and nodes of the cluster of which it is told that their lot changes.
@@ -40,6 +42,8 @@ pub struct Supposition {
 pub struct WhatIfOutcome {
     /// The supposed pods.
     pub pods: Vec<WhatIfVerdict>,
+    /// What of the manifests counts otherwise than as pods, or not at all, in sentences.
+    pub notes: Vec<String>,
     /// What would be done that is not done as things are.
     pub more: Vec<WhatIfAction>,
     /// What would not be done that is done as things are.
@@ -90,11 +94,15 @@ pub struct WhatIfAction {
 /// Why that cannot be supposed, in words for who asked.
 pub fn suppose(turn: &Turn, supposed: &Supposition) -> Result<WhatIfOutcome, String> {
     let mut snapshot = (*turn.snapshot).clone();
-    let pods = manifests::add_pods(&mut snapshot, &supposed.manifests, turn.at)?;
+    let added = manifests::add(&mut snapshot, &supposed.manifests, turn.at)?;
     let policy = &turn.settings.policy;
     let changed = changes::changed(&turn.settings.text, &supposed.changes, policy)?;
-    if pods.is_empty() && changed.is_none() {
-        return Err("Nothing is supposed: paste a Pod or a workload, or change a key.".to_owned());
+    if added.pods.is_empty() && changed.is_none() {
+        return Err(if added.notes.is_empty() {
+            "Nothing is supposed: paste a Pod or a workload, or change a key.".to_owned()
+        } else {
+            format!("Nothing is supposed. {}", added.notes.join(" "))
+        });
     }
     let memory = &turn.decision.memory;
     let (as_is, _) = settled(&turn.snapshot, policy, memory, turn.at);
@@ -104,7 +112,7 @@ pub fn suppose(turn: &Turn, supposed: &Supposition) -> Result<WhatIfOutcome, Str
         memory,
         turn.at,
     );
-    Ok(compare(&pods, &as_is, &would, at))
+    Ok(compare(added, &as_is, &would, at))
 }
 
 /// The decision at the end of the batch that new pods are gathered in: the one of interest.
@@ -130,7 +138,8 @@ fn settled(snapshot: &Snapshot, policy: &Policy, memory: &Memory, now: Time) -> 
     )
 }
 
-fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> WhatIfOutcome {
+fn compare(added: AddedManifests, as_is: &Decision, would: &Decision, at: Time) -> WhatIfOutcome {
+    let AddedManifests { pods, notes } = added;
     let supposed: BTreeSet<&PodKey> = pods.iter().collect();
     let fate = |key: &PodKey, now: String| {
         let verdict = would.report.pods.get(key);
@@ -179,6 +188,7 @@ fn compare(pods: &[PodKey], as_is: &Decision, would: &Decision, at: Time) -> Wha
     others.truncate(MAX_TOLD);
     let holds = would.report.holds.iter();
     WhatIfOutcome {
+        notes,
         pods: pods.iter().map(|key| fate(key, String::new())).collect(),
         more: beyond(&would.plan, &as_is.plan),
         less: beyond(&as_is.plan, &would.plan),

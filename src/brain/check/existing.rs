@@ -1,11 +1,13 @@
 //! Rules for machines there are: going on, releasing, clearing away.
 
 use super::{Case, CheckResult, CheckRule, Refusal, ensure, refuse};
-use model::action::{Action, Kind, is_being_made};
+use model::action::{Action, Kind, Reason, is_being_made};
 use model::cluster::{Node, ReadyStatus};
 use model::identity::{self, NodeIdentity};
 use model::mark::Ownership;
-use model::policy::{LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, ZONE_LABEL};
+use model::policy::{
+    LEAVING_TAINT, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT, ZONE_LABEL,
+};
 use model::region::{Busy, Machine, Step, Vm};
 
 /// The machine an action is about, where the action says it is, and ours.
@@ -224,6 +226,15 @@ pub(super) fn relabel(case: Case<'_>, action: &Action) -> CheckResult {
     ensure(still && !going(node), CheckRule::Leaving, || {
         "its VM is not at rest, or it is leaving".to_owned()
     })?;
+    if action.reason == Reason::Reregistered {
+        let closed = node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT);
+        let done = machine.step.is_some_and(|(step, _)| step == Step::Done);
+        return ensure(
+            closed && done && node.ready.status == ReadyStatus::True,
+            CheckRule::Leaving,
+            || "it never worked, is not Ready, or bears no startup taint".to_owned(),
+        );
+    }
     let hosts = case.snapshot.regions.get(&machine.region);
     let known = |host: &str| hosts.is_some_and(|region| region.hosts.contains_key(host));
     let says = node.labels.get(ZONE_LABEL);

@@ -45,7 +45,13 @@ pub(super) fn claims<'a>(
             Volume::EmptyDir(_) | Volume::HostPath(_) => continue,
         };
         let name = PodKey::new(key.namespace.clone(), name);
+        let ephemeral = to_be.is_some();
         let claim = there.get(&name).cloned().or(to_be);
+        // One of that name which was not made for the pod is none of its own.
+        let foreign = |of: &Claim| {
+            ephemeral && there.contains_key(&name) && of.owner.as_ref() != Some(&pod.uid)
+        };
+        let claim = claim.filter(|of| !foreign(of));
         found.push((name, claim));
     }
     found

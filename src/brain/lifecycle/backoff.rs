@@ -231,6 +231,10 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
                 failure.message.clone(),
                 failure.step <= Step::Start,
             ),
+            // What is not read says of nobody that it is slow: it may be there for long.
+            (MachinePhase::Overdue, _) if turn.holds.unread_in(&known.machine.region).is_some() => {
+                continue;
+            }
             // Whose fault it is that it is slow nobody knows.
             (MachinePhase::Overdue, _) => {
                 let message = format!("not initialised after {longest}");

@@ -8,13 +8,14 @@
 use model::action::{Kind, Reason};
 use model::foreign::ForeignText;
 use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
+use model::mark::Ownership;
 use model::policy::STARTUP_TAINT;
 use model::reasons::Warning;
 use model::region::Step;
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, DecisionBuilder};
-use crate::observed::view::{MachinePhase, MachineView, has_taint};
+use crate::observed::view::{self, MachinePhase, MachineView, has_taint};
 
 /// One step to take with a machine, and why.
 type Move = Option<(Kind, Reason)>;
@@ -97,10 +98,35 @@ fn coming(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     if !known.machine.intended && known.machine.vm.is_none() {
         return failed(turn, known);
     }
+    if is_taken_by_another(known) {
+        let message = format!("another machine has its VMID {}", known.machine.mark.vmid);
+        // A reading from before it was decided on tells of one that may have gone since.
+        let early = view::too_early(turn.view.snapshot, known.machine);
+        let may = !early && turn.holds.may_clear(&known.machine.region).is_ok();
+        let reason = Reason::Failed {
+            message: message.into(),
+        };
+        return may.then_some((Kind::DropIntent, reason));
+    }
     if placeholder(known) {
         return delete_placeholder(turn, known).or_else(|| proceed(turn, known));
     }
     proceed(turn, known)
+}
+
+/// Whether the VM with the VMID that is intended for a machine is another machine's. A leader that stood still while another one took
+/// the VMID finds that, and would wait for a clone that nobody may make.
+fn is_taken_by_another(known: &MachineView<'_>) -> bool {
+    let machine = known.machine;
+    let vm = known
+        .region
+        .and_then(|region| region.vms.get(&machine.mark.vmid));
+    let seen = match vm.and_then(|vm| vm.ownership.as_ref()) {
+        Some(Ownership::Marked(seen)) => seen,
+        _ => return false,
+    };
+    let another = seen.machine != machine.mark.machine && seen.vmid == machine.mark.vmid;
+    another && machine.vm.is_none()
 }
 
 fn failed(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::action::{Kind, Reason};
-use model::policy::ZONE_LABEL;
+use model::policy::{STARTUP_TAINT, ZONE_LABEL};
 
 use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView};
@@ -27,6 +27,10 @@ fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
     let (Some((_, node)), Some(region)) = (known.node, known.region) else {
         return;
     };
+    // One that is to be opened anew gets the labels of its host with that.
+    if node.taints.iter().any(|taint| *taint.key == *STARTUP_TAINT) {
+        return;
+    }
     let Some(says) = node.labels.get(ZONE_LABEL) else {
         return;
     };

@@ -8,4 +8,5 @@ pub(crate) mod in_place;
 pub(crate) mod life;
 pub(crate) mod migrated;
 pub(crate) mod power;
+pub(crate) mod reregistered;
 pub(crate) mod sweep;

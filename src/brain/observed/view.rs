@@ -407,11 +407,8 @@ fn untouchable(
     if doubled.contains(&**known.name) {
         return Some(LeftAlone::SeveralVms);
     }
-    match known
-        .region
-        .and_then(|region| region.vms.get(&mark.vmid))
-        .and_then(|vm| vm.ownership.as_ref())
-    {
+    let vm = known.region.and_then(|region| region.vms.get(&mark.vmid));
+    match vm.and_then(|vm| vm.ownership.as_ref()) {
         Some(Ownership::Damaged(damage)) => {
             let damage = damage.clone();
             return Some(LeftAlone::DamagedMark { damage });
@@ -425,6 +422,12 @@ fn untouchable(
             if seen != mark && (seen.machine == mark.machine || seen.vmid != mark.vmid) =>
         {
             return Some(LeftAlone::OtherMark);
+        }
+        Some(Ownership::Marked(seen)) if seen == mark => {
+            if let Some(vm) = vm.filter(|vm| vm.template) {
+                let (vmid, host) = (mark.vmid, vm.host.clone());
+                return Some(LeftAlone::MadeTemplate { vmid, host });
+            }
         }
         _ => {}
     }
@@ -462,7 +465,7 @@ fn unread(known: &MachineView<'_>) -> bool {
 
 /// Whether the region was last read before the machine's present step began: a VM that was cloned
 /// since then cannot be in that view, and is not gone.
-fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
+pub(crate) fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
     let source = snapshot
         .sources
         .get(format!("pve/{}", machine.region).as_str());
@@ -494,9 +497,13 @@ fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase 
     {
         return MachinePhase::Up;
     }
-    // Its node is found by its VM's UUID.
-    if step == Some(Step::Done) && !early {
-        return MachinePhase::NoNode;
+    // Its node is found by its VM's UUID. Until the region was read, after a start for instance, it is neither gone nor late.
+    if step == Some(Step::Done) {
+        return if early {
+            MachinePhase::Coming
+        } else {
+            MachinePhase::NoNode
+        };
     }
     if machine
         .failure

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{DisruptionBudget, Phase, Pod, PodKey};
-use model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
+use model::guard::{self, DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT};
 use model::policy::ScaleDown;
 use model::reasons::{Blocked, Kept};
 use model::scheduling::{PodShape, Volume};
@@ -18,7 +18,6 @@ use crate::constraints::shape::Keyed;
 use crate::observed::view::SnapshotView;
 
 const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
-const DAEMON_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 /// A pod whose grace period ended so long ago does not go by itself any more.
 const LONG_TERMINATING: Span = Span::seconds(30);
 /// Controllers that are known to make their pods anew.
@@ -72,12 +71,7 @@ pub(crate) fn daemon(pod: &Pod) -> bool {
 
 /// Whether pods of this shape are a DaemonSet's, or say they are like one.
 pub(crate) fn daemonic(shape: &PodShape) -> bool {
-    let owned = shape
-        .owner
-        .as_ref()
-        .is_some_and(|owner| &*owner.kind == "DaemonSet");
-    let says = || shape.annotations.get(DAEMON_POD).map(|value| &**value);
-    owned || says() == Some("true")
+    guard::is_daemon(shape)
 }
 
 /// Whether a pod should have been gone for a while.

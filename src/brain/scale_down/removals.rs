@@ -381,10 +381,12 @@ impl<'a> RemovalAllowance<'a> {
     }
 }
 
-/// Whether a node counts as disrupted already: one that a machine was made to replace, and one whose drain
-/// was interrupted.
+/// Whether a node counts as disrupted already: one that a machine was made to replace, one whose drain was interrupted, and one
+/// that is not Ready.
 fn disrupted(known: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
-    matches!(candidate.mode, Mode::Replaced { .. }) || known.phase == MachinePhase::Leaving
+    let replaced = matches!(candidate.mode, Mode::Replaced { .. });
+    let unready = known.phase == MachinePhase::Up && !known.ready();
+    replaced || unready || known.phase == MachinePhase::Leaving
 }
 
 /// CPU and memory of a machine's VM, by its type.

@@ -16,6 +16,7 @@ use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::pack::{self, Seats};
+use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::Pod;
 
@@ -110,16 +111,18 @@ impl<'a> Bookings<'a> {
             for ruled in [true, false] {
                 for booked in &mut self.booked {
                     let node = world.nodes[booked.bin].site == NodeOrigin::Node;
-                    if node == working && rank.binary_search(&booked.group).is_ok() {
-                        let group = &groups[booked.group];
-                        if world.rules(group.shape).is_some() == ruled {
-                            placed |= booked.resume(turn, world, group);
-                        }
+                    if node != working || rank.binary_search(&booked.group).is_err() {
+                        continue;
+                    }
+                    let group = &groups[booked.group];
+                    let has_rules = world.rules(group.shape).is_some();
+                    if has_rules == ruled && !pack::is_stranded(world, group.shape) {
+                        placed |= booked.resume(turn, world, group);
                     }
                 }
             }
             anybody |= placed;
-            if !placed {
+            if !placed || work::used_up(turn, world, 0) {
                 return anybody;
             }
         }

@@ -4,6 +4,7 @@ use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
 use std::sync::Arc;
 
+use model::cluster::PodKey;
 use model::facts::{self, Facts};
 use model::mark::Mark;
 use model::policy::{
@@ -16,7 +17,7 @@ use model::scheduling::{HostPort, Labels, PodShape};
 
 use crate::constraints::fit::attach::AttachSlots;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
-use crate::constraints::fit::{self, NEW, NodeView, amounts};
+use crate::constraints::fit::{self, NEW, NodeView, amounts, ports};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
@@ -91,7 +92,7 @@ pub(crate) struct Offer<'a> {
 /// A DaemonSet's pod that is to come to a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon<'a> {
-    pub(crate) namespace: &'a Arc<str>,
+    pub(crate) key: &'a PodKey,
     /// The template's.
     pub(crate) shape: &'a Arc<PodShape>,
     /// What its pods ask for beyond the template: admission (a `LimitRange`, the vertical pod
@@ -102,7 +103,7 @@ pub(crate) struct Daemon<'a> {
 impl<'a> Daemon<'a> {
     /// Whether two pods are of the same set, and ask the same.
     pub(crate) fn same(&self, other: &Daemon<'_>) -> bool {
-        self.namespace == other.namespace
+        self.key.namespace == other.key.namespace
             && Arc::ptr_eq(self.shape, other.shape)
             && self.more == other.more
     }
@@ -110,14 +111,14 @@ impl<'a> Daemon<'a> {
     /// What filters read of its pod.
     pub(crate) fn pod(&self) -> NamespacedShape<'a> {
         NamespacedShape {
-            namespace: self.namespace,
+            namespace: &self.key.namespace,
             shape: self.shape,
         }
     }
 
     /// Puts it on a place.
     pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: usize) {
-        let id = world.intern(self.namespace, self.shape);
+        let id = world.intern(&self.key.namespace, self.shape);
         world.put(index, id, 1, false);
         amounts::take_more(&mut world.nodes[index].free, &self.more);
     }
@@ -131,6 +132,20 @@ impl Offer<'_> {
             labels: &self.labels,
             new: true,
         }
+    }
+
+    /// A host port that is taken on an empty node is a DaemonSet's: names it.
+    fn name_daemon(&self, misfit: Misfit) -> Misfit {
+        let Misfit::HostPort { port, .. } = misfit else {
+            return misfit;
+        };
+        let has = |daemon: &&Daemon<'_>| {
+            let theirs = &daemon.shape.host_ports;
+            theirs.iter().any(|other| ports::conflict(&port, other))
+        };
+        let daemon_set = self.residents.iter().find(has);
+        let daemon_set = daemon_set.map(|daemon| daemon.key.clone());
+        Misfit::HostPort { port, daemon_set }
     }
 }
 
@@ -157,7 +172,8 @@ impl Choice<'_> {
         shape: &'s PodShape,
     ) -> impl Iterator<Item = Misfit> + 's {
         let crowded = std::iter::once_with(|| fit::all_crowded(shape, &offer.free, &offer.ports));
-        fit::misfits(shape, self.place(offer)).chain(crowded.flatten())
+        let crowded = crowded.flatten().map(|misfit| offer.name_daemon(misfit));
+        fit::misfits(shape, self.place(offer)).chain(crowded)
     }
 
     /// Why claims may not be used on an empty node of this offer, if they may not; volumes were given to
@@ -438,7 +454,7 @@ pub(crate) fn daemons<'a>(
                 more.subtract(&set.shape.requests);
             }
             Daemon {
-                namespace: &key.namespace,
+                key,
                 shape: &set.shape,
                 more,
             }

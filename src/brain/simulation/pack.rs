@@ -245,6 +245,12 @@ fn ranks(order: &[usize], groups: &[Group<'_>], world: &SimCluster<'_>) -> Vec<V
     stretches.map(<[usize]>::to_vec).collect()
 }
 
+/// Whether pods of a shape have affinity to others of which none has a place yet, so that they fit nowhere.
+pub(crate) fn is_stranded(world: &mut SimCluster<'_>, shape: ShapeId) -> bool {
+    let rules = world.rules(shape);
+    rules.is_some_and(|rules| world.company.is_stranded(&rules))
+}
+
 /// Places what fits of one group; says whether anything did. `firm`: nobody is preempted.
 fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
@@ -253,6 +259,9 @@ fn settle<'a>(
     lane: &mut FitIndex,
     firm: bool,
 ) -> bool {
+    if is_stranded(world, group.shape) {
+        return false;
+    }
     let pods = std::mem::take(&mut group.pods);
     let placed = seat(turn, world, group, &pods, |turn, world, need| {
         if firm {

@@ -48,7 +48,7 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> S
             for resident in &world.nodes[index].residents {
                 let pod = world.shapes[resident.shape];
                 daemons.retain(|daemon| {
-                    **daemon.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
+                    *daemon.key.namespace != *pod.namespace || !same_set(daemon.shape, pod.shape)
                 });
             }
             for daemon in daemons {

@@ -7,7 +7,7 @@ use super::wide::story::tell;
 use crate::{check, decide};
 use model::action::{Action, Kind};
 use model::decision::Decision;
-use model::policy::{LEAVING_TAINT, ZONE_LABEL};
+use model::policy::{LEAVING_TAINT, STARTUP_TAINT, ZONE_LABEL};
 use model::region::{Busy, Machine, Step};
 use model::scheduling::Taint;
 
@@ -116,6 +116,7 @@ impl Lab {
             Kind::Relabel => {
                 let name = &target.node.as_ref().expect("a node").name;
                 let node = self.snapshot.cluster.nodes.get_mut(name).expect("a node");
+                node.taints.retain(|taint| *taint.key != *STARTUP_TAINT);
                 node.labels.insert(ZONE_LABEL.into(), target.host.clone());
             }
             Kind::Update => self.machine_mut(&target.machine).busy = Some(Busy::Update),

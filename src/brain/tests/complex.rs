@@ -300,7 +300,17 @@ fn a_node_with_a_pod_that_is_left_out_stays() {
 #[test]
 fn a_long_chain_of_pods_is_cut_and_named() {
     let chain = |count: usize| {
-        let mut lab = pool().pod("web-0", 1_000, 1_024);
+        // Whom they follow is somewhere, where none of them may go: they are looked for everywhere, again and again.
+        let mut lab = pool()
+            .pod("web-0", 1_000, 1_024)
+            .node("shut", 64_000, 262_144);
+        lab = lab.edit_node("shut", |node| node.unschedulable = true);
+        for number in 0..count {
+            let name = format!("seed{number:03}");
+            lab = lab.bound(&name, "shut", 1, 1).shape(&name, |shape| {
+                shape.labels = [("link".into(), Arc::from(number.to_string()))].into();
+            });
+        }
         for number in 0..60 {
             lab = lab.node(&format!("n{number:02}"), 64_000, 262_144);
         }
@@ -315,6 +325,7 @@ fn a_long_chain_of_pods_is_cut_and_named() {
                             ..LabelSelector::default()
                         }),
                         topology_key: "kubernetes.io/hostname".into(),
+                        namespaces: vec!["default".into(), "evil".into()],
                         ..PodTerm::default()
                     }];
                 }

@@ -9,6 +9,7 @@ use model::report::{NodeVerdict, PodVerdict};
 use model::scheduling::{LabelSelector, PodShape, PodTerm, Taint};
 use model::story::{NodeStory, PodOutcome, PodStory};
 use model::time::Span;
+use std::sync::Arc;
 
 fn asked(lab: &Lab) -> (Option<PodStory>, Option<NodeStory>) {
     let decision = lab.decide();
@@ -108,6 +109,31 @@ fn all_that_keeps_a_pod_away_is_told_and_not_the_first_alone() {
 }
 
 #[test]
+fn a_daemon_set_that_has_the_host_port_on_new_nodes_is_named() {
+    let port = model::scheduling::HostPort {
+        protocol: "TCP".into(),
+        ip: "".into(),
+        port: 80,
+    };
+    let mut lab = world().daemon("quiet", 10, 10).daemon("proxy", 10, 10);
+    let proxy = PodKey::new("kube-system", "proxy");
+    let sets = &mut lab.snapshot.cluster.daemon_sets;
+    let set = sets.get_mut(&proxy).expect("just made");
+    let shape = Arc::make_mut(&mut set.shape);
+    Arc::make_mut(&mut shape.traits).host_ports = vec![port.clone()];
+    let lab = lab
+        .pod("web", 500, 100)
+        .shape("web", |shape| shape.host_ports.push(port.clone()));
+    let story = asked(&lab).0.expect("the pod is there");
+    for offer in &story.offers {
+        let why = offer.misfit.as_ref().expect("a reason").to_string();
+        let wanted =
+            "host port 80/TCP is taken by the DaemonSet kube-system/proxy on each new node";
+        assert_eq!(why, wanted);
+    }
+}
+
+#[test]
 fn a_pod_does_not_stand_in_its_own_way() {
     let fills = world().pod("web", 500, 100).shape("web", |shape| {
         shape.host_ports.push(model::scheduling::HostPort {
@@ -193,7 +219,10 @@ fn a_pod_that_finds_no_other_place_is_unplaced() {
     let story = story.expect("the node is there");
     assert_eq!(story.pods[0].fate, PodOutcome::Unplaced);
     let why = story.pods[0].why.as_ref().map(ToString::to_string);
-    assert_eq!(why.as_deref(), Some("there is no other ready node"));
+    assert_eq!(
+        why.as_deref(),
+        Some("there is no other ready node that stays")
+    );
 }
 
 #[test]
@@ -265,7 +294,7 @@ fn pods_do_not_move_to_a_node_that_the_decision_takes_down() {
     lab.turn();
     let lab = lab.after(Span::minutes(11));
     assert_eq!(super::lab::removed(&lab.decide()), ["n0"]);
-    let why = Some("there is no other ready node".to_owned());
+    let why = Some("there is no other ready node that stays".to_owned());
     assert_eq!(fates(&lab), [(PodOutcome::Unplaced, why)]);
 }
 

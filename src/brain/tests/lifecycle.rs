@@ -233,6 +233,41 @@ fn a_machine_made_since_the_region_was_read_is_coming() {
     }
 }
 
+/// After a start nothing is read yet, and a machine that works for a day is no failure of its pool.
+#[test]
+fn what_is_not_read_yet_is_not_late() {
+    let mut lab = pool().ours("m", "p", "one").pod("web", 10, 10);
+    let day = Span::minutes(24 * 60);
+    let now = lab.now;
+    lab = lab.edit_machine("m", |machine| {
+        machine.vm = None;
+        machine.node = None;
+        machine.step = Some((Step::Done, now - day));
+    });
+    lab.snapshot.cluster.nodes.clear();
+    lab.snapshot
+        .regions
+        .get_mut("home")
+        .expect("home")
+        .vms
+        .clear();
+    for name in ["pve/home", "kube/nodes"] {
+        let source = lab.snapshot.sources.get_mut(name).expect("there");
+        (source.complete, source.as_of) = (false, now - day - day);
+    }
+    lab = lab.edit_machine("m", |machine| machine.mark.created = now - day);
+    for _ in 0..3 {
+        let decision = lab.turn();
+        assert_eq!(kinds(&decision), []);
+        assert!(lab.memory.backoff.is_empty(), "{:?}", lab.memory.backoff);
+        lab = lab.after(Span::seconds(5));
+    }
+    // One under way is not late either before it is known how it stands.
+    lab = lab.edit_machine("m", |machine| machine.step = Some((Step::Join, now - day)));
+    lab.turn();
+    assert!(lab.memory.backoff.is_empty(), "{:?}", lab.memory.backoff);
+}
+
 #[test]
 fn marks_that_are_not_intact_mean_hands_off() {
     let overdue = || failed(Step::Join, false);
@@ -263,6 +298,61 @@ fn marks_that_are_not_intact_mean_hands_off() {
     });
     assert!(foreign.decide().plan.is_empty());
     assert_eq!(mark.cluster, CLUSTER);
+}
+
+/// A leader that stood still finds that another one has taken the VMID of a machine that it was about to make.
+#[test]
+fn an_intent_whose_vmid_went_to_another_machine_is_dropped_at_once() {
+    for step in [Step::Intent, Step::Clone] {
+        let lab = machine(step).with(|lab| {
+            let mut mark = lab.snapshot.machines["m"].mark.clone();
+            mark.machine = "other".into();
+            let vmid = mark.vmid;
+            let region = lab.snapshot.regions.get_mut("home").expect("home");
+            region.vms.entry(vmid).or_default().ownership = Some(Ownership::Marked(mark));
+        });
+        let lab = lab.edit_machine("m", |machine| machine.vm = None);
+        let seen = lab.clone().edit_machine("m", |machine| {
+            let (step, since) = machine.step.expect("a step");
+            machine.step = Some((step, since - Span::minutes(1)));
+        });
+        assert_eq!(kinds(&seen.decide()), [Kind::DropIntent]);
+        // What was read before the intent says nothing of it.
+        let early = lab.with(|lab| {
+            let at = lab.now - Span::seconds(30);
+            lab.snapshot
+                .sources
+                .get_mut("pve/home")
+                .expect("there")
+                .as_of = at;
+            let machine = lab.snapshot.machines.get_mut("m").expect("there");
+            machine.step = Some((step, lab.now - Span::seconds(5)));
+        });
+        assert_eq!(kinds(&early.decide()), []);
+    }
+}
+
+/// Its mark is there, and no machine of a template's VM is seen: it would count as gone.
+#[test]
+fn a_machine_whose_vm_became_a_template_is_left_alone_and_told() {
+    let mut lab = pool().ours("m", "p", "one").with(|lab| {
+        let mark = lab.snapshot.machines["m"].mark.clone();
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let vm = region.vms.entry(mark.vmid).or_default();
+        vm.ownership = Some(Ownership::Marked(mark));
+        vm.template = true;
+    });
+    lab = lab.edit_machine("m", |machine| machine.vm = None);
+    lab.turn();
+    let decision = lab.after(Span::minutes(60)).decide();
+    assert_eq!(kinds(&decision), []);
+    let told = decision.report.warnings.iter().map(ToString::to_string);
+    let told: Vec<String> = told.collect();
+    assert!(
+        told.iter()
+            .any(|line| line.contains("made a template of its VM")),
+        "{told:?}"
+    );
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod preferences;
 mod properties;
 mod realised;
 mod regions;
+mod reregistered;
 mod shrinking;
 mod sizing;
 mod steady;

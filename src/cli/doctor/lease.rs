@@ -2,6 +2,7 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
+use crate::cli::host_name;
 use crate::kube::{LEASE_NAME, LeaseName, lease};
 
 /// Looks at the Lease that the daemon stands for.
@@ -29,8 +30,7 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
         namespace: namespace.clone(),
         name: LEASE_NAME.to_owned(),
     };
-    let ours = nix::unistd::gethostname().ok();
-    let ours = ours.and_then(|name| name.into_string().ok());
+    let ours = host_name::own();
     match cluster.client.lease_holder(&lease).await {
         Ok(holder) => judge(holder.as_deref(), ours.as_deref(), findings),
         Err(error) => {

@@ -24,7 +24,17 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
         ..
     } = channel
     else {
-        return (error.to_string(), of_call(error, None));
+        let silent = error.status.is_none()
+            && matches!(error.outcome, CallEffect::NotSent | CallEffect::Unknown);
+        return if silent {
+            (
+                format!("the broker does not answer: {}", brief(&error.message, &[])),
+                "systemctl status pve-autoscaler-broker.socket pve-autoscaler-broker.service"
+                    .to_owned(),
+            )
+        } else {
+            (error.to_string(), of_call(error, None))
+        };
     };
     let table = match name {
         "default" => "[proxmox]".to_owned(),
@@ -158,6 +168,13 @@ mod tests {
             "https://pve1:8006 does not answer: tcp connect error: Connection refused (os error 111)"
         );
         assert!(mend.contains("systemctl status pveproxy"), "{mend}");
-        assert!(!of_region("default", &Channel::Local, &error).1.is_empty());
+        let words = "broker at /run/b.sock: error sending request for url (http://broker/api2/json/version): client error (Connect): No such file or directory (os error 2)";
+        let error = CallError::new(CallEffect::NotSent, words);
+        let (what, mend) = of_region("default", &Channel::Local, &error);
+        assert_eq!(
+            what,
+            "the broker does not answer: broker at /run/b.sock: No such file or directory (os error 2)"
+        );
+        assert!(mend.contains("pve-autoscaler-broker.socket"), "{mend}");
     }
 }

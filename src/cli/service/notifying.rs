@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::{ServiceShared, identity};
+use super::ServiceShared;
 use crate::agent::conditions::{self, ConditionInput, FoundConditions};
 use crate::agent::control::ControlAnswer;
+use crate::cli::host_name::identity;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::model::notice::NoticeSource;

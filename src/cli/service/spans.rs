@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::identity;
 use crate::agent::executor::Observer;
+use crate::cli::host_name::identity;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::trace::{Account, Exporter, Lives};

@@ -14,6 +14,7 @@ use crate::config::scalar::Size;
 const SIZES: [(&str, u32, i64); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
 /// A machine takes at most this part of a host: two fit on it beside nothing else.
 const PART: i64 = 2;
+const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 
 /// Sizes that the hosts carry.
@@ -74,6 +75,11 @@ pub(super) fn read(text: &str) -> Result<TypeWanted, String> {
     let memory = memory.trim();
     let size = serde_json::from_value::<Size>(serde_json::Value::String(memory.to_owned()));
     let size = size.map_err(|_| wrong())?;
+    if size.0 % MIB != 0 || size.0 < 512 * MIB {
+        return Err(format!(
+            "{text:?}: expected whole MiB of memory, at least 512MiB, such as {cores}x4GiB"
+        ));
+    }
     let known = SIZES.iter();
     let mut known = known.filter(|(_, cpus, gib)| *cpus == cores && gib * GIB == size.0);
     let name = match known.next() {

@@ -12,6 +12,7 @@ mod free;
 mod hardware;
 mod images;
 mod network;
+mod rights;
 mod steps;
 mod survey;
 mod templates;
@@ -83,7 +84,10 @@ async fn set_up(
         std::fs::write(file, answers.text()? + &unanswered(&proposal))
             .map_err(|error| anyhow!("cannot write the answers to {}: {error}", file.display()))?;
     }
-    let steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
+    let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
+    for step in &mut steps {
+        step.look(&admin).await?;
+    }
     if steps.is_empty() {
         return print(
             "\nNothing is to be done: all is as it should be. `pve-autoscaler doctor` looks closer.\n",

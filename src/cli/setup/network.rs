@@ -128,6 +128,15 @@ fn need(
     proposal.ask();
 }
 
+/// Tags of VLANs.
+const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
+
+/// Whether the bridges of hosts are known, and none has this one.
+fn is_nowhere(survey: &Survey, bridge: &str) -> bool {
+    let hosts = &survey.pve.bridges;
+    !hosts.is_empty() && !hosts.values().any(|bridges| bridges.contains_key(bridge))
+}
+
 fn bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     let answered = answers.network.bridge.clone();
     proposal.wanted.template.vlan = answers.network.vlan;
@@ -143,6 +152,20 @@ fn bridge(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     } else {
         everywhere.first().cloned()
     };
+    if let Some(vlan) = answers.network.vlan.filter(|vlan| !VLANS.contains(vlan)) {
+        let why = format!("network.vlan: {vlan} is no VLAN tag; expected 1 to 4094");
+        proposal.missing.push(why);
+    }
+    if let Some(bridge) = answered
+        .as_ref()
+        .filter(|bridge| is_nowhere(survey, bridge))
+    {
+        proposal.missing.push(format!(
+            "network.bridge: no host has {bridge}; on every host: {}",
+            names.join(", ")
+        ));
+        return;
+    }
     let Some(bridge) = answered.clone().or(found) else {
         proposal
             .missing

@@ -10,6 +10,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::answers::SetupAnswers;
+use super::rights;
 use super::survey::{Admin, Existing, Survey, kubeconfig_request};
 use super::templates::{FILES, content_lacking};
 use super::text;
@@ -45,6 +46,8 @@ pub(super) enum SetupStep {
         old: Option<String>,
         new: String,
     },
+    /// A file of the daemon's that its group may not read.
+    Rights(PathBuf),
     /// A template.
     Build(String),
     /// The service takes the file.
@@ -101,6 +104,15 @@ pub(super) fn plan(
             old: existing.text.clone(),
             new: new.to_owned(),
         });
+    } else if rights::is_shut(path, DAEMON) {
+        steps.push(SetupStep::Rights(path.to_owned()));
+    }
+    let written =
+        |step: &SetupStep| matches!(step, SetupStep::Kubeconfig(_) | SetupStep::Token(..));
+    if !steps.iter().any(written) {
+        let secrets = daemons_files(&settings).into_iter();
+        let shut = secrets.filter(|file| rights::is_shut(file, DAEMON));
+        steps.extend(shut.map(SetupStep::Rights));
     }
     steps.extend(builds.into_iter().map(SetupStep::Build));
     let behind = survey.in_force.as_deref() != Some(&*digest(new));
@@ -120,6 +132,17 @@ fn is_service_due(path: &Path, steps: &[SetupStep], behind: bool) -> bool {
         )
     };
     path == Path::new(config::DEFAULT_PATH) && (behind || steps.iter().any(made))
+}
+
+/// The files that the daemon alone reads besides its configuration: kubeconfig and secrets of tokens.
+fn daemons_files(settings: &Settings) -> Vec<PathBuf> {
+    let tokens = settings.regions.values();
+    let secrets = tokens.filter_map(|region| match &region.channel {
+        Channel::Token { secret_file, .. } => Some(secret_file.clone()),
+        Channel::Local => None,
+    });
+    let kubeconfig = settings.kubernetes.kubeconfig.clone();
+    std::iter::once(kubeconfig).chain(secrets).collect()
 }
 
 /// Templates with a build of which no VM is there.
@@ -196,6 +219,11 @@ impl SetupStep {
                 ),
                 None => writeln!(text, "write {}\n{}", path.display(), indented(new)),
             },
+            SetupStep::Rights(path) => writeln!(
+                text,
+                "let the daemon's group read {0}\n     chgrp {DAEMON} {0} && chmod 640 {0}",
+                path.display()
+            ),
             SetupStep::Build(name) => writeln!(
                 text,
                 "build the template {name}, on each host that needs one: some minutes each\n     pve-autoscaler template build {name}"
@@ -206,6 +234,14 @@ impl SetupStep {
             ),
         };
         text.trim_end().to_owned() + "\n"
+    }
+
+    /// Looks whether it can be done, before any step is.
+    pub(super) async fn look(&mut self, admin: &Admin) -> anyhow::Result<()> {
+        match self {
+            SetupStep::Token(grants, file) => grants.look(&admin.client, file).await,
+            _ => Ok(()),
+        }
     }
 
     /// Does it; says what was done.
@@ -226,6 +262,10 @@ impl SetupStep {
                 vec![format!("the storage {FILES} may hold {}", all.join(", "))]
             }
             SetupStep::File { path, old, new } => write(path, old.as_deref(), new)?,
+            SetupStep::Rights(path) => {
+                rights::open(path, DAEMON)?;
+                vec![format!("the group {DAEMON} may read {}", path.display())]
+            }
             SetupStep::Build(name) => {
                 let settings =
                     Settings::clone(&config::load(&admin.file).map_err(CliFailure::Config)?);

@@ -24,6 +24,16 @@ pub(super) struct Grants {
     pub(super) on: Vec<(String, String)>,
     /// The resource pool to make, where it is not there.
     pub(super) pool: Option<String>,
+    /// What of it PVE has already.
+    pub(super) there: GrantsThere,
+}
+
+/// What a PVE cluster has of a user's rights already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GrantsThere {
+    user: bool,
+    /// Its roles, with their privileges.
+    roles: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// What the configuration needs of PVE, by the same table that `doctor` judges by.
@@ -71,6 +81,7 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         roles,
         on,
         pool,
+        there: GrantsThere::default(),
     })
 }
 
@@ -95,10 +106,17 @@ impl Grants {
             let _ = writeln!(text, "pvesh create /pools --poolid {pool}");
         }
         for (role, privileges) in &self.roles {
+            let verb = match self.there.roles.get(role) {
+                Some(held) if held.iter().eq(privileges) => continue,
+                Some(_) => "modify",
+                None => "add",
+            };
             let all: Vec<&str> = privileges.iter().copied().collect();
-            let _ = writeln!(text, "pveum role add {role} --privs '{}'", all.join(" "));
+            let _ = writeln!(text, "pveum role {verb} {role} --privs '{}'", all.join(" "));
         }
-        let _ = writeln!(text, "pveum user add {}", self.user);
+        if !self.there.user {
+            let _ = writeln!(text, "pveum user add {}", self.user);
+        }
         for (path, role) in &self.on {
             let _ = writeln!(
                 text,
@@ -112,6 +130,30 @@ impl Grants {
             self.user, self.token
         );
         text
+    }
+
+    /// Looks at what of it is there already.
+    ///
+    /// # Errors
+    /// The token is there, and nobody can have its secret any more.
+    pub(super) async fn look(
+        &mut self,
+        client: &Client,
+        secret_file: &std::path::Path,
+    ) -> anyhow::Result<()> {
+        let user = client.users().await?.contains(&self.user);
+        if user && client.tokens(&self.user).await?.contains(&self.token) {
+            anyhow::bail!(
+                "the token {}!{} is there already, and PVE tells a secret only once: put it into {}, or remove the token \
+                 (pveum user token remove {0} {1}) and run this again; nothing was changed",
+                self.user,
+                self.token,
+                secret_file.display()
+            );
+        }
+        let roles = client.roles().await?;
+        self.there = GrantsThere { user, roles };
+        Ok(())
     }
 
     /// Makes it all, what is there already left as it is but for roles, which get the privileges that are needed. The secret

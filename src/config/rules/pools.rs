@@ -272,7 +272,9 @@ pub(super) fn check_vmids(
         let range = region.vmids.first..=region.vmids.last;
         let kept = range.contains(&VOLUMES_VMID);
         let have = region.vmids.len().saturating_sub(u32::from(kept));
-        problems.unless(have >= wanted, &region.path.at("vmids"), || {
+        // Without a range there is a line of its own about it.
+        let missing = region.vmids.first == 0;
+        problems.unless(missing || have >= wanted, &region.path.at("vmids"), || {
             let kept = if kept {
                 format!(" ({VOLUMES_VMID} is never one: the Proxmox CSI plugin names its volumes after it)")
             } else {

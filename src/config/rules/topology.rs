@@ -213,8 +213,8 @@ pub(super) fn check(
                 &pool.path.at("cpu_pinning"),
                 || {
                     format!(
-                        "no host of the region {0} has a topology, so no machine could be made. Expected a table [region.{0}.topology.HOST] for each host; `pve-autoscaler host-topology` there prints it",
-                        there.region
+                        "no host of the region {} has a topology, so no machine could be made. Expected a table [{}.topology.HOST] for each host; `pve-autoscaler host-topology` there prints it",
+                        there.region, region.path
                     )
                 },
             );

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{Problems, each, labels, name, shared};
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
+use crate::config::scalar::Size;
 use crate::config::syntax;
 use crate::model::pci::MAX_DEVICES;
 use crate::model::policy::{InstanceType, Policy, Reserved};
@@ -14,6 +15,8 @@ const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 /// Less memory than this no kubelet runs in.
 const MIN_MEMORY: i64 = 512 * MIB;
+/// The largest memory of a type, far beyond what a host has: more is a slip of the pen.
+const MAX_MEMORY: i64 = 64 << 40;
 /// Instance types of one matrix: each of them is tried for each group of pods.
 const MAX_TYPES: usize = 64;
 
@@ -291,11 +294,31 @@ fn check_size(kind: &file::InstanceTypeTable, path: &KeyPath, problems: &mut Pro
         || "expected at least 1".to_owned(),
     );
     let memory = problems.require(kind.memory, &path.at("memory"), "a size such as \"4GiB\"");
-    problems.unless(
-        memory.is_none_or(|memory| whole(memory.0)),
-        &path.at("memory"),
-        || "expected whole MiB, at least 512MiB".to_owned(),
-    );
+    if let Some(wrong) = memory.and_then(|memory| wrong_memory(memory.0)) {
+        problems.add(&path.at("memory"), wrong);
+    }
+}
+
+/// What is wrong with a type's memory, if something is.
+fn wrong_memory(memory: i64) -> Option<String> {
+    if memory < MIN_MEMORY {
+        return Some("expected whole MiB, at least 512MiB".to_owned());
+    }
+    if memory > MAX_MEMORY {
+        return Some(format!("expected at most {}", Size(MAX_MEMORY)));
+    }
+    if memory % MIB == 0 {
+        return None;
+    }
+    // `4G` and `4GB` are powers of ten, and hardly ever meant.
+    let meant = [(1_000_000_000, GIB), (1_000_000, MIB)]
+        .into_iter()
+        .find(|(decimal, _)| memory % decimal == 0)
+        .map_or(memory / MIB * MIB, |(decimal, binary)| {
+            memory / decimal * binary
+        });
+    let meant = Size(meant);
+    Some(format!("are {memory} bytes; expected whole MiB: {meant}?"))
 }
 
 /// A type as the brain reads it, and what is wrong with all but its size.

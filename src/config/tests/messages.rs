@@ -48,6 +48,43 @@ fn what_could_not_be_read_is_not_said_to_be_missing() {
 }
 
 #[test]
+fn sizes_in_powers_of_ten_and_slips_of_the_pen_are_told_with_what_is_meant() {
+    for (memory, said) in [
+        ("4G", "are 4000000000 bytes; expected whole MiB: 4GiB?"),
+        ("4096MB", "are 4096000000 bytes; expected whole MiB: 4GiB?"),
+        (
+            "4000000001B",
+            "are 4000000001 bytes; expected whole MiB: 3814MiB?",
+        ),
+        ("99999TiB", "expected at most 64TiB"),
+        ("100MiB", "expected whole MiB, at least 512MiB"),
+    ] {
+        let told = messages(&SMALL.replace("4GiB", memory));
+        assert!(told.contains(said), "{memory}: {told}");
+    }
+    let number = messages(&with("vmid = 8000", "vmid = 99999999999999999999"));
+    assert!(!number.contains("i128"), "{number}");
+}
+
+#[test]
+fn a_file_of_another_format_is_told_in_a_sentence() {
+    for (text, format) in [
+        ("# ours\nversion: 1\nproxmox:\n  host: a\n", "YAML"),
+        ("---\nversion: 1\n", "YAML"),
+        ("{\"version\": 1}", "JSON"),
+    ] {
+        let told = messages(text);
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(
+            told.contains(&format!("this looks like {format}")),
+            "{told}"
+        );
+    }
+    let toml = messages("version = 1\n[proxmox\n");
+    assert!(!toml.contains("looks like"), "{toml}");
+}
+
+#[test]
 fn a_message_says_what_may_stand_there() {
     for (text, said) in [
         (
@@ -87,11 +124,11 @@ fn a_message_says_what_may_stand_there() {
         ),
         (
             format!("{SMALL}[template.debian.disk]\nstorage = \"a\"\nsize = \"1GiB\"\n"),
-            "expected a list, found map: write [[template.debian.disk]], in double brackets",
+            "expected a list, found a table: write [[template.debian.disk]], in double brackets",
         ),
         (
             with("max = 3", "labels = [\"a=b\"]"),
-            "pool.small.labels = [\"a=b\"]: expected a table, found sequence",
+            "pool.small.labels = [\"a=b\"]: expected a table, found a list",
         ),
     ] {
         let told = messages(&text);

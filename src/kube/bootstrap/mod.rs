@@ -351,7 +351,12 @@ struct ApiServerTarget {
 fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError> {
     let path: &Path = &request.admin;
     let at = |why: String| BootstrapError::Admin(format!("kubeconfig {}: {why}", path.display()));
-    let file = Kubeconfig::read_from(path).map_err(|error| at(connect::explain(&error)))?;
+    let file = Kubeconfig::read_from(path).map_err(|error| {
+        at(connect::explain(
+            &error,
+            connect::KubeconfigOwner::Administrator,
+        ))
+    })?;
     let context = request
         .context
         .clone()

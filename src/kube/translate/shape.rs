@@ -74,7 +74,7 @@ impl ObjectReader<'_> {
         }
     }
 
-    fn owner(&mut self, meta: &Meta) -> Option<Owner> {
+    pub(super) fn owner(&mut self, meta: &Meta) -> Option<Owner> {
         let owner = meta
             .owner_references
             .iter()

@@ -35,6 +35,7 @@ pub(in crate::kube) fn claim(
         deleting: claim.metadata.deletion_timestamp.is_some(),
         once_pod: modes.iter().any(|mode| mode == "ReadWriteOncePod"),
         selected_node: selected.map(|name| reader.interner.text(name)),
+        owner: reader.owner(&claim.metadata).map(|owner| owner.uid),
         asks: unbound.then(|| Arc::new(asks(reader, claim))),
     };
     Some((reader.key(&claim.metadata)?, view))

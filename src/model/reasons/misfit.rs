@@ -45,6 +45,9 @@ pub enum Misfit {
     HostPort {
         /// The port.
         port: HostPort,
+        /// The DaemonSet whose pod has it on each new node; `None` where a pod of this node has it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        daemon_set: Option<PodKey>,
     },
     /// The node has too little of a resource.
     Insufficient {
@@ -155,6 +158,11 @@ pub enum VolumeMisfit {
     },
     /// There is no such claim.
     NoClaim {
+        /// The claim.
+        claim: Arc<str>,
+    },
+    /// An ephemeral volume's claim is there, and was not made for the pod (its controller is not the pod).
+    ClaimNotOfPod {
         /// The claim.
         claim: Arc<str>,
     },

@@ -425,6 +425,13 @@ pub enum LeftAlone {
     },
     /// The machine's VM carries another mark than its intent.
     OtherMark,
+    /// Somebody made a template of the machine's VM.
+    MadeTemplate {
+        /// The machine's VMID.
+        vmid: u32,
+        /// The VM's host.
+        host: Arc<str>,
+    },
     /// The machine's VM is there, and its configuration could not be read.
     Unreadable,
     /// The machine's VM does not carry the machine's mark.

@@ -74,7 +74,7 @@ impl Introduction<'_> {
             // Whole on a terminal of any width, to be copied.
             write(&format!("  {command}"));
             say(
-                "and with the same --socket: plan, explain pod NAME, explain node NAME, history, pause, resume, retry POOL.\n",
+                "and with the same --socket: plan, explain pod NAME, explain node NAME, history, pause, resume, retry POOL, evacuate HOST.\n",
             );
         }
         say(

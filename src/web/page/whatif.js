@@ -12,6 +12,8 @@ metadata:
   name: web
 spec:
   replicas: 10
+  selector:
+    matchLabels: {app: web}
   template:
     metadata:
       labels: {app: web}
@@ -32,7 +34,7 @@ export class WhatIf {
     this.keys = h("datalist", { id: "keys" });
     this.text = h("textarea", { id: "manifests", spellcheck: "false", autocomplete: "off", rows: 14 });
     this.changes = h("ul", { class: "changes" });
-    this.said = h("p", { class: "line", role: "status" });
+    this.said = h("p", { class: "line said", role: "status" });
     this.go = h("button", { type: "submit", class: "first" }, "Plan it");
     const example = h("button", { type: "button", class: "quiet", on: { click: () => { this.text.value = EXAMPLE; this.text.focus(); } } }, "Put an example in");
     const more = h("button", { type: "button", class: "quiet", on: { click: () => this.addChange(true) } }, "Change one more key");
@@ -41,7 +43,7 @@ export class WhatIf {
       h("h1", {}, "What if"),
       h("p", {}, "What would the plan be? It is made of what the daemon sees now. Nothing is carried out, and nothing of it is kept."),
       h("form", { class: "suppose", on: { submit: (event) => { event.preventDefault(); this.suppose(); } } },
-        h("div", {}, h("label", { for: "manifests" }, "More pods: a Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob in YAML, or a List of them"), this.text, h("div", { class: "go" }, example)),
+        h("div", {}, h("label", { for: "manifests" }, "More pods: a Pod, Deployment, ReplicaSet, StatefulSet, Job or CronJob in YAML, or what `helm template` prints"), this.text, h("div", { class: "go" }, example)),
         h("div", {}, h("p", { class: "note" }, "Another configuration: keys with their tables, values as they stand in the file"), this.changes, this.keys, h("div", { class: "go" }, more, this.go))),
       this.said, this.result);
     this.addChange(false);
@@ -75,7 +77,8 @@ export class WhatIf {
     });
     this.growth = h("p", { class: "note" });
     this.holds = h("ul", { class: "notes" });
-    this.result.append(this.growth, this.holds, ...this.shown.map((shown) => shown.section));
+    this.notes = h("ul", { class: "notes" });
+    this.result.append(this.growth, this.holds, this.notes, ...this.shown.map((shown) => shown.section));
   }
 
   addChange(focus) {
@@ -109,7 +112,7 @@ export class WhatIf {
     } catch (error) {
       this.said.replaceChildren(mark("bad", error.message));
       for (const shown of this.shown) shown.section.hidden = true;
-      this.growth.hidden = this.holds.hidden = true;
+      this.growth.hidden = this.holds.hidden = this.notes.hidden = true;
     } finally {
       this.go.disabled = false;
     }
@@ -124,6 +127,8 @@ export class WhatIf {
     say(this.said, `${parts.join(", ")}.`.replace(/^./, (letter) => letter.toUpperCase()));
     say(this.growth, outcome.growth ?? "");
     this.growth.hidden = !outcome.growth;
+    this.notes.hidden = outcome.notes.length === 0;
+    this.notes.replaceChildren(...outcome.notes.map((note) => h("li", {}, note)));
     this.holds.hidden = outcome.holds.length === 0;
     this.holds.replaceChildren(...outcome.holds.map((hold) => h("li", {}, mark("warn", `On hold: ${hold}`))));
     for (const { part, table, section, empty } of this.shown) {

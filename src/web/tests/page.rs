@@ -376,7 +376,10 @@ async fn one_thing_is_explained_as_explain_does_it() {
     assert_eq!(told["sentence"][0], "NotUnderutilized");
     let gone = page(&server, "/api/explain/node/%3Cscript%3E").await;
     assert!(gone.starts_with("HTTP/1.1 404"), "{gone}");
-    assert_eq!(body(&gone)["error"], "no node or machine <script> is seen");
+    assert_eq!(
+        body(&gone)["error"],
+        "no node or machine <script> is seen; there are cp, small-a, small-b"
+    );
     assert!(gone.contains("content-type: application/json"), "{gone}");
     let pods = body(&page(&server, "/api/pods/small-a").await);
     assert_eq!(pods["pods"][0]["pod"], "default/a");
@@ -411,7 +414,7 @@ async fn what_cannot_be_supposed_is_told_in_words() {
             typed,
             "{\"manifests\": \"kind: Service\"}",
             "422",
-            "Document 1: kind Service; known are Pod",
+            "Nothing is supposed. No pod comes of: Service.",
         ),
         (
             typed,

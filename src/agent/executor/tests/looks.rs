@@ -226,3 +226,51 @@ fn a_second_node_that_comes_while_a_lock_is_waited_for_saves_the_vm() {
         assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
     });
 }
+
+/// A backup holds the VM after the drain, and somebody takes the node back meanwhile, for good.
+#[test]
+fn a_node_that_is_uncordoned_while_a_lock_is_waited_for_is_in_service_again() {
+    simulate(async {
+        let lab = lab("").await;
+        let lock = |lock: Option<&str>| AdminAct::Lock {
+            vmid: lab.vmid(),
+            lock: lock.map(str::to_owned),
+        };
+        lab.administer(&lock(Some("backup")));
+        let back = async {
+            let open = json!({"spec": {"unschedulable": null}});
+            lab.api("PATCH", &lab.node_path(0), open).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            lab.administer(&lock(None));
+        };
+        let (ended, _) = lab.remove_while(60, back).await;
+        let failure = ended.expect_err("somebody wants it back");
+        assert!(failure.message.contains("uncordoned"), "{failure:?}");
+        assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+        // What was begun is over: a removal that is decided on anew drains anew.
+        lab.in_service(0).await;
+    });
+}
+
+#[test]
+fn a_node_is_wanted_back_that_is_open_and_ready_and_was_once_in_service() {
+    use crate::model::cluster::ReadyStatus;
+    use crate::model::policy::STARTUP_TAINT;
+    use crate::model::scheduling::Taint;
+
+    simulate(async {
+        let lab = lab("").await;
+        let open = lab.tools.kube.node(&lab.machine()).await;
+        let open = open.expect("it answers").expect("it is there");
+        assert!(super::drain::wanted_back(&open));
+        let with = |change: &dyn Fn(&mut crate::model::cluster::Node)| {
+            let mut node = open.clone();
+            change(&mut node);
+            super::drain::wanted_back(&node)
+        };
+        assert!(!with(&|node| node.unschedulable = true));
+        assert!(!with(&|node| node.ready.status = ReadyStatus::Unknown));
+        let taint = || Taint::no_schedule(STARTUP_TAINT, "");
+        assert!(!with(&|node| node.taints.push(taint())));
+    });
+}

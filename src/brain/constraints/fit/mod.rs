@@ -87,7 +87,10 @@ pub(crate) fn all_crowded<'s>(
     ports: &[HostPort],
 ) -> impl Iterator<Item = Misfit> + use<'s> {
     let port = ports::taken(&shape.host_ports, ports);
-    let port = port.map(|port| Misfit::HostPort { port: port.clone() });
+    let port = port.map(|port| Misfit::HostPort {
+        port: port.clone(),
+        daemon_set: None,
+    });
     let full = free.pods < 1;
     let pods = full.then(|| insufficient("pods", 1, free.pods));
     let lacking = shape.requests.lacking(free);

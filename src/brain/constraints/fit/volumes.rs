@@ -127,6 +127,15 @@ fn read(key: &PodKey, pod: &Pod, view: ClaimView<'_>, tell: bool) -> Option<Volu
         };
         let of = PodKey::new(key.namespace.clone(), name.clone());
         match cluster.claims.get(&of) {
+            // kube-scheduler asks the claim's own state first.
+            Some(claim)
+                if ephemeral
+                    && !claim.deleting
+                    && !claim.lost
+                    && claim.owner.as_ref() != Some(&pod.uid) =>
+            {
+                refuse(need, VolumeMisfit::ClaimNotOfPod { claim: name });
+            }
             Some(claim) => {
                 if claim.once_pod && !ephemeral {
                     if let Some(user) = view.claims.user(key, &name) {

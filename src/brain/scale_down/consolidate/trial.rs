@@ -352,7 +352,7 @@ pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) 
     let mut lone = Vec::new();
     let labels = &world.nodes[node.bin].labels;
     for load in &node.loads {
-        let spreads = &world.shapes[load.shape].shape.spread;
+        let spreads = world.company.constraints(world.shapes[load.shape]);
         for spread in spreads.iter().filter(|spread| spread.hard) {
             let key = &spread.topology_key;
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {

@@ -18,6 +18,9 @@ use crate::simulation::world::Saved;
 use model::reasons::{Reasons, Refused, Warning};
 use model::report::PodVerdict;
 
+/// Steps that serving a group once more counts, which looks at all places and all choices.
+const SERVED_AGAIN: usize = 1_000;
+
 /// Pods that came to nodes there are, once machines were planned.
 #[derive(Debug)]
 pub(super) struct Visit {
@@ -59,12 +62,20 @@ impl FirstPlan<'_, '_, '_> {
     /// something was placed in between: every round but the last places a pod, so it ends.
     fn serve_all(&mut self) {
         let mut waiting: Vec<usize> = (0..self.pending.groups.len()).collect();
+        let mut again = false;
         loop {
             let before = self.pending.left();
             let mut refusals = SharedRefusals::default();
             for lead in &waiting {
+                if again {
+                    if self.is_stranded(*lead) {
+                        continue;
+                    }
+                    self.planner.world.company.work(SERVED_AGAIN);
+                }
                 self.serve(*lead, &mut refusals);
             }
+            again = true;
             let groups = &self.pending.groups;
             waiting.retain(|lead| groups[*lead].dependent && groups[*lead].left() > 0);
             if waiting.is_empty() || self.pending.left() == before {
@@ -74,6 +85,12 @@ impl FirstPlan<'_, '_, '_> {
                 return self.leave_out(&waiting);
             }
         }
+    }
+
+    /// Whether a group that was refused would be refused again: those that it has affinity to have no place yet.
+    fn is_stranded(&mut self, lead: usize) -> bool {
+        let shape = self.pending.groups[lead].shape;
+        pack::is_stranded(self.planner.world, shape)
     }
 
     /// These groups are looked at no more in this decision.

@@ -10,12 +10,13 @@ use std::collections::BTreeSet;
 use super::catalog::Catalog;
 use super::draft::{self, BetterPlan, Problem, Rank, To};
 use super::first::Visit;
-use super::pending::PendingGroups;
+use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
+use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -59,14 +60,45 @@ struct Seat {
 
 /// Phase: makes the second plan, and puts it in the place of the first if it is better. `visits` are the pods that came to
 /// nodes there are while the first one was made.
+///
+/// Where somebody who is spread has no place then, no machine can be made for it any more: kube-scheduler counts the domains alone
+/// that have a node, and those of the plan have more room for it than it was given. The plan is made once more by that.
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
     pending: &mut PendingGroups<'a>,
     visits: Vec<Visit>,
 ) {
+    let visits = repack_once(planner, catalog, pending, visits, Domains::Open);
+    let waits = |group: &PendingGroup<'_>| {
+        let rules = planner.world.company.known_rules(group.shape);
+        group.left() > 0 && rules.is_some_and(Rules::awaits_domains)
+    };
+    if pending.groups.iter().any(waits) {
+        planner.world.company.close();
+        repack_once(planner, catalog, pending, visits, Domains::WithNodes);
+    }
+}
+
+/// Which topology domains count for spreading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Domains {
+    /// Those of nodes, and those that new nodes could open.
+    Open,
+    /// Those of nodes that are there or planned.
+    WithNodes,
+}
+
+/// Makes the second plan; gives back the visits that still are, where the first plan stays.
+fn repack_once<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut PendingGroups<'a>,
+    visits: Vec<Visit>,
+    domains: Domains,
+) -> Vec<Visit> {
     let Some(withdrawal) = propose(planner.view(catalog, pending), &visits) else {
-        return;
+        return visits;
     };
     let visits = leave(planner, pending, visits);
     for machine in &withdrawal.machines {
@@ -81,7 +113,7 @@ pub(super) fn repack<'p, 'a>(
         withdrawal.rank,
     );
     let replaced = question.is_some_and(|(problem, bins)| {
-        let Some(answer) = ask(planner.turn, &problem) else {
+        let Some(answer) = ask(planner.turn, &problem, domains) else {
             return false;
         };
         let mut trial = RepackTrial {
@@ -97,8 +129,9 @@ pub(super) fn repack<'p, 'a>(
         for machine in withdrawal.machines {
             planner.confirm(catalog, machine);
         }
-        come_again(planner, pending, visits);
+        return come_again(planner, pending, visits);
     }
+    Vec::new()
 }
 
 /// What may be laid out anew; `None` where nothing is, or too much.
@@ -223,6 +256,7 @@ fn rank(
     let made = || made.iter();
     Rank {
         lost: lost.fold(0, u128::saturating_add),
+        uneven: 0,
         lighter: made()
             .map(|(planned, pods)| pods * view.tier(planned.choice))
             .sum(),
@@ -234,13 +268,17 @@ fn rank(
 
 /// A better plan, if one is found. What found none is not asked again as long as nothing has changed: where
 /// limits leave somebody out for good, every decision would pay for it.
-fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem) -> Option<BetterPlan> {
+fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem, domains: Domains) -> Option<BetterPlan> {
     let digest = problem.digest();
-    if turn.memory.no_better_plan == Some(digest) {
+    let known = match domains {
+        Domains::Open => &mut turn.memory.no_better_plan,
+        Domains::WithNodes => &mut turn.memory.no_better_plan_with_nodes,
+    };
+    if *known == Some(digest) {
         return None;
     }
     let answer = draft::solve(problem);
-    turn.memory.no_better_plan = answer.is_none().then_some(digest);
+    *known = answer.is_none().then_some(digest);
     answer
 }
 
@@ -269,17 +307,29 @@ fn leave<'a>(
 }
 
 /// Pods come to nodes as they did.
-fn come_again<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>, visits: Vec<Visit>) {
-    for visit in visits {
+fn come_again<'a>(
+    planner: &mut Planner<'_, 'a>,
+    pending: &PendingGroups<'a>,
+    visits: Vec<Visit>,
+) -> Vec<Visit> {
+    let again = visits.into_iter().map(|visit| {
         let group = &pending.groups[visit.group];
+        let mut undo = Vec::new();
         for (bin, count) in &visit.seats {
             let world = &mut *planner.world;
+            let mut saved = world.save(*bin, Resident::of(group.shape, *count as u64));
             world.put(*bin, group.shape, *count as u64, false);
-            world.supply(*bin, group.need.as_deref(), *count as u64);
+            saved.with(world.supply(*bin, group.need.as_deref(), *count as u64));
+            undo.push((*bin, saved));
             let guest = (group.shape, group.need.clone(), *count);
             world.nodes[*bin].guests.push(guest);
         }
-    }
+        Visit {
+            undo: Some(undo),
+            ..visit
+        }
+    });
+    again.collect()
 }
 
 /// The second plan, tried in the world.

@@ -92,6 +92,11 @@ impl Rules {
         self.unwanted.iter().any(|(_, itself)| *itself)
     }
 
+    /// Whether domains count for its spreading that no node is in yet.
+    pub(crate) fn awaits_domains(&self) -> bool {
+        self.spread.iter().any(|spread| !spread.open.is_empty())
+    }
+
     /// Whether placing one pod of the shape may open a domain that was shut for the next.
     pub(crate) fn loosens(&self) -> bool {
         self.spread.iter().any(|spread| spread.counts_itself)
@@ -169,6 +174,14 @@ impl Company<'_> {
             }
         }
         most
+    }
+
+    /// Whether a pod with these rules can be nowhere, whatever room there is: pods that it has affinity to have no place yet, and it
+    /// is none of them.
+    pub(crate) fn is_stranded(&self, rules: &Rules) -> bool {
+        self.work(1);
+        let missing = |counter: &CounterId| self.counters[*counter].total() == 0;
+        rules.wanted.iter().any(missing) && !self.first_of_its_kind(rules)
     }
 
     fn first_of_its_kind(&self, rules: &Rules) -> bool {

@@ -27,6 +27,7 @@ pub(super) struct Naive<'a> {
 fn guest(key: &PodKey, pod: &Pod) -> PodInfo {
     PodInfo {
         key: key.clone(),
+        uid: pod.uid.clone(),
         shape: pod.shape.clone(),
         deleting: pod.deletion.is_some(),
         bound: pod.node.is_some(),

@@ -221,6 +221,7 @@ fn template(
         if runs {
             spot.pods.push(PodInfo {
                 key: PodKey::new(key.namespace.clone(), format!("{}-{name}", key.name)),
+                uid: Arc::default(),
                 shape: set.shape.clone(),
                 deleting: false,
                 bound: false,

@@ -533,7 +533,10 @@ fn storage() {
     let (_, view) = claim(
         &mut reader,
         &read(json!({
-            "metadata": { "name": "c", "namespace": "n", "annotations": { "volume.kubernetes.io/selected-node": "n1" } },
+            "metadata": {
+                "name": "c", "namespace": "n", "annotations": { "volume.kubernetes.io/selected-node": "n1" },
+                "ownerReferences": [{ "kind": "Node", "uid": "no" }, { "kind": "Pod", "uid": "u-7", "controller": true }],
+            },
             "spec": { "accessModes": ["ReadWriteOncePod"], "storageClassName": "fast", "volumeName": "pvc-1" },
             "status": { "phase": "Bound" },
         })),
@@ -544,6 +547,7 @@ fn storage() {
         (view.volume.as_deref(), view.selected_node.as_deref()),
         (Some("pvc-1"), Some("n1"))
     );
+    assert_eq!(view.owner.as_deref(), Some("u-7"));
     let (_, view) = persistent_volume(
         &mut reader,
         &read(json!({

@@ -3,8 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
+use crate::cluster::PodKey;
 use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
-use crate::scheduling::{HOSTNAME_LABEL, LabelSelector, NodeTerm, Operator, Requirement};
+use crate::scheduling::{HOSTNAME_LABEL, HostPort, LabelSelector, NodeTerm, Operator, Requirement};
 use crate::words::{amount, bytes, count};
 
 use super::Joined;
@@ -51,12 +52,7 @@ impl Display for Misfit {
                 )
             }
             Misfit::Volume { volume } => volume.fmt(f),
-            Misfit::HostPort { port } if port.port == 0 => {
-                write!(f, "another pod of the node has {}", port.protocol)
-            }
-            Misfit::HostPort { port } => {
-                write!(f, "host port {}/{} is taken", port.port, port.protocol)
-            }
+            Misfit::HostPort { port, daemon_set } => of_port(port, daemon_set.as_ref(), f),
             Misfit::Insufficient {
                 resource,
                 asked,
@@ -141,6 +137,26 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new node"
         ),
         _ => Ok(()),
+    }
+}
+
+/// Whoever has a host port, or a disk that pods of a node do not share.
+fn of_port(port: &HostPort, daemon_set: Option<&PodKey>, f: &mut Formatter<'_>) -> fmt::Result {
+    if port.port == 0 {
+        match daemon_set {
+            Some(set) => write!(
+                f,
+                "the DaemonSet {set} has {} on each new node",
+                port.protocol
+            ),
+            None => write!(f, "another pod of the node has {}", port.protocol),
+        }
+    } else {
+        write!(f, "host port {}/{} is taken", port.port, port.protocol)?;
+        match daemon_set {
+            Some(set) => write!(f, " by the DaemonSet {set} on each new node"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -236,6 +252,11 @@ impl Display for VolumeMisfit {
                 "the claim {claim} is for one pod alone, and {user} gets it: this one waits"
             ),
             VolumeMisfit::NoClaim { claim } => write!(f, "the claim {claim} does not exist"),
+            VolumeMisfit::ClaimNotOfPod { claim } => write!(
+                f,
+                "its ephemeral volume wants a claim {claim} of its own, and one of that name that was not made for the pod is there: \
+                 delete that claim, or rename the volume"
+            ),
             VolumeMisfit::ClaimDeleted { claim } => {
                 write!(f, "the claim {claim} is being deleted")
             }

@@ -134,7 +134,7 @@ fn of_places(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
                 write!(f, "pending pods are expected here, and ")?;
             }
             if *others == 0 {
-                return write!(f, "there is no other ready node");
+                return write!(f, "there is no other ready node that stays");
             }
             write!(f, "none of {others} other ready nodes holds it")?;
             match (nearest, misfit) {
@@ -172,7 +172,10 @@ fn of_its_machine(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
 fn of_readiness(kept: &Kept, f: &mut Formatter<'_>) -> fmt::Result {
     match kept {
         Kept::HostOffline { host } => {
-            write!(f, "its host {host} is offline: it goes once that is back")
+            write!(
+                f,
+                "its host {host} is offline: what becomes of it is decided once that is back"
+            )
         }
         Kept::UnreadyDisabled => write!(
             f,
@@ -343,6 +346,11 @@ impl Display for LeftAlone {
                 write!(f, "its mark has the unknown version {version}")
             }
             LeftAlone::OtherMark => write!(f, "its VM carries another mark than its intent"),
+            LeftAlone::MadeTemplate { vmid, host } => write!(
+                f,
+                "somebody made a template of its VM {vmid}, on {host}: keep it under another VMID (qm clone), and then, or where nobody wants it, \
+                 qm destroy {vmid}; the machine is forgotten once it is gone"
+            ),
             LeftAlone::Unreadable => write!(
                 f,
                 "its VM is there, and its configuration could not be read"

@@ -160,7 +160,7 @@ fn of_machine(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
         } => write!(f, "machine {machine}: left alone: {left_alone}"),
         Warning::PoolGone { machine, pool } => write!(
             f,
-            "machine {machine}: its pool {pool} is not in the configuration any more; it is kept as it is"
+            "machine {machine}: its pool {pool} is not in the configuration any more, and it is kept as it is: bring [pool.{pool}] back, with max = 0 to have it removed"
         ),
         Warning::FailedAndKept {
             machine,

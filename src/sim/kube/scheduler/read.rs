@@ -12,7 +12,7 @@ use crate::model::scheduling::{
     Requirement, SpreadConstraint, Taint, Toleration, Volume,
 };
 use crate::sim::kube::object::{
-    cordoned, deleting, list, map, name, namespace, number, text, truth,
+    cordoned, deleting, list, map, name, namespace, number, text, truth, uid,
 };
 
 /// A pod, or one of a template.
@@ -43,6 +43,7 @@ pub(in crate::sim::kube) fn pod_info(pod: &Value) -> PodInfo {
     };
     PodInfo {
         key: PodKey::new(namespace(pod), name(pod)),
+        uid: uid(pod).into(),
         shape: Arc::new(PodShape {
             labels: texts(map(pod, "/metadata/labels")).into(),
             owner: None,

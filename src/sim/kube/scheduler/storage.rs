@@ -85,6 +85,13 @@ fn block(object: &Value) -> bool {
     text(object, "/spec/volumeMode") == "Block"
 }
 
+/// UID of the object that controls another.
+fn controller(object: &Value) -> Option<Arc<str>> {
+    let owners = list(object, "/metadata/ownerReferences");
+    let found = owners.iter().find(|owner| owner["controller"] == true)?;
+    given(found, "/uid")
+}
+
 fn claim(claim: &Value) -> Claim {
     let modes = strings(claim, "/spec/accessModes");
     let volume = given(claim, "/spec/volumeName");
@@ -103,6 +110,7 @@ fn claim(claim: &Value) -> Claim {
         deleting: deleting(claim),
         once_pod: modes.iter().any(|mode| &**mode == "ReadWriteOncePod"),
         selected_node: annotation(claim, "volume.kubernetes.io/selected-node").map(Arc::from),
+        owner: controller(claim),
         asks: volume.is_none().then(|| Arc::new(asks())),
         volume,
     }

@@ -400,6 +400,9 @@ fn claims_that_cannot_be_used_are_said_of_all_nodes() {
         &json!({"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}),
     );
     let usual = user_of("p", "data");
+    let mut not_its_own = bound("p-scratch", &csi("data")).to_vec();
+    not_its_own[0]["metadata"]["ownerReferences"] =
+        json!([{"kind": "Pod", "name": "p", "uid": "of-another-life", "controller": true}]);
     let with = |path: [&str; 2], value: Value| {
         let mut both = bound("data", &csi("data")).to_vec();
         set(&mut both[0], &path, value);
@@ -436,6 +439,11 @@ fn claims_that_cannot_be_used_are_said_of_all_nodes() {
             &ephemeral,
             Vec::new(),
             "waiting for ephemeral volume controller to create the persistentvolumeclaim \"p-scratch\"",
+        ),
+        (
+            &ephemeral,
+            not_its_own,
+            "PVC blue/p-scratch was not created for pod blue/p (pod is not owner)",
         ),
     ] {
         let mut all = objects;

@@ -1,8 +1,10 @@
 //! What each planned machine would be made of, within all limits of pools, hosts and the cluster together.
 
+use std::cmp::Reverse;
+
 use smallvec::SmallVec;
 
-use super::state::Draft;
+use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
@@ -120,7 +122,7 @@ impl Draft<'_> {
             self.set(at, found);
             return true;
         }
-        !self.books.closed() && self.make_way(at)
+        !self.books.closed() && (self.make_way(at) || self.make_room(at))
     }
 
     /// A machine more, of this model and no other, where limits have one.
@@ -188,6 +190,70 @@ impl Draft<'_> {
             self.books.take(self.problem, model, site);
         }
         false
+    }
+
+    /// Binds all machines anew, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
+    /// short, several may have to become smaller ones, and dearer, for one more. They become cheaper again as far as
+    /// limits let them by [`Draft::rebind`].
+    fn make_room(&mut self, at: usize) -> bool {
+        if self.machines.len() > OTHERS {
+            return false;
+        }
+        let sizes: [fn(&Model) -> (i64, i64); 2] = [
+            |of| (of.memory, of.cpu_milli),
+            |of| (of.cpu_milli, of.memory),
+        ];
+        sizes.into_iter().any(|size| self.bind_smallest(at, size))
+    }
+
+    /// [`Draft::make_room`] by one measure; all is as it was where not every machine finds a model.
+    fn bind_smallest(&mut self, at: usize, size: impl Fn(&Model) -> (i64, i64)) -> bool {
+        let models = &self.problem.models;
+        let least = |machine: &DraftMachine| {
+            machine
+                .models
+                .iter()
+                .map(|model| size(&models[model]))
+                .min()
+        };
+        let bound = |machine: &DraftMachine| Some(size(&models[machine.bound?.0]));
+        let others: Vec<usize> = (0..self.machines.len())
+            .filter(|other| *other != at && self.machines[*other].bound.is_some())
+            .collect();
+        let smaller = |other: &&usize| {
+            let machine = &self.machines[**other];
+            least(machine).map(|(first, _)| first) < bound(machine).map(|(first, _)| first)
+        };
+        // One alone has been asked to make way.
+        if others.iter().filter(smaller).count() < 2 || !self.problem.look(others.len()) {
+            return false;
+        }
+        // The largest first, which fit on fewest hosts.
+        let mut order: Vec<usize> = others.iter().copied().chain([at]).collect();
+        order.sort_by_key(|one| Reverse(least(&self.machines[*one])));
+        let mark = self.mark();
+        for other in others {
+            self.save(other);
+            self.unbook(other);
+            self.machines[other].bound = None;
+        }
+        for one in order {
+            let mut models: SmallVec<[usize; 16]> = self.machines[one].models.iter().collect();
+            models.sort_by_key(|model| size(&self.problem.models[*model]));
+            let found = models
+                .into_iter()
+                .find_map(|model| Some((model, self.books.site(self.problem, model)?)));
+            match found {
+                Some(found) => self.set(one, found),
+                None => {
+                    self.unbook(at);
+                    self.machines[at].bound = None;
+                    self.rollback(mark);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Binds every machine to the cheapest model that limits let it have now.

@@ -32,7 +32,7 @@ struct ExactSearch<'p, 'r> {
 }
 
 /// Orders in which units are placed; others than the first where somebody has no place yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnitOrder {
     /// What is worth most first.
     Worth,
@@ -42,28 +42,46 @@ enum UnitOrder {
     Breadth,
 }
 
-/// A plan better than `best`, if one is found.
+/// A plan better than `best`, if one is found; nothing, where the question is too large for that.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
-    let mut found = by(problem, rates, best, UnitOrder::Worth);
-    for order in [
-        UnitOrder::Breadth,
-        UnitOrder::Resource(0),
-        UnitOrder::Resource(1),
-    ] {
-        let rank = found.as_ref().map_or(best, Draft::rank);
-        if rank.lost > 0 {
-            found = by(problem, rates, rank, order).or(found);
+    if problem.pods() > PODS || problem.models.len() > MODELS {
+        return None;
+    }
+    let mut found = None;
+    let together = units::of(problem, Deal::Apart).0;
+    let together = (together, depths_of_followers(problem));
+    let singles = units::singles(problem);
+    for (units, depths) in [Some(together), singles].into_iter().flatten() {
+        for order in ORDERS {
+            let rank = found.as_ref().map_or(best, Draft::rank);
+            // The first order is tried in any case, the others where somebody has no place.
+            if order != UnitOrder::Worth && rank.lost == 0 {
+                break;
+            }
+            let units = sorted(problem, rates, (units.clone(), &depths), order);
+            found = by(problem, rates, rank, units).or(found);
         }
     }
     found
 }
 
-/// Searches in one order; nothing, where the question is too large for that.
-fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: UnitOrder) -> Option<Draft<'p>> {
-    if problem.pods() > PODS || problem.models.len() > MODELS {
-        return None;
-    }
-    let units = sorted(problem, rates, order);
+/// In which orders units are placed.
+const ORDERS: [UnitOrder; 4] = [
+    UnitOrder::Worth,
+    UnitOrder::Breadth,
+    UnitOrder::Resource(0),
+    UnitOrder::Resource(1),
+];
+
+/// By lot: 1 for those who follow others.
+fn depths_of_followers(problem: &Problem) -> Vec<usize> {
+    let lots = problem.lots.iter();
+    lots.map(|lot| usize::from(!lot.asks.wanted.is_empty()))
+        .collect()
+}
+
+/// Searches with units in one order.
+fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, units: Vec<Unit>) -> Option<Draft<'p>> {
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
         let after = rest.last().into_iter().flatten().copied();
@@ -90,8 +108,12 @@ fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, order: UnitOrder) -> 
     search.found
 }
 
-fn sorted(problem: &Problem, rates: &Rates, order: UnitOrder) -> Vec<Unit> {
-    let (units, _) = units::of(problem, Deal::Apart);
+fn sorted(
+    problem: &Problem,
+    rates: &Rates,
+    (units, depths): (Vec<Unit>, &[usize]),
+    order: UnitOrder,
+) -> Vec<Unit> {
     let mut units: Vec<Unit> = units
         .into_iter()
         .flat_map(|unit| {
@@ -103,12 +125,11 @@ fn sorted(problem: &Problem, rates: &Rates, order: UnitOrder) -> Vec<Unit> {
         })
         .collect();
     units.sort_by_cached_key(|unit| {
-        let mut lots = lots_of(problem, unit);
         let priority = lots_of(problem, unit)
             .map(|lot| lot.priority)
             .max()
             .unwrap_or(0);
-        let follows = lots.any(|lot| !lot.asks.wanted.is_empty());
+        let depth = unit.parts.iter().map(|(lot, _)| depths[*lot]).max();
         let breadth = lots_of(problem, unit).map(|lot| lot.may.len()).min();
         let asked = asked(problem, unit);
         let mut worth = rates.worth(&asked);
@@ -121,7 +142,7 @@ fn sorted(problem: &Problem, rates: &Rates, order: UnitOrder) -> Vec<Unit> {
             }
         }
         (
-            follows,
+            depth,
             std::cmp::Reverse((priority, worth)),
             unit.parts.clone(),
         )
@@ -244,7 +265,9 @@ impl ExactSearch<'_, '_> {
             .collect();
         let (price, machines) = self.rates.least(&prices, &fixed, &self.rest[next]);
         let lighter = self.draft.rank().lighter;
-        (lighter, price, machines) >= (self.best.lighter, self.best.price, self.best.machines)
+        let best = &self.best;
+        // What is uneven so far may become even.
+        (0, lighter, price, machines) >= (best.uneven, best.lighter, best.price, best.machines)
     }
 
     /// All are placed.

@@ -5,7 +5,7 @@
 //! limits of pools, hosts and the cluster allow together ([`bind`]), so that no machine is planned that could not
 //! be made. Plans are laid out in several orders ([`fill`]), small ones searched through ([`exact`]), larger ones
 //! made cheaper a few machines at a time ([`cheapen`]). What is compared is always the same ([`Rank`]): fewest
-//! pods without a place, by priority; then the heavier pools; then price; then machines; then types that nobody
+//! pods without a place, by priority; then those whose spread hangs on the order in which machines come; then the heavier pools; then price; then machines; then types that nobody
 //! asked for.
 //!
 //! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
@@ -158,6 +158,8 @@ pub(super) struct Problem {
 pub(super) struct Rank {
     /// What the pods without a place count.
     pub(super) lost: u128,
+    /// Pods that would wait if the machines were there all at once: their spread holds only while one is there before another.
+    pub(super) uneven: usize,
     /// Pods by how much lighter their pools are than the heaviest.
     pub(super) lighter: usize,
     pub(super) price: i128,
@@ -231,7 +233,9 @@ pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
     let mut best: Option<Draft<'_>> = None;
     let mut rank = problem.rank;
     let done = |rank: &Rank| {
-        rank.lost == 0 && rank.lighter == 0 && rank.price <= floor.0 && rank.machines <= floor.1
+        (rank.lost, rank.uneven, rank.lighter) == (0, 0, 0)
+            && rank.price <= floor.0
+            && rank.machines <= floor.1
     };
     if done(&rank) && rank.scarce == 0 {
         return None;
@@ -282,8 +286,7 @@ pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
             }
         }
     }
-    let better = |draft: &Draft<'_>| seen || (draft.rank() < problem.rank && draft.is_fair());
-    let mut best = draft.filter(better);
+    let mut best = draft.filter(|draft| seen || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
         best = best.map(|draft| match draft.rank().lost {
             0 => rehearse::settle(draft, queue),

@@ -1,5 +1,7 @@
 //! What pods that are placed ask of the place of the next one: `Company::most`, on numbers.
 
+use std::collections::BTreeSet;
+
 use super::To;
 use super::state::{Draft, Spot};
 use crate::simulation::company::Even;
@@ -151,6 +153,52 @@ impl Draft<'_> {
             None => usize::MAX,
             Some(least) => room(least.saturating_add(even.max_skew)),
         }
+    }
+
+    /// Pods that planned machines have beyond what their spread lets them once all machines are there: kube-scheduler may come to them
+    /// in any order, and all at once.
+    pub(super) fn uneven(&self) -> usize {
+        let mut sum = 0;
+        for (lot, of) in self.problem.lots.iter().enumerate() {
+            for even in &of.asks.spread {
+                sum += self.uneven_over(lot, even);
+            }
+        }
+        sum
+    }
+
+    fn uneven_over(&self, lot: usize, even: &Even) -> usize {
+        let key = self.problem.counters[even.counter].key;
+        let nowhere = Spot {
+            to: None,
+            class: None,
+        };
+        let on: Vec<usize> = (0..self.machines.len())
+            .filter(|at| self.machines[*at].load.count(lot) > 0)
+            .collect();
+        if on.is_empty() || !even.counts_itself {
+            return 0;
+        }
+        let (count, Some(least)) = self.levels(even.counter, nowhere) else {
+            return 0;
+        };
+        let least = if count < even.min_domains { 0 } else { least };
+        let most = least.saturating_add(even.max_skew);
+        // Each domain once, by its number, or by its machine where that is one by itself.
+        let mut seen = BTreeSet::new();
+        let mut sum = 0;
+        for at in on {
+            let spot = Spot {
+                to: Some(To::Machine(at)),
+                class: None,
+            };
+            let domain = self.domain(spot, key);
+            let own = if domain == FRESH { Some(at) } else { None };
+            if domain != NOWHERE && seen.insert((domain, own)) {
+                sum += usize::try_from(self.pods(even.counter, spot) - most).unwrap_or(0);
+            }
+        }
+        sum
     }
 
     /// Pods that spread constraints of a lot have counted in the domain of a spot, over any key but the host

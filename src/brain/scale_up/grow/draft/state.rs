@@ -379,6 +379,7 @@ impl<'p> Draft<'p> {
         });
         Rank {
             lost: lost.fold(0, u128::saturating_add),
+            uneven: self.uneven(),
             lighter: made
                 .clone()
                 .map(|(machine, model)| pods(&machine.load) * model.tier)

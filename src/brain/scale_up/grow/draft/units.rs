@@ -88,6 +88,35 @@ pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
     )
 }
 
+/// Every pod by itself, and by lot how many others come before it: whoever may be with several has to follow one of them, and not all.
+/// `None` where no pod has that choice: [`of`] says the same then.
+pub(super) fn singles(problem: &Problem) -> Option<(Vec<Unit>, Vec<usize>)> {
+    let lots = &problem.lots;
+    let feeders = |lot: usize| {
+        let wanted = &lots[lot].asks.wanted;
+        let feeds = move |other: &usize| {
+            let feeds = &lots[*other].asks.feeds;
+            *other != lot && wanted.iter().any(|counter| feeds.contains(counter))
+        };
+        (0..lots.len()).filter(feeds)
+    };
+    let pods = |lot: usize| feeders(lot).map(|other| lots[other].count).sum::<usize>();
+    let choice = |lot: usize| lots[lot].asks.wants_itself && pods(lot) > 0;
+    if !(0..lots.len()).any(choice) {
+        return None;
+    }
+    // A chain is no longer than there are lots; in a circle it ends there.
+    let mut depths = vec![0; lots.len()];
+    for _ in 0..lots.len() {
+        for lot in 0..lots.len() {
+            let before = feeders(lot).map(|other| depths[other]).min();
+            depths[lot] = before.map_or(0, |before| (before + 1).min(lots.len()));
+        }
+    }
+    let all = (0..lots.len()).map(|lot| single(lot, lots[lot].count));
+    Some((all.collect(), depths))
+}
+
 /// The pods that have no place, `left` of each lot, as they belong together; and whether that hangs on how they are dealt.
 pub(super) fn waiting(problem: &Problem, mut left: Vec<usize>, deal: Deal) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
