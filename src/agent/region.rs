@@ -124,6 +124,11 @@ struct KnownConfig {
 }
 
 impl KnownConfig {
+    /// Whether it carries a mark, or did.
+    fn is_marked(&self) -> bool {
+        self.was_marked || matches!(self.config.ownership(), Ownership::Marked(_))
+    }
+
     /// For how long the reading is good as long as nothing seems to change.
     fn stale_after(&self, vmid: u32) -> Duration {
         let faulty =
@@ -383,16 +388,10 @@ impl RegionWatcher {
             }
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
-                    let rules = self.rules(&guest.host, vmid, &config).await;
-                    let before = self.known.get(&vmid);
-                    let was_marked = before.is_some_and(|before| {
-                        let marked = matches!(before.config.ownership(), Ownership::Marked(_));
-                        before.was_marked || marked
-                    });
                     let known = KnownConfig {
-                        was_marked,
+                        was_marked: (self.known.get(&vmid)).is_some_and(KnownConfig::is_marked),
                         fingerprint: Fingerprint::of(guest),
-                        rules,
+                        rules: self.rules(&guest.host, vmid, &config).await,
                         config: Arc::new(config),
                         read: now,
                     };

@@ -353,7 +353,9 @@ fn a_node_that_is_deleted_has_its_quarantine_without_a_journal_too() {
 /// taint, and without what the daemon wrote on it.
 #[test]
 fn a_node_that_is_registered_anew_takes_pods_again() {
+    // No other machine is made for its pods meanwhile.
     let config = HASTY.replace("quarantine = \"30s\"", "quarantine = \"4m\"");
+    let config = config.replace("max = 3", "max = 1");
     for journal in [true, false] {
         simulate(async {
             let scene = Scene::new(3, &config, GuestSpec::default());

@@ -194,3 +194,28 @@ fn of_config(
         written,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_has_a_cpu_by_what_is_written_of_it_on_the_same_host() {
+        let wanted = CpuSet::read("4-5").expect("a set");
+        let on = |host: &str, config: serde_json::Value| {
+            let resource = ExclusiveResource::Cpus("pve1", &wanted);
+            resource.is_in(&VmConfig::read(&config), host)
+        };
+        let pinned = |set: &str| json!({ "name": "a", "cores": 2, "affinity": set });
+        assert!(on("pve1", pinned("5-6")));
+        assert!(!on("pve1", pinned("6-7")));
+        assert!(
+            !on("pve2", pinned("5-6")),
+            "another host has CPUs of its own"
+        );
+        assert!(on("pve1", pinned("what")), "what cannot be read may be any");
+        assert!(!on("pve1", json!({ "name": "a", "cores": 2 })));
+    }
+}

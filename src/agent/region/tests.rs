@@ -135,9 +135,18 @@ fn a_mark_that_is_put_back_is_seen_soon() {
             world.pve.administer(&edit).expect("edited");
         };
         describe("nothing");
-        assert_eq!(owner(20).await, Some(Ownership::Unmarked));
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            seen.push(owner(20).await);
+        }
+        assert!(seen.contains(&Some(Ownership::Unmarked)), "{seen:?}");
         describe(&mark.line());
-        assert_eq!(owner(20).await, marked);
+        // Every other poll asks a host for what it alone knows.
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            seen.push(owner(20).await);
+        }
+        assert!(seen.contains(&marked), "{seen:?}");
     });
 }
 

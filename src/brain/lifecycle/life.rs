@@ -121,9 +121,8 @@ fn is_taken_by_another(known: &MachineView<'_>) -> bool {
     let vm = known
         .region
         .and_then(|region| region.vms.get(&machine.mark.vmid));
-    let seen = match vm.and_then(|vm| vm.ownership.as_ref()) {
-        Some(Ownership::Marked(seen)) => seen,
-        _ => return false,
+    let Some(Ownership::Marked(seen)) = vm.and_then(|vm| vm.ownership.as_ref()) else {
+        return false;
     };
     let another = seen.machine != machine.mark.machine && seen.vmid == machine.mark.vmid;
     another && machine.vm.is_none()

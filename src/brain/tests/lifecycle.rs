@@ -256,16 +256,16 @@ fn what_is_not_read_yet_is_not_late() {
         (source.complete, source.as_of) = (false, now - day - day);
     }
     lab = lab.edit_machine("m", |machine| machine.mark.created = now - day);
-    for _ in 0..3 {
-        let decision = lab.turn();
-        assert_eq!(kinds(&decision), []);
-        assert!(lab.memory.backoff.is_empty(), "{:?}", lab.memory.backoff);
-        lab = lab.after(Span::seconds(5));
-    }
     // One under way is not late either before it is known how it stands.
-    lab = lab.edit_machine("m", |machine| machine.step = Some((Step::Join, now - day)));
-    lab.turn();
-    assert!(lab.memory.backoff.is_empty(), "{:?}", lab.memory.backoff);
+    for step in [Step::Done, Step::Join] {
+        let lab = lab.clone().edit_machine("m", |machine| {
+            machine.step = Some((step, now - day));
+        });
+        let decision = lab.decide();
+        assert_eq!(kinds(&decision), [], "{step:?}");
+        let backoff = decision.memory.backoff;
+        assert!(backoff.is_empty(), "{step:?}: {backoff:?}");
+    }
 }
 
 #[test]

@@ -274,3 +274,18 @@ fn a_node_is_wanted_back_that_is_open_and_ready_and_was_once_in_service() {
         assert!(!with(&|node| node.taints.push(taint())));
     });
 }
+
+/// The template's disk is smaller than the type's.
+#[test]
+fn a_machines_disk_is_as_large_as_its_type_says() {
+    simulate(async {
+        let lab = lab("").await;
+        let vm = lab.world.pve.vm(lab.vmid()).expect("it is there");
+        let disks = vm.config.values().filter(|value| value.contains("size="));
+        let disks: Vec<&String> = disks.collect();
+        assert!(
+            disks.iter().any(|disk| disk.contains("size=20G")),
+            "{disks:?}"
+        );
+    });
+}

@@ -16,7 +16,6 @@ use super::question;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -61,8 +60,9 @@ struct Seat {
 /// Phase: makes the second plan, and puts it in the place of the first if it is better. `visits` are the pods that came to
 /// nodes there are while the first one was made.
 ///
-/// Where somebody who is spread has no place then, no machine can be made for it any more: kube-scheduler counts the domains alone
-/// that have a node, and those of the plan have more room for it than it was given. The plan is made once more by that.
+/// Where somebody who is spread has no place then, no machine can be made for it any more: a domain that the plan has no machine in gets
+/// none, and kube-scheduler counts those alone that have a node. The others have more room for it than it was given, and the plan is
+/// made once more by that.
 pub(super) fn repack<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
@@ -70,12 +70,13 @@ pub(super) fn repack<'p, 'a>(
     visits: Vec<Visit>,
 ) {
     let visits = repack_once(planner, catalog, pending, visits, Domains::Open);
+    let company = &planner.world.company;
     let waits = |group: &PendingGroup<'_>| {
-        let rules = planner.world.company.known_rules(group.shape);
-        group.left() > 0 && rules.is_some_and(Rules::awaits_domains)
+        let rules = company.known_rules(group.shape);
+        group.left() > 0 && rules.is_some_and(|rules| company.awaits_domains(rules))
     };
     if pending.groups.iter().any(waits) {
-        planner.world.company.close();
+        planner.world.company.close_unreached();
         repack_once(planner, catalog, pending, visits, Domains::WithNodes);
     }
 }
@@ -85,7 +86,7 @@ pub(super) fn repack<'p, 'a>(
 enum Domains {
     /// Those of nodes, and those that new nodes could open.
     Open,
-    /// Those of nodes that are there or planned.
+    /// Those that nodes are in, or were planned in.
     WithNodes,
 }
 
@@ -236,14 +237,22 @@ fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Ra
     let made: Vec<_> = made.collect();
     let left = loose.iter().map(|of| of.pods.len() - of.placed);
     let left: Vec<usize> = left.collect();
-    rank(view, loose, &made, &left)
+    let carries = |bin: usize, group: usize| {
+        let mut on = made.iter().filter(|(planned, _)| planned.bin == bin);
+        on.any(|(planned, _)| planned.groups().any(|of| of == group))
+    };
+    rank(view, loose, (&made, &carries), &left)
 }
 
-/// What a plan is compared by: machines with how many pods, and by loose group how many have no place.
+/// Whether the machine at a place carries pods of a group.
+type Carries<'c> = dyn Fn(usize, usize) -> bool + 'c;
+
+/// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
+/// place.
 fn rank(
     view: PlanView<'_, '_>,
     loose: &[Loose],
-    made: &[(&PlannedMachine, usize)],
+    (made, carries): (&[(&PlannedMachine, usize)], &Carries<'_>),
     left: &[usize],
 ) -> Rank {
     let losses = question::count_losses(view, loose);
@@ -253,10 +262,21 @@ fn rank(
     });
     let price = |planned: &PlannedMachine| i128::from(view.choice(planned.choice).price);
     let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
+    let company = &view.world.company;
+    let uneven = |of: &Loose| {
+        let bins = made.iter().map(|(planned, _)| planned.bin);
+        let bins: Vec<usize> = bins.filter(|bin| carries(*bin, of.group)).collect();
+        let rules = company.known_rules(view.group(of.group).shape);
+        rules.map_or(0, |rules| company.uneven(rules, &bins))
+    };
     let made = || made.iter();
+    let lost = lost.fold(0, u128::saturating_add);
     Rank {
-        lost: lost.fold(0, u128::saturating_add),
-        uneven: 0,
+        lost,
+        uneven: match lost {
+            0 => loose.iter().map(uneven).sum(),
+            _ => 0,
+        },
         lighter: made()
             .map(|(planned, pods)| pods * view.tier(planned.choice))
             .sum(),
@@ -494,7 +514,11 @@ impl RepackTrial<'_, '_, '_> {
             (pods > 0).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
-        rank(self.view(), loose, &made, &left) < self.problem.rank
+        let carries = |bin: usize, group: usize| {
+            let mut on = seats.iter().filter(|seat| seat.bin == bin);
+            on.any(|seat| loose[seat.loose].group == group)
+        };
+        rank(self.view(), loose, (&made, &carries), &left) < self.problem.rank
     }
 
     /// Says which pods go where, and of those that lost their place why.

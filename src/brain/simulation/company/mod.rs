@@ -324,6 +324,24 @@ impl<'a> Company<'a> {
         }
     }
 
+    /// No new nodes are planned in domains that none is in by now: they count no more.
+    pub(crate) fn close_unreached(&mut self) {
+        let counters = &self.counters;
+        for rules in self.rules.iter_mut().flatten() {
+            let reached =
+                |spread: &SpreadRule, domain: &DomainId| counters[spread.counter].knows(*domain);
+            let all =
+                |spread: &SpreadRule| spread.open.iter().all(|domain| reached(spread, domain));
+            if rules.spread.iter().all(all) {
+                continue;
+            }
+            for spread in &mut Arc::make_mut(rules).spread {
+                let counter = &counters[spread.counter];
+                spread.open.retain(|domain| counter.knows(*domain));
+            }
+        }
+    }
+
     /// The rules of a shape, if they were asked for before.
     pub(crate) fn known_rules(&self, id: ShapeId) -> Option<&Rules> {
         self.rules[id].as_deref()

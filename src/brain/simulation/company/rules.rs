@@ -4,6 +4,8 @@
 //! that of the pod to place) and `PodTopologySpread` with `DoNotSchedule`. A node that does not exist
 //! yet is a domain of its own as soon as it does: it counts as one with no pod.
 
+use std::collections::BTreeSet;
+
 use model::reasons::Misfit;
 
 use super::Company;
@@ -92,11 +94,6 @@ impl Rules {
         self.unwanted.iter().any(|(_, itself)| *itself)
     }
 
-    /// Whether domains count for its spreading that no node is in yet.
-    pub(crate) fn awaits_domains(&self) -> bool {
-        self.spread.iter().any(|spread| !spread.open.is_empty())
-    }
-
     /// Whether placing one pod of the shape may open a domain that was shut for the next.
     pub(crate) fn loosens(&self) -> bool {
         self.spread.iter().any(|spread| spread.counts_itself)
@@ -182,6 +179,34 @@ impl Company<'_> {
         self.work(1);
         let missing = |counter: &CounterId| self.counters[*counter].total() == 0;
         rules.wanted.iter().any(missing) && !self.first_of_its_kind(rules)
+    }
+
+    /// Whether domains count for the spreading of pods with these rules that no node is in yet.
+    pub(crate) fn awaits_domains(&self, rules: &Rules) -> bool {
+        rules.spread.iter().any(|spread| {
+            let counter = &self.counters[spread.counter];
+            spread.open.iter().any(|domain| !counter.knows(*domain))
+        })
+    }
+
+    /// Pods in the domains of these places beyond what spreading lets them have, as things are now.
+    pub(crate) fn uneven(&self, rules: &Rules, places: &[usize]) -> usize {
+        let spread = rules.spread.iter().filter(|spread| spread.counts_itself);
+        spread
+            .map(|spread| {
+                let counter = &self.counters[spread.counter];
+                let enough = counter.domains() >= spread.min_domains;
+                let least = counter.least().filter(|_| enough).unwrap_or(0);
+                let most = least.saturating_add(spread.max_skew);
+                let key = counter.subject.key;
+                let domains = places.iter().map(|place| self.topology.of(key, *place));
+                let known: BTreeSet<DomainId> =
+                    domains.filter(|domain| counter.knows(*domain)).collect();
+                let over = known.iter().map(|domain| counter.pods(*domain) - most);
+                over.map(|over| usize::try_from(over).unwrap_or(0))
+                    .sum::<usize>()
+            })
+            .sum()
     }
 
     fn first_of_its_kind(&self, rules: &Rules) -> bool {

@@ -16,6 +16,9 @@ const OTHERS: usize = 48;
 /// Models of the next machine for which each of them is asked, at most.
 const FOR: usize = 8;
 
+/// What models are ordered by where one resource runs short.
+type SizeOf = fn(&Model) -> (i64, i64);
+
 /// What limits leave.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
@@ -199,7 +202,7 @@ impl Draft<'_> {
         if self.machines.len() > OTHERS {
             return false;
         }
-        let sizes: [fn(&Model) -> (i64, i64); 2] = [
+        let sizes: [SizeOf; 2] = [
             |of| (of.memory, of.cpu_milli),
             |of| (of.cpu_milli, of.memory),
         ];

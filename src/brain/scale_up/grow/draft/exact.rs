@@ -16,6 +16,11 @@ const PODS: u64 = 32;
 const MODELS: usize = 64;
 /// Steps of one search at most, some milliseconds: each places one unit or ends a plan.
 const STEPS: usize = 5_000;
+/// Plans of so few pods are searched through further.
+const FEW: u64 = 16;
+/// Steps of such a search, some ten milliseconds.
+const MORE_STEPS: usize = 20_000;
+
 struct ExactSearch<'p, 'r> {
     problem: &'p Problem,
     rates: &'r Rates,
@@ -44,6 +49,25 @@ enum UnitOrder {
 
 /// A plan better than `best`, if one is found; nothing, where the question is too large for that.
 pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Option<Draft<'p>> {
+    search_within(problem, rates, best, STEPS)
+}
+
+/// As [`search`], further, where there are few pods: what was found so far leaves somebody out, or is dear.
+pub(super) fn search_longer<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    best: Rank,
+) -> Option<Draft<'p>> {
+    let few = problem.pods() <= FEW;
+    few.then(|| search_within(problem, rates, best, MORE_STEPS))?
+}
+
+fn search_within<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    best: Rank,
+    steps: usize,
+) -> Option<Draft<'p>> {
     if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
@@ -59,7 +83,7 @@ pub(super) fn search<'p>(problem: &'p Problem, rates: &Rates, best: Rank) -> Opt
                 break;
             }
             let units = sorted(problem, rates, (units.clone(), &depths), order);
-            found = by(problem, rates, rank, units).or(found);
+            found = by(problem, rates, (rank, steps), units).or(found);
         }
     }
     found
@@ -81,7 +105,12 @@ fn depths_of_followers(problem: &Problem) -> Vec<usize> {
 }
 
 /// Searches with units in one order.
-fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, units: Vec<Unit>) -> Option<Draft<'p>> {
+fn by<'p>(
+    problem: &'p Problem,
+    rates: &Rates,
+    (best, steps): (Rank, usize),
+    units: Vec<Unit>,
+) -> Option<Draft<'p>> {
     let mut rest = vec![vec![0; rates.len()]];
     for unit in units.iter().rev() {
         let after = rest.last().into_iter().flatten().copied();
@@ -102,7 +131,7 @@ fn by<'p>(problem: &'p Problem, rates: &Rates, best: Rank, units: Vec<Unit>) -> 
         draft: Draft::new(problem),
         best,
         found: None,
-        steps: STEPS,
+        steps,
     };
     search.place(0, None, 0);
     search.found

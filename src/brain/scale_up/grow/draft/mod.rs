@@ -158,7 +158,8 @@ pub(super) struct Problem {
 pub(super) struct Rank {
     /// What the pods without a place count.
     pub(super) lost: u128,
-    /// Pods that would wait if the machines were there all at once: their spread holds only while one is there before another.
+    /// Where all have a place: pods that would wait if the machines were there all at once, since their spread holds only while one is
+    /// there before another.
     pub(super) uneven: usize,
     /// Pods by how much lighter their pools are than the heaviest.
     pub(super) lighter: usize,
@@ -259,32 +260,13 @@ pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
     if let Some(draft) = &mut draft {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
-        if draft.rank().lost > 0
-            && let Some(mut found) = relay::search(draft, &filler)
-        {
-            cheapen::improve(&mut found, &filler);
-            *draft = found;
-        }
-        if draft.rank().lost > 0
-            && let Some(mut found) = rebuild::search(draft, &filler)
-        {
-            cheapen::improve(&mut found, &filler);
-            *draft = found;
-        }
-        if draft.rank().lost > 0 && !rebuild::is_short(problem) {
-            let least_lost = problem.rank.min(draft.rank());
-            if let Some(mut found) = overload::search(draft, least_lost) {
-                cheapen::improve(&mut found, &filler);
-                *draft = found;
-            }
-        }
-        if draft.rank().lost > 0 && !rebuild::is_short(problem) {
-            let least_lost = problem.rank.min(draft.rank());
-            if let Some(mut found) = everyone::search(problem, least_lost) {
-                cheapen::improve(&mut found, &filler);
-                *draft = found;
-            }
-        }
+        place_waiting(draft, &filler);
+    }
+    let known = draft.as_ref().map_or(rank, |draft| draft.rank().min(rank));
+    if is_worth_more(&known, floor.0)
+        && let Some(found) = exact::search_longer(problem, &least, known)
+    {
+        draft = Some(found);
     }
     let mut best = draft.filter(|draft| seen || (draft.rank() < problem.rank && draft.is_fair()));
     if let Some(queue) = &problem.queue {
@@ -294,6 +276,46 @@ pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
         });
     }
     best.map(|draft| draft.answer())
+}
+
+/// Whether a plan leaves somebody out, or is so much dearer than the bound that more of a small question is searched through.
+fn is_worth_more(rank: &Rank, floor: i128) -> bool {
+    rank.lost > 0 || rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
+}
+
+/// Hundredths of a price, and by how many of them a plan may be above the bound.
+const PARTS: i128 = 100;
+const DEARER: i128 = 4;
+
+/// Looks for places for those who have none, in one way after the other.
+fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {
+    let problem = draft.problem;
+    if draft.rank().lost > 0
+        && let Some(mut found) = relay::search(draft, filler)
+    {
+        cheapen::improve(&mut found, filler);
+        *draft = found;
+    }
+    if draft.rank().lost > 0
+        && let Some(mut found) = rebuild::search(draft, filler)
+    {
+        cheapen::improve(&mut found, filler);
+        *draft = found;
+    }
+    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+        let least_lost = problem.rank.min(draft.rank());
+        if let Some(mut found) = overload::search(draft, least_lost) {
+            cheapen::improve(&mut found, filler);
+            *draft = found;
+        }
+    }
+    if draft.rank().lost > 0 && !rebuild::is_short(problem) {
+        let least_lost = problem.rank.min(draft.rank());
+        if let Some(mut found) = everyone::search(problem, least_lost) {
+            cheapen::improve(&mut found, filler);
+            *draft = found;
+        }
+    }
 }
 
 /// The best plan of a few, where none was better than the one there is but may become so.

@@ -377,9 +377,11 @@ impl<'p> Draft<'p> {
             let (model, _) = machine.bound?;
             (!machine.load.counts.is_empty()).then_some((machine, &problem.models[model]))
         });
+        let lost = lost.fold(0, u128::saturating_add);
         Rank {
-            lost: lost.fold(0, u128::saturating_add),
-            uneven: self.uneven(),
+            lost,
+            // As long as somebody has no place, it is looked for places.
+            uneven: if lost > 0 { 0 } else { self.uneven() },
             lighter: made
                 .clone()
                 .map(|(machine, model)| pods(&machine.load) * model.tier)
