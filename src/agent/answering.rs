@@ -123,9 +123,7 @@ impl Answering {
         if let Err(error) = self.state.add_retry(name) {
             return ControlAnswer::Error(error.to_string());
         }
-        if !waits.is_empty() {
-            tracing::info!(pool = %name, by, "its back-off is ended");
-        }
+        tracing::info!(pool = %name, by, ended = waits.len(), "a retry was asked for");
         // The loop has regions read before waits end.
         let mut turns = self.turns.clone();
         turns.mark_unchanged();

@@ -101,12 +101,13 @@ fn no_node(turn: &Turn, name: &str) -> String {
         .collect();
     let mut hosts = snapshot.regions.values().flat_map(|of| of.hosts.keys());
     if hosts.any(|host| **host == *name) {
+        let there = if on_host.is_empty() {
+            "it has no machine of ours".to_owned()
+        } else {
+            format!("its machines: {}", some(&on_host))
+        };
         return format!(
-            "{name} is a host of PVE, and no node or machine of that name is seen{}",
-            match on_host.is_empty() {
-                true => "; it has no machine of ours".to_owned(),
-                false => format!("; its machines: {}", some(&on_host)),
-            }
+            "{name} is a host of PVE, and no node or machine of that name is seen; {there}"
         );
     }
     if turn.settings.policy.pools.contains_key(name) {

@@ -42,7 +42,7 @@ impl StateFiles {
         }
         let mut memory = memory.clone();
         for pool in &pools {
-            tracing::info!(%pool, "its back-off was ended by a person");
+            tracing::info!(%pool, "it waits for nothing that failed before");
             memory.end_backoff(pool, now);
         }
         Some(memory)

@@ -97,7 +97,6 @@ fn a_wrong_command_line_ends_with_2() {
         &["fly"][..],
         &[],
         &["check", "--loud"],
-        &["pause", "a", "b"],
         &["explain", "pod", "a/b/c"],
         &["demo", "--speed", "0"],
         &["plan", "-o", "xml"],

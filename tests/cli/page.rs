@@ -534,7 +534,7 @@ fn who_is_logged_in_pauses_and_resumes_and_the_log_has_the_name() {
     };
     until("history", history, &["somebody asked: resume by ann"], &[]);
     let log = open.log();
-    for words in ["paused", "resumed", "its back-off is ended"] {
+    for words in ["paused", "resumed", "a retry was asked for"] {
         let line = log.lines().find(|line| line.contains(words));
         assert!(
             line.is_some_and(|line| line.contains("by=\"ann\"") || line.contains("by=ann")),

@@ -110,6 +110,11 @@ impl Daemon {
 }
 
 pub(crate) fn run(simulators: &Simulators, config: &Path, log: File) -> Command {
+    run_in(&simulators.path("state"), simulators, config, log)
+}
+
+/// The daemon with another state directory.
+fn run_in(state: &Path, simulators: &Simulators, config: &Path, log: File) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     command
         .env_remove("JOURNAL_STREAM")
@@ -118,7 +123,7 @@ pub(crate) fn run(simulators: &Simulators, config: &Path, log: File) -> Command 
         .arg(config)
         .arg("run")
         .arg("--state-directory")
-        .arg(simulators.path("state"))
+        .arg(state)
         .arg("--control-socket")
         .arg(simulators.path("control.sock"))
         .stdin(Stdio::null())
@@ -365,9 +370,20 @@ fn a_second_daemon_leaves_the_first_ones_socket_alone() {
     let ended = run(&daemon.simulators, &daemon.config, file).status();
     assert_eq!(ended.expect("it runs").code(), Some(1));
     let said = fs::read_to_string(log).expect("it is there");
-    assert!(said.contains("another daemon listens there"), "{said}");
+    assert!(
+        said.contains("another daemon uses the state directory"),
+        "{said}"
+    );
     let (code, said) = daemon.says(&["status"]);
     assert_eq!(code, Some(0), "{said}");
+    // With a state directory of its own it is the socket that is taken.
+    let log = daemon.simulators.path("third");
+    let file = File::create(&log).expect("made");
+    let apart = daemon.simulators.path("apart");
+    let ended = run_in(&apart, &daemon.simulators, &daemon.config, file).status();
+    assert_eq!(ended.expect("it runs").code(), Some(1));
+    let said = fs::read_to_string(log).expect("it is there");
+    assert!(said.contains("another daemon listens there"), "{said}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn files_that_are_none_are_told_by_what_they_are() {
         (
             &["kubeconfig", "--kubeconfig", &*none],
             1,
-            "of an administrator's such as",
+            "an administrator's is /etc/kubernetes/admin.conf",
         ),
         (&["conformance", &*none], 1, "No such file"),
     ] {

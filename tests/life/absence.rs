@@ -377,6 +377,7 @@ fn a_node_that_is_registered_anew_takes_pods_again() {
                     for act in [AdminAct::PowerOff { vmid }, AdminAct::Start { vmid }] {
                         let done = scene.world.pve.administer(&act);
                         done.expect("it is there");
+                        tokio::time::sleep(Duration::from_secs(5)).await;
                     }
                     std::future::pending::<()>().await;
                 };
@@ -385,7 +386,8 @@ fn a_node_that_is_registered_anew_takes_pods_again() {
                     () = on(&scene, 1, Duration::from_mins(6)) => {}
                     () = again => {}
                 }
-                assert_eq!(working(&scene), worked, "journal {journal}");
+                let told = crate::events(&scene).await;
+                assert_eq!(working(&scene), worked, "journal {journal}: {told:#?}");
             })
             .await;
             let node = scene.world.kube.objects("v1", "Node");

@@ -86,7 +86,9 @@ pub(super) fn add(
     });
     let all: Vec<(usize, Value)> = all.filter(|(_, object)| !object.is_null()).collect();
     // Pods take their priority from a class, wherever in the text it stands.
-    all.iter().for_each(|(_, object)| reading.learn(object));
+    for (_, object) in &all {
+        reading.learn(object);
+    }
     for (place, object) in all {
         let name = named(&object);
         let read = reading.read(snapshot, object);

@@ -47,7 +47,7 @@ fn web_files(here: &Here, findings: &mut Findings) {
         Ok(None) => findings.fine("daemon: the files that [web] names can be used".to_owned()),
         // The page is there until then.
         Ok(Some(why)) if why.contains(": ends at ") => {
-            findings.warning(format!("daemon: {why}")).mend(mend)
+            findings.warning(format!("daemon: {why}")).mend(mend);
         }
         Ok(Some(why)) | Err(why) => findings.wrong(format!("daemon: {why}")).mend(mend),
     }

@@ -73,7 +73,7 @@ pub(super) fn repack<'p, 'a>(
     let company = &planner.world.company;
     let waits = |group: &PendingGroup<'_>| {
         let rules = company.known_rules(group.shape);
-        group.left() > 0 && rules.is_some_and(|rules| company.awaits_domains(rules))
+        group.left() > 0 && rules.is_some_and(|rules| company.waits_for_domains(rules))
     };
     if pending.groups.iter().any(waits) {
         planner.world.company.close_unreached();

@@ -182,7 +182,7 @@ impl Company<'_> {
     }
 
     /// Whether domains count for the spreading of pods with these rules that no node is in yet.
-    pub(crate) fn awaits_domains(&self, rules: &Rules) -> bool {
+    pub(crate) fn waits_for_domains(&self, rules: &Rules) -> bool {
         rules.spread.iter().any(|spread| {
             let counter = &self.counters[spread.counter];
             spread.open.iter().any(|domain| !counter.knows(*domain))
