@@ -1,6 +1,7 @@
 //! `history`: what was decided and done, and why, from the record. Asks no daemon, but where its record is if its socket is named.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,17 +114,18 @@ fn nothing_found(
         }
         let named = match named.len() {
             0 => String::new(),
-            0..=NAMED => format!("; it knows {}", named.join(", ")),
+            1..=NAMED => format!("; it knows {}", named.join(", ")),
             more => format!(
                 "; it knows {} and {} more",
                 named[..NAMED].join(", "),
                 more - NAMED
             ),
         };
-        text += &format!("The record knows no {what} {wanted}{named}.\n");
+        let _ = writeln!(text, "The record knows no {what} {wanted}{named}.");
     }
-    text += &format!(
-        "The record begins at {}; what was done last in it was at {} ({}).\n",
+    let _ = writeln!(
+        text,
+        "The record begins at {}; what was done last in it was at {} ({}).",
         local(began, zone),
         local(last.at, zone),
         zone_name(zone)

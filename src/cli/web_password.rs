@@ -20,7 +20,7 @@ const DEFAULT_FILE: &str = "/etc/pve-autoscaler/web-users";
 /// The group that may read it.
 const GROUP: &str = "pve-autoscaler";
 /// More than a password and its line break.
-const LONGEST_LINE: u64 = 4096;
+const LONGEST_LINE: usize = 4096;
 
 /// Sets or takes away a person's password.
 pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), CliFailure> {
@@ -117,7 +117,7 @@ const INTERRUPT: u8 = 3;
 
 /// The line that was typed. A terminal gives no more than one at a time.
 fn typed(terminal: &mut File) -> anyhow::Result<SecretString> {
-    let mut buffer = [0; LONGEST_LINE as usize];
+    let mut buffer = [0; LONGEST_LINE];
     let length = terminal.read(&mut buffer).context("reading the password")?;
     if buffer[..length].contains(&INTERRUPT) {
         return Err(anyhow!("interrupted; nothing was written"));
@@ -129,7 +129,7 @@ fn line(input: &mut impl std::io::BufRead) -> anyhow::Result<SecretString> {
     let mut text = String::new();
     input
         .by_ref()
-        .take(LONGEST_LINE)
+        .take(LONGEST_LINE as u64)
         .read_line(&mut text)
         .context("reading the password")?;
     let password = text.trim_end_matches(['\r', '\n']).to_owned();
