@@ -45,12 +45,13 @@ const SYSTEM: [(&str, i64); 2] = [
 ];
 /// How alike an unknown kind must be to a known one to be a slip of the pen, 1 being the same.
 const MISSPELT: f32 = 0.85;
-/// What manifests put into the view.
+
+/// What supposed manifests put into the view of the cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AddedManifests {
-    /// Their pods.
+    /// The pods that come of the manifests.
     pub(super) pods: Vec<PodKey>,
-    /// What of them counts otherwise than as pods, or not at all, in sentences.
+    /// Sentences on the objects of the manifests of which no pod comes: those that count all the same, those that do not.
     pub(super) notes: Vec<String>,
 }
 
@@ -211,7 +212,7 @@ impl ManifestReader {
         }
     }
 
-    /// What came of all of it.
+    /// Puts the objects that are no pods into the view, and gives what the manifests added in all.
     fn finish(mut self, snapshot: &mut Snapshot) -> AddedManifests {
         let notes = &mut self.added.notes;
         if !self.counted.is_empty() {
@@ -253,12 +254,20 @@ impl ManifestReader {
 /// one whose kind is misspelt, is not.
 fn is_other(object: &Value, kind: &str) -> bool {
     let makes_pods = object.pointer("/spec/template/spec/containers").is_some();
-    let near = KINDS.iter().chain(&COUNTED);
-    let near: Vec<&str> = near.copied().collect();
-    let lower: Vec<String> = near.iter().map(|known| known.to_lowercase()).collect();
-    let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
-    let misspelt = similar::get_close_matches(&*kind.to_lowercase(), &lower, 1, MISSPELT);
-    !kind.is_empty() && !makes_pods && misspelt.is_empty()
+    !kind.is_empty() && !makes_pods && near_kind(kind).is_none()
+}
+
+/// The known kind that a misspelt one most likely means, if one is near.
+fn near_kind(kind: &str) -> Option<&'static str> {
+    let known = KINDS.iter().chain(&COUNTED);
+    let known: Vec<(String, &str)> = known.map(|of| (of.to_lowercase(), *of)).collect();
+    let lower: Vec<&str> = known.iter().map(|(lower, _)| lower.as_str()).collect();
+    let near = similar::get_close_matches(&*kind.to_lowercase(), &lower, 1, MISSPELT);
+    let near = near.first()?;
+    known
+        .iter()
+        .find(|(lower, _)| lower == near)
+        .map(|(_, of)| *of)
 }
 
 /// The objects of a document: those of a List, as `kubectl get -o yaml` prints it (a List in a List is none of them); of a CronJob the Job that
@@ -346,15 +355,8 @@ fn wrong_kind(kind: &str) -> String {
     if kind.is_empty() {
         return "it has no kind".to_owned();
     }
-    let known = KINDS.iter().chain(&COUNTED);
-    let known: Vec<(String, &str)> = known.map(|of| (of.to_lowercase(), *of)).collect();
-    let lower: Vec<&str> = known.iter().map(|(lower, _)| lower.as_str()).collect();
-    let near = similar::get_close_matches(&*kind.to_lowercase(), &lower, 1, MISSPELT);
-    let meant = known
-        .iter()
-        .find(|(lower, _)| near.first() == Some(&lower.as_str()));
-    match meant {
-        Some((_, known)) => format!("kind {kind}: did you mean {known}?"),
+    match near_kind(kind) {
+        Some(known) => format!("kind {kind}: did you mean {known}?"),
         None => format!("kind {kind} is not known here: write its pods as those of another kind"),
     }
 }

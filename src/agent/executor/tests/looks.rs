@@ -247,7 +247,7 @@ fn a_node_that_is_uncordoned_while_a_lock_is_waited_for_is_in_service_again() {
         let failure = ended.expect_err("somebody wants it back");
         assert!(failure.message.contains("uncordoned"), "{failure:?}");
         assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
-        // What was begun is over: a removal that is decided on anew drains anew.
+        // The removal that failed leaves nothing begun: one that is decided on anew drains from its start.
         lab.in_service(0).await;
     });
 }
