@@ -502,6 +502,14 @@ mod tests {
                 "kind: Rollout\nmetadata: {name: r}\nspec: {template: {spec: {containers: []}}}\n",
                 "Document 1 (Rollout r): kind Rollout is not known here",
             ),
+            (
+                "kind: statefulSets\nmetadata: {name: s}\n",
+                "kind statefulSets: did you mean StatefulSet?",
+            ),
+            (
+                "kind: StorageClas\nmetadata: {name: s}\n",
+                "kind StorageClas: did you mean StorageClass?",
+            ),
         ] {
             let why = supposed(text).expect_err(said);
             assert!(
