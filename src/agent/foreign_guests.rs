@@ -124,6 +124,10 @@ impl ForeignGuests {
                 Err(error) if error.cause() == FailureCause::Gone => drop(self.seen.remove(&vmid)),
                 Err(error) => {
                     tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
+                    // What was read before stands, and others' turns come before it is tried again.
+                    if let Some(seen) = self.seen.get_mut(&vmid) {
+                        seen.read = now;
+                    }
                     silent.insert(guest.host.clone());
                 }
             }

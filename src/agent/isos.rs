@@ -62,19 +62,40 @@ impl Sweeper {
         storages: &BTreeSet<String>,
     ) -> Result<(), CallError> {
         let resources = client.resources().await?;
+        let mut first = Ok(());
         for (host, storage) in places(&resources, storages) {
-            for volume in client.isos(&host, &storage).await?.into_keys() {
-                let Some((_, vmid)) = iso_volume(&volume) else {
-                    continue;
-                };
-                if self.needs(region, vmid) || !self.take_out(client, &volume, vmid).await? {
-                    continue;
-                }
-                client.remove_iso(&host, &volume).await?;
+            // A host that does not answer keeps nobody from looking on the others.
+            let swept = self.sweep_storage(region, client, &host, &storage).await;
+            first = first.and(swept);
+        }
+        first
+    }
+
+    /// Removes the images on one storage that nobody needs. One that cannot be removed does not keep the others; the first error is told.
+    async fn sweep_storage(
+        &self,
+        region: &RegionName,
+        client: &Client,
+        host: &str,
+        storage: &str,
+    ) -> Result<(), CallError> {
+        let mut first = Ok(());
+        for volume in client.isos(host, storage).await?.into_keys() {
+            let vmid = iso_volume(&volume).map(|(_, vmid)| vmid);
+            let Some(vmid) = vmid.filter(|vmid| !self.needs(region, *vmid)) else {
+                continue;
+            };
+            let removed = match self.take_out(client, &volume, vmid).await {
+                Ok(false) => continue,
+                Ok(true) => client.remove_iso(host, &volume).await,
+                Err(error) => Err(error),
+            };
+            if removed.is_ok() {
                 tracing::info!(%region, %host, volume, "an ISO for cloud-init that no machine needs was removed");
             }
+            first = first.and(removed);
         }
-        Ok(())
+        first
     }
 
     /// A machine of this VMID lies in our range and is not done: it may start with its image yet. Those of other ranges are others'.

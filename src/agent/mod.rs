@@ -40,6 +40,7 @@ mod startup;
 pub mod state;
 pub mod state_lock;
 pub mod status;
+mod storage_backings;
 pub mod templates;
 mod token_redaction;
 pub mod trouble;

@@ -20,6 +20,7 @@ use crate::agent::inspection;
 use crate::agent::kept_space::KeptSpace;
 use crate::agent::loads::HostLoads;
 use crate::agent::machines::{LastVmConfig, Observed};
+use crate::agent::storage_backings::StorageBackings;
 use crate::agent::templates::{self, RegionTemplates};
 use crate::clock::Clock;
 use crate::config::settings::{Settings, TemplateSettings};
@@ -183,6 +184,7 @@ pub struct RegionWatcher {
     doubts: Doubts,
     loads: HostLoads,
     kept_space: KeptSpace,
+    backings: StorageBackings,
     clocks: HostClocks,
     /// The last question beyond what every poll asks was to a host, and no re-reading.
     host_was_last: bool,
@@ -208,6 +210,7 @@ impl RegionWatcher {
             doubts: Doubts::default(),
             loads: HostLoads::default(),
             kept_space: KeptSpace::default(),
+            backings: StorageBackings::default(),
             clocks: HostClocks::default(),
             host_was_last: false,
         }
@@ -298,6 +301,7 @@ impl RegionWatcher {
         self.read_mappings().await;
         self.read_loads(&resources).await;
         self.tell_kept_space(&mut resources).await;
+        self.tell_backings(&mut resources).await;
         let mut region = Region {
             quorate: status.quorate,
             mappings: self.mappings.clone(),
@@ -409,11 +413,19 @@ impl RegionWatcher {
                 // next poll.
                 Err(error) => {
                     tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's configuration");
+                    self.put_off(vmid, now);
                     silent.insert(guest.host.clone());
                 }
             }
         }
         Ok(())
+    }
+
+    /// A VM's configuration could not be read: what was read before stands, and others' turns come before it is tried again.
+    fn put_off(&mut self, vmid: u32, now: Instant) {
+        if let Some(known) = self.known.get_mut(&vmid) {
+            known.read = now;
+        }
     }
 
     /// Reads what hosts have to keep for guests that are not ours.

@@ -48,6 +48,10 @@ pub struct Memory {
     pub retried: BTreeMap<Arc<str>, Time>,
     /// Machines whose failure has been counted already.
     pub counted_failures: BTreeSet<Arc<str>>,
+    /// Pools of which a machine failed by nobody's fault, and when the first one did since one of them came to work. The failure of a machine
+    /// that was planned after that counts as any other does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub transient_failures: BTreeMap<Arc<str>, Time>,
     /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
     /// for the size and reservation they were made with: a lesson ends when the promise changes.
     pub learned: BTreeMap<Arc<str>, Resources>,
@@ -78,6 +82,9 @@ pub struct Memory {
     /// As [`Memory::no_better_plan`], of a question in which spreading counts the domains alone that nodes are in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_better_plan_with_nodes: Option<u64>,
+    /// As [`Memory::no_better_plan`], of the questions in which a domain gets no machine. Those of the last decision.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub no_better_plan_with_fewer_domains: BTreeSet<u64>,
     /// Machines on their way up, by name: how long somebody has been at it.
     pub provisioning: BTreeMap<Arc<str>, Provisioning>,
     /// Machines that are working nodes and whose VM is off, or was, by name.

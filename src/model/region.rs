@@ -192,6 +192,10 @@ pub struct Storage {
     /// A volume takes its space when it is made (`lvm`, `iscsi`), not when it is written.
     #[serde(skip_serializing_if = "is_default")]
     pub thick: bool,
+    /// What its volumes lie in: a ZFS pool, a volume group, a thin pool, an export, a directory, as its definition says. Storages of a
+    /// host that say the same share their space. `None` where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backing: Option<Arc<str>>,
 }
 
 /// A template VM found in a region.

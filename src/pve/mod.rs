@@ -21,6 +21,7 @@ mod placing;
 mod resources;
 pub(crate) mod rows;
 pub(crate) mod sound;
+mod storage_backings;
 mod tasks;
 pub mod texts;
 pub mod transport;

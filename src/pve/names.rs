@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 39] = [
+pub const CALLS: [&str; 40] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -34,6 +34,7 @@ pub const CALLS: [&str; 39] = [
     "shutdown",
     "start",
     "stop",
+    "storages",
     "task_log",
     "task_status",
     "update_config",

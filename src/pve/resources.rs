@@ -151,6 +151,8 @@ pub struct StorageResource {
     pub kept: i64,
     /// `lvmthin`, `dir`, `rbd` …
     pub plugin: Arc<str>,
+    /// What its volumes lie in: the list of all resources does not tell it ([`crate::pve::Client::storage_backings`]).
+    pub backing: Option<Arc<str>>,
     /// What may lie on it: `images`, `snippets` …
     pub content: Vec<String>,
 }
@@ -235,7 +237,7 @@ impl GuestResource {
             pool: name("pool").map(Arc::from),
             tags: list(&fields.text("tags").unwrap_or_default()),
             ha_state: name("hastate").map(Arc::from),
-            cpus: fields.count("maxcpu"),
+            cpus: cpus(fields),
             memory: fields.integer("maxmem").unwrap_or(0),
             disk: fields.integer("maxdisk").unwrap_or(0),
             uptime: fields.integer("uptime").unwrap_or(0),
@@ -253,6 +255,18 @@ impl GuestResource {
     /// `prelaunch`, `io-error` …), `stopped` when there is no process and `unknown` when its host says nothing.
     pub fn running(&self) -> bool {
         !matches!(&*self.status, "stopped" | "unknown" | "")
+    }
+}
+
+/// The CPUs of a guest. A container without `cores` shows its `cpulimit`, which may be half a CPU: a part of one counts as one
+/// (pve-container, `PVE::LXC::vmstatus`).
+fn cpus(fields: Fields<'_>) -> u32 {
+    let whole = fields.count("maxcpu");
+    let told = fields.number("maxcpu").unwrap_or(0.0);
+    if told > f64::from(whole) {
+        whole.saturating_add(1)
+    } else {
+        whole
     }
 }
 
@@ -279,6 +293,7 @@ impl StorageResource {
             total: fields.integer("maxdisk").unwrap_or(0),
             used: fields.integer("disk").unwrap_or(0),
             kept: 0,
+            backing: None,
             plugin: fields.text("plugintype").unwrap_or_default().into(),
             content: list(&fields.text("content").unwrap_or_default()),
         }
@@ -337,6 +352,7 @@ impl From<&StorageResource> for region::Storage {
             free: storage.free(),
             total: storage.total,
             thick: THICK.contains(&&*storage.plugin),
+            backing: storage.backing.clone(),
         }
     }
 }

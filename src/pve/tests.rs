@@ -180,6 +180,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.permissions("/vms/9000").await.expect("privileges");
     client.disks("pve1", "local-lvm").await.expect("disks");
     client.kept_space("pve1", "local").await.expect("space");
+    client.storage_backings().await.expect("backings");
     images(&client).await;
     client.vm_config("pve1", 9001).await.expect("config");
     for kind in [GuestKind::Qemu, GuestKind::Lxc] {
@@ -346,6 +347,8 @@ async fn resources_are_sorted_out_however_perl_spells_them() {
              "template": "0", "tags": "b;a", "maxcpu": 2, "maxmem": 5, "lock": "backup", "pool": "p"},
             {"type": "qemu", "node": "pve1", "vmid": 102, "status": "unknown"},
             {"type": "lxc", "node": "pve1", "vmid": 103, "status": "stopped"},
+            {"type": "lxc", "node": "pve1", "vmid": 104, "status": "running", "maxcpu": 0.5, "maxmem": 5},
+            {"type": "lxc", "node": "pve1", "vmid": 105, "status": "running", "maxcpu": "2.25", "maxmem": 5},
             {"type": "storage", "node": "pve1", "storage": "ceph", "shared": 1,
              "status": "available", "maxdisk": 10, "disk": 4, "content": "images,rootdir"},
             {"type": "sdn", "node": "pve1", "sdn": "z"}
@@ -354,7 +357,10 @@ async fn resources_are_sorted_out_however_perl_spells_them() {
     let resources = client.resources().await.expect("resources");
     assert!(resources.hosts["pve1"].online && !resources.hosts["pve2"].online);
     assert_eq!(resources.hosts["pve1"].memory, 1000);
-    assert_eq!(resources.guests.len(), 3);
+    assert_eq!(resources.guests.len(), 5);
+    // A part of a CPU counts as one.
+    let cpus = [101, 103, 104, 105].map(|vmid| resources.guests[&vmid].cpus);
+    assert_eq!(cpus, [2, 0, 1, 3]);
     let vm = &resources.guests[&101];
     assert!(vm.running() && !vm.template);
     assert_eq!((vm.tags.len(), vm.lock.as_deref()), (2, Some("backup")));

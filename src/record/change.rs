@@ -242,6 +242,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             host_backoff,
             retried,
             counted_failures,
+            transient_failures,
             learned,
             batch,
             quarantine,
@@ -254,6 +255,7 @@ impl<W: SerializeSeq> StateChanges<W> {
             unreplaceable,
             no_better_plan,
             no_better_plan_with_nodes,
+            no_better_plan_with_fewer_domains,
             provisioning,
             power,
             last_vmids,
@@ -261,8 +263,9 @@ impl<W: SerializeSeq> StateChanges<W> {
             last_addresses,
         } = new;
         compare!(self, old, whole: version, began, last_scale_up, last_scale_down, last_scale_down_failure,
-            counted_failures, batch, serial, consolidation, no_better_plan, no_better_plan_with_nodes);
-        compare!(self, old, map: unneeded_since, backoff, host_backoff, retried, learned, quarantine, evicted, settled,
+            counted_failures, batch, serial, consolidation, no_better_plan, no_better_plan_with_nodes,
+            no_better_plan_with_fewer_domains);
+        compare!(self, old, map: unneeded_since, backoff, host_backoff, retried, transient_failures, learned, quarantine, evicted, settled,
             bookings, replacements, unreplaceable, provisioning, power, last_vmids, last_hosts, last_addresses);
     }
 

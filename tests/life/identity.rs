@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::faults::Aim;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, VmFacts};
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
@@ -458,6 +459,22 @@ fn an_api_server_that_is_started_anew_costs_no_machine() {
             scene.nothing_is_left();
         });
     }
+}
+
+/// Tokens cannot be made, and that does not pass: one more machine is tried at once, and then the pool waits, longer each time.
+#[test]
+fn trouble_that_stays_does_not_make_machines_without_end() {
+    let config = HASTY.replace("initial_backoff = \"30s\"", "initial_backoff = \"5m\"");
+    assert_ne!(config, HASTY);
+    simulate(async {
+        let scene = Scene::new(1, &config, GuestSpec::default());
+        let secrets = Aim::Refuse("/api/v1/namespaces/kube-system/secrets");
+        scene.world.kube_faults.aim(Some(secrets));
+        let stays = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(120));
+        scene.live(None, 0, stays, Duration::from_mins(75)).await;
+        let made = scene.machines_made();
+        assert!((2..=5).contains(&made), "{made} machines");
+    });
 }
 
 /// The state directory is lost, the machine is known by its mark alone, and somebody destroys its VM while it is

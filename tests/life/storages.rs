@@ -130,6 +130,72 @@ fn what_a_file_system_keeps_for_root_is_no_room() {
     });
 }
 
+/// Two storages say that 45 GiB are free, enough for two machines each. On one export it is the same 45 GiB.
+#[test]
+fn two_storages_on_one_export_have_its_space_once() {
+    for (export, expected) in [("more", 4), ("shared", 2)] {
+        simulate(async {
+            let second = "\n[template.copy]\nvmid = 9000\nclone = \"full\"\nstorage = \"more\"\n\
+                [pool.copies]\ntemplate = \"copy\"\ninstance_types = [\"small\"]\nmin = 0\nmax = 6\n";
+            let scene = world(region("") + second, |pve| {
+                let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+                let shared = shared.expect("there");
+                (shared.kind, shared.kept) = (StorageKind::Nfs, 0);
+                let mut more = shared.clone();
+                (more.name, more.volumes_in) = ("more".to_owned(), Some(export.to_owned()));
+                pve.storages.push(more);
+            });
+            for storage in ["shared", "more"] {
+                let full = AdminAct::Fill {
+                    storage: storage.to_owned(),
+                    host: "pve1".to_owned(),
+                    left: 45 << 30,
+                };
+                act(&scene, &full);
+            }
+            scene.live(None, 0, fill(6), Duration::from_mins(8)).await;
+            let machines = made(&scene).values().sum::<usize>();
+            assert_eq!(machines, expected, "{export}: {}", said(&scene));
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            let requests = scene.world.pve.requests();
+            let asked = requests.iter().filter(|seen| seen.path == "/storage");
+            assert_eq!(
+                asked.count(),
+                1,
+                "definitions are read once in half an hour"
+            );
+        });
+    }
+}
+
+/// A full clone takes five minutes and its storage takes one at a time. A machine that waits for its turn for longer than
+/// `max_node_provision_time` is not late: its pool does not wait, its pod gets no second machine, and a reload destroys none.
+#[test]
+fn a_queue_for_clones_is_nobodys_failure() {
+    simulate(async {
+        let text = region("max_clones_per_storage = 1\n").replace(
+            "[scale_up]\n",
+            "[scale_up]\nmax_node_provision_time = \"9m\"\n",
+        );
+        let text = text.replace("vmid = 9000\n", "vmid = 9000\nclone = \"full\"\n");
+        let scene = world(text, |pve| {
+            let template = pve.machines.iter().find(|of| of.vmid == 9000);
+            let gib = template.expect("there").disk >> 30;
+            let each = 300_000 / gib.max(1);
+            pve.timings.copy_gib = [each, each];
+        });
+        let (first, all) = (Duration::from_mins(12), Duration::from_mins(60));
+        scene.live_and_stop(first, fill(4), all).await;
+        assert_eq!(made(&scene).values().sum::<usize>(), 4, "{}", said(&scene));
+        assert!(
+            !said(&scene).contains("not initialised"),
+            "{}",
+            said(&scene)
+        );
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// pve2 has the most memory and no bridge: PVE clones, and cannot start. The pool goes on with the next host at once, and
 /// tries pve2 no more while that one will do.
 #[test]

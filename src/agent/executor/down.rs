@@ -152,13 +152,14 @@ async fn drained(work: &Work, node: &NodeRef, action: &Action) -> Result<(), Fai
         .await
 }
 
-/// A removal that was given up before the VM was touched leaves the machine in service.
+/// A removal that was given up before the VM was touched leaves the machine where it was: in service, or on its way up.
 fn given_up_or<T>(work: &Work, result: Result<T, Failure>) -> Result<T, Failure> {
     if result.is_err() {
         let now = work.tools.clock.now();
         let back = work.record(|entry| {
             if entry.step >= Step::Drain {
-                entry.step = Step::Done;
+                // What `reached` says nobody knows of an entry that was made of a mark.
+                entry.step = entry.reached.unwrap_or(Step::Done).min(Step::Done);
                 entry.since = now;
             }
         });

@@ -1,5 +1,5 @@
-//! Questions to hosts that not every poll asks: a host's load (each minute, where a pool bounds it), its clock, and the bytes that the
-//! file systems of its storages keep for root (twice an hour each).
+//! Questions to hosts that not every poll asks: a host's load (each minute, where a pool bounds it), its clock, the bytes that the
+//! file systems of its storages keep for root (twice an hour each), and, of the whole region, the definitions of storages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,9 @@ impl RegionWatcher {
         self.host_was_last = if waiting && self.host_was_last {
             false
         } else {
-            self.read_clock(resources).await || self.read_kept_space_again(resources).await
+            self.read_clock(resources).await
+                || self.read_kept_space_again(resources).await
+                || self.read_backings_again().await
         };
         self.host_was_last
     }
@@ -92,5 +94,29 @@ impl RegionWatcher {
             self.read_kept_space(at).await;
         }
         self.kept_space.apply(resources);
+    }
+
+    async fn read_backings_again(&mut self) -> bool {
+        let due = self.backings.is_due(Instant::now());
+        if due {
+            self.read_backings().await;
+        }
+        due
+    }
+
+    async fn read_backings(&mut self) {
+        let told = self.client.storage_backings().await;
+        if let Err(error) = &told {
+            tracing::debug!(region = %self.name, %error, "cannot read the definitions of the storages");
+        }
+        self.backings.record(Instant::now(), told.ok());
+    }
+
+    /// Says what each storage's volumes lie in; the definitions are read if there is a storage that they were never read for.
+    pub(super) async fn tell_backings(&mut self, resources: &mut ClusterResources) {
+        if self.backings.is_wanted(resources, Instant::now()) {
+            self.read_backings().await;
+        }
+        self.backings.apply(resources);
     }
 }

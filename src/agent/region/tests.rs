@@ -1,6 +1,6 @@
 use super::*;
 use crate::pve::transport::memory::RouterTransport;
-use crate::sim::faults::Spoilt;
+use crate::sim::faults::{Aim, Spoilt};
 use crate::sim::guests::GuestSpec;
 use crate::sim::kube::KubeSpec;
 use crate::sim::pve::{AdminAct, MachineSpec, PveSpec};
@@ -147,6 +147,56 @@ fn a_mark_that_is_put_back_is_seen_soon() {
             seen.push(owner(20).await);
         }
         assert!(seen.contains(&marked), "{seen:?}");
+    });
+}
+
+/// A host is in the cluster and does not answer. Its VM is the one that was read longest ago, in every poll.
+#[test]
+fn a_host_that_does_not_answer_keeps_no_other_from_being_read_again() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let world = World::new(WorldSpec {
+            seed: 1,
+            pve: PveSpec::default(),
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: CONFIG.to_owned(),
+        });
+        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+        for (vmid, host) in [(9100, "pve2"), (9101, "pve1")] {
+            let AdminAct::AddMachine(mut spec) = stranger("pve-autoscaler:v9 x") else {
+                unreachable!("it adds a machine");
+            };
+            (spec.vmid, spec.host) = (vmid, host.to_owned());
+            let added = world.pve.administer(&AdminAct::AddMachine(spec));
+            added.expect("added");
+        }
+        let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
+        let settings = world.settings.clone();
+        let mut watcher = RegionWatcher::new("default".into(), client, world.clock, settings);
+        watcher.poll().await.expect("it is read");
+        world
+            .pve_faults
+            .aim(Some(Aim::Refuse("/api2/json/nodes/pve2")));
+        let edit = AdminAct::Configure {
+            vmid: 9101,
+            key: "description".to_owned(),
+            value: Some("pve-autoscaler:v8 x".to_owned()),
+        };
+        world.pve.administer(&edit).expect("edited");
+        let mut owner = None;
+        for _ in 0..8 {
+            tokio::time::advance(Duration::from_secs(20)).await;
+            let observed = watcher.poll().await.expect("it is read");
+            owner = observed.region.vms[&9101].ownership.clone();
+            let silent = observed.region.vms[&9100].ownership.clone();
+            // What was read before stands.
+            assert_eq!(silent, Some(Ownership::UnknownVersion("v9".into())));
+        }
+        assert_eq!(owner, Some(Ownership::UnknownVersion("v8".into())));
     });
 }
 

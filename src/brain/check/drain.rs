@@ -74,12 +74,12 @@ pub(super) fn moves(case: Case<'_>, pod: &Pod) -> bool {
         && (pod.deletion.is_none() || stateful)
 }
 
-/// A machine that failed has no pods that a drain would move.
+/// A machine that failed has no pods that a drain would move, but those that the removal names.
 pub(super) fn nobody_moves(case: Case<'_>, action: &Action) -> CheckResult {
     let name = action.target.node.as_ref().map_or("", |node| &node.name);
     match concerned(case, name)
         .iter()
-        .find(|(_, pod)| pod.deletion.is_none())
+        .find(|(key, pod)| pod.deletion.is_none() && !action.precondition.pods.contains(key))
     {
         None => Ok(()),
         Some((key, _)) => refuse(CheckRule::BlockingPod, format!("{key} runs there")),

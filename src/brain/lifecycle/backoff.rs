@@ -3,6 +3,9 @@
 //! A machine that fails before its VM runs (clone, configuration, start) is mostly the fault of one host: its pool makes nothing on
 //! that host for a while, and goes on with its other hosts. Any failure makes a host the last that its pool takes, until a machine works there again.
 //!
+//! A failure by nobody's fault, such as a lock that PVE did not get in time, does not count, since another attempt may succeed at once. If that
+//! attempt fails, too, waiting is all that is left: the failure of a machine that was planned after another had failed so counts.
+//!
 //! Source: cluster-autoscaler's `utils/backoff`: failures during a back-off do not lengthen it.
 
 use std::collections::BTreeMap;
@@ -152,6 +155,10 @@ struct Failed {
     message: ForeignText,
     /// The machine failed before its VM ran, so that the host is to blame and not the guest.
     before_it_ran: bool,
+    /// It failed by nobody's fault.
+    transient: bool,
+    /// When the machine was planned.
+    created: Time,
 }
 
 /// Counts the failures that were not counted yet, and forgets what is over.
@@ -164,6 +171,9 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
     };
     for failed in uncounted(turn) {
         turn.memory.counted_failures.insert(failed.machine.clone());
+        if failed.transient && !failed_again(turn, &failed) {
+            continue;
+        }
         let message: ForeignText = format!("{}: {}", failed.machine, failed.message).into();
         let hosts = turn.memory.host_backoff.entry(failed.pool.clone());
         let hosts = hosts.or_default();
@@ -185,6 +195,14 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         turn.memory.backoff.insert(failed.pool, next);
     }
     forget(turn, lengths.reset);
+}
+
+/// Whether a machine of the pool had failed by nobody's fault when this one was planned. The first such failure since a machine of the pool
+/// came to work is remembered, so that machines that are made in turns do not excuse each other.
+fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
+    let first = &mut turn.memory.transient_failures;
+    let first = *first.entry(failed.pool.clone()).or_insert(failed.at);
+    failed.created > first
 }
 
 /// How long is waited.
@@ -226,7 +244,7 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
             continue;
         }
         let (at, message, before_it_ran) = match (&known.phase, &known.machine.failure) {
-            (MachinePhase::Failed, Some(failure)) if !failure.transient => (
+            (MachinePhase::Failed, Some(failure)) => (
                 failure.at.min(now),
                 failure.message.clone(),
                 failure.step <= Step::Start,
@@ -243,6 +261,8 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
             _ => continue,
         };
         let there = known.machine.failure.as_ref();
+        let transient =
+            known.phase == MachinePhase::Failed && there.is_some_and(|failure| failure.transient);
         let there = there.and_then(|failure| failure.host.as_ref());
         let host = there.unwrap_or(&known.machine.host);
         failed.push(Failed {
@@ -252,6 +272,8 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
             host: host_key(turn, known.pool_name(), &known.machine.region, host),
             message,
             before_it_ran,
+            transient,
+            created: known.machine.mark.created,
         });
     }
     failed.sort_by(|a, b| (a.at, &a.machine).cmp(&(b.at, &b.machine)));
@@ -272,6 +294,7 @@ fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
         .retain(|_, _| began.is_some_and(|began| began + first > now));
     let counts = |backoff: &Backoff| now.since(backoff.failed) <= reset || backoff.until > now;
     turn.memory.backoff.retain(|_, backoff| counts(backoff));
+    forget_transient(turn, reset);
     if turn.memory.host_backoff.is_empty() {
         return;
     }
@@ -291,4 +314,18 @@ fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
         });
     }
     pools.retain(|_, hosts| !hosts.is_empty());
+}
+
+/// Forgets failures by nobody's fault that are long ago, or after which a machine was made that works.
+fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
+    let now = turn.now();
+    let (view, last) = (&turn.view, &mut turn.memory.transient_failures);
+    last.retain(|pool, at| {
+        let mut of_pool = view
+            .machines
+            .values()
+            .filter(|known| known.pool_name() == &**pool);
+        let overcome = of_pool.any(|known| works(known) && known.machine.mark.created > *at);
+        now.since(*at) <= reset && !overcome
+    });
 }

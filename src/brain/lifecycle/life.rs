@@ -6,8 +6,9 @@
 //! of ours left that was cut short needs none: nothing is in it any more.
 
 use model::action::{Kind, Reason};
+use model::cluster::PodKey;
 use model::foreign::ForeignText;
-use model::guard::{SCALE_DOWN_DISABLED, disables_scale_down};
+use model::guard::{self, SCALE_DOWN_DISABLED, disables_scale_down};
 use model::mark::Ownership;
 use model::policy::STARTUP_TAINT;
 use model::reasons::Warning;
@@ -29,15 +30,23 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
                 Kind::Continue => turn.view.policy.scale_up.max_view_age,
                 _ => turn.view.policy.scale_down.max_view_age,
             };
-            turn.act(
-                kind,
-                turn::target(known),
-                turn::precondition(known, age),
-                reason,
-            );
+            let mut precondition = turn::precondition(known, age);
+            if kind == (Kind::Remove { drain: true }) {
+                precondition.pods = pods_that_leave(turn, known);
+            }
+            turn.act(kind, turn::target(known), precondition, reason);
         }
     }
     turn.view.machines = machines;
+}
+
+/// The pods that are evicted from a node that never took pods for good. Some came all the same: those that tolerate every taint are bound to
+/// a node as soon as it is registered.
+fn pods_that_leave(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Vec<PodKey> {
+    let pods = known.node.map(|(node, _)| turn.view.pods(node));
+    let pods = pods.unwrap_or_default().iter();
+    let leave = pods.filter(|(_, pod)| !pod.mirror && !guard::is_daemon(&pod.shape));
+    leave.map(|(key, _)| (*key).clone()).collect()
 }
 
 fn next(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {

@@ -1,12 +1,13 @@
 //! How long machines have been on their way up. The time in which no daemon led does not count: a
-//! guest that boots while nobody looks is not late.
+//! guest that boots while nobody looks is not late. Nor does the time in which a machine waits for its turn to clone: fifty machines
+//! of one storage are made a few at a time.
 
 use std::sync::Arc;
 
 use model::action::{Action, Kind};
 use model::memory::{Memory, Provisioning};
 use model::policy::STARTUP_TAINT;
-use model::region::{Machine, Step};
+use model::region::{Busy, Machine, Step};
 use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
@@ -54,7 +55,7 @@ fn go_on(snapshot: &Snapshot, machine: &Machine, before: &Provisioning, now: Tim
 
 /// Whether anything can be done for a machine: we lead, its cluster has quorum, its host is there.
 fn may_go_on(snapshot: &Snapshot, machine: &Machine) -> bool {
-    if !snapshot.leader {
+    if !snapshot.leader || waits_for_its_turn(machine) {
         return false;
     }
     let region = snapshot.regions.get(&machine.region);
@@ -62,6 +63,12 @@ fn may_go_on(snapshot: &Snapshot, machine: &Machine) -> bool {
         let host = region.hosts.get(&machine.host);
         region.quorate && host.is_none_or(|host| host.online)
     })
+}
+
+/// Whether the executor has taken a machine up and not begun to clone: others clone to the same storage.
+fn waits_for_its_turn(machine: &Machine) -> bool {
+    let intent = matches!(machine.step, Some((Step::Intent, _)));
+    intent && machine.busy == Some(Busy::Up)
 }
 
 fn on_its_way(snapshot: &Snapshot, machine: &Machine) -> bool {

@@ -1,10 +1,11 @@
-//! What a machine's disks take, and of which storage: a shared one is one for all hosts, any other one for each host.
+//! What a machine's disks take, and of which storage: a shared one is one for all hosts, any other one for each host. Where two storages
+//! lie in one pool, a disk takes its size of both: what is free on one is what is free on the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::policy::InstanceType;
-use model::region::{RegionName, TemplateCopy};
+use model::region::{RegionName, Storage, TemplateCopy};
 use model::snapshot::Snapshot;
 
 /// Disks that one machine has on one storage.
@@ -23,6 +24,8 @@ type OfHost = BTreeMap<Arc<str>, usize>;
 #[derive(Debug, Default)]
 pub(crate) struct StorageSlots {
     regions: BTreeMap<RegionName, BTreeMap<Arc<str>, OfHost>>,
+    /// The places of other storages that lie in the same pool as the one at this place.
+    beside: BTreeMap<usize, BTreeSet<usize>>,
     count: usize,
 }
 
@@ -43,6 +46,9 @@ impl StorageSlots {
                         shared.insert(storage, slot);
                     }
                     of_host.insert(storage.clone(), slot);
+                }
+                for (slot, other) in pairs_in_one_pool(storages, of_host) {
+                    slots.beside.entry(slot).or_default().insert(other);
                 }
             }
         }
@@ -83,9 +89,11 @@ impl StorageSlots {
             };
             let grown = if disk.boot { kind.disk } else { 0 };
             let size = disk.size.max(grown).max(0);
-            match found.iter_mut().find(|of| of.slot == slot) {
-                Some(of) => of.size = of.size.saturating_add(size),
-                None => found.push(Disks { slot, size }),
+            for slot in self.that_lose(slot) {
+                match found.iter_mut().find(|of| of.slot == slot) {
+                    Some(of) => of.size = of.size.saturating_add(size),
+                    None => found.push(Disks { slot, size }),
+                }
             }
         }
         found
@@ -97,10 +105,33 @@ impl StorageSlots {
         (region, host): (&str, &str),
         disks: &BTreeMap<Arc<str>, i64>,
     ) -> impl Iterator<Item = Disks> {
-        disks.iter().filter_map(move |(storage, size)| {
+        let placed = disks.iter().filter_map(move |(storage, size)| {
             let slot = self.at(region, host, storage)?;
-            let size = (*size).max(0);
-            Some(Disks { slot, size })
-        })
+            Some((slot, (*size).max(0)))
+        });
+        placed.flat_map(|(slot, size)| self.that_lose(slot).map(move |slot| Disks { slot, size }))
     }
+
+    /// The places of the storages that have less free when a disk is made on the one at a place: itself first.
+    fn that_lose(&self, slot: usize) -> impl Iterator<Item = usize> {
+        let beside = self.beside.get(&slot).into_iter().flatten().copied();
+        std::iter::once(slot).chain(beside)
+    }
+}
+
+/// The places of two different storages of a host that lie in one pool, each pair in both orders.
+fn pairs_in_one_pool(
+    storages: &BTreeMap<Arc<str>, Storage>,
+    slots: &OfHost,
+) -> impl Iterator<Item = (usize, usize)> {
+    let placed = || {
+        storages.iter().filter_map(|(name, storage)| {
+            let backing = storage.backing.as_deref()?;
+            Some((backing, *slots.get(name)?))
+        })
+    };
+    placed().flat_map(move |(backing, slot)| {
+        let others = placed().filter(move |(of, other)| *of == backing && *other != slot);
+        others.map(move |(_, other)| (slot, other))
+    })
 }

@@ -2,11 +2,14 @@
 
 use super::lab::{CLUSTER, Lab, lab, made, verdict};
 use model::action::{Kind, Reason};
+use model::cluster::PodKey;
 use model::decision::Decision;
 use model::mark::Ownership;
 use model::memory::Memory;
+use model::policy::STARTUP_TAINT;
 use model::region::{Busy, Failure, Step, Vm};
 use model::report::PodVerdict;
+use model::scheduling::Taint;
 use model::time::Span;
 
 pub(super) fn pool() -> Lab {
@@ -148,6 +151,119 @@ fn nx_08_nx_10_a_transient_failure_backs_nothing_off() {
     let decision = lab.turn();
     assert_eq!(kinds(&decision), [Kind::DropIntent]);
     assert!(lab.memory.backoff.is_empty());
+}
+
+/// Another attempt may succeed at once. If it fails, too, the pool waits, and longer each time.
+#[test]
+fn transient_failures_in_a_row_back_a_pool_off() {
+    let fail = |lab: Lab, name: &str| {
+        let created = lab.now;
+        let lab = lab
+            .machine(name, "p", "one", Step::Join)
+            .after(Span::minutes(7));
+        let at = lab.now;
+        lab.edit_machine(name, |machine| {
+            assert_eq!(machine.mark.created, created);
+            machine.failure = Some(Failure {
+                step: Step::Join,
+                message: "403".into(),
+                at,
+                transient: true,
+                host: None,
+            });
+        })
+    };
+    let mut lab = pool();
+    // Two that were made side by side hit the same trouble: that is one failure.
+    lab = lab.machine("b", "p", "one", Step::Join);
+    let both = fail(lab, "a");
+    let at = both.now;
+    lab = both.edit_machine("b", |machine| {
+        machine.failure = Some(Failure {
+            step: Step::Join,
+            message: "403".into(),
+            at,
+            transient: true,
+            host: None,
+        });
+    });
+    lab.turn();
+    lab.settle();
+    assert!(lab.memory.backoff.is_empty());
+    let mut lengths = Vec::new();
+    for name in ["c", "d", "e"] {
+        lab = fail(lab.after(Span::minutes(1)), name);
+        let decision = lab.turn();
+        assert!(decision.report.pools["p"].backoff_until.is_some());
+        lengths.push(lab.memory.backoff["p"].length);
+        lab.settle();
+        lab = lab.after(Span::minutes(20));
+    }
+    assert_eq!(lengths, [5, 10, 20].map(Span::minutes));
+    // One that works ends the row; so does time.
+    let now = lab.now;
+    let works = lab
+        .clone()
+        .ours("w", "p", "one")
+        .edit_machine("w", |machine| {
+            let mut mark = (*machine.mark).clone();
+            mark.created = now;
+            machine.mark = mark.into();
+        });
+    let mut works = works.after(Span::minutes(0));
+    works.turn();
+    assert!(works.memory.transient_failures.is_empty());
+    let mut later = lab.after(Span::minutes(24 * 60));
+    later.turn();
+    assert!(later.memory.transient_failures.is_empty());
+}
+
+/// A machine waits for its turn to clone while others clone to its storage.
+#[test]
+fn the_time_in_a_queue_is_not_the_machines() {
+    let lab = machine(Step::Intent).pod("web", 10, 10);
+    let waits = lab.edit_machine("m", |machine| machine.busy = Some(Busy::Up));
+    let mut waits = waits;
+    for _ in 0..60 {
+        let decision = waits.turn();
+        assert!(decision.report.pools["p"].backoff_until.is_none());
+        assert!(made(&decision).is_empty(), "its pod gets no second one");
+        waits = waits.after(Span::seconds(30));
+    }
+    // From then on its time counts.
+    let mut clones = waits.edit_machine("m", |machine| {
+        machine.step = Some((Step::Clone, machine.mark.created));
+    });
+    for _ in 0..29 {
+        let decision = clones.turn();
+        assert!(decision.report.pools["p"].backoff_until.is_none());
+        clones = clones.after(Span::seconds(30));
+    }
+    let decision = clones.after(Span::minutes(2)).turn();
+    assert!(decision.report.pools["p"].backoff_until.is_some());
+}
+
+/// A pod that tolerates every taint is bound to a node as soon as that is registered.
+#[test]
+fn a_failed_machine_goes_with_the_pods_that_came_before_it_was_a_node() {
+    for tainted in [true, false] {
+        let mut lab = failed(Step::Initialize, false).edit_pool("p", |pool| {
+            pool.startup_taints.push(Taint::no_schedule("cni", ""));
+        });
+        lab.register("m", false);
+        let lab = lab.bound("operator", "m", 10, 10);
+        let lab = lab.edit_node("m", |node| {
+            if !tainted {
+                node.taints.retain(|taint| &*taint.key != STARTUP_TAINT);
+            }
+        });
+        let decision = lab.decide();
+        assert_eq!(kinds(&decision), remove(true));
+        let pods = &decision.plan[0].precondition.pods;
+        assert_eq!(pods, &[PodKey::new("default", "operator")]);
+        let checked = crate::check::check(&decision.plan[0], &lab.snapshot, &lab.policy, lab.now);
+        assert_eq!(checked, Ok(()));
+    }
 }
 
 #[test]

@@ -147,3 +147,85 @@ fn the_larger_disk_of_a_type_counts() {
     let lab = pods(lab, 9);
     assert_eq!(made(&lab), HOSTS);
 }
+
+#[test]
+fn storages_in_one_pool_share_what_is_free() {
+    // 50 GiB are free in the pool, and both storages say so; a machine that is being made on `slow` takes 20 of them.
+    let making = |backing: &[(&str, &str)]| {
+        let mut lab = pods(
+            stored([Some((5000, 4950)), None, None], |storage| {
+                storage.thick = true
+            }),
+            9,
+        );
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let storages = region.storages.get_mut("pve1").expect("pve1");
+        let slow = storages["fast"].clone();
+        storages.insert("slow".into(), slow);
+        for (name, backing) in backing {
+            storages.get_mut(*name).expect("storage").backing = Some((*backing).into());
+        }
+        let slow = lab.snapshot.regions["home"]
+            .templates
+            .values()
+            .flatten()
+            .next();
+        let mut disk = slow.expect("template").disks[0].clone();
+        disk.storage = "slow".into();
+        for copy in lab
+            .snapshot
+            .regions
+            .get_mut("home")
+            .expect("home")
+            .templates
+            .values_mut()
+            .flatten()
+        {
+            copy.disks.push(disk.clone());
+        }
+        made(&lab).len()
+    };
+    // Each machine has 20 GiB on each storage.
+    assert_eq!(making(&[]), 2);
+    assert_eq!(making(&[("fast", "ZFS pool rpool")]), 2);
+    assert_eq!(
+        making(&[("fast", "ZFS pool rpool"), ("slow", "ZFS pool tank")]),
+        2
+    );
+    assert_eq!(
+        making(&[("fast", "ZFS pool rpool"), ("slow", "ZFS pool rpool")]),
+        1
+    );
+}
+
+#[test]
+fn a_machine_on_the_other_storage_of_a_pool_takes_its_part() {
+    let mut lab = pods(stored([Some((5000, 4950)), None, None], |_| {}), 9);
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    let storages = region.storages.get_mut("pve1").expect("pve1");
+    let mut slow = storages["fast"].clone();
+    slow.backing = Some("thin pool pve/data".into());
+    storages.insert("slow".into(), slow);
+    let lab = lab
+        .ours("m", "p", "one")
+        .edit_machine("m", |machine| machine.host = "pve1".into());
+    let vm = |lab: Lab| {
+        let mut lab = lab;
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        let vms = region.vms.values_mut();
+        for vm in vms.filter(|vm| vm.ownership.is_some()) {
+            vm.disks = [("slow".into(), 20 * GI)].into();
+        }
+        lab
+    };
+    let mut lab = vm(lab);
+    assert_eq!(made(&lab).len(), 2, "two pools");
+    let region = lab.snapshot.regions.get_mut("home").expect("home");
+    let fast = region
+        .storages
+        .get_mut("pve1")
+        .expect("pve1")
+        .get_mut("fast");
+    fast.expect("fast").backing = Some("thin pool pve/data".into());
+    assert_eq!(made(&lab).len(), 1, "one pool of which 20 GiB are promised");
+}

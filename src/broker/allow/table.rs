@@ -106,6 +106,7 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("cluster"), Fixed("mapping"), Fixed("pci")],
         &[],
     ),
+    read("storages", &[Fixed("storage")], &[]),
     read(
         "kept-space",
         &[

@@ -143,7 +143,8 @@ pub struct ScaleUpTable {
     pub max_nodes_total: u32,
     /// Machines being made at the same time, over all pools.
     pub max_in_flight: u32,
-    /// A machine that is not a working node after this long has failed and is removed.
+    /// A machine that is not a working node after this long has failed and is removed. The time in which it waits for its turn to clone
+    /// (`max_clones_per_storage`) does not count.
     pub max_node_provision_time: Duration,
     /// A pool waits this long after a failure; every further failure doubles it, up to `max_backoff`. After a clone or a start that
     /// failed it waits with that host alone, and goes on with its other hosts.

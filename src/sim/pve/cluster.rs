@@ -370,6 +370,20 @@ impl PveWorld {
             if let Some(path) = PveWorld::directory(spec.kind, &spec.name) {
                 row["path"] = json!(path);
             }
+            let volumes_in = spec.volumes_in.as_ref().unwrap_or(&spec.name);
+            match spec.kind {
+                StorageKind::ZfsPool => row["pool"] = json!(volumes_in),
+                StorageKind::Lvm => row["vgname"] = json!(volumes_in),
+                StorageKind::LvmThin => {
+                    row["vgname"] = json!("pve");
+                    row["thinpool"] = json!(volumes_in);
+                }
+                StorageKind::Nfs => {
+                    row["server"] = json!("nas");
+                    row["export"] = json!(format!("/export/{volumes_in}"));
+                }
+                StorageKind::Dir => {}
+            }
             if let Some(hosts) = &spec.hosts {
                 row["nodes"] = json!(hosts.join(","));
             }

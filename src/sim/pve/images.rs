@@ -193,7 +193,8 @@ impl PveWorld {
     /// Where a storage's files are on a host, as its definition says; logical volumes are none.
     pub(super) fn directory(kind: StorageKind, name: &str) -> Option<String> {
         match kind {
-            StorageKind::Dir => Some("/var/lib/vz".to_owned()),
+            StorageKind::Dir if name == "local" => Some("/var/lib/vz".to_owned()),
+            StorageKind::Dir => Some(format!("/mnt/{name}")),
             StorageKind::Nfs => Some(format!("/mnt/pve/{name}")),
             StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool => None,
         }

@@ -149,6 +149,10 @@ pub struct StorageSpec {
     /// Of ZFS: volumes take what is written, and not their whole size from the start.
     #[serde(default = "yes")]
     pub sparse: bool,
+    /// Of ZFS, LVM, thin pools and NFS: the dataset (`pool`), the volume group (`vgname`), the thin pool (`thinpool`, in the volume group
+    /// `pve`) or the export below `/export` that its volumes lie in; absent: one with the storage's name.
+    #[serde(default)]
+    pub volumes_in: Option<String>,
     /// Where its files are on the simulator's machine, with `{host}` for the host; absent: files are not looked for.
     #[serde(default)]
     pub files: Option<String>,
@@ -436,6 +440,7 @@ fn storage(name: &str, kind: StorageKind, shared: bool, total: u64, content: &st
         hosts: None,
         active: true,
         sparse: true,
+        volumes_in: None,
         files: None,
     }
 }

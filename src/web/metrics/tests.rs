@@ -244,6 +244,7 @@ fn counters_are_there_before_the_first_failure() {
         include_str!("../../pve/isos.rs"),
         include_str!("../../pve/kept_space.rs"),
         include_str!("../../pve/placing.rs"),
+        include_str!("../../pve/storage_backings.rs"),
     ]
     .concat();
     for call in crate::pve::CALLS {

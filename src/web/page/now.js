@@ -484,15 +484,18 @@ function updateHost(card, host) {
   fill(facts, JSON.stringify(rows), () => rows.map(([name, share, words]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, h("span", {}, words), share === null ? null : bar(share, share > 1 ? "bad" : share > 0.9 ? "warn" : "")))));
   fill(notes, JSON.stringify(host.notes ?? []), () => (host.notes ?? []).map((note) => h("li", {}, mark("warn", note))));
-  const guests = host.now?.guests ?? [];
+  // Of a host that is off PVE tells what its guests were.
+  const guests = (host.now?.guests ?? []).map((guest) => ({ ...guest, off: !host.online }));
   const ours = guests.filter((guest) => guest.machine).length;
   const running = guests.filter((guest) => guest.running).length;
-  say(details.firstElementChild, `${count(guests.length, "guest")}: ${running} running, ${ours} of ours`);
+  const run = host.online ? `${running} running` : "none runs, the host is offline";
+  say(details.firstElementChild, `${count(guests.length, "guest")}: ${run}, ${ours} of ours`);
   card.guests.update(guests, guests.length + (host.now?.more ?? 0));
 }
 
 function guestState(guest) {
   if (guest.template) return "template";
+  if (guest.off) return "not known, its host is offline";
   if (guest.running) return guest.container ? "running container" : "running";
   return guest.onboot ? "off, starts with its host" : "off";
 }

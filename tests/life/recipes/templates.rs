@@ -46,6 +46,7 @@ pub(super) fn storage(name: &str, kind: StorageKind, shared: bool) -> StorageSpe
         hosts: None,
         active: true,
         sparse: true,
+        volumes_in: None,
         files: None,
     }
 }

@@ -8,6 +8,7 @@
 
 mod catalog;
 mod choose;
+mod closed_domains;
 pub(crate) mod domains;
 mod draft;
 mod first;
@@ -25,6 +26,7 @@ mod repack;
 mod retype;
 mod trial_node;
 mod view;
+mod visits;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::batch;

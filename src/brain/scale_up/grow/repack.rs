@@ -8,14 +8,17 @@
 use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
+use super::closed_domains;
 use super::draft::{self, BetterPlan, Problem, Rank, To};
 use super::first::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
+use super::visits::{come_again, leave};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
+use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -75,23 +78,28 @@ pub(super) fn repack<'p, 'a>(
         let rules = company.known_rules(group.shape);
         group.left() > 0 && rules.is_some_and(|rules| company.waits_for_domains(rules))
     };
-    if pending.groups.iter().any(waits) {
+    let visits = if pending.groups.iter().any(waits) {
         planner.world.company.close_unreached();
-        repack_once(planner, catalog, pending, visits, Domains::WithNodes);
-    }
+        repack_once(planner, catalog, pending, visits, Domains::WithNodes)
+    } else {
+        visits
+    };
+    closed_domains::repack(planner, catalog, pending, visits);
 }
 
 /// Which topology domains count for spreading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Domains {
+pub(super) enum Domains {
     /// Those of nodes, and those that new nodes could open.
     Open,
     /// Those that nodes are in, or were planned in.
     WithNodes,
+    /// The same without this one, of this key: it gets no machine.
+    Without(KeyId, DomainId),
 }
 
 /// Makes the second plan; gives back the visits that still are, where the first plan stays.
-fn repack_once<'p, 'a>(
+pub(super) fn repack_once<'p, 'a>(
     planner: &mut Planner<'p, 'a>,
     catalog: &mut Catalog<'p, 'a>,
     pending: &mut PendingGroups<'a>,
@@ -113,7 +121,12 @@ fn repack_once<'p, 'a>(
         &withdrawal.loose,
         withdrawal.rank,
     );
-    let replaced = question.is_some_and(|(problem, bins)| {
+    let replaced = question.is_some_and(|(mut problem, bins)| {
+        if let Domains::Without(key, domain) = domains
+            && !problem.close(key, domain)
+        {
+            return false;
+        }
         let Some(answer) = ask(planner.turn, &problem, domains) else {
             return false;
         };
@@ -290,9 +303,21 @@ fn rank(
 /// limits leave somebody out for good, every decision would pay for it.
 fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem, domains: Domains) -> Option<BetterPlan> {
     let digest = problem.digest();
+    let memory = &mut turn.memory;
     let known = match domains {
-        Domains::Open => &mut turn.memory.no_better_plan,
-        Domains::WithNodes => &mut turn.memory.no_better_plan_with_nodes,
+        Domains::Open => &mut memory.no_better_plan,
+        Domains::WithNodes => &mut memory.no_better_plan_with_nodes,
+        Domains::Without(..) => {
+            let known = &mut memory.no_better_plan_with_fewer_domains;
+            if known.contains(&digest) {
+                return None;
+            }
+            let answer = draft::solve(problem);
+            if answer.is_none() {
+                known.insert(digest);
+            }
+            return answer;
+        }
     };
     if *known == Some(digest) {
         return None;
@@ -300,56 +325,6 @@ fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem, domains: Domains) -> O
     let answer = draft::solve(problem);
     *known = answer.is_none().then_some(digest);
     answer
-}
-
-/// Pods leave the nodes that they came to.
-fn leave<'a>(
-    planner: &mut Planner<'_, 'a>,
-    pending: &PendingGroups<'a>,
-    mut visits: Vec<Visit>,
-) -> Vec<Visit> {
-    for visit in visits.iter_mut().rev() {
-        for (bin, saved) in visit.undo.take().into_iter().flatten().rev() {
-            planner.world.restore(bin, saved);
-        }
-        let shape = pending.groups[visit.group].shape;
-        for (bin, _) in &visit.seats {
-            let guests = &mut planner.world.nodes[*bin].guests;
-            if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
-                guests.remove(last);
-            }
-        }
-    }
-    if !visits.is_empty() {
-        planner.renew_existing();
-    }
-    visits
-}
-
-/// Pods come to nodes as they did.
-fn come_again<'a>(
-    planner: &mut Planner<'_, 'a>,
-    pending: &PendingGroups<'a>,
-    visits: Vec<Visit>,
-) -> Vec<Visit> {
-    let again = visits.into_iter().map(|visit| {
-        let group = &pending.groups[visit.group];
-        let mut undo = Vec::new();
-        for (bin, count) in &visit.seats {
-            let world = &mut *planner.world;
-            let mut saved = world.save(*bin, Resident::of(group.shape, *count as u64));
-            world.put(*bin, group.shape, *count as u64, false);
-            saved.with(world.supply(*bin, group.need.as_deref(), *count as u64));
-            undo.push((*bin, saved));
-            let guest = (group.shape, group.need.clone(), *count);
-            world.nodes[*bin].guests.push(guest);
-        }
-        Visit {
-            undo: Some(undo),
-            ..visit
-        }
-    });
-    again.collect()
 }
 
 /// The second plan, tried in the world.

@@ -342,6 +342,44 @@ impl<'a> Company<'a> {
         }
     }
 
+    /// The domains, with their topology key, that pods with these rules are spread over and that new nodes could be in.
+    pub(crate) fn open_domains(&self, rules: &Rules) -> Vec<(KeyId, DomainId)> {
+        let spread = rules.spread.iter();
+        let open = spread.flat_map(|spread| {
+            let key = self.counters[spread.counter].subject.key;
+            spread.open.iter().map(move |domain| (key, *domain))
+        });
+        open.collect()
+    }
+
+    /// No new nodes are planned in a domain: it counts for nobody as long as none is in it. Says what the rules were.
+    pub(crate) fn close_domain(&mut self, key: KeyId, domain: DomainId) -> Vec<Option<Arc<Rules>>> {
+        let before = self.rules.clone();
+        let counters = &self.counters;
+        for rules in self.rules.iter_mut().flatten() {
+            let concerned = |spread: &SpreadRule| {
+                counters[spread.counter].subject.key == key && spread.open.contains(&domain)
+            };
+            if !rules.spread.iter().any(concerned) {
+                continue;
+            }
+            let spread = Arc::make_mut(rules).spread.iter_mut();
+            for spread in spread.filter(|spread| concerned(spread)) {
+                spread.open.retain(|open| *open != domain);
+            }
+        }
+        before
+    }
+
+    /// The rules are again what they were before a domain was closed. Those that came to be known since stay.
+    pub(crate) fn reopen_domains(&mut self, before: Vec<Option<Arc<Rules>>>) {
+        for (rules, before) in self.rules.iter_mut().zip(before) {
+            if before.is_some() {
+                *rules = before;
+            }
+        }
+    }
+
     /// The rules of a shape, if they were asked for before.
     pub(crate) fn known_rules(&self, id: ShapeId) -> Option<&Rules> {
         self.rules[id].as_deref()

@@ -236,6 +236,7 @@ fn apply_storages(lab: &mut Lab, recipe: &StoragesRecipe) {
                 free: (total - used).max(0) * GI,
                 total: total * GI,
                 thick: recipe.thick,
+                backing: None,
             };
             storages.insert("fast".into(), storage);
         }

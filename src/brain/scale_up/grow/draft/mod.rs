@@ -37,7 +37,7 @@ pub(super) use bits::Bits;
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
-use crate::simulation::company::topology::DomainId;
+use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::company::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
@@ -206,6 +206,21 @@ impl Problem {
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
         (&self.rank, &self.queue).hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// No machine is made in a domain. False, and nothing is changed, where a place that stays is in it.
+    pub(super) fn close(&mut self, key: KeyId, domain: DomainId) -> bool {
+        if self.fixed.iter().any(|fixed| fixed.domains[key] == domain) {
+            return false;
+        }
+        for class in &self.classes {
+            if class.domains[key] == domain {
+                for lot in &mut self.lots {
+                    class.models.iter().for_each(|model| lot.may.remove(model));
+                }
+            }
+        }
+        true
     }
 
     /// Sets how many looks may be taken.

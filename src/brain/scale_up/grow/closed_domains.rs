@@ -1,0 +1,75 @@
+//! Plans in which a topology domain gets no machine at all.
+//!
+//! Pods that are spread over zones count each zone that has a node. Where limits let few machines be made, one that somebody else fills may
+//! be the only one of its zone: then no pod that is spread has room there, and the other zones may have one more each and no more. The same
+//! machine in a zone that has others already leaves its own zone out of the count.
+
+use std::collections::BTreeSet;
+
+use super::catalog::Catalog;
+use super::first::Visit;
+use super::pending::PendingGroups;
+use super::planner::Planner;
+use super::repack::{Domains, repack_once};
+use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
+
+/// Domains that are tried at most: each costs a plan.
+const DOMAINS: usize = 6;
+/// With more pods without a place no domain is tried.
+const PODS: usize = 500;
+
+/// Phase: where somebody who is spread has no place, makes the plan once more without machines in one domain after the other, as long as
+/// that leaves fewer pods out. What found nothing is remembered, and not tried again as it is.
+pub(super) fn repack<'p, 'a>(
+    planner: &mut Planner<'p, 'a>,
+    catalog: &mut Catalog<'p, 'a>,
+    pending: &mut PendingGroups<'a>,
+    mut visits: Vec<Visit>,
+) {
+    let before = std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
+    let mut asked = BTreeSet::new();
+    for (key, domain) in tried(planner, pending) {
+        let waiting = waiting(planner, pending);
+        if waiting == 0 || waiting > PODS {
+            break;
+        }
+        planner
+            .turn
+            .memory
+            .no_better_plan_with_fewer_domains
+            .clone_from(&before);
+        let rules = planner.world.company.close_domain(key, domain);
+        visits = repack_once(
+            planner,
+            catalog,
+            pending,
+            visits,
+            Domains::Without(key, domain),
+        );
+        asked.append(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
+        if self::waiting(planner, pending) >= waiting {
+            planner.world.company.reopen_domains(rules);
+        }
+    }
+    planner.turn.memory.no_better_plan_with_fewer_domains = asked;
+}
+
+/// The domains that pods without a place are spread over, by key.
+fn tried(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> Vec<(KeyId, DomainId)> {
+    let company = &planner.world.company;
+    let waiting = pending.groups.iter().filter(|group| group.left() > 0);
+    let rules = waiting.filter_map(|group| company.known_rules(group.shape));
+    let domains = rules.flat_map(|rules| company.open_domains(rules));
+    let wide: BTreeSet<(KeyId, DomainId)> = domains.filter(|(_, domain)| *domain < FRESH).collect();
+    wide.into_iter().take(DOMAINS).collect()
+}
+
+/// How many pods that are spread have no place.
+fn waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
+    let company = &planner.world.company;
+    let spread = pending.groups.iter().filter(|group| {
+        let rules = company.known_rules(group.shape);
+        rules.is_some_and(|rules| !company.open_domains(rules).is_empty())
+    });
+    spread.map(|group| group.left()).sum()
+}
