@@ -478,7 +478,7 @@ impl Loop {
         });
         self.recording.decided(&turn, retried.or(before), &ended);
         if leads {
-            self.act(&turn);
+            self.act(&turn)?;
             self.soft_taints.apply(&turn);
         }
         self.announcer.decided(&turn);
@@ -577,7 +577,9 @@ impl Loop {
         snapshot
     }
 
-    fn act(&mut self, turn: &Turn) {
+    /// Begins what the plan says. Without a journal no machine can be made, and each turn would plan another: then it is as a start that
+    /// finds no journal.
+    fn act(&mut self, turn: &Turn) -> Result<(), DaemonError> {
         for action in &turn.decision.plan {
             let policy = &self.parts.settings.policy;
             match self.executor.begin(action, &turn.snapshot, policy, turn.at) {
@@ -585,11 +587,16 @@ impl Loop {
                 Err(NotBegun::Waits(why)) => {
                     tracing::debug!(machine = %action.target.machine, %why, "not begun");
                 }
+                Err(NotBegun::Unwritten(error)) => {
+                    self.recording.not_begun(action, turn, error.to_string());
+                    return Err(DaemonError::CannotBegin(error));
+                }
                 Err(error) => {
                     self.recording.not_begun(action, turn, error.to_string());
-                    tracing::error!(machine = %action.target.machine, action = ?action.kind, %error, "not begun");
+                    tracing::error!(machine = %action.target.machine, action = crate::agent::executor::kind(&action.kind), %error, "not begun");
                 }
             }
         }
+        Ok(())
     }
 }

@@ -208,7 +208,7 @@ impl DaemonStatus {
                         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step));
                     let status = MachineStatus {
                         step: further.or(machine.step),
-                        ..machine_status(machine, waits, ails)
+                        ..machine_status(snapshot, machine, waits, ails)
                     };
                     (name.clone(), status)
                 })
@@ -313,7 +313,7 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     let mut said = Vec::new();
     if host.is_some_and(|host| !host.online) {
         said.push(format!("its host {} is offline", machine.host));
-    } else if machine.vm.as_ref().is_some_and(|vm| !vm.running) {
+    } else if is_off(snapshot, machine) {
         said.push("its VM is off".to_owned());
     }
     let why = node
@@ -325,7 +325,21 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     Some(said.join("; ").into())
 }
 
+/// Whether PVE shows the VM of a machine off, asked since the machine came to where it is.
+fn is_off(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let source = snapshot
+        .sources
+        .get(format!("pve/{}", machine.region).as_str());
+    let early = machine
+        .step
+        .zip(source)
+        .is_some_and(|((_, since), source)| source.as_of < since);
+    let vm = machine.vm.as_ref();
+    !early && vm.is_some_and(|vm| vm.marked && !vm.running)
+}
+
 fn machine_status(
+    snapshot: &Snapshot,
     machine: &Machine,
     waits: Option<ActionWait>,
     ails: Option<ForeignText>,
@@ -343,11 +357,7 @@ fn machine_status(
         failure: machine.failure.clone(),
         waits,
         ails,
-        off: machine.node.is_some()
-            && machine
-                .vm
-                .as_ref()
-                .is_some_and(|vm| vm.marked && !vm.running),
+        off: machine.node.is_some() && is_off(snapshot, machine),
         differs: machine
             .vm
             .as_ref()

@@ -89,6 +89,7 @@ fn decide_on(
     migrated::plan(&mut turn);
     shrink::plan(&mut turn, &mut world, &choices, memory, evacuees);
     in_place::plan(&mut turn);
+    capacity::tell_of_less(&mut turn);
     pools::report(&mut turn);
     hosts::report(&mut turn);
     networks::report(&mut turn);

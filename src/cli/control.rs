@@ -96,7 +96,7 @@ pub(super) fn retry(options: &RetryOptions) -> Result<(), CliFailure> {
     let ended: Vec<String> = serde_json::from_value(ended).context("reading the answer")?;
     if ended.is_empty() {
         return print(&format!(
-            "nothing was waited for: no failure holds the pool {} back; `pve-autoscaler plan` says what else does\n",
+            "nothing was waited for: no failure holds the pool {} back; what its nodes offer is learned anew; `pve-autoscaler plan` says what else holds it back\n",
             options.pool
         ));
     }

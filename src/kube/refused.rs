@@ -74,10 +74,11 @@ pub(super) fn refusal(
         message: message.into(),
         retry_after: header
             .or(details.retry_after_seconds)
-            .filter(|seconds| (0..=MAX_RETRY_AFTER).contains(seconds))
-            .map(Span::seconds),
+            .filter(|seconds| *seconds >= 0)
+            .map(|seconds| Span::seconds(seconds.min(MAX_RETRY_AFTER))),
     }
 }
 
-/// A longer `Retry-After`, in seconds, is not believed.
-const MAX_RETRY_AFTER: i64 = 3_600;
+/// A longer `Retry-After`, in seconds, is cut to this. API servers ask for seconds; an hour is what the maintenance page of a load balancer says,
+/// which may be over in a minute.
+const MAX_RETRY_AFTER: i64 = 60;

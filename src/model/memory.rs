@@ -52,9 +52,16 @@ pub struct Memory {
     /// that was planned after that counts as any other does.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub transient_failures: BTreeMap<Arc<str>, Time>,
+    /// Pools of which somebody shut a node out before a pod came to it, by a cordon or a taint, and when the first one was since a pod came to
+    /// one. A machine that was planned after that and is shut out, too, counts as one that failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shut_out: BTreeMap<Arc<str>, Time>,
     /// What nodes really offered, by `pool/instance type/template#promise`, where `promise` stands
     /// for the size and reservation they were made with: a lesson ends when the promise changes.
     pub learned: BTreeMap<Arc<str>, Resources>,
+    /// When a node last offered what was learned, by the same names, to the hour. What no node has offered for a day is forgotten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub learned_at: BTreeMap<Arc<str>, Time>,
     /// The batch of pending pods that is being gathered, or was planned for last.
     pub batch: Option<Batch>,
     /// Things in quarantine (orphans, placeholders, foreign nodes of ours) and since when.
@@ -132,6 +139,9 @@ impl Memory {
             .chain(self.unneeded_since.values_mut())
             .chain(self.quarantine.values_mut())
             .chain(self.retried.values_mut())
+            .chain(self.transient_failures.values_mut())
+            .chain(self.shut_out.values_mut())
+            .chain(self.learned_at.values_mut())
             .chain(self.backoff.values_mut().map(|backoff| &mut backoff.failed))
             .chain(hosts.map(|backoff| &mut backoff.failed))
             .chain(batch.flat_map(|batch| [&mut batch.first, &mut batch.last]))
@@ -160,10 +170,15 @@ impl Memory {
     }
 
     /// A person has mended what made machines of this pool fail: it waits no more, neither as a whole nor on a host.
-    /// Failures that come now count as the first.
+    /// Failures that come now count as the first, and what its nodes offer is learned anew from those there are.
     pub fn end_backoff(&mut self, pool: &Arc<str>, now: Time) {
         self.backoff.remove(pool);
         self.host_backoff.remove(pool);
+        self.transient_failures.remove(pool);
+        self.shut_out.remove(pool);
+        let of_pool = |key: &Arc<str>| key.split('/').next() == Some(&**pool);
+        self.learned.retain(|key, _| !of_pool(key));
+        self.learned_at.retain(|key, _| !of_pool(key));
         self.retried.insert(pool.clone(), now);
     }
 

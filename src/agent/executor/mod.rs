@@ -91,6 +91,9 @@ pub enum NotBegun {
     /// The intent could not be made durable.
     #[error("{0}")]
     Journal(String),
+    /// The intent of a new machine could not be written: no machine can be made.
+    #[error("{0}")]
+    Unwritten(String),
 }
 
 /// Runs actions.
@@ -284,9 +287,15 @@ impl Executor {
             (_, None) => return Ok(None),
         };
         entry.target.node = None;
-        journal
-            .put(entry.clone())
-            .map_err(|error| NotBegun::Journal(error.to_string()))?;
+        let creates = matches!(action.kind, Kind::Create(_));
+        journal.put(entry.clone()).map_err(|error| {
+            let error = error.to_string();
+            if creates {
+                NotBegun::Unwritten(error)
+            } else {
+                NotBegun::Journal(error)
+            }
+        })?;
         Ok(Some(entry))
     }
 

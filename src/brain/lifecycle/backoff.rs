@@ -16,6 +16,7 @@ use model::memory::Backoff;
 use model::region::Step;
 use model::time::{Span, Time};
 
+use super::shut_out;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::observed::view::{MachinePhase, MachineView};
@@ -155,10 +156,21 @@ struct Failed {
     message: ForeignText,
     /// The machine failed before its VM ran, so that the host is to blame and not the guest.
     before_it_ran: bool,
-    /// It failed by nobody's fault.
-    transient: bool,
+    /// Whether it counts, and by whose memory.
+    kind: FailureKind,
     /// When the machine was planned.
     created: Time,
+}
+
+/// What a failure says of those to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    /// It counts.
+    Lasting,
+    /// It is nobody's fault: it counts from the second on.
+    Transient,
+    /// Somebody shut its node out: it counts from the second on.
+    ShutOut,
 }
 
 /// Counts the failures that were not counted yet, and forgets what is over.
@@ -171,7 +183,7 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
     };
     for failed in uncounted(turn) {
         turn.memory.counted_failures.insert(failed.machine.clone());
-        if failed.transient && !failed_again(turn, &failed) {
+        if failed.kind != FailureKind::Lasting && !failed_again(turn, &failed) {
             continue;
         }
         let message: ForeignText = format!("{}: {}", failed.machine, failed.message).into();
@@ -200,7 +212,10 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
 /// Whether a machine of the pool had failed by nobody's fault when this one was planned. The first such failure since a machine of the pool
 /// came to work is remembered, so that machines that are made in turns do not excuse each other.
 fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
-    let first = &mut turn.memory.transient_failures;
+    let first = match failed.kind {
+        FailureKind::ShutOut => &mut turn.memory.shut_out,
+        FailureKind::Transient | FailureKind::Lasting => &mut turn.memory.transient_failures,
+    };
     let first = *first.entry(failed.pool.clone()).or_insert(failed.at);
     failed.created > first
 }
@@ -258,11 +273,19 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
                 let message = format!("not initialised after {longest}");
                 (now, message.into(), false)
             }
-            _ => continue,
+            _ => match shut_out::find(turn, known) {
+                Some(message) => (now, message, false),
+                None => continue,
+            },
         };
         let there = known.machine.failure.as_ref();
-        let transient =
-            known.phase == MachinePhase::Failed && there.is_some_and(|failure| failure.transient);
+        let kind = match known.phase {
+            MachinePhase::Up => FailureKind::ShutOut,
+            MachinePhase::Failed if there.is_some_and(|failure| failure.transient) => {
+                FailureKind::Transient
+            }
+            _ => FailureKind::Lasting,
+        };
         let there = there.and_then(|failure| failure.host.as_ref());
         let host = there.unwrap_or(&known.machine.host);
         failed.push(Failed {
@@ -272,7 +295,7 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
             host: host_key(turn, known.pool_name(), &known.machine.region, host),
             message,
             before_it_ran,
-            transient,
+            kind,
             created: known.machine.mark.created,
         });
     }
@@ -316,7 +339,7 @@ fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
     pools.retain(|_, hosts| !hosts.is_empty());
 }
 
-/// Forgets failures by nobody's fault that are long ago, or after which a machine was made that works.
+/// Forgets failures that count from the second on and that are long ago, or after which a machine was made that works, or carries a pod.
 fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
     let now = turn.now();
     let (view, last) = (&turn.view, &mut turn.memory.transient_failures);
@@ -328,4 +351,16 @@ fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
         let overcome = of_pool.any(|known| works(known) && known.machine.mark.created > *at);
         now.since(*at) <= reset && !overcome
     });
+    let mut shut_out = std::mem::take(&mut turn.memory.shut_out);
+    shut_out.retain(|pool, at| {
+        let mut of_pool = turn
+            .view
+            .machines
+            .values()
+            .filter(|known| known.pool_name() == &**pool);
+        let overcome =
+            of_pool.any(|known| known.machine.mark.created > *at && shut_out::carries(turn, known));
+        now.since(*at) <= reset && !overcome
+    });
+    turn.memory.shut_out = shut_out;
 }

@@ -9,4 +9,5 @@ pub(crate) mod life;
 pub(crate) mod migrated;
 pub(crate) mod power;
 pub(crate) mod reregistered;
+mod shut_out;
 pub(crate) mod sweep;

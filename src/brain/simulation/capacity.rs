@@ -6,14 +6,23 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use model::memory::Memory;
 use model::policy::{InstanceType, PoolPolicy};
+use model::reasons::Warning;
 use model::resources::Resources;
+use model::time::Span;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// Thousandths of a whole.
 const WHOLE: i64 = 1000;
+/// Thousandths by which nodes may offer less than is reckoned before it is told.
+const LESS: i64 = 150;
+/// The time to which it is noted when a node last offered something.
+const HOUR: Span = Span::minutes(60);
+/// What no node has offered for this long is forgotten.
+const DAY: Span = Span::minutes(24 * 60);
 
 /// Allocatable by the model: capacity minus what kernel, kubelet, system and eviction keep.
 /// `template_disk` is used where the type keeps the template's disk.
@@ -107,8 +116,64 @@ pub(crate) fn learn(turn: &mut DecisionBuilder<'_>) {
             }
         }
     }
+    let now = turn.now();
     for (key, truth) in seen.into_values() {
+        let at = turn.memory.learned_at.get(&key);
+        // The memory is written when it changes: not with every turn.
+        if at.is_none_or(|at| now.since(*at) >= HOUR) {
+            turn.memory.learned_at.insert(key.clone(), now);
+        }
         turn.memory.learned.insert(key, truth);
+    }
+    forget_old(turn);
+}
+
+/// Forgets what no node has offered for a day: the template may have been mended since, and a node that offers as little teaches it again.
+fn forget_old(turn: &mut DecisionBuilder<'_>) {
+    let now = turn.now();
+    let Memory {
+        learned,
+        learned_at,
+        ..
+    } = &mut turn.memory;
+    for key in learned.keys() {
+        if !learned_at.contains_key(key) {
+            learned_at.insert(key.clone(), now);
+        }
+    }
+    learned_at.retain(|key, at| learned.contains_key(key) && now.since(*at) <= DAY);
+    learned.retain(|key, _| learned_at.contains_key(key));
+}
+
+/// Says of which pools nodes offer much less than is reckoned: a pod may wait for no other reason.
+pub(crate) fn tell_of_less(turn: &mut DecisionBuilder<'_>) {
+    let mut warnings = Vec::new();
+    for (name, pool) in &turn.view.policy.pools {
+        for type_name in &pool.instance_types {
+            let Some(kind) = turn.view.policy.instance_types.get(type_name) else {
+                continue;
+            };
+            let key = lesson_key(name, type_name, pool, kind);
+            let Some(offered) = turn.memory.learned.get(&key) else {
+                continue;
+            };
+            let reckoned = predicted(pool, kind, 0);
+            let less = |offered: i64, reckoned: i64| offered < reckoned - permille(reckoned, LESS);
+            if less(offered.cpu_milli, reckoned.cpu_milli) || less(offered.memory, reckoned.memory)
+            {
+                warnings.push(Warning::NodesOfferLess {
+                    pool: name.clone(),
+                    instance_type: type_name.clone(),
+                    cpu_milli: offered.cpu_milli,
+                    memory: offered.memory,
+                    reckoned_cpu_milli: reckoned.cpu_milli,
+                    reckoned_memory: reckoned.memory,
+                });
+            }
+        }
+    }
+    for warning in warnings {
+        turn.warn(warning);
     }
 }
 

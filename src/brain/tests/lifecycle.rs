@@ -514,3 +514,75 @@ fn a_removal_that_was_begun_on_a_machine_without_node_goes_on() {
     });
     assert_eq!(kinds(&half.decide()), remove(true));
 }
+
+/// Somebody cordons, or taints, each new node before its pod comes.
+#[test]
+fn machines_that_somebody_shuts_out_are_not_made_without_end() {
+    let shut_out: [fn(&mut model::cluster::Node); 2] = [
+        |node| node.unschedulable = true,
+        |node| {
+            node.taints
+                .push(Taint::no_schedule("scan.example/pending", ""))
+        },
+    ];
+    for how in shut_out {
+        let mut lab = pool().pod("web", 1500, 2000);
+        // A new machine of the pool whose node is there, and somebody is at it.
+        let new = |lab: Lab, name: &str| {
+            let now = lab.now;
+            lab.ours(name, "p", "one")
+                .edit_machine(name, |machine| {
+                    let mut mark = (*machine.mark).clone();
+                    mark.created = now;
+                    machine.mark = mark.into();
+                })
+                .edit_node(name, |node| node.created = now)
+                .after(Span::minutes(1))
+        };
+        lab = new(lab, "a").edit_node("a", how);
+        let decision = lab.turn();
+        assert!(decision.report.pools["p"].backoff_until.is_none());
+        assert_eq!(made(&decision), ["one"], "the first may be by chance");
+        // It works for a moment, and that overcomes nothing.
+        lab = new(lab, "b");
+        lab.turn();
+        lab = lab.edit_node("b", how);
+        let decision = lab.turn();
+        assert!(decision.report.pools["p"].backoff_until.is_some());
+        let message = decision.report.pools["p"].backoff_message.as_ref();
+        let told = message.is_some_and(|text| text.contains("before a pod came to it"));
+        assert!(told, "{message:?}");
+        assert!(made(&decision).is_empty());
+        assert!(matches!(verdict(&decision, "web"), PodVerdict::Held { .. }));
+        // A pod that comes to a machine ends the row.
+        let mut lab = new(lab, "c").bound("other", "c", 10, 10);
+        lab.turn();
+        assert!(lab.memory.shut_out.is_empty());
+    }
+}
+
+/// One node offered much less than is reckoned, and is gone. Its template was mended since.
+#[test]
+fn what_a_node_offered_is_not_believed_for_ever() {
+    let taught = || {
+        let mut lab = pool().ours("n1", "p", "one").pod("web", 1800, 100);
+        lab = lab.edit_node("n1", |node| node.allocatable.cpu_milli = 1500);
+        let decision = lab.turn();
+        assert!(made(&decision).is_empty(), "the pod would not fit");
+        let told = decision.report.warnings.iter();
+        let told = told.filter(|text| text.starts_with("nodes of p/one offer"));
+        assert_eq!(told.count(), 1, "{:?}", decision.report.warnings);
+        lab.settle();
+        assert!(made(&lab.decide()).is_empty(), "it is known still");
+        lab
+    };
+    let mut lab = taught();
+    lab.memory.end_backoff(&"p".into(), lab.now);
+    assert_eq!(made(&lab.decide()), ["one"], "somebody mended it");
+    let mut lab = taught().after(Span::minutes(24 * 60 - 1));
+    assert!(made(&lab.turn()).is_empty());
+    let mut lab = lab.after(Span::minutes(2));
+    let decision = lab.turn();
+    assert_eq!(made(&decision), ["one"], "a day is over");
+    assert!(lab.memory.learned.is_empty() && lab.memory.learned_at.is_empty());
+}

@@ -120,6 +120,11 @@ impl Election {
         self.seen.as_ref().map_or("", |(record, _)| &record.holder)
     }
 
+    /// Whether the Lease that was read last names us.
+    pub fn names_us(&self) -> bool {
+        self.holder() == self.identity
+    }
+
     /// Takes in what was read (`None`: there is no Lease) and says what to do.
     pub fn observe(&mut self, now: Duration, read: Option<LeaseRecord>) -> ElectionStep {
         let Some(record) = read else {

@@ -226,9 +226,13 @@ impl Contender {
         let until = self.election.held_until(self.now());
         let until = until.map(|until| self.start + until);
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        let ours = until.is_some();
+        // Whose time is over does not hold it any more, though the Lease still names it: until it is written again nobody leads.
+        let stale = !ours && self.election.names_us();
+        let identity = if stale { "" } else { self.election.holder() };
         let holder = Holder {
-            identity: self.election.holder().to_owned(),
-            ours: until.is_some(),
+            identity: identity.to_owned(),
+            ours,
             error: self.error.clone(),
         };
         self.sender.send_if_modified(|old| {

@@ -360,6 +360,9 @@ one_of_each! { Warning:
     FailedAndKept {
         machine: "small-aaaaa".into(), vmid: 9_001, host: "pve1".into(), failure: "a join failed".into(), until: Time(0),
     },
+    NodesOfferLess {
+        pool: "small".into(), instance_type: "s2".into(), cpu_milli: 1_500, memory: 3 << 30, reckoned_cpu_milli: 2_000, reckoned_memory: 4 << 30,
+    },
     FailedAndAnnotated { machine: "small-aaaaa".into(), failure: "a join failed".into(), annotation: "a/b".into() },
     NotUpdated { machine: "small-aaaaa".into(), differences: vec![Difference {
         key: "tags".into(), is: "a".into(), wanted: "b".into(),

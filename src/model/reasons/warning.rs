@@ -83,6 +83,21 @@ pub enum Warning {
         /// The annotation.
         annotation: Arc<str>,
     },
+    /// The nodes of a pool offer much less than is reckoned from its file: pods for which that is too little get no machine.
+    NodesOfferLess {
+        /// The pool.
+        pool: Arc<str>,
+        /// The instance type.
+        instance_type: Arc<str>,
+        /// CPU that its nodes offered, in millicores.
+        cpu_milli: i64,
+        /// Memory that they offered, in bytes.
+        memory: i64,
+        /// CPU that is reckoned, in millicores.
+        reckoned_cpu_milli: i64,
+        /// Memory that is reckoned, in bytes.
+        reckoned_memory: i64,
+    },
     /// What the file says of a machine's VM cannot be written, and is not written again.
     NotUpdated {
         /// The machine.

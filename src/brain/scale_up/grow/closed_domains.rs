@@ -11,6 +11,7 @@ use super::first::Visit;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::repack::{Domains, repack_once};
+use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 
 /// Domains that are tried at most: each costs a plan.
@@ -54,12 +55,13 @@ pub(super) fn repack<'p, 'a>(
     planner.turn.memory.no_better_plan_with_fewer_domains = asked;
 }
 
-/// The domains that pods without a place are spread over, by key.
+/// The domains, by key, that pods without a place are spread over and that none of those who are counted is in. One that has some stays: that
+/// the smallest zone holds the others back is what spreading means.
 fn tried(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> Vec<(KeyId, DomainId)> {
     let company = &planner.world.company;
     let waiting = pending.groups.iter().filter(|group| group.left() > 0);
     let rules = waiting.filter_map(|group| company.known_rules(group.shape));
-    let domains = rules.flat_map(|rules| company.open_domains(rules));
+    let domains = rules.flat_map(|rules| company.empty_domains(rules));
     let wide: BTreeSet<(KeyId, DomainId)> = domains.filter(|(_, domain)| *domain < FRESH).collect();
     wide.into_iter().take(DOMAINS).collect()
 }
@@ -69,7 +71,7 @@ fn waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
     let company = &planner.world.company;
     let spread = pending.groups.iter().filter(|group| {
         let rules = company.known_rules(group.shape);
-        rules.is_some_and(|rules| !company.open_domains(rules).is_empty())
+        rules.is_some_and(Rules::is_spread)
     });
     spread.map(|group| group.left()).sum()
 }

@@ -342,12 +342,17 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// The domains, with their topology key, that pods with these rules are spread over and that new nodes could be in.
-    pub(crate) fn open_domains(&self, rules: &Rules) -> Vec<(KeyId, DomainId)> {
+    /// The domains, with their topology key, that pods with these rules are spread over, that new nodes could be in, and that no
+    /// counted pod is in.
+    pub(crate) fn empty_domains(&self, rules: &Rules) -> Vec<(KeyId, DomainId)> {
         let spread = rules.spread.iter();
         let open = spread.flat_map(|spread| {
-            let key = self.counters[spread.counter].subject.key;
-            spread.open.iter().map(move |domain| (key, *domain))
+            let counter = &self.counters[spread.counter];
+            let empty = spread
+                .open
+                .iter()
+                .filter(|domain| counter.pods(**domain) == 0);
+            empty.map(|domain| (counter.subject.key, *domain))
         });
         open.collect()
     }

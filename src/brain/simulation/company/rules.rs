@@ -47,6 +47,11 @@ pub(super) struct SpreadRule {
 }
 
 impl Rules {
+    /// Whether pods with these rules are spread.
+    pub(crate) fn is_spread(&self) -> bool {
+        !self.spread.is_empty()
+    }
+
     /// Whether there are none.
     pub(super) fn empty(&self) -> bool {
         self.forbidden.is_empty()

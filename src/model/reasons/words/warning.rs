@@ -6,7 +6,7 @@ use super::Joined;
 use crate::foreign::ForeignText;
 use crate::reasons::Refused;
 use crate::reasons::warning::{HostNote, Lost, Orphan, VmAt, Warning};
-use crate::words::{count, names};
+use crate::words::{bytes, cores, count, names};
 
 impl Display for VmAt {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -106,6 +106,22 @@ impl Display for Warning {
                 Joined(hosts.iter(), ", ")
             ),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
+            Warning::NodesOfferLess {
+                pool,
+                instance_type,
+                cpu_milli,
+                memory,
+                reckoned_cpu_milli,
+                reckoned_memory,
+            } => write!(
+                f,
+                "nodes of {pool}/{instance_type} offer pods {} CPU and {}, where {} and {} are reckoned: let [pool.{pool}.reserved] say what their kubelet keeps; \
+                 if the template was mended, `pve-autoscaler retry {pool}` forgets what its nodes offered",
+                cores(*cpu_milli),
+                bytes(*memory),
+                cores(*reckoned_cpu_milli),
+                bytes(*reckoned_memory)
+            ),
             Warning::OrphanNode { node, orphan } => {
                 write!(f, "node {node}: {}", of_orphan(*orphan))
             }

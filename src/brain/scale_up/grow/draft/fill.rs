@@ -72,7 +72,7 @@ enum PodSize {
 }
 
 /// All models, and each that is worth its price by itself.
-fn menus(problem: &Problem) -> Vec<Bits> {
+pub(super) fn menus(problem: &Problem) -> Vec<Bits> {
     let count = problem.models.len();
     let mut menus = vec![Bits::all(count)];
     let mut order: Vec<usize> = (0..count).collect();

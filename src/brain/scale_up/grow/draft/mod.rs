@@ -14,6 +14,7 @@ mod bind;
 mod bits;
 mod cheapen;
 mod domains;
+mod even;
 mod everyone;
 mod exact;
 mod fill;
@@ -241,12 +242,12 @@ impl Problem {
 }
 
 /// A plan better than the one there is, if one is found.
-pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
+pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
     let pods = problem.pods();
     problem.allow(LOOKS, LOOKS_EACH.saturating_mul(pods).saturating_mul(pods));
     let least = rates::Rates::of(problem);
     let floor = least.floor();
-    let mut best: Option<Draft<'_>> = None;
+    let mut best: Option<Draft<'p>> = None;
     let mut rank = problem.rank;
     let done = |rank: &Rank| {
         (rank.lost, rank.uneven, rank.lighter) == (0, 0, 0)
@@ -256,14 +257,31 @@ pub(super) fn solve(problem: &Problem) -> Option<BetterPlan> {
     if done(&rank) && rank.scarce == 0 {
         return None;
     }
-    fill::plans(problem, &mut |draft| {
+    let mut see = |draft: &Draft<'p>| {
         let found = draft.rank();
         if found < rank && draft.is_fair() {
             rank = found;
             best = Some(draft.clone());
         }
-        done(&rank)
+        (done(&rank), rank)
+    };
+    let mut seen = (false, problem.rank);
+    fill::plans(problem, &mut |draft| {
+        seen = see(draft);
+        seen.0
     });
+    if !seen.0 {
+        let most = if seen.1.lost == 0 {
+            seen.1.machines
+        } else {
+            usize::MAX
+        };
+        problem.allow(
+            LOOKS / 4,
+            LOOKS_EACH.saturating_mul(pods).saturating_mul(pods),
+        );
+        even::plans(problem, most, &mut |draft| see(draft).0);
+    }
     if !done(&rank)
         && let Some(found) = exact::search(problem, &least, rank)
     {
