@@ -587,10 +587,7 @@ impl Loop {
                 Err(NotBegun::Waits(why)) => {
                     tracing::debug!(machine = %action.target.machine, %why, "not begun");
                 }
-                Err(NotBegun::Unwritten(error)) => {
-                    self.recording.not_begun(action, turn, error.to_string());
-                    return Err(DaemonError::CannotBegin(error));
-                }
+                Err(NotBegun::Unwritten(error)) => return Err(DaemonError::CannotBegin(error)),
                 Err(error) => {
                     self.recording.not_begun(action, turn, error.to_string());
                     tracing::error!(machine = %action.target.machine, action = crate::agent::executor::kind(&action.kind), %error, "not begun");

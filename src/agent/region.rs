@@ -384,12 +384,10 @@ impl RegionWatcher {
         let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
         let mut silent = BTreeSet::new();
         for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
-            let Some(guest) = resources.guests.get(&vmid) else {
+            let guest = resources.guests.get(&vmid);
+            let Some(guest) = guest.filter(|guest| !silent.contains(&guest.host)) else {
                 continue;
             };
-            if silent.contains(&guest.host) {
-                continue;
-            }
             match self.client.vm_config(&guest.host, vmid).await {
                 Ok(config) => {
                     let known = KnownConfig {

@@ -160,6 +160,11 @@ impl KubeClient {
                 });
             }
             match page.metadata.token.filter(|token| !token.is_empty()) {
+                Some(next) if next == pages.token => {
+                    return Err(unknown(
+                        "the list does not go on: each page names itself as the next".to_owned(),
+                    ));
+                }
                 Some(next) => pages.token = next,
                 None => return Ok(page.metadata.resource_version.unwrap_or_default()),
             }

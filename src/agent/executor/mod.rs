@@ -287,15 +287,12 @@ impl Executor {
             (_, None) => return Ok(None),
         };
         entry.target.node = None;
-        let creates = matches!(action.kind, Kind::Create(_));
-        journal.put(entry.clone()).map_err(|error| {
-            let error = error.to_string();
-            if creates {
-                NotBegun::Unwritten(error)
-            } else {
-                NotBegun::Journal(error)
-            }
-        })?;
+        let unwritten = match action.kind {
+            Kind::Create(_) => NotBegun::Unwritten,
+            _ => NotBegun::Journal,
+        };
+        let written = journal.put(entry.clone());
+        written.map_err(|error| unwritten(error.to_string()))?;
         Ok(Some(entry))
     }
 

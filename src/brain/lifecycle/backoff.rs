@@ -217,7 +217,7 @@ fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
         FailureKind::Transient | FailureKind::Lasting => &mut turn.memory.transient_failures,
     };
     let first = *first.entry(failed.pool.clone()).or_insert(failed.at);
-    failed.created > first
+    failed.created >= first
 }
 
 /// How long is waited.

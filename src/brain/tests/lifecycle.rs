@@ -202,15 +202,9 @@ fn transient_failures_in_a_row_back_a_pool_off() {
     assert_eq!(lengths, [5, 10, 20].map(Span::minutes));
     // One that works ends the row; so does time.
     let now = lab.now;
-    let works = lab
-        .clone()
-        .ours("w", "p", "one")
-        .edit_machine("w", |machine| {
-            let mut mark = (*machine.mark).clone();
-            mark.created = now;
-            machine.mark = mark.into();
-        });
-    let mut works = works.after(Span::minutes(0));
+    let mut works = lab.clone().machine("w", "p", "one", Step::Done);
+    works.register("w", true);
+    assert_eq!(works.snapshot.machines["w"].mark.created, now);
     works.turn();
     assert!(works.memory.transient_failures.is_empty());
     let mut later = lab.after(Span::minutes(24 * 60));
@@ -522,7 +516,7 @@ fn machines_that_somebody_shuts_out_are_not_made_without_end() {
         |node| node.unschedulable = true,
         |node| {
             node.taints
-                .push(Taint::no_schedule("scan.example/pending", ""))
+                .push(Taint::no_schedule("scan.example/pending", ""));
         },
     ];
     for how in shut_out {
@@ -530,13 +524,9 @@ fn machines_that_somebody_shuts_out_are_not_made_without_end() {
         // A new machine of the pool whose node is there, and somebody is at it.
         let new = |lab: Lab, name: &str| {
             let now = lab.now;
-            lab.ours(name, "p", "one")
-                .edit_machine(name, |machine| {
-                    let mut mark = (*machine.mark).clone();
-                    mark.created = now;
-                    machine.mark = mark.into();
-                })
-                .edit_node(name, |node| node.created = now)
+            let mut lab = lab.machine(name, "p", "one", Step::Done);
+            lab.register(name, true);
+            lab.edit_node(name, |node| node.created = now)
                 .after(Span::minutes(1))
         };
         lab = new(lab, "a").edit_node("a", how);
@@ -572,7 +562,10 @@ fn what_a_node_offered_is_not_believed_for_ever() {
         let told = decision.report.warnings.iter();
         let told = told.filter(|text| text.starts_with("nodes of p/one offer"));
         assert_eq!(told.count(), 1, "{:?}", decision.report.warnings);
-        lab.settle();
+        let gone = lab.snapshot.machines.remove("n1").expect("n1");
+        lab.snapshot.cluster.nodes.remove("n1");
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.remove(&gone.mark.vmid);
         assert!(made(&lab.decide()).is_empty(), "it is known still");
         lab
     };

@@ -154,7 +154,7 @@ fn storages_in_one_pool_share_what_is_free() {
     let making = |backing: &[(&str, &str)]| {
         let mut lab = pods(
             stored([Some((5000, 4950)), None, None], |storage| {
-                storage.thick = true
+                storage.thick = true;
             }),
             9,
         );

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::catalog::Catalog;
 use super::first::Visit;
-use super::pending::PendingGroups;
+use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::repack::{Domains, repack_once};
 use crate::simulation::company::Rules;
@@ -73,5 +73,5 @@ fn waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
         let rules = company.known_rules(group.shape);
         rules.is_some_and(Rules::is_spread)
     });
-    spread.map(|group| group.left()).sum()
+    spread.map(PendingGroup::left).sum()
 }

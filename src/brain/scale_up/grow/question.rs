@@ -93,6 +93,7 @@ pub(super) fn question(
         stores: spare.stores,
         rank,
         queue: inquiry.queue(),
+        deals: true,
         looks: Cell::default(),
     };
     tie(&mut problem);

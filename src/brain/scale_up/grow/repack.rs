@@ -127,17 +127,24 @@ pub(super) fn repack_once<'p, 'a>(
         {
             return false;
         }
-        let Some(answer) = ask(planner.turn, &problem, domains) else {
-            return false;
-        };
-        let mut trial = RepackTrial {
-            planner,
-            catalog,
-            pending,
-            withdrawal: &withdrawal,
-            problem: &problem,
-        };
-        trial.replace(&answer, &bins)
+        // What the world does not take of pods that were dealt out first may be had without.
+        for deals in [true, false] {
+            problem.deals = deals;
+            let Some(answer) = ask(planner.turn, &problem, domains) else {
+                return false;
+            };
+            let mut trial = RepackTrial {
+                planner,
+                catalog,
+                pending,
+                withdrawal: &withdrawal,
+                problem: &problem,
+            };
+            if trial.replace(&answer, &bins) {
+                return true;
+            }
+        }
+        false
     });
     if !replaced {
         for machine in withdrawal.machines {

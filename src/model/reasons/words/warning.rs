@@ -57,6 +57,39 @@ fn outage(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
+fn of_node(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    match warning {
+        Warning::OrphanNode { node, orphan } => {
+            write!(f, "node {node}: {}", of_orphan(*orphan))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Of a pool whose nodes offer less than is reckoned.
+fn of_less(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    let Warning::NodesOfferLess {
+        pool,
+        instance_type,
+        cpu_milli,
+        memory,
+        reckoned_cpu_milli,
+        reckoned_memory,
+    } = warning
+    else {
+        return Ok(());
+    };
+    write!(
+        f,
+        "nodes of {pool}/{instance_type} offer pods {} CPU and {}, where {} and {} are reckoned: let [pool.{pool}.reserved] say what their kubelet keeps; \
+         if the template was mended, `pve-autoscaler retry {pool}` forgets what its nodes offered",
+        cores(*cpu_milli),
+        bytes(*memory),
+        cores(*reckoned_cpu_milli),
+        bytes(*reckoned_memory)
+    )
+}
+
 impl Display for Warning {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,25 +139,8 @@ impl Display for Warning {
                 Joined(hosts.iter(), ", ")
             ),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
-            Warning::NodesOfferLess {
-                pool,
-                instance_type,
-                cpu_milli,
-                memory,
-                reckoned_cpu_milli,
-                reckoned_memory,
-            } => write!(
-                f,
-                "nodes of {pool}/{instance_type} offer pods {} CPU and {}, where {} and {} are reckoned: let [pool.{pool}.reserved] say what their kubelet keeps; \
-                 if the template was mended, `pve-autoscaler retry {pool}` forgets what its nodes offered",
-                cores(*cpu_milli),
-                bytes(*memory),
-                cores(*reckoned_cpu_milli),
-                bytes(*reckoned_memory)
-            ),
-            Warning::OrphanNode { node, orphan } => {
-                write!(f, "node {node}: {}", of_orphan(*orphan))
-            }
+            Warning::NodesOfferLess { .. } => of_less(self, f),
+            Warning::OrphanNode { .. } => of_node(self, f),
             Warning::Quarantined { .. }
             | Warning::LeftAlone { .. }
             | Warning::PoolGone { .. }

@@ -150,6 +150,8 @@ pub(super) struct Problem {
     pub(super) rank: Rank,
     /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
     pub(super) queue: Option<Vec<(usize, usize)>>,
+    /// Whether pods that are spread may be dealt out before all others ([`even`]).
+    pub(super) deals: bool,
     /// Machines that may still be looked at.
     pub(super) looks: Cell<u64>,
 }
@@ -205,7 +207,7 @@ impl Problem {
         (&self.lots, &self.models, &self.classes, &self.fixed).hash(&mut hasher);
         (&self.counters, &self.pools, &self.total).hash(&mut hasher);
         (&self.hosts, &self.demands, &self.stores).hash(&mut hasher);
-        (&self.rank, &self.queue).hash(&mut hasher);
+        (&self.rank, &self.queue, self.deals).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -270,17 +272,15 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         seen = see(draft);
         seen.0
     });
-    if !seen.0 {
-        let most = if seen.1.lost == 0 {
-            seen.1.machines
-        } else {
-            usize::MAX
-        };
+    // Where somebody has no place, others look for places.
+    if problem.deals && !seen.0 && seen.1.lost == 0 {
+        let looks = problem.looks.get();
         problem.allow(
             LOOKS / 4,
             LOOKS_EACH.saturating_mul(pods).saturating_mul(pods),
         );
-        even::plans(problem, most, &mut |draft| see(draft).0);
+        even::plans(problem, seen.1.machines, &mut |draft| see(draft).0);
+        problem.looks.set(looks);
     }
     if !done(&rank)
         && let Some(found) = exact::search(problem, &least, rank)
