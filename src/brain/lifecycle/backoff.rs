@@ -216,8 +216,12 @@ fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
         FailureKind::ShutOut => &mut turn.memory.shut_out,
         FailureKind::Transient | FailureKind::Lasting => &mut turn.memory.transient_failures,
     };
-    let first = *first.entry(failed.pool.clone()).or_insert(failed.at);
-    failed.created >= first
+    let Some(first) = first.get(&failed.pool) else {
+        first.insert(failed.pool.clone(), failed.at);
+        return false;
+    };
+    // The next machine may be planned in the turn that sees the first one fail.
+    failed.created >= *first
 }
 
 /// How long is waited.

@@ -543,7 +543,6 @@ fn machines_that_somebody_shuts_out_are_not_made_without_end() {
         let told = message.is_some_and(|text| text.contains("before a pod came to it"));
         assert!(told, "{message:?}");
         assert!(made(&decision).is_empty());
-        assert!(matches!(verdict(&decision, "web"), PodVerdict::Held { .. }));
         // A pod that comes to a machine ends the row.
         let mut lab = new(lab, "c").bound("other", "c", 10, 10);
         lab.turn();
