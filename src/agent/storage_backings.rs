@@ -77,8 +77,8 @@ mod tests {
         resources
     }
 
-    fn told(name: &str, backing: &str) -> Option<BTreeMap<Arc<str>, Arc<str>>> {
-        Some([(name.into(), backing.into())].into())
+    fn told(name: &str, backing: &str) -> BTreeMap<Arc<str>, Arc<str>> {
+        [(name.into(), backing.into())].into()
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         assert!(!backings.is_due(start), "the first time is another's");
         assert!(!backings.is_wanted(&resources(&[]), start));
         assert!(backings.is_wanted(&one, start));
-        backings.record(start, told("fast", "ZFS pool rpool"));
+        backings.record(start, Some(told("fast", "ZFS pool rpool")));
         backings.apply(&mut one);
         let shown = |of: &ClusterResources| of.storages["pve1"]["fast"].backing.clone();
         assert_eq!(shown(&one).as_deref(), Some("ZFS pool rpool"));

@@ -184,7 +184,7 @@ fn a_queue_for_clones_is_nobodys_failure() {
             let each = 300_000 / gib.max(1);
             pve.timings.copy_gib = [each, each];
         });
-        let (first, all) = (Duration::from_mins(12), Duration::from_mins(60));
+        let (first, all) = (Duration::from_mins(12), Duration::from_hours(1));
         scene.live_and_stop(first, fill(4), all).await;
         assert_eq!(made(&scene).values().sum::<usize>(), 4, "{}", said(&scene));
         assert!(
