@@ -577,8 +577,8 @@ impl Loop {
         snapshot
     }
 
-    /// Begins what the plan says. Without a journal no machine can be made, and each turn would plan another: then it is as a start that
-    /// finds no journal.
+    /// Begins what the plan says. Without a journal each turn would plan another machine: the loop ends, says so, and is started anew, which
+    /// makes the journal's directory again.
     fn act(&mut self, turn: &Turn) -> Result<(), DaemonError> {
         for action in &turn.decision.plan {
             let policy = &self.parts.settings.policy;

@@ -124,7 +124,7 @@ impl ForeignGuests {
                 Err(error) if error.cause() == FailureCause::Gone => drop(self.seen.remove(&vmid)),
                 Err(error) => {
                     tracing::debug!(vmid, host = %guest.host, %error, "cannot read what a guest is promised");
-                    // What was read before stands, and others' turns come before it is tried again.
+                    // A guest that cannot be read counts as it did, and waits its turn like one that was read: else it is the oldest each time.
                     if let Some(seen) = self.seen.get_mut(&vmid) {
                         seen.read = now;
                     }

@@ -419,7 +419,8 @@ impl RegionWatcher {
         Ok(())
     }
 
-    /// A VM's configuration could not be read: what was read before stands, and others' turns come before it is tried again.
+    /// A VM's configuration could not be read: the VM counts as it did, and waits its turn like one that was read, else it would be the
+    /// oldest in each poll.
     fn put_off(&mut self, vmid: u32, now: Instant) {
         if let Some(known) = self.known.get_mut(&vmid) {
             known.read = now;

@@ -327,15 +327,8 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
 
 /// Whether PVE shows the VM of a machine off, asked since the machine came to where it is.
 fn is_off(snapshot: &Snapshot, machine: &Machine) -> bool {
-    let source = snapshot
-        .sources
-        .get(format!("pve/{}", machine.region).as_str());
-    let early = machine
-        .step
-        .zip(source)
-        .is_some_and(|((_, since), source)| source.as_of < since);
     let vm = machine.vm.as_ref();
-    !early && vm.is_some_and(|vm| vm.marked && !vm.running)
+    !snapshot.was_read_before(machine) && vm.is_some_and(|vm| vm.marked && !vm.running)
 }
 
 fn machine_status(

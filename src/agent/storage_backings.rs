@@ -1,5 +1,5 @@
-//! What the volumes of storages lie in (`GET /storage`): `GET /cluster/resources` does not tell it. When the definitions are read, and
-//! what they said. Pure.
+//! When the definitions of storages are read (`GET /storage`), and what they said: the ZFS pool, export or the like that a storage's volumes
+//! lie in, which `GET /cluster/resources` does not tell. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -138,7 +138,7 @@ fn evacuated(options: &EvacuateOptions, answer: &EvacuationAnswer) -> String {
             } else {
                 let names: Vec<&str> = machines.iter().map(|name| &**name).collect();
                 format!(
-                    "It has {}: {}. They go one after the other, once their pods have a place elsewhere; `pve-autoscaler status` and `explain node` tell how far it is.",
+                    "It has {}: {}. They go once their pods have a place elsewhere, those with pods one after the other; `pve-autoscaler status` and `explain node` tell how far it is.",
                     words::count(machines.len(), "machine"),
                     words::names(&names)
                 )

@@ -2,15 +2,25 @@
 
 use std::fmt::Write as _;
 
+use anyhow::anyhow;
+
 use super::args::KubeconfigOptions;
 use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
-use crate::kube::bootstrap::{self, KubeconfigRequest, MANIFEST, POLICY};
+use crate::config::syntax;
+use crate::kube::bootstrap::{self, KubeconfigRequest, POLICY};
 
 /// Makes the kubeconfig and says what was done, line by line.
 pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {
+    let namespace = &options.namespace;
+    if !syntax::dns_label(namespace) {
+        return Err(anyhow!(
+            "--namespace {namespace:?} is no name of a namespace: small letters, digits and hyphens"
+        )
+        .into());
+    }
     let Some(admin) = options.kubeconfig.filter(|_| !options.print_manifest) else {
-        return print(&format!("{MANIFEST}{POLICY}"));
+        return print(&format!("{}{POLICY}", bootstrap::manifest_in(namespace)));
     };
     let request = KubeconfigRequest {
         admin,

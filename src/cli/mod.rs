@@ -4,6 +4,7 @@
 mod adopt;
 mod agreement;
 mod args;
+mod bounded_file;
 mod bundle;
 mod causes;
 mod channels;

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
+use super::bounded_file;
 use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, render};
 use crate::agent::control::ControlCommand;
@@ -61,7 +62,8 @@ pub(super) fn read_for(path: &Path, policy: &Policy) -> anyhow::Result<Snapshot>
 /// Reads a saved view.
 fn read(path: &Path) -> anyhow::Result<Snapshot> {
     let name = path.display();
-    let text = std::fs::read(path).with_context(|| format!("cannot read the snapshot {name}"))?;
+    let text = bounded_file::read(path, bounded_file::SNAPSHOT)
+        .with_context(|| format!("cannot read the snapshot {name}"))?;
     let other = serde_json::from_slice::<Versioned>(&text).map(|read| read.version);
     if let Ok(version) = other
         && version != u64::from(VERSION)

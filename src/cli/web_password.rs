@@ -11,6 +11,7 @@ use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::args::WebPasswordOptions;
+use super::bounded_file;
 use super::{CliFailure, load, print};
 use crate::kube::bootstrap;
 use crate::web::access::{self, SHORTEST};
@@ -32,7 +33,7 @@ pub(super) fn run(config: &Path, options: &WebPasswordOptions) -> Result<(), Cli
         },
     };
     let shown = file.display();
-    let old = match std::fs::read_to_string(&file) {
+    let old = match bounded_file::read_text(&file, bounded_file::TEXT) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(anyhow!("cannot read {shown}: {error}; are you root?").into()),

@@ -120,9 +120,35 @@ pub async fn server(path: &Path, context: Option<&str>) -> Result<String, String
     Ok(load(path, context).await?.server)
 }
 
+/// The largest kubeconfig that is read, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// Refuses what is no kubeconfig before it is read: a device may have no end, and a disk's image would take all memory. A pipe is fine.
+///
+/// # Errors
+/// What it is instead.
+pub(super) fn check_plain(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::FileTypeExt as _;
+    // What cannot be looked at cannot be read either, and that is told with what to do.
+    let Ok(found) = std::fs::metadata(path) else {
+        return Ok(());
+    };
+    let kind = found.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err("it is a device, and no kubeconfig".to_owned());
+    }
+    if found.len() > LARGEST {
+        return Err(format!(
+            "it is larger than {LARGEST} bytes; is it the right file?"
+        ));
+    }
+    Ok(())
+}
+
 /// Reads the file and builds a client. Errors name file, context and what to do.
 pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKubeconfig, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());
+    check_plain(path).map_err(at)?;
     let file = Kubeconfig::read_from(path)
         .map_err(|error| at(explain(&error, KubeconfigOwner::Daemon)))?;
     let context = context

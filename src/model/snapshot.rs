@@ -53,6 +53,16 @@ pub struct Snapshot {
     pub former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
 }
 
+impl Snapshot {
+    /// Whether a machine's region was last read before the machine's present step began: a VM that was cloned since then is not in that view
+    /// and not gone, and one that was started since then is not off.
+    pub fn was_read_before(&self, machine: &Machine) -> bool {
+        let source = self.sources.get(format!("pve/{}", machine.region).as_str());
+        let step = machine.step.zip(source);
+        step.is_some_and(|((_, since), source)| source.as_of < since)
+    }
+}
+
 /// What is known of the lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

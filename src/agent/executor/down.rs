@@ -158,7 +158,7 @@ fn given_up_or<T>(work: &Work, result: Result<T, Failure>) -> Result<T, Failure>
         let now = work.tools.clock.now();
         let back = work.record(|entry| {
             if entry.step >= Step::Drain {
-                // What `reached` says nobody knows of an entry that was made of a mark.
+                // An entry that was made from a VM's mark does not say how far its machine came: that one counts as in service.
                 entry.step = entry.reached.unwrap_or(Step::Done).min(Step::Done);
                 entry.since = now;
             }

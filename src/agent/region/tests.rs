@@ -9,6 +9,25 @@ use crate::sim::world::{World, WorldSpec};
 const CONFIG: &str =
     "version = 1\n[kubernetes]\nname = \"test\"\n[proxmox]\nvmids = \"9100-9120\"\n";
 
+fn in_virtual_time(story: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(story);
+}
+
+fn world() -> World {
+    let world = World::new(WorldSpec {
+        seed: 1,
+        pve: PveSpec::default(),
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config: CONFIG.to_owned(),
+    });
+    world.unwrap_or_else(|errors| panic!("{errors}"))
+}
+
 fn stranger(description: &str) -> AdminAct {
     AdminAct::AddMachine(MachineSpec {
         vmid: 9100,
@@ -27,19 +46,8 @@ fn stranger(description: &str) -> AdminAct {
 
 #[test]
 fn what_is_doubted_is_read_with_the_next_poll() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build();
-    runtime.expect("a runtime").block_on(async {
-        let world = World::new(WorldSpec {
-            seed: 1,
-            pve: PveSpec::default(),
-            kube: KubeSpec::default(),
-            guests: GuestSpec::default(),
-            config: CONFIG.to_owned(),
-        });
-        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+    in_virtual_time(async {
+        let world = world();
         world.pve.administer(&stranger("mine")).expect("added");
         let region: RegionName = "default".into();
         let client = Client::new(Arc::new(RouterTransport::new(world.pve_way())));
@@ -87,19 +95,8 @@ fn what_is_doubted_is_read_with_the_next_poll() {
 /// A mark that somebody took out is looked for as often as marks are: whoever reads of it puts it back.
 #[test]
 fn a_mark_that_is_put_back_is_seen_soon() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build();
-    runtime.expect("a runtime").block_on(async {
-        let world = World::new(WorldSpec {
-            seed: 1,
-            pve: PveSpec::default(),
-            kube: KubeSpec::default(),
-            guests: GuestSpec::default(),
-            config: CONFIG.to_owned(),
-        });
-        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+    in_virtual_time(async {
+        let world = world();
         let mark = crate::model::mark::Mark {
             cluster: "uid/home".into(),
             machine: "small-aaaaa".into(),
@@ -153,19 +150,8 @@ fn a_mark_that_is_put_back_is_seen_soon() {
 /// A host is in the cluster and does not answer. Its VM is the one that was read longest ago, in every poll.
 #[test]
 fn a_host_that_does_not_answer_keeps_no_other_from_being_read_again() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build();
-    runtime.expect("a runtime").block_on(async {
-        let world = World::new(WorldSpec {
-            seed: 1,
-            pve: PveSpec::default(),
-            kube: KubeSpec::default(),
-            guests: GuestSpec::default(),
-            config: CONFIG.to_owned(),
-        });
-        let world = world.unwrap_or_else(|errors| panic!("{errors}"));
+    in_virtual_time(async {
+        let world = world();
         for (vmid, host) in [(9100, "pve2"), (9101, "pve1")] {
             let AdminAct::AddMachine(mut spec) = stranger("pve-autoscaler:v9 x") else {
                 unreachable!("it adds a machine");
@@ -193,7 +179,7 @@ fn a_host_that_does_not_answer_keeps_no_other_from_being_read_again() {
             let observed = watcher.poll().await.expect("it is read");
             owner = observed.region.vms[&9101].ownership.clone();
             let silent = observed.region.vms[&9100].ownership.clone();
-            // What was read before stands.
+            // A VM that cannot be read counts as it was read last.
             assert_eq!(silent, Some(Ownership::UnknownVersion("v9".into())));
         }
         assert_eq!(owner, Some(Ownership::UnknownVersion("v8".into())));

@@ -162,7 +162,7 @@ struct Failed {
     created: Time,
 }
 
-/// What a failure says of those to come.
+/// Whether a failure makes a pool or a host wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureKind {
     /// It counts.

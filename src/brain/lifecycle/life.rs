@@ -16,7 +16,7 @@ use model::region::Step;
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, DecisionBuilder};
-use crate::observed::view::{self, MachinePhase, MachineView, has_taint};
+use crate::observed::view::{MachinePhase, MachineView, has_taint};
 
 /// One step to take with a machine, and why.
 type Move = Option<(Kind, Reason)>;
@@ -110,7 +110,7 @@ fn coming(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
     if is_taken_by_another(known) {
         let message = format!("another machine has its VMID {}", known.machine.mark.vmid);
         // A reading from before it was decided on tells of one that may have gone since.
-        let early = view::too_early(turn.view.snapshot, known.machine);
+        let early = turn.view.snapshot.was_read_before(known.machine);
         let may = !early && turn.holds.may_clear(&known.machine.region).is_ok();
         let reason = Reason::Failed {
             message: message.into(),

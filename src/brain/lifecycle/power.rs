@@ -10,7 +10,7 @@ use model::snapshot::Snapshot;
 use model::time::{Span, Time};
 
 use crate::decision::turn::{self, DecisionBuilder};
-use crate::observed::view::{self, MachinePhase, MachineView};
+use crate::observed::view::{MachinePhase, MachineView};
 
 /// A VM is off for this long before it is started: a reboot that PVE carries out switches it off and on.
 const SETTLED: Span = Span::minutes(1);
@@ -68,7 +68,7 @@ fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
 
 /// Whether PVE shows how the VM is: its host answers, its cluster has quorum, and it was asked since the machine came up.
 fn seen(snapshot: &Snapshot, known: &MachineView<'_>) -> bool {
-    if view::too_early(snapshot, known.machine) {
+    if snapshot.was_read_before(known.machine) {
         return false;
     }
     let region = snapshot.regions.get(&known.machine.region);

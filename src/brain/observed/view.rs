@@ -370,7 +370,7 @@ fn know<'a>(
     known.phase = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
         Some(why) => MachinePhase::Untouchable(why),
         None => {
-            let early = machine.vm.is_none() && too_early(snapshot, machine);
+            let early = machine.vm.is_none() && snapshot.was_read_before(machine);
             phase(&known, policy, early)
         }
     };
@@ -461,18 +461,6 @@ fn unread(known: &MachineView<'_>) -> bool {
     let vms = known.region.map(|region| &region.vms);
     let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
     vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
-}
-
-/// Whether the region was last read before the machine's present step began: a VM that was cloned
-/// since then cannot be in that view, and is not gone.
-pub(crate) fn too_early(snapshot: &Snapshot, machine: &Machine) -> bool {
-    let source = snapshot
-        .sources
-        .get(format!("pve/{}", machine.region).as_str());
-    match (machine.step, source) {
-        (Some((_, since)), Some(source)) => source.as_of < since,
-        _ => false,
-    }
 }
 
 /// `early`: its VM is not seen, and may exist nonetheless.

@@ -147,31 +147,27 @@ fn forget_old(turn: &mut DecisionBuilder<'_>) {
 
 /// Says of which pools nodes offer much less than is reckoned: a pod may wait for no other reason.
 pub(crate) fn tell_of_less(turn: &mut DecisionBuilder<'_>) {
-    let mut warnings = Vec::new();
-    for (name, pool) in &turn.view.policy.pools {
-        for type_name in &pool.instance_types {
-            let Some(kind) = turn.view.policy.instance_types.get(type_name) else {
-                continue;
-            };
-            let key = lesson_key(name, type_name, pool, kind);
-            let Some(offered) = turn.memory.learned.get(&key) else {
-                continue;
-            };
-            let reckoned = predicted(pool, kind, 0);
-            let less = |offered: i64, reckoned: i64| offered < reckoned - permille(reckoned, LESS);
-            if less(offered.cpu_milli, reckoned.cpu_milli) || less(offered.memory, reckoned.memory)
-            {
-                warnings.push(Warning::NodesOfferLess {
-                    pool: name.clone(),
-                    instance_type: type_name.clone(),
-                    cpu_milli: offered.cpu_milli,
-                    memory: offered.memory,
-                    reckoned_cpu_milli: reckoned.cpu_milli,
-                    reckoned_memory: reckoned.memory,
-                });
-            }
-        }
-    }
+    let policy = turn.view.policy;
+    let less = |offered: i64, reckoned: i64| offered < reckoned - permille(reckoned, LESS);
+    let warnings = turn.memory.learned.iter().filter_map(|(key, offered)| {
+        let mut parts = key.split('/');
+        let (name, pool) = policy.pools.get_key_value(parts.next()?)?;
+        let (type_name, kind) = policy.instance_types.get_key_value(parts.next()?)?;
+        let reckoned = predicted(pool, kind, 0);
+        let tells =
+            less(offered.cpu_milli, reckoned.cpu_milli) || less(offered.memory, reckoned.memory);
+        // What was learned under another promise says nothing of this one.
+        let holds = tells && *key == lesson_key(name, type_name, pool, kind);
+        holds.then(|| Warning::NodesOfferLess {
+            pool: name.clone(),
+            instance_type: type_name.clone(),
+            cpu_milli: offered.cpu_milli,
+            memory: offered.memory,
+            reckoned_cpu_milli: reckoned.cpu_milli,
+            reckoned_memory: reckoned.memory,
+        })
+    });
+    let warnings: Vec<Warning> = warnings.collect();
     for warning in warnings {
         turn.warn(warning);
     }

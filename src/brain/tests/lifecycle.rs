@@ -156,6 +156,13 @@ fn nx_08_nx_10_a_transient_failure_backs_nothing_off() {
 /// Another attempt may succeed at once. If it fails, too, the pool waits, and longer each time.
 #[test]
 fn transient_failures_in_a_row_back_a_pool_off() {
+    let forbidden = |at| Failure {
+        step: Step::Join,
+        message: "403".into(),
+        at,
+        transient: true,
+        host: None,
+    };
     let fail = |lab: Lab, name: &str| {
         let created = lab.now;
         let lab = lab
@@ -164,13 +171,7 @@ fn transient_failures_in_a_row_back_a_pool_off() {
         let at = lab.now;
         lab.edit_machine(name, |machine| {
             assert_eq!(machine.mark.created, created);
-            machine.failure = Some(Failure {
-                step: Step::Join,
-                message: "403".into(),
-                at,
-                transient: true,
-                host: None,
-            });
+            machine.failure = Some(forbidden(at));
         })
     };
     let mut lab = pool();
@@ -179,13 +180,7 @@ fn transient_failures_in_a_row_back_a_pool_off() {
     let both = fail(lab, "a");
     let at = both.now;
     lab = both.edit_machine("b", |machine| {
-        machine.failure = Some(Failure {
-            step: Step::Join,
-            message: "403".into(),
-            at,
-            transient: true,
-            host: None,
-        });
+        machine.failure = Some(forbidden(at));
     });
     lab.turn();
     lab.settle();

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::images::is_volume;
+use crate::cli::bounded_file;
 use crate::config::file::ChannelKind;
 
 /// All answers. What is absent is chosen.
@@ -132,7 +133,7 @@ pub(super) struct PoolAnswers {
 impl SetupAnswers {
     /// The answers in a file. A wrong key or value is named with the line.
     pub(super) fn read(path: &Path) -> anyhow::Result<SetupAnswers> {
-        let text = std::fs::read_to_string(path)
+        let text = bounded_file::read_text(path, bounded_file::TEXT)
             .with_context(|| format!("cannot read the answers in {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("the answers in {}", path.display()))
     }

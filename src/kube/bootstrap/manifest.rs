@@ -27,6 +27,13 @@ pub(super) struct Object {
     pub(super) content: Value,
 }
 
+/// The RBAC manifest as text, with the objects of the daemon's own namespace in `namespace`.
+pub fn manifest_in(namespace: &str) -> String {
+    let own = format!("  name: {}\n  namespace: kube-system\n", super::USER);
+    let there = format!("  name: {}\n  namespace: {namespace}\n", super::USER);
+    MANIFEST.replace(&own, &there)
+}
+
 /// All objects, with those of the daemon's own namespace moved to `namespace`. The roles over
 /// bootstrap tokens and cluster-info stay where Kubernetes wants those.
 pub(super) fn objects(namespace: &str) -> Result<Vec<Object>, String> {

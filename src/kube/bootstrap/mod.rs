@@ -26,8 +26,8 @@ use super::error::KubeError;
 use crate::clock::Clock;
 use crate::model::time::Time;
 
-pub use manifest::{MANIFEST, POLICY, SERVING, rights, serving_rights};
-pub use write::write_credentials;
+pub use manifest::{MANIFEST, POLICY, SERVING, manifest_in, rights, serving_rights};
+pub use write::{StagedCredentials, write_credentials};
 
 /// The user whom the manifest binds and the certificate names.
 pub const USER: &str = "pve-autoscaler";
@@ -99,6 +99,22 @@ pub enum BootstrapError {
     /// The key or the request could not be made.
     #[error("cannot make a key and a certificate request: {0}")]
     Key(String),
+    /// The new kubeconfig does not work. Nothing was written.
+    #[error(
+        "the new kubeconfig for {server} does not work, and {} is as it was: {source}; see that the daemon's host reaches the API server by this \
+         address ({given_by}server names another)",
+        path.display()
+    )]
+    NotWorking {
+        /// The API server in it.
+        server: String,
+        /// The file whose place it was to take.
+        path: PathBuf,
+        /// What stands before `server` where a person gives it.
+        given_by: &'static str,
+        /// The error of a call that the daemon makes.
+        source: Box<KubeError>,
+    },
     /// The file could not be written.
     #[error("cannot write {}: {why}", path.display())]
     Write {
@@ -112,6 +128,13 @@ pub enum BootstrapError {
 /// Does all of it.
 pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Made, BootstrapError> {
     let target = target(request)?;
+    let same = |path: &Path| std::fs::canonicalize(path).ok();
+    if same(&request.output).is_some_and(|output| Some(output) == same(&request.admin)) {
+        return Err(BootstrapError::Admin(format!(
+            "{} is the administrator's kubeconfig, and the daemon's would take its place: name another file for one of them",
+            request.output.display()
+        )));
+    }
     let connector = Connector::File {
         path: request.admin.clone(),
         context: request.context.clone(),
@@ -124,18 +147,26 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
     };
     let identity = issue(&admin).await?;
     let text = render(&target, &identity);
-    let owner_hint = write_credentials(&request.output, text.expose_secret(), &request.group)
-        .map_err(|why| BootstrapError::Write {
-            path: request.output.clone(),
-            why,
-        })?;
-    // The daemon's own way of reading it, and a call that needs the rights just given.
-    let connector = Connector::File {
+    let unwritten = |why| BootstrapError::Write {
         path: request.output.clone(),
+        why,
+    };
+    let staged = StagedCredentials::write(&request.output, text.expose_secret(), &request.group)
+        .map_err(unwritten)?;
+    // The daemon's own way of reading it, and a call that needs the rights just given, before it takes the place of one that works.
+    let connector = Connector::File {
+        path: staged.temporary.clone(),
         context: None,
     };
     let daemon = client(connector, clock).await?;
-    try_out(&daemon).await?;
+    let tried = try_out(&daemon).await;
+    tried.map_err(|source| BootstrapError::NotWorking {
+        server: target.server.clone(),
+        path: request.output.clone(),
+        given_by: request.given_by,
+        source: Box::new(source),
+    })?;
+    let owner_hint = staged.put_in_place().map_err(unwritten)?;
     Ok(Made {
         applied,
         expires: identity.expires,
@@ -145,7 +176,7 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
 }
 
 /// Uses the new rights. The API server's authorizer learns of new bindings within a second or two.
-async fn try_out(daemon: &KubeClient) -> Result<(), BootstrapError> {
+async fn try_out(daemon: &KubeClient) -> Result<(), KubeError> {
     let mut tries = 0;
     loop {
         match daemon.kube_system_uid().await {
@@ -154,11 +185,7 @@ async fn try_out(daemon: &KubeClient) -> Result<(), BootstrapError> {
                 tries += 1;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            Err(error) => {
-                return Err(call("the new kubeconfig was written but does not work")(
-                    error,
-                ));
-            }
+            Err(error) => return Err(error),
         }
     }
 }
@@ -351,12 +378,18 @@ struct ApiServerTarget {
 fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError> {
     let path: &Path = &request.admin;
     let at = |why: String| BootstrapError::Admin(format!("kubeconfig {}: {why}", path.display()));
+    connect::check_plain(path).map_err(at)?;
     let file = Kubeconfig::read_from(path).map_err(|error| {
         at(connect::explain(
             &error,
             connect::KubeconfigOwner::Administrator,
         ))
     })?;
+    if file.clusters.is_empty() && file.contexts.is_empty() {
+        return Err(at(
+            "it names no cluster and no context: it is no kubeconfig".to_owned(),
+        ));
+    }
     let context = request
         .context
         .clone()

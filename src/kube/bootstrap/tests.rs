@@ -43,6 +43,38 @@ async fn the_manifest_is_applied_into_the_wanted_namespace() {
     assert_eq!(again, applied);
 }
 
+/// What is printed for a namespace is what is applied in it: whoever deletes what was printed takes all of it away.
+#[test]
+fn the_printed_manifest_is_the_applied_one() {
+    for namespace in ["kube-system", "autoscaling"] {
+        let printed: Vec<Value> =
+            serde_saphyr::from_multiple(&manifest_in(namespace)).expect("it is YAML");
+        let printed: Vec<Value> = printed.into_iter().filter(|one| !one.is_null()).collect();
+        let applied = manifest::objects(namespace).expect("objects");
+        let applied: Vec<Value> = applied.into_iter().map(|object| object.content).collect();
+        assert_eq!(printed, applied);
+    }
+}
+
+/// A kubeconfig that is tried out and does not work leaves the one there as it is, and nothing beside it.
+#[test]
+fn credentials_that_are_not_put_in_place_leave_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, "old").expect("written");
+    let staged = StagedCredentials::write(&path, "new", "nobody-of-that-name").expect("staged");
+    let text = std::fs::read_to_string(&staged.temporary).expect("there");
+    assert_eq!(text, "new");
+    drop(staged);
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), "old");
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(files(), 1);
+    let staged = StagedCredentials::write(&path, "new", "nobody-of-that-name").expect("staged");
+    staged.put_in_place().expect("in place");
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), "new");
+    assert_eq!(files(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_cluster_signs_a_certificate_that_makes_a_kubeconfig() {
     let admin = admin().await;

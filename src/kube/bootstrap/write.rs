@@ -3,33 +3,60 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes `text` as root:`group` 0640. The answer says why the owner is another, when it is:
 /// somebody who is not root can make the file but not give it away.
 pub fn write_credentials(path: &Path, text: &str, group: &str) -> Result<Option<String>, String> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let name = path
-        .file_name()
-        .ok_or("it names no file")?
-        .to_string_lossy()
-        .into_owned();
-    let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-    let written = whole(&temporary, text, group).and_then(|hint| {
-        std::fs::rename(&temporary, path).map_err(said("cannot put it in place"))?;
-        File::open(directory)
+    StagedCredentials::write(path, text, group)?.put_in_place()
+}
+
+/// Credentials in a file beside the one whose place they are to take. Dropped, they are gone.
+#[derive(Debug)]
+pub struct StagedCredentials {
+    /// Where they are.
+    pub temporary: PathBuf,
+    path: PathBuf,
+    hint: Option<String>,
+}
+
+impl StagedCredentials {
+    /// Writes `text` beside `path`, as [`write_credentials`] does.
+    pub fn write(path: &Path, text: &str, group: &str) -> Result<StagedCredentials, String> {
+        let name = path.file_name().ok_or("it names no file")?;
+        let name = format!(".{}.{}", name.to_string_lossy(), std::process::id());
+        let mut staged = StagedCredentials {
+            temporary: directory(path).join(name),
+            path: path.to_owned(),
+            hint: None,
+        };
+        staged.hint = whole(&staged.temporary, text, group)?;
+        Ok(staged)
+    }
+
+    /// Puts them in place of what is there; says why the owner is another than root, if it is.
+    pub fn put_in_place(mut self) -> Result<Option<String>, String> {
+        std::fs::rename(&self.temporary, &self.path).map_err(said("cannot put it in place"))?;
+        File::open(directory(&self.path))
             .and_then(|directory| directory.sync_all())
             .map_err(said("cannot sync its directory"))?;
-        Ok(hint)
-    });
-    if written.is_err() {
-        // It may not exist; what matters is that no half of it stays.
-        let _ = std::fs::remove_file(&temporary);
+        Ok(self.hint.take())
     }
-    written
+}
+
+impl Drop for StagedCredentials {
+    fn drop(&mut self) {
+        // It may not exist, or be in place; what matters is that nothing of it stays beside.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+/// The directory that a file is in.
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 fn said(what: &'static str) -> impl Fn(std::io::Error) -> String {

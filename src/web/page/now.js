@@ -488,7 +488,7 @@ function updateHost(card, host) {
   const guests = (host.now?.guests ?? []).map((guest) => ({ ...guest, off: !host.online }));
   const ours = guests.filter((guest) => guest.machine).length;
   const running = guests.filter((guest) => guest.running).length;
-  const run = host.online ? `${running} running` : "none runs, the host is offline";
+  const run = host.online ? `${running} running` : "what runs is not known, the host is offline";
   say(details.firstElementChild, `${count(guests.length, "guest")}: ${run}, ${ours} of ours`);
   card.guests.update(guests, guests.length + (host.now?.more ?? 0));
 }

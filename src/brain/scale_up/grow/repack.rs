@@ -94,7 +94,7 @@ pub(super) enum Domains {
     Open,
     /// Those that nodes are in, or were planned in.
     WithNodes,
-    /// The same without this one, of this key: it gets no machine.
+    /// As [`Domains::WithNodes`], and no machine is made in this domain of this topology key.
     Without(KeyId, DomainId),
 }
 

@@ -33,7 +33,9 @@ pub(super) fn plans<'p>(
             if machines > most {
                 break;
             }
-            let draft = laid_out(problem, &spread, machines, &menu);
+            let Some(draft) = laid_out(problem, &spread, machines, &menu) else {
+                return;
+            };
             if see(&draft) || !problem.look(1) {
                 return;
             }
@@ -57,8 +59,14 @@ fn least(problem: &Problem) -> usize {
     needed.max().unwrap_or(1).clamp(1, usize::MAX / 2)
 }
 
-/// A plan with these lots on so many machines, one pod after the other to each in turn, and then all others.
-fn laid_out<'p>(problem: &'p Problem, spread: &[usize], machines: usize, menu: &Bits) -> Draft<'p> {
+/// A plan with these lots on so many machines, one pod after the other to each in turn, and then all others; `None` where that takes more
+/// looks than there are left.
+fn laid_out<'p>(
+    problem: &'p Problem,
+    spread: &[usize],
+    machines: usize,
+    menu: &Bits,
+) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
     let new = Way {
         menu,
@@ -76,6 +84,10 @@ fn laid_out<'p>(problem: &'p Problem, spread: &[usize], machines: usize, menu: &
                 let late = turn < begins && draft.left[*lot] == problem.lots[*lot].count;
                 if draft.left[*lot] == 0 || late {
                     continue;
+                }
+                // What is asked of a place looks at all machines.
+                if !problem.look(draft.machines.len().max(1)) {
+                    return None;
                 }
                 moved |= match *slot {
                     Some(at) => {
@@ -113,5 +125,5 @@ fn laid_out<'p>(problem: &'p Problem, spread: &[usize], machines: usize, menu: &
         fill::place(&mut draft, unit, all);
     }
     draft.rebind();
-    draft
+    Some(draft)
 }
