@@ -88,6 +88,37 @@ fn after_its_hosts_reboot_a_machine_is_started_again() {
     });
 }
 
+/// The host goes down and comes back while the machine's node is registered and not Ready yet: the VM is started again at once, and not
+/// given up when the time to become Ready is over.
+#[test]
+fn a_machine_whose_host_reboots_before_it_is_ready_is_started_again() {
+    simulate(async {
+        let mut guests = GuestSpec::default();
+        guests.ready.min = Span::seconds(20);
+        guests.ready.max = Span::seconds(30);
+        let scene = Scene::new(3, HASTY, guests);
+        let reboot = async {
+            while scene.world.kube.objects("v1", "Node").is_empty() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            // By then `kubeadm join` has ended.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let host = machine(&scene).host;
+            for online in [false, true] {
+                let host = host.clone();
+                act(&scene, &AdminAct::HostOnline { host, online });
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(89)).await;
+            assert!(machine(&scene).running, "it stays off");
+        };
+        live(&scene, Duration::from_mins(5), reboot).await;
+        assert!(machine(&scene).running, "it stays off");
+        assert_eq!((starts(&scene), scene.machines_made()), (2, 1));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// Somebody switches the machine off, and off again: it is started once and then let alone, and told.
 #[test]
 fn who_switches_a_machine_off_twice_means_it() {

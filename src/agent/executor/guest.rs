@@ -127,7 +127,7 @@ async fn stopped_by_qemu(work: &Work, host: &Arc<str>, began: Instant) -> Option
 }
 
 /// The VM is off, though it was started: by its own doing, or because its host went down with it.
-async fn went_off(work: &Work) -> Stop {
+pub(super) async fn went_off(work: &Work) -> Stop {
     let message = "the VM stopped while it was coming up";
     let Ok(host) = work.host() else {
         return Stop::Failed(message.to_owned());

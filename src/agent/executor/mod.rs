@@ -21,6 +21,7 @@ mod looks;
 mod nocloud;
 mod node;
 mod reserved;
+mod restart;
 mod step_time;
 mod sweep;
 mod task;

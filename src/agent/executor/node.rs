@@ -20,6 +20,7 @@ use crate::model::policy::{
 use crate::model::scheduling::{Labels, Taint};
 use crate::pve::VmConfig;
 
+use super::restart::Restart;
 use super::vm;
 use super::work::{Stop, Work};
 
@@ -240,6 +241,7 @@ pub(super) async fn becomes_ready(work: &Work, uuid: &str, wait: Duration) -> bo
 /// Waits until the node is there.
 pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop> {
     let mut changes = work.tools.store.changes();
+    let mut restart = Restart::new();
     loop {
         match identity(work, uuid)? {
             NodeIdentity::Agreed(name) => return Ok(name),
@@ -248,6 +250,7 @@ pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop>
             }
             NodeIdentity::Contradiction(found) => work.note(found.why),
         }
+        restart.of_vm_that_is_off(work).await?;
         changed(&mut changes).await;
     }
 }
@@ -261,6 +264,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
     let (mut ready, mut nominated) = (None, None);
+    let mut restart = Restart::new();
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
             work.note(match identity(work, &uuid)? {
@@ -275,10 +279,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             uid: node.uid.clone(),
         };
         if !labelled {
-            work.patiently_kube("labelling the node", || {
-                kube.label_node(&reference, &labels, &annotations)
-            })
-            .await?;
+            label(work, &reference, &labels, &annotations).await?;
             labelled = true;
         }
         if node.ready.status != ReadyStatus::True {
@@ -288,6 +289,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 .as_deref()
                 .unwrap_or("its kubelet says nothing");
             work.progress(format!("node {name} is not Ready: {why}"));
+            restart.of_vm_that_is_off(work).await?;
         } else if node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
             let since = *ready.get_or_insert_with(Instant::now);
             if let Some(taint) = passing_taint(&node).filter(|_| since.elapsed() < PASSING) {
@@ -339,13 +341,24 @@ pub(super) async fn follows_its_vm(work: &Work) -> Result<Option<Arc<str>>, Stop
         uid: node.uid.clone(),
     };
     let labels = host_labels(work)?;
-    let (kube, annotations) = (&work.tools.kube, Labels::new());
-    work.patiently_kube("labelling the node", || {
-        kube.label_node(&reference, &labels, &annotations)
-    })
-    .await?;
+    label(work, &reference, &labels, &Labels::new()).await?;
     let closed = node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT);
     Ok(closed.then_some(reference.name))
+}
+
+/// Writes labels and annotations on a node.
+async fn label(
+    work: &Work,
+    node: &NodeRef,
+    labels: &Labels,
+    annotations: &Labels,
+) -> Result<(), Stop> {
+    let kube = &work.tools.kube;
+    work.patiently_kube("labelling the node", || {
+        kube.label_node(node, labels, annotations)
+    })
+    .await?;
+    Ok(())
 }
 
 /// The labels that may name the host: its zone, and those that the configuration fills in.
