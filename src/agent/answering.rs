@@ -90,7 +90,14 @@ impl Answering {
                     Some(reason) => tracing::warn!(%reason, by, "paused"),
                     None => tracing::info!(by, "resumed"),
                 }
-                self.fresh().await;
+                let turn = self.fresh().await;
+                if reason.is_none()
+                    && let Some(still) = turn.and_then(|turn| turn.snapshot.paused.clone())
+                {
+                    return ControlAnswer::Error(format!(
+                        "no pause holds any more, and everything stays on hold all the same: {still}"
+                    ));
+                }
                 ControlAnswer::Ok(match (reason, before) {
                     // Whoever pauses anew learns what the reason was.
                     (Some(_), Some(before)) => before.into(),

@@ -50,3 +50,38 @@ fn who_takes_the_lease_over_reads_what_was_made_just_before() {
         assert_eq!(scene.machines_made(), 1);
     });
 }
+
+/// A Lease of somebody who runs no more, and who asks others to wait for 68 years: whoever stands by says what to do about it.
+#[test]
+fn a_lease_for_ever_is_told_with_what_to_do() {
+    simulate(async {
+        let scene = Scene::new(31, HASTY, GuestSpec::default());
+        let lease = serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "pve-autoscaler", "namespace": "kube-system"},
+            "spec": {"holderIdentity": "colleague", "leaseDurationSeconds": i32::MAX},
+        });
+        let (all, _) = LEASE.rsplit_once('/').expect("a path");
+        let create = http::Request::post(all).header("content-type", "application/json");
+        crate::patch(&scene, create, lease.to_string()).await;
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => {}
+            () = tokio::time::sleep(Duration::from_secs(30)) => {}
+        }
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let holds: Vec<String> = turn
+            .decision
+            .report
+            .holds
+            .iter()
+            .map(|hold| hold.why.to_string())
+            .collect();
+        let wanted = "colleague holds the lease and asks others to wait ";
+        assert!(holds.iter().any(|why| why.contains(wanted)), "{holds:?}");
+        let command = "kubectl -n kube-system delete lease pve-autoscaler";
+        assert!(holds.iter().any(|why| why.contains(command)), "{holds:?}");
+        assert_eq!(scene.machines_made(), 0);
+    });
+}

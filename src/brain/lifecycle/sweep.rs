@@ -143,13 +143,16 @@ fn orphan_node(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, node: &Node) {
             turn.warn(Warning::OrphanNode { node, orphan });
         }
     };
+    if node.deletion.is_some() {
+        return warn(turn, Orphan::Deleted);
+    }
     let Some(target) = claimed(&turn.view, name, node) else {
         return warn(turn, Orphan::Unchecked);
     };
     let gone = gone(&turn.view, &target, node);
     let known_pool = pool.is_some_and(|pool| turn.view.policy.pools.contains_key(pool));
     let ready = node.ready.status == ReadyStatus::True && !planted!(ReadyNodeDeleted);
-    if !gone || !known_pool || ready || node.deletion.is_some() {
+    if !gone || !known_pool || ready {
         return warn(turn, Orphan::LeftAlone);
     }
     let good = turn.holds.may_observe_in(&target.region);

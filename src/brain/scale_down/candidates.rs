@@ -7,6 +7,7 @@ use model::cluster::{Node, PodKey};
 use model::disruption::ConsolidationPolicy;
 use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
 use model::reasons::{Kept, Reasons, Removed, Replacing};
+use model::region::Step;
 use model::report::NodeVerdict;
 use model::time::{Span, Time};
 
@@ -194,7 +195,8 @@ fn settled(turn: &DecisionBuilder<'_>, position: usize, name: &str) -> Option<No
 
 /// What is being replaced first; then empty ones; then those longest unneeded, then the least used; in
 /// pools above their `max` those that are cheapest to move; in consolidated pools those that save most
-/// for the evictions they take. By name in the end.
+/// for the evictions they take. Within these, nodes whose last removal failed come last: where their pods cannot be evicted, they
+/// still take the pods of others. By name in the end.
 pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuilder<'_>) {
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
@@ -212,6 +214,7 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
         };
         (
             class,
+            removal_failed(turn, candidate),
             std::cmp::Reverse(worth),
             since.is_none(),
             since.copied(),
@@ -220,6 +223,13 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
             candidate.name.clone(),
         )
     });
+}
+
+/// Whether the last attempt to remove the node ended with a failure.
+fn removal_failed(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> bool {
+    let known = turn.view.behind(candidate.name);
+    let failure = known.and_then(|known| known.machine.failure.as_ref());
+    failure.is_some_and(|failure| failure.step > Step::Done)
 }
 
 fn judge<'a>(

@@ -365,7 +365,9 @@ fn pool_of(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
 /// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
 fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
     let settings = &turn.view.policy.scale_down;
-    let known = turn.memory.unneeded_since.len() as u64;
+    let known = turn.memory.unneeded_since.keys();
+    let known = known.filter(|name| !turn.view.behind(name).is_some_and(goes));
+    let known = known.count() as u64;
     let parallel = u64::from(settings.max_parallel);
     let wait = u64::try_from(settings.unneeded_time.0).unwrap_or(0);
     let interval = u64::try_from(settings.scan_interval.0).unwrap_or(0).max(1);
@@ -415,13 +417,19 @@ pub(crate) fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()
-        .filter(|known| known.phase == MachinePhase::Leaving && !known.resumable())
+        .filter(|known| goes(known))
         .filter_map(|known| known.node.map(|(name, _)| &**name))
         .collect()
 }
 
+/// Whether the removal of a machine is under way, and nothing is decided on it anew.
+fn goes(known: &MachineView<'_>) -> bool {
+    known.phase == MachinePhase::Leaving && !known.resumable()
+}
+
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
-/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start.
+/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start, nor for those
+/// whose removal is under way: where the lease is lost for a moment, it goes on afterwards by the time that it began with.
 fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     if !turn.holds.may_observe() {
         return;
@@ -436,7 +444,9 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
     let nodes = &turn.view.snapshot.cluster.nodes;
     before.retain(|name, _| {
-        nodes.contains_key(name) && turn.holds.in_the_dark(turn.view.behind(name))
+        let known = turn.view.behind(name);
+        let unread = turn.holds.in_the_dark(known);
+        nodes.contains_key(name) && (unread || known.is_some_and(goes))
     });
     for (name, since) in before {
         turn.memory.unneeded_since.entry(name).or_insert(since);

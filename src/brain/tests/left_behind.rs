@@ -205,6 +205,19 @@ fn a_node_without_vm_goes_after_a_quarantine() {
     assert_eq!(deleted(unknown_pool), []);
 }
 
+/// We deleted it, and a controller of somebody else holds it by its finalizer: that is said, and nothing is done.
+#[test]
+fn a_deleted_node_that_a_finalizer_keeps_is_told_as_that() {
+    let mut kept = orphan();
+    let deleted = kept.now;
+    kept = kept.edit_node("p-lost", |node| node.deletion = Some(deleted));
+    let decision = kept.turn();
+    let said = decision.report.warnings.join(" ");
+    assert!(said.contains("a finalizer keeps it"), "{said}");
+    let mut kept = kept.after(Span::minutes(5));
+    assert!(kept.turn().plan.is_empty());
+}
+
 #[test]
 fn a_machine_whose_vm_is_gone_loses_its_node_and_its_intent() {
     let mut lab = pool().ours("m", "p", "one").edit_machine("m", |machine| {

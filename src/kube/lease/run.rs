@@ -14,6 +14,10 @@ use super::{Election, ElectionStep, LeaseRecord, Timing};
 use crate::kube::client::{KubeClient, KubeRequest, encode};
 use crate::kube::error::KubeError;
 use crate::kube::wire::Meta;
+use crate::model::time::Span;
+
+/// Longer than any instance of ours asks others to wait.
+const LONG_WAIT: Duration = Duration::from_mins(10);
 
 /// Which Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +174,10 @@ struct Contender {
 impl Contender {
     async fn run(&mut self) {
         loop {
-            self.error = self.turn().await.err().map(|error| error.cause());
+            self.error = match self.turn().await {
+                Ok(hindered) => hindered,
+                Err(error) => Some(error.cause()),
+            };
             self.publish();
             let wait = self.timing.retry;
             // Contenders that began together must not collide for ever.
@@ -190,23 +197,36 @@ impl Contender {
         self.start.elapsed()
     }
 
-    /// One try: renew what is ours without reading; else read and do what is to be done.
-    async fn turn(&mut self) -> Result<(), KubeError> {
+    /// One try: renew what is ours without reading; else read and do what is to be done. Says what a person may have to do.
+    async fn turn(&mut self) -> Result<Option<String>, KubeError> {
         if let Some(own) = self.election.own().cloned() {
             match self.write(Some(&own)).await {
                 Err(error) if error.conflict() || error.not_found() => {}
-                other => return other,
+                other => return other.map(|()| None),
             }
         }
         let read = self.bounded("get", self.get()).await?;
         let now = self.now();
         match self.election.observe(now, read) {
-            ElectionStep::Create => self.write(None).await,
+            ElectionStep::Create => self.write(None).await?,
             ElectionStep::Take(record) | ElectionStep::Renew(record) => {
-                self.write(Some(&record)).await
+                self.write(Some(&record)).await?;
             }
-            ElectionStep::Wait(_) => Ok(()),
+            ElectionStep::Wait(ends) => return Ok(self.long_wait(ends.saturating_sub(now))),
         }
+        Ok(None)
+    }
+
+    /// What to do about a Lease that asks others to wait for much longer than ours ever does: whoever wrote it may be gone.
+    fn long_wait(&self, left: Duration) -> Option<String> {
+        let LeaseName { namespace, name } = &self.lease;
+        (left > LONG_WAIT).then(|| {
+            format!(
+                "{} holds the lease and asks others to wait {} for its next renewal: if it runs no more, `kubectl -n {namespace} delete lease {name}`",
+                self.election.holder(),
+                Span::seconds(i64::try_from(left.as_secs()).unwrap_or(i64::MAX / 1000))
+            )
+        })
     }
 
     async fn write(&mut self, old: Option<&LeaseRecord>) -> Result<(), KubeError> {

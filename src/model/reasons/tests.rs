@@ -418,7 +418,13 @@ fn warnings_of_one_code_tell_what_happened() {
         let machine = machine.clone();
         Warning::Quarantined { machine, lost }.to_string()
     });
-    let orphans = [Orphan::Unchecked, Orphan::LeftAlone, Orphan::Quarantined].map(|orphan| {
+    let orphans = [
+        Orphan::Unchecked,
+        Orphan::LeftAlone,
+        Orphan::Deleted,
+        Orphan::Quarantined,
+    ]
+    .map(|orphan| {
         let node = "n1".into();
         Warning::OrphanNode { node, orphan }.to_string()
     });

@@ -286,6 +286,8 @@ pub enum Orphan {
     Unchecked,
     /// It is left alone.
     LeftAlone,
+    /// It was deleted, and a finalizer keeps it.
+    Deleted,
     /// The node's VM is gone; the node is in quarantine, and deleted after it.
     Quarantined,
 }

@@ -340,7 +340,10 @@ impl Display for LeftAlone {
             LeftAlone::OtherMachine { machine } => {
                 write!(f, "its mark names the machine {machine}")
             }
-            LeftAlone::SeveralVms => write!(f, "more than one VM carries its mark"),
+            LeftAlone::SeveralVms => write!(
+                f,
+                "more than one VM carries its mark: destroy the copies, or take the line of the mark out of their descriptions (the VMs' Notes)"
+            ),
             LeftAlone::DamagedMark { damage } => write!(f, "its mark is damaged: {damage}"),
             LeftAlone::UnknownVersion { version } => {
                 write!(f, "its mark has the unknown version {version}")

@@ -171,6 +171,9 @@ fn of_orphan(orphan: Orphan) -> &'static str {
         Orphan::LeftAlone => {
             "it claims to be ours, but no machine of ours is behind it; it is left alone"
         }
+        Orphan::Deleted => {
+            "it claims to be ours and was deleted, and a finalizer keeps it: `kubectl get node -o yaml` of it shows whose"
+        }
         Orphan::Quarantined => "its VM is gone; it is in quarantine",
     }
 }
@@ -266,7 +269,7 @@ fn of_vm(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             machine,
         } => write!(
             f,
-            "{vm}: it is a copy of VM {original}, machine {machine}; it is left alone"
+            "{vm}: it is a copy of VM {original}, machine {machine}, and has its mark. Both are left alone until the copy is destroyed, or the line of the mark is out of its description (the VM's Notes)"
         ),
         Warning::HalfDestroyed { vm, host } => write!(
             f,
