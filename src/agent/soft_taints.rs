@@ -1,6 +1,6 @@
 //! Nodes that may go soon take pods last: they have a `PreferNoSchedule` taint, by which kube-scheduler puts new pods on other
 //! nodes first, as cluster-autoscaler's soft taint does. Without it a pod that comes meanwhile makes an unneeded node needed again, and
-//! one that leaves an evacuated host lands on another node of that host, and moves twice.
+//! one that leaves an evacuated host or an outdated node lands on another one of these, and moves twice.
 //!
 //! The taint is a hint. What is wanted follows from the newest turn alone, so that a call that fails, or a start in between, is made up
 //! for by the next turn. See `docs/decisions/soft-taints.md`.
@@ -18,6 +18,7 @@ use crate::agent::turn::Turn;
 use crate::kube::{KubeClient, KubeError, NodeChange};
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
+use crate::model::drift::Outdated;
 use crate::model::policy::{CANDIDATE_TAINT, LEAVING_TAINT};
 use crate::model::region::{Busy, Machine, Step};
 use crate::model::report::Scope;
@@ -110,7 +111,8 @@ fn calls(turn: &Turn) -> Vec<SoftTaintCall> {
     let may_go = may_go(turn);
     let calls = snapshot.machines.values().filter_map(|machine| {
         let (name, node) = in_service(snapshot, machine).filter(|_| machine.busy.is_none())?;
-        let wanted = on && (may_go.contains(name) || is_evacuated(snapshot, machine));
+        let given_up = is_evacuated(snapshot, machine) || is_outdated(turn, machine);
+        let wanted = on && (may_go.contains(name) || given_up);
         let differs = wanted != has_taint(node, CANDIDATE_TAINT);
         differs.then(|| SoftTaintCall {
             node: NodeRef {
@@ -135,7 +137,8 @@ fn may_go(turn: &Turn) -> BTreeSet<&Arc<str>> {
         let Some((name, node)) = in_service(snapshot, machine) else {
             continue;
         };
-        if is_evacuated(snapshot, machine) || node.ready.status != ReadyStatus::True {
+        let given_up = is_evacuated(snapshot, machine) || is_outdated(turn, machine);
+        if given_up || node.ready.status != ReadyStatus::True {
             continue;
         }
         let pool = &*machine.mark.pool;
@@ -178,6 +181,13 @@ fn is_evacuated(snapshot: &Snapshot, machine: &Machine) -> bool {
     let region = snapshot.regions.get(&machine.region);
     let host = region.and_then(|region| region.hosts.get(&machine.host));
     host.is_some_and(|host| host.evacuated.is_some())
+}
+
+/// Whether the machine's node is outdated, and its pool replaces such nodes.
+fn is_outdated(turn: &Turn, machine: &Machine) -> bool {
+    let pool = turn.settings.policy.pools.get(&*machine.mark.pool);
+    let rollout = pool.and_then(|pool| pool.rollout.as_ref());
+    rollout.is_some_and(|rollout| Outdated::find(machine, rollout, turn.at).is_some())
 }
 
 /// Makes the calls, one after the other.

@@ -76,7 +76,7 @@ fn decide_on(
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     demand::place_nominated(&mut turn, &mut world);
-    let evacuees = evacuate::plan(&turn, &mut world);
+    let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let (unplaced, lane) = pack::existing(&mut turn, &mut world, demand);

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
+use super::drift::Outdated;
 use super::foreign::ForeignText;
 use super::mark::Mark;
 use super::policy::Terms;
@@ -252,6 +253,11 @@ pub enum Reason {
         /// Since when.
         since: Time,
     },
+    /// Its pool replaces outdated nodes, and its pods fit elsewhere.
+    Outdated {
+        /// Why it is outdated.
+        outdated: Outdated,
+    },
     /// Consolidation: a cheaper machine for the pods of these nodes, which go once it works.
     Replaces {
         /// The nodes.
@@ -345,6 +351,7 @@ impl std::fmt::Display for Reason {
             Reason::Evacuated { host, since } => {
                 write!(f, "its host {host} is evacuated since {since}")
             }
+            Reason::Outdated { outdated } => write!(f, "outdated: {outdated}"),
             Reason::Replaces {
                 nodes,
                 pods,

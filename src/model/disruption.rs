@@ -103,6 +103,23 @@ pub enum Cause {
     Empty,
     /// The node's pods do well elsewhere.
     Underused,
+    /// It has drifted, or is older than its pool lets it become.
+    Outdated,
+}
+
+/// How a pool's outdated nodes are replaced by new ones, one after the other.
+///
+/// Source: Karpenter's drift and `expireAfter`; Cluster API's rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rollout {
+    /// Nodes whose machines have drifted are replaced.
+    pub drifted: bool,
+    /// Nodes whose machines are older than this are replaced.
+    #[serde(default)]
+    pub expire_after: Option<Span>,
+    /// How many of them are replaced at the same time.
+    pub max_parallel: u32,
 }
 
 impl Share {
@@ -132,6 +149,7 @@ impl fmt::Display for Cause {
         f.write_str(match self {
             Cause::Empty => "empty",
             Cause::Underused => "underused",
+            Cause::Outdated => "outdated",
         })
     }
 }

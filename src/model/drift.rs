@@ -6,6 +6,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::disruption::Rollout;
+use super::region::Machine;
+use super::time::{Span, Time};
+use super::words;
+
 /// A part of what a machine was made with.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -30,6 +35,47 @@ pub enum Drift {
     Kubelet,
     /// How it joins.
     Join,
+}
+
+/// Why a node is outdated: its machine has drifted, or is older than its pool lets it become. Karpenter's `Drifted` and `Expired`.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Outdated {
+    /// The parts that the file says otherwise now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifted: Vec<Drift>,
+    /// The age that its pool lets a node reach, and that this one has reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired: Option<Span>,
+}
+
+impl Outdated {
+    /// Why the node of a machine is outdated where its pool replaces such nodes like this; `None`: it is not.
+    pub fn find(machine: &Machine, rollout: &Rollout, now: Time) -> Option<Outdated> {
+        let vm = machine.vm.as_ref()?;
+        let drifted = vm.drifted.as_ref().filter(|_| rollout.drifted);
+        let drifted = drifted.cloned().unwrap_or_default();
+        let age = now.since(machine.mark.created);
+        let expired = rollout.expire_after.filter(|limit| age >= *limit);
+        (!drifted.is_empty() || expired.is_some()).then_some(Outdated { drifted, expired })
+    }
+}
+
+impl fmt::Display for Outdated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = words::names(self.drifted.iter().map(ToString::to_string));
+        match (self.drifted.is_empty(), self.expired) {
+            (false, None) => write!(f, "the file says another {parts} now"),
+            (false, Some(age)) => write!(
+                f,
+                "the file says another {parts} now, and it is older than {age}"
+            ),
+            (true, Some(age)) => write!(f, "it is older than {age}"),
+            (true, None) => f.write_str("it was outdated"),
+        }
+    }
 }
 
 impl fmt::Display for Drift {

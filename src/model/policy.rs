@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::disruption::{Consolidation, NodeBudget};
+use super::disruption::{Consolidation, NodeBudget, Rollout};
 use super::hosts::{HostCounting, HostRules};
 use super::network::NetworkPolicy;
 use super::pci::PciDevice;
@@ -284,6 +284,9 @@ pub struct PoolPolicy {
     /// Disruption budgets: how many of the pool's nodes may be disrupted at once.
     #[serde(default)]
     pub budgets: Vec<NodeBudget>,
+    /// How its outdated nodes are replaced; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
     /// The pool's nodes go all together or not at all.
     #[serde(default)]
     pub atomic: bool,

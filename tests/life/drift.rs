@@ -1,4 +1,4 @@
-//! Machines that were made with what the file says otherwise now: told, and left as they are.
+//! Machines that were made with what the file says otherwise now: told, and left as they are or replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::HASTY;
 use crate::common::{Scene, simulate};
 use crate::hosts::fill;
 
-/// The status and the findings some minutes after two machines that `HASTY` made find another file.
-async fn reloaded(after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
-    let mut scene = Scene::new(5, HASTY, GuestSpec::default());
+/// The status and the findings some minutes after two machines that were made by one file find another one.
+async fn reloaded(before: &str, after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
+    let mut scene = Scene::new(5, before, GuestSpec::default());
     tokio::select! {
         biased;
         () = scene.live_until(Duration::from_mins(6), 0) => {}
@@ -41,7 +41,7 @@ fn machines_that_drifted_are_told_by_their_parts_and_stay() {
             "min = 0\n",
             "min = 0\nlabels = { \"example.org/a\" = \"b\" }\n",
         );
-        let (status, scene) = reloaded(&after, |_| {}).await;
+        let (status, scene) = reloaded(HASTY, &after, |_| {}).await;
         assert_eq!(scene.findings(), Vec::<String>::new());
         assert_eq!(scene.machines_made(), 2, "nothing is replaced");
         assert_eq!(status.pools["general"].drifted, 2);
@@ -53,10 +53,34 @@ fn machines_that_drifted_are_told_by_their_parts_and_stay() {
     });
 }
 
+/// With `replace_drifted` they are replaced, one after the other, and each pod moves once: to a node that has not drifted.
+#[test]
+fn a_pool_that_asks_for_it_replaces_what_has_drifted() {
+    simulate(async {
+        let before = HASTY.replace("min = 0\n", "min = 0\nreplace_drifted = true\n");
+        assert!(before.contains("replace_drifted"));
+        let after = before.replace("vmid = 9000\n", "vmid = 9000\nvlan = 20\n");
+        let (status, scene) = reloaded(&before, &after, |_| {}).await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(status.pools["general"].drifted, 0, "{status:#?}");
+        assert_eq!(status.machines.len(), 2, "{:#?}", status.machines);
+        assert_eq!(scene.machines_made(), 4, "one new machine for each old one");
+        let pods = scene.world.kube.objects("v1", "Pod");
+        let running = |pod: &&Arc<serde_json::Value>| pod["status"]["phase"] == "Running";
+        assert_eq!(pods.iter().filter(running).count(), 2, "{pods:#?}");
+        let nodes = scene.world.kube.objects("v1", "Node");
+        assert!(
+            nodes
+                .iter()
+                .all(|node| node["spec"]["unschedulable"] != true)
+        );
+    });
+}
+
 #[test]
 fn without_another_file_and_without_a_journal_nothing_drifted() {
     simulate(async {
-        let (status, _) = reloaded(HASTY, |_| {}).await;
+        let (status, _) = reloaded(HASTY, HASTY, |_| {}).await;
         assert_eq!(status.pools["general"].drifted, 0);
         for machine in status.machines.values() {
             assert_eq!(machine.drifted.as_deref(), Some(&[][..]));
@@ -66,7 +90,7 @@ fn without_another_file_and_without_a_journal_nothing_drifted() {
         let lost = |scene: &Scene| {
             std::fs::remove_dir_all(scene.state().join("journal")).expect("it was there");
         };
-        let (status, scene) = reloaded(&after, lost).await;
+        let (status, scene) = reloaded(HASTY, &after, lost).await;
         assert_eq!(scene.findings(), Vec::<String>::new());
         assert_eq!(status.pools["general"].drifted, 0);
         assert_eq!(status.machines.len(), 2);

@@ -68,7 +68,7 @@ fn a_lease_for_ever_is_told_with_what_to_do() {
         tokio::select! {
             biased;
             () = scene.live_on(0, |_| {}) => {}
-            () = tokio::time::sleep(Duration::from_secs(30)) => {}
+            () = tokio::time::sleep(Duration::from_secs(60)) => {}
         }
         let turn = scene.world.turns.borrow().clone().expect("a turn");
         let holds: Vec<String> = turn
@@ -78,7 +78,7 @@ fn a_lease_for_ever_is_told_with_what_to_do() {
             .iter()
             .map(|hold| hold.why.to_string())
             .collect();
-        let wanted = "colleague holds the lease and asks others to wait ";
+        let wanted = "colleague holds the lease, does not renew it, and asks others to wait for ";
         assert!(holds.iter().any(|why| why.contains(wanted)), "{holds:?}");
         let command = "kubectl -n kube-system delete lease pve-autoscaler";
         assert!(holds.iter().any(|why| why.contains(command)), "{holds:?}");

@@ -444,7 +444,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
         Ok(()) => tools.journal.update(machine, |entry| entry.failure = None),
         Err(failure) => tools
             .journal
-            .update(machine, |entry| entry.failure = Some(failure.clone())),
+            .update(machine, |entry| keep_failure(entry, failure)),
     };
     if let Err(error) = kept {
         tracing::error!(%machine, %error, "the journal could not be written");
@@ -458,4 +458,14 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
     }
     tools.observer.ended(&action, result.as_ref().err());
     Ended { action, result }
+}
+
+/// Writes a failure down. A machine that failed on its way up and cannot be removed either, since a pod holds its node, has failed still:
+/// with the failure of its removal alone it would be on its way again.
+fn keep_failure(entry: &mut JournalEntry, failure: &Failure) {
+    let held = failure.step > Step::Done && entry.step < Step::Done;
+    let failed = entry.failure.as_ref();
+    if !(held && failed.is_some_and(|before| before.step < Step::Done)) {
+        entry.failure = Some(failure.clone());
+    }
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::pve::FailureCause;
+
 use super::guest::went_off;
 use super::vm;
-use super::work::{Stop, Work};
+use super::work::{Stop, Work, is_transient};
 
 /// Between two looks at a VM whose node is not Ready, from `GET …/status/current`.
 const LOOK: Duration = Duration::from_secs(15);
@@ -34,8 +36,16 @@ impl Restart {
         self.looked = Instant::now();
         let status = match work.pve.vm_status(&work.host()?, work.mark.vmid).await {
             Ok(status) => status,
+            // It may have moved: find it again.
+            Err(error) if error.cause() == FailureCause::Gone => {
+                return vm::ours(work).await.map(drop);
+            }
             Err(error) => {
-                work.note(error.to_string());
+                if is_transient(&error) {
+                    work.note_outage(error.to_string());
+                } else {
+                    work.note(error.to_string());
+                }
                 return Ok(());
             }
         };

@@ -277,10 +277,10 @@ pub(super) fn node_budgets(case: Case<'_>, chosen: &[&Action]) -> CheckResult {
         if matches!(action.reason, Reason::Unready { .. }) {
             continue;
         }
-        let cause = if action.precondition.landing.is_empty() {
-            Cause::Empty
-        } else {
-            Cause::Underused
+        let cause = match action.reason {
+            Reason::Outdated { .. } => Cause::Outdated,
+            _ if action.precondition.landing.is_empty() => Cause::Empty,
+            _ => Cause::Underused,
         };
         more.entry(&machine.mark.pool).or_default().push(cause);
     }

@@ -253,6 +253,7 @@ fn needed(case: Case<'_>, action: &Action, spec: &CreateSpec, pool: &PoolPolicy)
                     (machine.node.is_some() || !(old || over)) && !is_given_up(case, machine)
                 })
                 .count();
+            let have = have.saturating_sub(given_up_at_once(case, &spec.mark.pool));
             ensure(have < pool.min as usize, CheckRule::Needed, || {
                 format!("the pool has {have} machines already")
             })
@@ -291,7 +292,31 @@ pub(super) fn evacuated(case: Case<'_>, machine: &Machine) -> Option<model::time
     region.hosts.get(&machine.host)?.evacuated
 }
 
-/// A pod that has no node, or one that is leaving or whose host a person evacuates.
+/// Whether a machine has drifted or is too old, and its pool replaces such machines.
+pub(super) fn is_outdated(case: Case<'_>, machine: &Machine) -> bool {
+    let pool = case.policy.pools.get(machine.mark.pool.as_str());
+    let Some(rollout) = pool.and_then(|pool| pool.rollout.as_ref()) else {
+        return false;
+    };
+    let vm = machine.vm.as_ref().filter(|_| rollout.drifted);
+    let drifted = vm.and_then(|vm| vm.drifted.as_ref());
+    let age = case.now.0.saturating_sub(machine.mark.created.0);
+    let old = rollout.expire_after.is_some_and(|limit| age >= limit.0);
+    old || drifted.is_some_and(|parts| !parts.is_empty())
+}
+
+/// Of so many outdated machines a pool may make another one for each before they go.
+fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
+    let machines = case.snapshot.machines.values();
+    let outdated = machines.filter(|machine| *machine.mark.pool == *pool);
+    let outdated = outdated.filter(|machine| is_outdated(case, machine));
+    let rollout = case.policy.pools.get(pool);
+    let rollout = rollout.and_then(|pool| pool.rollout.as_ref());
+    let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
+    outdated.count().min(at_once)
+}
+
+/// A pod that has no node, or one that is leaving, is outdated or whose host a person evacuates.
 fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
     let cluster = &case.snapshot.cluster;
     let Some(pod) = cluster.pods.get(key) else {
@@ -312,6 +337,7 @@ fn unplaced(case: Case<'_>, key: &model::cluster::PodKey) -> bool {
         .any(|machine| {
             machine.busy == Some(Busy::Down)
                 || evacuated(case, machine).is_some()
+                || is_outdated(case, machine)
                 || machine.failure.is_some()
                 || machine.vm.is_none()
                 || machine

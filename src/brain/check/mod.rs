@@ -134,6 +134,8 @@ pub enum CheckRule {
     KeptFailed,
     /// A host is evacuated, or is not.
     Evacuated,
+    /// A node is not outdated, or its pool does not replace outdated nodes.
+    Outdated,
     /// Scale-down is switched off: by configuration or by annotation.
     Disabled,
     /// It is not underused.

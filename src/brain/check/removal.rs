@@ -68,6 +68,8 @@ pub(super) fn check(case: Case<'_>, action: &Action, drained: bool) -> CheckResu
     let settings = pool.scale_down.as_ref().unwrap_or(&case.policy.scale_down);
     if let Reason::Evacuated { since, .. } = action.reason {
         evacuation(case, machine, since, node)?;
+    } else if let Reason::Outdated { .. } = action.reason {
+        rollout(case, machine, node)?;
     } else {
         disabled(case, pool, settings, node)?;
         unready(action, settings)?;
@@ -134,6 +136,21 @@ fn evacuation(case: Case<'_>, machine: &Machine, since: Time, node: &Node) -> Ch
     ensure(ordered == Some(since), CheckRule::Evacuated, || {
         format!("its host {} is evacuated since {ordered:?}", machine.host)
     })?;
+    undisturbed(case, node)
+}
+
+/// The machine is outdated by its pool's rules, and nothing on the Ready node forbids that it goes.
+fn rollout(case: Case<'_>, machine: &Machine, node: &Node) -> CheckResult {
+    ensure(
+        create::is_outdated(case, machine),
+        CheckRule::Outdated,
+        || format!("its pool {} does not replace it", machine.mark.pool),
+    )?;
+    undisturbed(case, node)
+}
+
+/// The node is Ready, and no annotation keeps it.
+fn undisturbed(case: Case<'_>, node: &Node) -> CheckResult {
     ensure(
         node.ready.status == ReadyStatus::True,
         CheckRule::Timer,

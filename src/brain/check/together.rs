@@ -184,6 +184,7 @@ pub(super) fn chosen(reason: &Reason) -> bool {
             | Reason::Consolidated { .. }
             | Reason::Replaced { .. }
             | Reason::Evacuated { .. }
+            | Reason::Outdated { .. }
     )
 }
 

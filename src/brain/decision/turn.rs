@@ -44,6 +44,8 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) steps: u64,
     /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
     pub(crate) beside: Option<NamespacedShape<'a>>,
+    /// Outdated nodes that this decision gives up, so that their pools need others for their `min`.
+    pub(crate) outdated: BTreeSet<Arc<str>>,
     /// What this decision still finds in quarantine.
     in_quarantine: BTreeSet<Arc<str>>,
 }
@@ -70,6 +72,7 @@ impl<'a> DecisionBuilder<'a> {
             wake: None,
             steps: STEPS,
             beside: None,
+            outdated: BTreeSet::new(),
             in_quarantine: BTreeSet::new(),
         }
     }

@@ -254,8 +254,9 @@ impl Lengths {
 }
 
 /// The failures that were not counted yet, in their order.
-fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
+fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
     let now = turn.now();
+    let mut wakes = Vec::new();
     let longest = turn.view.policy.scale_up.max_provision_time;
     let mut failed = Vec::new();
     for known in turn.view.machines.values() {
@@ -278,7 +279,11 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
                 (now, message.into(), false)
             }
             _ => match shut_out::find(turn, known) {
-                Some(message) => (now, message, false),
+                Some((from, message)) if from <= now => (now, message, false),
+                Some((from, _)) => {
+                    wakes.push(from);
+                    continue;
+                }
                 None => continue,
             },
         };
@@ -304,6 +309,9 @@ fn uncounted(turn: &DecisionBuilder<'_>) -> Vec<Failed> {
         });
     }
     failed.sort_by(|a, b| (a.at, &a.machine).cmp(&(b.at, &b.machine)));
+    for wake in wakes {
+        turn.wake_at(wake);
+    }
     failed
 }
 
@@ -362,8 +370,7 @@ fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
             .machines
             .values()
             .filter(|known| known.pool_name() == &**pool);
-        let overcome =
-            of_pool.any(|known| known.machine.mark.created > *at && shut_out::carries(turn, known));
+        let overcome = of_pool.any(|known| shut_out::is_overcome(turn, known, *at));
         now.since(*at) <= reset && !overcome
     });
     turn.memory.shut_out = shut_out;

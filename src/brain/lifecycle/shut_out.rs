@@ -6,26 +6,32 @@
 use model::cluster::Node;
 use model::foreign::ForeignText;
 use model::guard;
-use model::scheduling::Effect;
+use model::scheduling::{Effect, Taint};
+use model::time::{Span, Time};
 
+use crate::constraints::fit::taints;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
-/// Taints of Kubernetes' own that come and go while a node comes up, or that say that it is not Ready: others look after those.
-const PASSING: [&str; 4] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/network-unavailable",
-    "node.cloudprovider.kubernetes.io/uninitialized",
-];
+/// What is gone from a node when it is as old as this came and went while it came up: the taint of a CNI or of a CSI driver, which its
+/// own operator takes away again.
+const COMING_UP: Span = Span::minutes(1);
+/// Between the time from which a node counts and the turn that sees it.
+const SLACK: Span = Span::seconds(30);
+/// Ends of the names of such taints (`node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`).
+const PASSING_ENDS: [&str; 2] = ["not-ready", "uninitialized"];
 
-/// How somebody shut out the node of a machine that came a short while ago, before a pod came to it.
-pub(crate) fn find(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<ForeignText> {
+/// How somebody shut out the node of a machine that came a short while ago, before a pod came to it; and from when on that counts.
+pub(crate) fn find(
+    turn: &DecisionBuilder<'_>,
+    known: &MachineView<'_>,
+) -> Option<(Time, ForeignText)> {
     let (_, node) = known.node.filter(|_| known.phase == MachinePhase::Up)?;
     let age = turn.now().since(node.created);
     if known.busy() || age > turn.view.policy.scale_up.max_provision_time || carries(turn, known) {
         return None;
     }
+    let from = node.created + COMING_UP;
     let host = known
         .region
         .and_then(|region| region.hosts.get(&known.machine.host));
@@ -33,10 +39,12 @@ pub(crate) fn find(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Optio
         return None;
     }
     if node.unschedulable {
-        return Some("somebody cordoned its node before a pod came to it".into());
+        let message = "somebody cordoned its node before a pod came to it";
+        return Some((from, message.into()));
     }
     let key = barring_taint(known, node)?;
-    Some(format!("somebody tainted its node with {key} before a pod came to it").into())
+    let message = format!("somebody tainted its node with {key} before a pod came to it");
+    Some((from, message.into()))
 }
 
 /// Whether a pod is on the node of a machine that is no DaemonSet's and not the kubelet's own.
@@ -52,11 +60,20 @@ fn barring_taint<'n>(known: &MachineView<'_>, node: &'n Node) -> Option<&'n str>
         let pool = known.promised();
         pool.is_some_and(|pool| pool.taints.iter().any(|taint| *taint.key == *key))
     };
-    let keys = node
-        .taints
-        .iter()
-        .filter(|taint| taint.effect != Effect::PreferNoSchedule)
-        .map(|taint| &*taint.key);
-    let mut keys = keys.filter(|key| !PASSING.contains(key) && !known.starts_with(key));
+    let bars = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule && !passes(taint);
+    let keys = node.taints.iter().filter(bars).map(|taint| &*taint.key);
+    let mut keys = keys.filter(|key| !known.starts_with(key));
     keys.find(|key| !of_pool(key))
+}
+
+/// Whether whoever sets this taint takes it away by itself, by its name.
+fn passes(taint: &Taint) -> bool {
+    let mut ends = PASSING_ENDS.iter();
+    taints::ephemeral(taint) || ends.any(|end| taint.key.ends_with(end))
+}
+
+/// Whether a machine carries a pod that was made since somebody was seen to shut a node out, or whose node that may have been: then it passed.
+pub(crate) fn is_overcome(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, seen: Time) -> bool {
+    let node = known.node.filter(|_| carries(turn, known));
+    node.is_some_and(|(_, node)| node.created + COMING_UP + SLACK >= seen)
 }

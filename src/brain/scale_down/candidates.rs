@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use model::cluster::{Node, PodKey};
 use model::disruption::ConsolidationPolicy;
+use model::drift::Outdated;
 use model::guard::{DO_NOT_DISRUPT, Guard, SCALE_DOWN_DISABLED, disables_scale_down};
 use model::reasons::{Kept, Reasons, Removed, Replacing};
-use model::region::Step;
+use model::region::{Failure, Step};
 use model::report::NodeVerdict;
 use model::time::{Span, Time};
 
@@ -80,6 +81,13 @@ pub(crate) enum Mode {
         /// Why it stays until a machine is there for a pod that finds no place yet.
         missing: Option<Box<Keep>>,
     },
+    /// It is outdated, and its pool replaces such nodes. Where its pods go is known beforehand.
+    Outdated {
+        /// Why it is outdated.
+        outdated: Outdated,
+        /// Why it stays until a machine is there for a pod that finds no place yet.
+        missing: Option<Box<Keep>>,
+    },
     /// The machine that was made to replace it works.
     Replaced {
         /// The machine.
@@ -94,6 +102,16 @@ impl Mode {
     pub(crate) fn fallback(&self) -> Option<&Keep> {
         match self {
             Mode::AboveMax { otherwise, .. } => Some(otherwise),
+            _ => None,
+        }
+    }
+
+    /// Whether the node is given up whatever it is used for, and what keeps it until a machine is there for its pods.
+    pub(crate) fn given_up(&self) -> Option<Option<&Keep>> {
+        match self {
+            Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } => {
+                Some(missing.as_deref())
+            }
             _ => None,
         }
     }
@@ -201,7 +219,7 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
     candidates.sort_by_cached_key(|candidate| {
         let since = turn.memory.unneeded_since.get(candidate.name);
         let class = match candidate.mode {
-            Mode::Replaced { .. } | Mode::Evacuated { .. } => 0,
+            Mode::Replaced { .. } | Mode::Evacuated { .. } | Mode::Outdated { .. } => 0,
             _ if candidate.empty() => 1,
             Mode::Unneeded => 2,
             Mode::AboveMax { .. } => 3,
@@ -225,11 +243,20 @@ pub(crate) fn sort(candidates: &mut [RemovalCandidate<'_>], turn: &DecisionBuild
     });
 }
 
-/// Whether the last attempt to remove the node ended with a failure.
+/// How the last attempt to remove the node ended, if it failed.
+pub(crate) fn last_failure<'a>(
+    turn: &DecisionBuilder<'a>,
+    candidate: &RemovalCandidate<'_>,
+) -> Option<&'a Failure> {
+    let failure = turn.view.behind(candidate.name)?.machine.failure.as_ref()?;
+    (failure.step > Step::Done).then_some(failure)
+}
+
+/// Whether an attempt to remove the node failed a short while ago. A failure stands with a machine that works until the next attempt, which
+/// need not come.
 fn removal_failed(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> bool {
-    let known = turn.view.behind(candidate.name);
-    let failure = known.and_then(|known| known.machine.failure.as_ref());
-    failure.is_some_and(|failure| failure.step > Step::Done)
+    let lately = turn.now() - turn.view.policy.scale_up.backoff_reset;
+    last_failure(turn, candidate).is_some_and(|failure| failure.at >= lately)
 }
 
 fn judge<'a>(
@@ -258,8 +285,7 @@ fn judge<'a>(
     Ok(candidate)
 }
 
-/// A Ready node on a host that a person evacuates: how it could go, or what keeps it; `None` for other nodes. Neither its
-/// utilisation counts nor whether scale-down is on: what a pod or an annotation forbids does.
+/// How a Ready node on a host that a person evacuates could go, or what keeps it; `None` for other nodes.
 pub(crate) fn evacuee<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -268,16 +294,44 @@ pub(crate) fn evacuee<'a>(
     node: &'a Node,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
     let known = turn.view.behind_at(bin)?;
-    let since = places::evacuated(turn, known)?;
+    let mode = Mode::Evacuated {
+        host: known.machine.host.clone(),
+        since: places::evacuated(turn, known)?,
+        missing: None,
+    };
+    given_up(turn, world, budgets, (bin, name, node), mode)
+}
+
+/// How a Ready node that is outdated could go, or what keeps it; `None` for other nodes.
+pub(crate) fn outdated<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    budgets: &Budgets<'a>,
+    bin: usize,
+    outdated: Outdated,
+) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+    let (name, node) = turn.view.behind_at(bin)?.node?;
+    let mode = Mode::Outdated {
+        outdated,
+        missing: None,
+    };
+    given_up(turn, world, budgets, (bin, name, node), mode)
+}
+
+/// A Ready node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
+/// does.
+fn given_up<'a>(
+    turn: &DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    budgets: &Budgets<'a>,
+    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    mode: Mode,
+) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+    let known = turn.view.behind_at(bin)?;
     let there = known.phase == MachinePhase::Up || known.resumable();
     if !there || !ready(node) || known.pool.is_none() {
         return None;
     }
-    let mode = Mode::Evacuated {
-        host: known.machine.host.clone(),
-        since,
-        missing: None,
-    };
     let found = annotated(turn, node)
         .and_then(|()| utilization(turn, known, bin, node))
         .and_then(|used| candidate(turn, world, budgets, known, (bin, name, node), (used, mode)));

@@ -1,22 +1,25 @@
-//! Hosts that a person evacuates: which of their nodes can go, and which pods need a machine elsewhere first.
+//! Nodes that are given up: those of hosts that a person evacuates, and outdated ones of pools that replace them. Which of them
+//! can go, and which pods need a machine elsewhere first.
 //!
-//! It comes before pending pods are placed. A pod on such a node stands where it finds room on a node of another host, and that
+//! It comes before pending pods are placed. A pod on such a node stands where it finds room on another node, and that
 //! room is its own from then on; a pod that finds none asks for a machine as a pending one does. A node goes when all of
 //! its pods have a place on nodes that work, so that nobody waits for a VM to start.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::cluster::{Pod, PodKey};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::shrink::{self, Keep};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 
-/// What becomes of the nodes of evacuated hosts.
+/// What becomes of nodes that are given up.
 #[derive(Debug, Default)]
 pub(crate) struct Evacuees<'a> {
     /// By the node's place in the world: how it can go, or why it stays.
@@ -32,24 +35,30 @@ impl<'a> Evacuees<'a> {
     }
 }
 
-/// Takes the nodes of evacuated hosts for gone and puts their pods elsewhere, as far as there is room.
-pub(crate) fn plan<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Evacuees<'a> {
+/// Takes nodes that are given up for gone and puts their pods elsewhere, as far as there is room.
+pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) -> Evacuees<'a> {
     let mut evacuees = Evacuees::default();
     let mut regions = turn.view.snapshot.regions.values();
-    if !regions.any(|region| region.hosts.values().any(|host| host.evacuated.is_some())) {
+    let evacuates =
+        regions.any(|region| region.hosts.values().any(|host| host.evacuated.is_some()));
+    let queues = outdated::find(turn);
+    if !evacuates && queues.is_empty() {
         return evacuees;
     }
     let budgets = Budgets::of(&turn.view, &shrink::under_way(turn));
     let mut going = Vec::new();
-    for (bin, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
-        match candidates::evacuee(turn, world, &budgets, (bin, name), node) {
-            Some(Ok(candidate)) => going.push(candidate),
-            Some(Err(keep)) => {
-                evacuees.nodes.insert(bin, Err(keep));
+    if evacuates {
+        for (bin, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
+            match candidates::evacuee(turn, world, &budgets, (bin, name), node) {
+                Some(Ok(candidate)) => going.push(candidate),
+                Some(Err(keep)) => {
+                    evacuees.nodes.insert(bin, Err(keep));
+                }
+                None => {}
             }
-            None => {}
         }
     }
+    let stay = roll(turn, world, &budgets, queues, &mut going);
     // All of them first: what leaves one must not be sent to another. Nor to a node that stays there for a reason.
     let mut undo = RehearsalUndo::default();
     for candidate in &going {
@@ -69,12 +78,51 @@ pub(crate) fn plan<'a>(turn: &DecisionBuilder<'a>, world: &mut SimCluster<'a>) -
         });
         let pods = left.iter().flat_map(|left| left.pods.iter().copied());
         evacuees.displaced.extend(pods);
-        if let Mode::Evacuated { missing, .. } = &mut candidate.mode {
+        if let Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } =
+            &mut candidate.mode
+        {
             *missing = without;
         }
         candidate.landing = landing;
         evacuees.nodes.insert(candidate.bin, Ok(candidate));
     }
     undo.keep(world);
+    for (bin, keep) in stay {
+        evacuees.nodes.entry(bin).or_insert(Err(keep));
+    }
     evacuees
+}
+
+/// Adds outdated nodes to those that are given up, in each pool as many as its rollout allows at once. Gives those that something
+/// keeps; the others of a pool have their turn later.
+fn roll<'a>(
+    turn: &mut DecisionBuilder<'a>,
+    world: &mut SimCluster<'a>,
+    budgets: &Budgets<'a>,
+    queues: BTreeMap<Arc<str>, RolloutQueue>,
+    going: &mut Vec<RemovalCandidate<'a>>,
+) -> Vec<(usize, Keep)> {
+    let mut stay = Vec::new();
+    for queue in queues.into_values() {
+        let mut room = queue.room;
+        for (name, cause) in queue.nodes {
+            let bin = world.by_name.get(&name).copied();
+            let Some(bin) = bin.filter(|_| room > 0) else {
+                continue;
+            };
+            if going.iter().any(|candidate| candidate.bin == bin) {
+                continue;
+            }
+            match candidates::outdated(turn, world, budgets, bin, cause) {
+                Some(Ok(candidate)) => {
+                    room -= 1;
+                    turn.outdated.insert(name);
+                    going.push(candidate);
+                }
+                Some(Err(keep)) => stay.push((bin, keep)),
+                None => {}
+            }
+        }
+    }
+    stay
 }

@@ -8,6 +8,7 @@ pub(crate) mod drain_rules;
 pub(crate) mod evacuate;
 pub(crate) mod evicted;
 pub(crate) mod node_budgets;
+pub(crate) mod outdated;
 pub(crate) mod rehearsal;
 pub(crate) mod removals;
 pub(crate) mod shrink;

@@ -195,10 +195,10 @@ impl<'a> RemovalAllowance<'a> {
         if !ready(candidate.node) {
             return Ok(());
         }
-        let cause = if candidate.empty() {
-            Cause::Empty
-        } else {
-            Cause::Underused
+        let cause = match candidate.mode {
+            Mode::Outdated { .. } => Cause::Outdated,
+            _ if candidate.empty() => Cause::Empty,
+            _ => Cause::Underused,
         };
         let more = u32::from(!disrupted(known, candidate));
         self.disruptable(turn, known, cause, more)
@@ -265,10 +265,8 @@ impl<'a> RemovalAllowance<'a> {
     ) -> Result<(), Keep> {
         let memory = &turn.memory;
         // What was added for its sake does not keep a node.
-        let replaced = matches!(
-            candidate.mode,
-            Mode::Replaced { .. } | Mode::Evacuated { .. }
-        );
+        let replaced =
+            matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.given_up().is_some();
         let added = self.added.filter(|_| !replaced);
         for (after, last, delay) in [
             (After::Addition, added, settings.delay_after_add),
@@ -427,6 +425,11 @@ fn due(
             return Ok(Reason::Evacuated {
                 host: host.clone(),
                 since: *since,
+            });
+        }
+        Mode::Outdated { outdated, .. } => {
+            return Ok(Reason::Outdated {
+                outdated: outdated.clone(),
             });
         }
         Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,

@@ -286,8 +286,8 @@ impl Rehearsals {
         candidate: &mut RemovalCandidate<'a>,
         undo: &mut RehearsalUndo,
     ) -> Result<(), Keep> {
-        if let Mode::Evacuated { missing, .. } = &candidate.mode {
-            return missing.as_deref().map_or(Ok(()), |keep| Err(keep.clone()));
+        if let Some(missing) = candidate.mode.given_up() {
+            return missing.map_or(Ok(()), |keep| Err(keep.clone()));
         }
         if world.nodes[candidate.bin].receives {
             return Err(Keep::because(Kept::PodsMoveHere));
@@ -304,7 +304,10 @@ impl Rehearsals {
         let (consolidates, first) = match &candidate.mode {
             Mode::Consolidate => (true, None),
             Mode::Replaced { by, .. } => (true, world.by_name.get(by).copied()),
-            Mode::Unneeded | Mode::AboveMax { .. } | Mode::Evacuated { .. } => (false, None),
+            Mode::Unneeded
+            | Mode::AboveMax { .. }
+            | Mode::Evacuated { .. }
+            | Mode::Outdated { .. } => (false, None),
         };
         let (order_independent, unplaced) = match (consolidates, first) {
             (false, _) => {
@@ -385,8 +388,7 @@ fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
 fn counts(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> bool {
     unit.bond == GroupKind::None
         && unit.nodes.iter().any(|node| {
-            !turn.memory.unneeded_since.contains_key(node.name)
-                && !matches!(node.mode, Mode::Evacuated { .. })
+            !turn.memory.unneeded_since.contains_key(node.name) && node.mode.given_up().is_none()
         })
 }
 
@@ -438,6 +440,9 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     let mut before = std::mem::take(&mut turn.memory.unneeded_since);
     for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
+        // One whose removal failed or was given up waits as long as any other.
+        let failed = candidates::last_failure(turn, candidate);
+        let since = failed.map_or(since, |failure| since.max(failure.at.min(now)));
         turn.memory
             .unneeded_since
             .insert(candidate.name.clone(), since);

@@ -545,6 +545,43 @@ fn machines_that_somebody_shuts_out_are_not_made_without_end() {
     }
 }
 
+/// A CNI's operator taints each new node until its agent runs there; and a scan, whose taint nobody knows by its name, is done within two
+/// minutes. Neither makes the pool wait, however often it happens.
+#[test]
+fn taints_that_pass_hold_no_pool() {
+    for (key, seconds) in [
+        ("node.cilium.io/agent-not-ready", 150),
+        ("readiness.k8s.io/storage", 150),
+        ("scan.example/pending", 50),
+        ("scan.example/pending", 65),
+    ] {
+        let mut lab = pool();
+        for round in 0..4 {
+            let (name, pod) = (format!("n{round}"), format!("web{round}"));
+            lab = lab.pod(&pod, 1500, 2000);
+            let now = lab.now;
+            lab = lab.machine(&name, "p", "one", Step::Done);
+            lab.register(&name, true);
+            lab = lab.edit_node(&name, |node| {
+                node.created = now;
+                node.taints.push(Taint::no_schedule(key, ""));
+            });
+            for _ in 0..seconds / 5 {
+                lab = lab.after(Span::seconds(5));
+                lab.turn();
+            }
+            lab = lab.edit_node(&name, |node| node.taints.clear());
+            lab = lab.edit(&pod, |pod| pod.node = Some(name.as_str().into()));
+            lab = lab.after(Span::seconds(5));
+            let decision = lab.turn();
+            let until = decision.report.pools["p"].backoff_until;
+            assert!(until.is_none(), "{key}, round {round}");
+            assert!(lab.memory.shut_out.is_empty(), "{key}, round {round}");
+            lab = lab.after(Span::minutes(20));
+        }
+    }
+}
+
 /// One node offered much less than is reckoned, and is gone. Its template was mended since.
 #[test]
 fn what_a_node_offered_is_not_believed_for_ever() {

@@ -33,6 +33,7 @@ mod living;
 mod migrated;
 mod naive;
 mod optimum;
+mod outdated;
 mod placing;
 mod power;
 mod preempting;

@@ -518,6 +518,35 @@ fn a_removal_that_a_lost_lease_cut_short_goes_on() {
     assert_eq!(removals, ["n1"]);
 }
 
+/// Somebody uncordoned the node while it drained, or its pod was not let go: it waits as long as any other before it is tried again.
+#[test]
+fn after_a_removal_that_failed_the_time_begins_anew() {
+    let mut lab = interrupted().edit_machine("n1", |machine| machine.busy = Some(Busy::Down));
+    lab.turn();
+    let at = lab.now;
+    lab = lab
+        .edit_node("n1", |node| {
+            node.taints.clear();
+            node.unschedulable = false;
+        })
+        .edit_machine("n1", |machine| {
+            machine.busy = None;
+            machine.step = Some((Step::Done, at));
+            machine.failure = Some(Failure {
+                step: Step::Drain,
+                message: "somebody uncordoned it".into(),
+                at,
+                transient: true,
+                host: None,
+            });
+        });
+    lab.turn();
+    lab = lab.after(Span::minutes(5));
+    assert_eq!(removed(&lab.turn()), Vec::<String>::new());
+    lab = lab.after(Span::minutes(6));
+    assert_eq!(removed(&lab.turn()), ["n1"]);
+}
+
 /// Two nodes could go, and each has room for the other's pod. The one whose pod nobody lets go is not tried before the other
 /// for ever: it stays, takes the other's pod, and the other goes.
 #[test]

@@ -179,6 +179,15 @@ pub struct Pool {
     /// A node is replaced when that saves at least this. Default: `"10%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_saving: Option<MinSaving>,
+    /// A node whose machine has [drifted](machines.md#what-changes-in-place) is replaced: a new machine is made for the pods that fit nowhere else,
+    /// and for `min`, and the node goes when all its pods have a place.
+    pub replace_drifted: bool,
+    /// A node that is older than this is replaced in the same way; at least `"1h"`. Default: nodes may become as old as they like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expire_after: Option<Duration>,
+    /// How many of its nodes are replaced at once because they have drifted or are too old, the oldest first.
+    #[schemars(range(min = 1))]
+    pub max_rollout_parallelism: u32,
     /// How many of its nodes may be removed or replaced at once; nodes that are leaving or not Ready
     /// count. The tightest budget wins. Without one, `max_parallelism` alone limits.
     #[schemars(default)]
@@ -209,7 +218,8 @@ pub struct NodeBudgetTable {
     /// For how long it holds from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
-    /// For which nodes it holds: those that are `"empty"`, those that are `"underused"`. Default: all.
+    /// For which nodes it holds: those that are `"empty"`, those that are `"underused"`, those that are replaced since they are
+    /// `"outdated"`. Default: all.
     pub reasons: Vec<BudgetReason>,
 }
 
@@ -223,6 +233,8 @@ pub enum BudgetReason {
     Empty,
     /// Its pods do well elsewhere.
     Underused,
+    /// It has drifted, or is older than `expire_after`.
+    Outdated,
 }
 
 /// The way from a VM's size to a node's allocatable. Only a pool without a node needs it: what the
@@ -411,6 +423,9 @@ impl Default for Pool {
             consolidation: None,
             consolidate_after: None,
             min_saving: None,
+            replace_drifted: false,
+            expire_after: None,
+            max_rollout_parallelism: 1,
             budget: Vec::new(),
         }
     }

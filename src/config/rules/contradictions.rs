@@ -149,6 +149,11 @@ pub(super) fn warn(
                 "pool.{name}.keep_failed_for: no machine is kept without keep_failed beside it"
             ));
         }
+        if pool.policy.rollout.is_some() && pool.policy.min == pool.policy.max {
+            warnings.push(format!(
+                "pool.{name}.max: no outdated node can be replaced while the pool has as many nodes as min and max say; one more than min leaves room for the new one"
+            ));
+        }
         warnings.extend(prices(name, &pool.policy, types));
         for there in pool.policy.everywhere() {
             warnings.extend(unused_network(name, there, templates));

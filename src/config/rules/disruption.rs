@@ -4,7 +4,7 @@ use super::Problems;
 use crate::config::file::{self, BudgetReason, ConsolidationKind};
 use crate::config::place::KeyPath;
 use crate::model::disruption::{
-    Cause, Consolidation, ConsolidationPolicy, NodeBudget, Saving, Share, Window,
+    Cause, Consolidation, ConsolidationPolicy, NodeBudget, Rollout, Saving, Share, Window,
 };
 use crate::model::time::Span;
 
@@ -17,6 +17,8 @@ const MIN_SAVING: Saving = Saving {
 };
 /// A window is at most a week long: what holds longer holds always.
 const LONGEST_WINDOW: Span = Span::minutes(7 * 24 * 60);
+/// A node that is replaced sooner does little but come and go.
+const SHORTEST_AGE: Span = Span::minutes(60);
 
 /// How a pool's nodes are consolidated.
 pub(super) fn consolidation(
@@ -54,6 +56,41 @@ pub(super) fn consolidation(
     })
 }
 
+/// How the pool's outdated nodes are replaced.
+pub(super) fn rollout(
+    pool: &file::Pool,
+    path: &KeyPath,
+    problems: &mut Problems,
+) -> Option<Rollout> {
+    let expire_after = pool.expire_after.map(|age| age.0);
+    problems.unless(
+        expire_after.is_none_or(|age| age >= SHORTEST_AGE),
+        &path.at("expire_after"),
+        || format!("expected at least {SHORTEST_AGE}"),
+    );
+    let at_once = &path.at("max_rollout_parallelism");
+    problems.unless(pool.max_rollout_parallelism > 0, at_once, || {
+        "expected at least 1".to_owned()
+    });
+    let wanted = pool.replace_drifted || expire_after.is_some();
+    problems.unless(wanted || pool.max_rollout_parallelism <= 1, at_once, || {
+        "means something only with replace_drifted or expire_after".to_owned()
+    });
+    let key = if pool.replace_drifted {
+        "replace_drifted"
+    } else {
+        "expire_after"
+    };
+    problems.unless(!(wanted && pool.atomic), &path.at(key), || {
+        "means nothing with atomic = true: its nodes go all together or not at all".to_owned()
+    });
+    wanted.then_some(Rollout {
+        drifted: pool.replace_drifted,
+        expire_after,
+        max_parallel: pool.max_rollout_parallelism,
+    })
+}
+
 /// The pool's budgets.
 pub(super) fn budgets(
     pool: &file::Pool,
@@ -84,6 +121,7 @@ fn cause(reason: BudgetReason) -> Cause {
     match reason {
         BudgetReason::Empty => Cause::Empty,
         BudgetReason::Underused => Cause::Underused,
+        BudgetReason::Outdated => Cause::Outdated,
     }
 }
 

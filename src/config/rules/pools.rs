@@ -128,6 +128,7 @@ fn policy(
         scale_down: scale_down(&file.scale_down.policy(), &pool.scale_down),
         arch: shared(&pool.arch),
         consolidation: disruption::consolidation(pool, path, problems),
+        rollout: disruption::rollout(pool, path, problems),
         budgets: disruption::budgets(pool, path, problems),
         keep_failed: keep_failed(pool, path, problems),
         atomic: pool.atomic,

@@ -115,6 +115,9 @@ pub enum BootstrapError {
         /// The error of a call that the daemon makes.
         source: Box<KubeError>,
     },
+    /// Somebody ended it while the new kubeconfig was tried. Nothing was written.
+    #[error("interrupted while the new kubeconfig was tried: {} is as it was", .0.display())]
+    Interrupted(PathBuf),
     /// The file could not be written.
     #[error("cannot write {}: {why}", path.display())]
     Write {
@@ -159,7 +162,11 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
         context: None,
     };
     let daemon = client(connector, clock).await?;
-    let tried = try_out(&daemon).await;
+    // Ctrl-C while a wrong address does not answer must not leave a key behind.
+    let tried = tokio::select! {
+        tried = try_out(&daemon) => tried,
+        _ = tokio::signal::ctrl_c() => return Err(BootstrapError::Interrupted(request.output.clone())),
+    };
     tried.map_err(|source| BootstrapError::NotWorking {
         server: target.server.clone(),
         path: request.output.clone(),

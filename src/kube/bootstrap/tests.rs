@@ -69,6 +69,15 @@ fn credentials_that_are_not_put_in_place_leave_nothing() {
     assert_eq!(std::fs::read_to_string(&path).expect("there"), "old");
     let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
     assert_eq!(files(), 1);
+    // What a process left that was killed goes with the next one; what is another's stays.
+    let left = folder.path().join(format!(".kubeconfig.{}", u32::MAX));
+    let other = folder.path().join(".kubeconfig.1");
+    for path in [&left, &other] {
+        std::fs::write(path, "key").expect("written");
+    }
+    drop(StagedCredentials::write(&path, "new", "nobody-of-that-name").expect("staged"));
+    assert!(!left.exists() && other.exists());
+    std::fs::remove_file(&other).expect("removed");
     let staged = StagedCredentials::write(&path, "new", "nobody-of-that-name").expect("staged");
     staged.put_in_place().expect("in place");
     assert_eq!(std::fs::read_to_string(&path).expect("there"), "new");

@@ -24,7 +24,9 @@ impl StagedCredentials {
     /// Writes `text` beside `path`, as [`write_credentials`] does.
     pub fn write(path: &Path, text: &str, group: &str) -> Result<StagedCredentials, String> {
         let name = path.file_name().ok_or("it names no file")?;
-        let name = format!(".{}.{}", name.to_string_lossy(), std::process::id());
+        let name = format!(".{}.", name.to_string_lossy());
+        remove_left_behind(directory(path), &name);
+        let name = format!("{name}{}", std::process::id());
         let mut staged = StagedCredentials {
             temporary: directory(path).join(name),
             path: path.to_owned(),
@@ -48,6 +50,22 @@ impl Drop for StagedCredentials {
     fn drop(&mut self) {
         // It may not exist, or be in place; what matters is that nothing of it stays beside.
         let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+/// Removes what earlier processes left beside the file that credentials are for: those that were killed.
+fn remove_left_behind(directory: &Path, prefix: &str) {
+    let entries = std::fs::read_dir(directory);
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else {
+            continue;
+        };
+        if !Path::new("/proc").join(pid.to_string()).exists() {
+            // Another process may have been faster.
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 

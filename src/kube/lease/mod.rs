@@ -120,6 +120,12 @@ impl Election {
         self.seen.as_ref().map_or("", |(record, _)| &record.holder)
     }
 
+    /// The record as last seen, and for how long it has stood like that.
+    pub fn seen_for(&self, now: Duration) -> Option<(&LeaseRecord, Duration)> {
+        let (record, since) = self.seen.as_ref()?;
+        Some((record, now.saturating_sub(*since)))
+    }
+
     /// Whether the Lease that was read last names us.
     pub fn names_us(&self) -> bool {
         self.holder() == self.identity

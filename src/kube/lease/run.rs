@@ -212,19 +212,22 @@ impl Contender {
             ElectionStep::Take(record) | ElectionStep::Renew(record) => {
                 self.write(Some(&record)).await?;
             }
-            ElectionStep::Wait(ends) => return Ok(self.long_wait(ends.saturating_sub(now))),
+            ElectionStep::Wait(_) => return Ok(self.long_wait(now)),
         }
         Ok(None)
     }
 
-    /// What to do about a Lease that asks others to wait for much longer than ours ever does: whoever wrote it may be gone.
-    fn long_wait(&self, left: Duration) -> Option<String> {
+    /// What to do about a Lease that asks others to wait for much longer than ours ever does, and that nobody has renewed for as long as ours
+    /// would last: whoever wrote it may be gone. The words stay the same, so that they wake nobody.
+    fn long_wait(&self, now: Duration) -> Option<String> {
+        let (record, unchanged) = self.election.seen_for(now)?;
         let LeaseName { namespace, name } = &self.lease;
-        (left > LONG_WAIT).then(|| {
+        let long = record.duration > LONG_WAIT && unchanged > self.timing.duration;
+        long.then(|| {
             format!(
-                "{} holds the lease and asks others to wait {} for its next renewal: if it runs no more, `kubectl -n {namespace} delete lease {name}`",
-                self.election.holder(),
-                Span::seconds(i64::try_from(left.as_secs()).unwrap_or(i64::MAX / 1000))
+                "{} holds the lease, does not renew it, and asks others to wait for {} after its last renewal: if it runs no more, `kubectl -n {namespace} delete lease {name}`",
+                record.holder,
+                Span::seconds(i64::try_from(record.duration.as_secs()).unwrap_or(i64::MAX / 1000))
             )
         })
     }

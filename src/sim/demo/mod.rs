@@ -430,6 +430,7 @@ pub fn pool_rules(settings: &Settings, here: impl Fn(&str) -> bool) -> Vec<PoolR
                 .collect(),
             hosts: there.hosts.iter().map(ToString::to_string).collect(),
             exclude_hosts: there.host_rules.exclude.iter().map(ToString::to_string).collect(),
+            replaces: there.rollout.is_some(),
         }
     });
     pools.collect()

@@ -49,6 +49,8 @@ pub struct PoolRule {
     pub hosts: Vec<String>,
     /// Hosts that they may not be on.
     pub exclude_hosts: Vec<String>,
+    /// It replaces nodes that work, and makes machines for that.
+    pub replaces: bool,
 }
 
 /// What the configuration promises for all pools together.

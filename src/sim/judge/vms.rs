@@ -300,7 +300,8 @@ impl Judge {
             if let Some(since) = self.no_quorum.filter(|since| at.since(*since) > NO_QUORUM) {
                 self.find(format!("{at}: {what} without quorum, lost at {since}"));
             }
-            let asked_for = self.pools.iter().any(|pool| pool.min > 0);
+            let mut pools = self.pools.iter();
+            let asked_for = pools.any(|pool| pool.min > 0 || pool.replaces);
             if !asked_for && at.since(self.wanted) > OLD_VIEW {
                 self.find(format!(
                     "{at}: {what}, though nobody waits for a node since {}",

@@ -16,10 +16,12 @@ mod state;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
+use pve_autoscaler::config::settings::Settings;
+use pve_autoscaler::model::disruption::Rollout;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::FaultPlan;
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};
@@ -187,7 +189,11 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
         .into(),
         ..GuestSpec::default()
     };
-    let scene = Scene::new(seed, CONFIG, guests);
+    let mut scene = Scene::new(seed, CONFIG, guests);
+    if seed % 3 == 2 {
+        roll_often(&mut scene);
+    }
+    let scene = scene;
     let _listening = record::listen(&scene);
     let stage = Stage::new(&scene);
     belongings::stand(&scene, &day);
@@ -229,6 +235,19 @@ async fn hostile_day(seed: u64, look: impl FnOnce(&Scene)) -> Vec<String> {
     }
     look(&scene);
     findings
+}
+
+/// Nodes are outdated as soon as they are a quarter of an hour old; the file allows an hour at least.
+fn roll_often(scene: &mut Scene) {
+    let mut settings = Settings::clone(&scene.world.settings);
+    for pool in settings.policy.pools.values_mut() {
+        pool.rollout = Some(Rollout {
+            drifted: true,
+            expire_after: Some(Span::minutes(15)),
+            max_parallel: 1,
+        });
+    }
+    scene.world.settings = Arc::new(settings);
 }
 
 /// What goes wrong on a wire: sometimes all kinds of faults, always calls that are carried out late.

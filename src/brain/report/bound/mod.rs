@@ -77,7 +77,7 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     let choices = offer::choices(&turn);
     let mut world = places::build(&turn, &choices);
     demand::place_nominated(&mut turn, &mut world);
-    let evacuees = evacuate::plan(&turn, &mut world);
+    let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let before = BoundInput::of(&world, &demand, decision);

@@ -9,7 +9,7 @@ use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{self, Mode, PodsToMove, RemovalCandidate};
+use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
 use crate::scale_down::consolidate;
 use crate::scale_down::drain_rules::{self, Bar, Budgets};
 use crate::scale_down::rehearsal;
@@ -232,8 +232,8 @@ fn as_evacuated(
     evacuee: &RemovalCandidate<'_>,
     told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
-    let missing = match &evacuee.mode {
-        Mode::Evacuated { missing, .. } => missing.as_deref(),
+    let missing = match evacuee.mode.given_up() {
+        Some(missing) => missing,
         _ => None,
     };
     for (key, (fate, why)) in told {

@@ -1,0 +1,79 @@
+//! Outdated nodes: which they are, and in what order a pool replaces them.
+//!
+//! Source: Karpenter's drift and expiration, with its order: the oldest first, each with what its pods need beforehand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::drift::Outdated;
+use model::time::Time;
+
+use crate::decision::turn::DecisionBuilder;
+use crate::observed::view::{MachinePhase, MachineView};
+
+/// The outdated nodes of a pool that may be replaced.
+#[derive(Debug, Default)]
+pub(crate) struct RolloutQueue {
+    /// How many of them may be given up now.
+    pub(crate) room: usize,
+    /// Their names in the order in which they go, with why.
+    pub(crate) nodes: Vec<(Arc<str>, Outdated)>,
+}
+
+/// When a machine is as old as its pool lets it become.
+fn expires(known: &MachineView<'_>) -> Option<Time> {
+    let age = known.pool?.rollout.as_ref()?.expire_after?;
+    Some(known.machine.mark.created + age)
+}
+
+/// The outdated nodes by pool. A pool that backs off gives up none: its new machines fail. Nodes whose removal was begun come
+/// first, then the oldest.
+pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, RolloutQueue> {
+    let mut found: BTreeMap<Arc<str>, Vec<((bool, Time, Arc<str>), Outdated)>> = BTreeMap::new();
+    let mut going: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    let mut next: Option<Time> = None;
+    for known in turn.view.machines.values() {
+        let Some((name, _)) = known.node else {
+            continue;
+        };
+        let rollout = known.pool.and_then(|pool| pool.rollout.as_ref());
+        let now = turn.now();
+        let cause = rollout.and_then(|rollout| Outdated::find(known.machine, rollout, now));
+        let Some(cause) = cause else {
+            next = next.into_iter().chain(expires(known)).min();
+            continue;
+        };
+        let pool: Arc<str> = known.pool_name().into();
+        match known.phase {
+            MachinePhase::Leaving if !known.resumable() => *going.entry(pool).or_default() += 1,
+            MachinePhase::Leaving | MachinePhase::Up => {
+                let begun = known.phase == MachinePhase::Leaving;
+                let rank = (!begun, known.machine.mark.created, name.clone());
+                found.entry(pool).or_default().push((rank, cause));
+            }
+            _ => {}
+        }
+    }
+    if let Some(next) = next {
+        turn.wake_at(next);
+    }
+    let now = turn.now();
+    let queues = found.into_iter().map(|(pool, mut nodes)| {
+        nodes.sort();
+        let policy = turn.view.policy.pools.get(&pool);
+        let rollout = policy.and_then(|pool| pool.rollout.as_ref());
+        let at_once = rollout.map_or(0, |rollout| rollout.max_parallel as usize);
+        let backoff = turn.memory.backoff.get(&pool);
+        let backs_off = backoff.is_some_and(|backoff| backoff.until > now);
+        let room = at_once.saturating_sub(going.get(&pool).copied().unwrap_or(0));
+        let queue = RolloutQueue {
+            room: if backs_off { 0 } else { room },
+            nodes: nodes
+                .into_iter()
+                .map(|((_, _, name), cause)| (name, cause))
+                .collect(),
+        };
+        (pool, queue)
+    });
+    queues.collect()
+}

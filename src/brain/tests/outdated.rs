@@ -1,0 +1,283 @@
+//! Pools that replace outdated nodes: those whose machines have drifted, and those that are too old.
+
+use super::lab::{Lab, kept, lab, made, removed};
+use crate::decide;
+use model::action::{Kind, Reason};
+use model::decision::Decision;
+use model::disruption::{Cause, NodeBudget, Rollout, Share};
+use model::drift::{Drift, Outdated};
+use model::memory::Backoff;
+use model::region::Step;
+use model::report::NodeVerdict;
+use model::time::Span;
+
+const WEEK: Span = Span::minutes(7 * 24 * 60);
+
+/// Nodes of two cores, each with a pod of 1.2; all of them drifted. The pool may have one node more.
+fn drifted(nodes: u32) -> Lab {
+    let lab = lab().kind("two", 2, 4096).pool("p", &["two"]);
+    let lab = lab.edit_pool("p", |pool| {
+        pool.max = nodes + 1;
+        pool.rollout = Some(Rollout {
+            drifted: true,
+            expire_after: None,
+            max_parallel: 1,
+        });
+    });
+    (1..=nodes).fold(lab, |lab, n| {
+        let name = format!("n{n}");
+        lab.ours(&name, "p", "two")
+            .bound(&format!("web{n}"), &name, 1200, 64)
+            .edit_machine(&name, drift)
+    })
+}
+
+fn drift(machine: &mut model::region::Machine) {
+    let vm = machine.vm.as_mut().expect("it has a VM");
+    vm.drifted = Some(vec![Drift::Template]);
+}
+
+fn cause(decision: &Decision, node: &str) -> Outdated {
+    let action = decision.plan.iter().find(|action| {
+        matches!(action.kind, Kind::Remove { .. }) && *action.target.machine == *node
+    });
+    match &action.expect("it goes").reason {
+        Reason::Outdated { outdated } => outdated.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_drifted_node_goes_when_a_new_one_has_room_for_its_pods() {
+    let mut lab = drifted(2);
+    let first = lab.decide();
+    assert_eq!(removed(&first), Vec::<String>::new());
+    assert_eq!(made(&first), ["two"], "for the pod of one of them alone");
+    assert!(
+        kept(&first, "n1").contains("NoPlace"),
+        "{}",
+        kept(&first, "n1")
+    );
+    // The new one works: the pod has room there.
+    lab = lab.ours("new", "p", "two");
+    let second = lab.decide();
+    assert_eq!(removed(&second), ["n1"], "the first, and only that");
+    assert_eq!(made(&second), Vec::<String>::new());
+    assert_eq!(cause(&second, "n1").drifted, [Drift::Template]);
+    let landing = &second.plan[0].precondition.landing;
+    assert!(landing.values().all(|to| &**to == "new"), "{landing:?}");
+}
+
+#[test]
+fn nothing_is_replaced_where_the_pool_does_not_ask_for_it() {
+    let plain = drifted(2).edit_pool("p", |pool| pool.rollout = None);
+    assert!(plain.decide().plan.is_empty());
+    let by_age = drifted(2).edit_pool("p", |pool| {
+        pool.rollout = Some(Rollout {
+            drifted: false,
+            expire_after: Some(WEEK),
+            max_parallel: 1,
+        });
+    });
+    assert!(by_age.decide().plan.is_empty(), "they are a day old");
+    let old = by_age.after(WEEK);
+    assert_eq!(made(&old.decide()), ["two"]);
+    let old = old.ours("new", "p", "two");
+    let decision = old.decide();
+    assert_eq!(removed(&decision), ["n1"]);
+    let age = Outdated {
+        drifted: Vec::new(),
+        expired: Some(WEEK),
+    };
+    assert_eq!(cause(&decision, "n1"), age);
+}
+
+#[test]
+fn a_decision_is_due_when_a_node_is_too_old() {
+    let lab = drifted(1).edit_pool("p", |pool| {
+        pool.rollout = Some(Rollout {
+            drifted: false,
+            expire_after: Some(WEEK),
+            max_parallel: 1,
+        });
+    });
+    let created = lab.snapshot.machines["n1"].mark.created;
+    assert_eq!(lab.decide().wake, Some(created + WEEK));
+}
+
+#[test]
+fn a_pool_keeps_its_min_meanwhile() {
+    // Empty nodes need no room elsewhere, and the pool another one all the same.
+    let empty = |nodes: u32, min: u32| {
+        let lab = drifted(nodes).edit_pool("p", |pool| pool.min = min);
+        (1..=nodes).fold(lab, |lab, n| {
+            lab.with(|lab| {
+                let key = lab
+                    .snapshot
+                    .cluster
+                    .pods
+                    .keys()
+                    .find(|key| key.to_string() == format!("default/web{n}"));
+                let key = key.expect("it is there").clone();
+                lab.snapshot.cluster.pods.remove(&key);
+            })
+        })
+    };
+    let lab = empty(2, 2);
+    let first = lab.decide();
+    assert_eq!(made(&first), ["two"]);
+    assert_eq!(removed(&first), Vec::<String>::new());
+    let second = lab.ours("new", "p", "two").decide();
+    assert_eq!(removed(&second), ["n1"]);
+    assert_eq!(made(&second), Vec::<String>::new());
+    // Without room below `max` it says so, and nothing happens.
+    let full = empty(2, 2).edit_pool("p", |pool| pool.max = 2).decide();
+    assert!(full.plan.is_empty(), "{:?}", full.plan);
+    // Where none is to be kept, an empty one goes without another.
+    let free = empty(1, 0).decide();
+    assert_eq!(removed(&free), ["n1"]);
+    assert_eq!(made(&free), Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_given_up_while_new_machines_fail() {
+    let failed = drifted(2).with(|lab| {
+        let backoff = Backoff {
+            until: lab.now + Span::minutes(5),
+            length: Span::minutes(5),
+            failed: lab.now,
+            message: "kubeadm join failed".into(),
+        };
+        lab.memory.backoff.insert("p".into(), backoff);
+    });
+    assert!(failed.ours("new", "p", "two").decide().plan.is_empty());
+}
+
+#[test]
+fn what_keeps_one_node_does_not_keep_the_others() {
+    let lab = drifted(3).ours("new", "p", "two").edit_node("n1", |node| {
+        let key = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+        node.annotations.insert(key.into(), "true".into());
+    });
+    let decision = lab.decide();
+    assert_eq!(removed(&decision), ["n2"]);
+    assert!(
+        kept(&decision, "n1").contains("Disabled"),
+        "{}",
+        kept(&decision, "n1")
+    );
+    let held = drifted(2).ours("new", "p", "two").budget("b", "web1", 0);
+    let held = held.shapes("web1", |shape| {
+        shape.labels.insert("app".into(), "web1".into());
+    });
+    assert_eq!(
+        removed(&held.decide()),
+        ["n2"],
+        "its pod may not be evicted"
+    );
+}
+
+#[test]
+fn as_many_go_at_once_as_the_pool_and_its_budgets_allow() {
+    let two = |budgets: Vec<NodeBudget>| {
+        let lab = drifted(3).ours("new1", "p", "two").ours("new2", "p", "two");
+        lab.edit_pool("p", |pool| {
+            pool.max = 6;
+            pool.budgets = budgets.clone();
+            pool.rollout.as_mut().expect("it rolls").max_parallel = 2;
+        })
+        .with(|lab| lab.policy.scale_down.max_parallel_drain = 5)
+    };
+    assert_eq!(removed(&two(Vec::new()).decide()), ["n1", "n2"]);
+    let budget = |cause: Cause, nodes: u32| NodeBudget {
+        nodes: Share::Nodes(nodes),
+        window: None,
+        causes: [cause].into(),
+    };
+    let one = two(vec![budget(Cause::Outdated, 1)]).decide();
+    assert_eq!(removed(&one), ["n1"]);
+    let none = two(vec![budget(Cause::Outdated, 0)]).decide();
+    assert_eq!(removed(&none), Vec::<String>::new());
+    let other = two(vec![budget(Cause::Underused, 0)]).decide();
+    assert_eq!(removed(&other), ["n1", "n2"]);
+    // One that drains counts.
+    let draining = two(Vec::new()).edit_machine("n1", |machine| {
+        machine.step = Some((Step::Drain, machine.mark.created));
+        machine.busy = Some(model::region::Busy::Down);
+    });
+    assert_eq!(removed(&draining.decide()), ["n2"]);
+}
+
+/// The checker adds up by itself: it refuses what no pool asks for.
+#[test]
+fn the_checker_passes_what_is_planned_and_refuses_it_without_the_key() {
+    let lab = drifted(2).ours("new", "p", "two");
+    let decision = lab.decide();
+    let action = &decision.plan[0];
+    let check = |lab: &Lab| crate::check::check(action, &lab.snapshot, &lab.policy, lab.now);
+    assert!(check(&lab).is_ok());
+    let off = lab.clone().edit_pool("p", |pool| pool.rollout = None);
+    let refused = check(&off).expect_err("nobody asks for it").to_string();
+    assert!(refused.contains("does not replace it"), "{refused}");
+    let mended = lab.clone().edit_machine("n1", |machine| {
+        machine.vm.as_mut().expect("a VM").drifted = Some(Vec::new());
+    });
+    check(&mended).expect_err("it has not drifted any more");
+    let creation = drifted(2);
+    let first = creation.decide();
+    let check = |lab: &Lab| {
+        let action = &first.plan[0];
+        crate::check::check(action, &lab.snapshot, &lab.policy, lab.now)
+    };
+    assert!(check(&creation).is_ok());
+    let off = creation.edit_pool("p", |pool| pool.rollout = None);
+    check(&off).expect_err("the pod runs where it is");
+}
+
+/// From decision to decision: each node goes once a new one has room for its pod, and never fewer pods have a place.
+#[test]
+fn a_whole_pool_is_replaced_one_after_the_other() {
+    let mut lab = drifted(4);
+    let mut gone = Vec::new();
+    for round in 0..4 {
+        let decision = lab.turn();
+        assert_eq!(made(&decision), ["two"], "round {round}");
+        let new = format!("new{round}");
+        // What was planned comes up under a name of its own.
+        let planned: Vec<_> = decision
+            .plan
+            .iter()
+            .map(|a| a.target.machine.clone())
+            .collect();
+        for name in planned {
+            lab.snapshot.machines.remove(&name);
+        }
+        lab = lab.ours(&new, "p", "two").after(Span::minutes(5));
+        let decision = lab.turn();
+        let [going] = &removed(&decision)[..] else {
+            panic!("round {round}: {:?}", decision.plan);
+        };
+        let verdict = &decision.report.nodes[going.as_str()];
+        assert!(
+            matches!(verdict, NodeVerdict::Leaving { .. }),
+            "{verdict:?}"
+        );
+        let going = going.clone();
+        lab = lab.with(|lab| {
+            lab.snapshot.machines.remove(going.as_str());
+            lab.snapshot.cluster.nodes.remove(going.as_str());
+            let pods = lab.snapshot.cluster.pods.values_mut();
+            for pod in pods.filter(|pod| pod.node.as_deref() == Some(&*going)) {
+                pod.node = Some(new.as_str().into());
+            }
+            for region in lab.snapshot.regions.values_mut() {
+                region.vms.retain(|_, vm| *vm.name != *going);
+            }
+        });
+        gone.push(going);
+        lab = lab.after(Span::minutes(5));
+    }
+    assert_eq!(gone, ["n1", "n2", "n3", "n4"]);
+    let done = decide(&lab.snapshot, &lab.policy, &lab.memory, lab.now);
+    assert!(done.plan.is_empty(), "{:?}", done.plan);
+}
