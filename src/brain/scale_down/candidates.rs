@@ -17,10 +17,11 @@ use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::consolidate::intents::{self, Rest};
+use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
 use crate::scale_down::drain_rules::{self, Bar, Budgets, DrainOutcome};
 use crate::scale_down::evacuate::Evacuees;
+use crate::scale_down::mode::Mode;
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::surplus;
 use crate::scale_down::utilization::{self, Utilization, UtilizationRules};
@@ -54,67 +55,6 @@ pub(crate) struct RemovalCandidate<'a> {
     pub(crate) risky: bool,
     /// Where its pods would go.
     pub(crate) landing: BTreeMap<PodKey, Arc<str>>,
-}
-
-/// Why a node could go.
-#[derive(Clone, Debug)]
-pub(crate) enum Mode {
-    /// It is underused, as cluster-autoscaler counts.
-    Unneeded,
-    /// The node's pool is consolidated.
-    Consolidate,
-    /// The node's pool has more nodes than its `max`; without that the node would be kept for this.
-    AboveMax {
-        /// Nodes it has.
-        have: u32,
-        /// Nodes it may have.
-        max: u32,
-        /// Why it would be kept.
-        otherwise: Keep,
-    },
-    /// A person evacuates its host. Where its pods go is known beforehand.
-    Evacuated {
-        /// The host.
-        host: Arc<str>,
-        /// Since when.
-        since: Time,
-        /// Why it stays until a machine is there for a pod that finds no place yet.
-        missing: Option<Box<Keep>>,
-    },
-    /// It is outdated, and its pool replaces such nodes. Where its pods go is known beforehand.
-    Outdated {
-        /// Why it is outdated.
-        outdated: Outdated,
-        /// Why it stays until a machine is there for a pod that finds no place yet.
-        missing: Option<Box<Keep>>,
-    },
-    /// The machine that was made to replace it works.
-    Replaced {
-        /// The machine.
-        by: Arc<str>,
-        /// What that saves still.
-        rest: Rest,
-    },
-}
-
-impl Mode {
-    /// Why the node is kept once its pool has not too many any more.
-    pub(crate) fn fallback(&self) -> Option<&Keep> {
-        match self {
-            Mode::AboveMax { otherwise, .. } => Some(otherwise),
-            _ => None,
-        }
-    }
-
-    /// Whether the node is given up whatever it is used for, and what keeps it until a machine is there for its pods.
-    pub(crate) fn given_up(&self) -> Option<Option<&Keep>> {
-        match self {
-            Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } => {
-                Some(missing.as_deref())
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Pods that are alike and need another place.
@@ -252,8 +192,7 @@ pub(crate) fn last_failure<'a>(
     (failure.step > Step::Done).then_some(failure)
 }
 
-/// Whether an attempt to remove the node failed a short while ago. A failure stands with a machine that works until the next attempt, which
-/// need not come.
+/// Whether an attempt to remove the node failed a short while ago. A failure stands with a machine until the next attempt, if one comes.
 fn removal_failed(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> bool {
     let lately = turn.now() - turn.view.policy.scale_up.backoff_reset;
     last_failure(turn, candidate).is_some_and(|failure| failure.at >= lately)

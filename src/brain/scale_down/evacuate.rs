@@ -11,8 +11,9 @@ use std::sync::Arc;
 use model::cluster::{Pod, PodKey};
 
 use crate::decision::turn::DecisionBuilder;
-use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
+use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
+use crate::scale_down::mode::Mode;
 use crate::scale_down::outdated::{self, RolloutQueue};
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::shrink::{self, Keep};

@@ -20,6 +20,9 @@ pub(crate) struct RolloutQueue {
     pub(crate) nodes: Vec<(Arc<str>, Outdated)>,
 }
 
+/// A node with what it is sorted by: whether its removal was not begun, when it was made, and its name.
+type RankedNode = ((bool, Time, Arc<str>), Outdated);
+
 /// When a machine is as old as its pool lets it become.
 fn expires(known: &MachineView<'_>) -> Option<Time> {
     let age = known.pool?.rollout.as_ref()?.expire_after?;
@@ -29,7 +32,7 @@ fn expires(known: &MachineView<'_>) -> Option<Time> {
 /// The outdated nodes by pool. A pool that backs off gives up none: its new machines fail. Nodes whose removal was begun come
 /// first, then the oldest.
 pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, RolloutQueue> {
-    let mut found: BTreeMap<Arc<str>, Vec<((bool, Time, Arc<str>), Outdated)>> = BTreeMap::new();
+    let mut found: BTreeMap<Arc<str>, Vec<RankedNode>> = BTreeMap::new();
     let mut going: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     let mut next: Option<Time> = None;
     for known in turn.view.machines.values() {

@@ -11,9 +11,10 @@ use model::time::{Span, Time};
 
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{Mode, RemovalCandidate};
+use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
 use crate::scale_down::drain_rules::{self, Budgets};
+use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{Keep, ready, settings};
 use crate::scale_down::units::{GroupKind, RemovalGroup};
@@ -265,8 +266,7 @@ impl<'a> RemovalAllowance<'a> {
     ) -> Result<(), Keep> {
         let memory = &turn.memory;
         // What was added for its sake does not keep a node.
-        let replaced =
-            matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.given_up().is_some();
+        let replaced = matches!(candidate.mode, Mode::Replaced { .. }) || candidate.mode.gives_up();
         let added = self.added.filter(|_| !replaced);
         for (after, last, delay) in [
             (After::Addition, added, settings.delay_after_add),

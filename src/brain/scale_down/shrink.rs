@@ -17,11 +17,12 @@ use model::time::Time;
 use crate::decision::turn::{self, DecisionBuilder};
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{self, Mode, RemovalCandidate};
+use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::consolidate::{exchange, intents, quiet, search, trial};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::evicted;
+use crate::scale_down::mode::Mode;
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
 use crate::scale_down::removals::RemovalAllowance;
 use crate::scale_down::surplus;
@@ -286,7 +287,8 @@ impl Rehearsals {
         candidate: &mut RemovalCandidate<'a>,
         undo: &mut RehearsalUndo,
     ) -> Result<(), Keep> {
-        if let Some(missing) = candidate.mode.given_up() {
+        if candidate.mode.gives_up() {
+            let missing = candidate.mode.missing();
             return missing.map_or(Ok(()), |keep| Err(keep.clone()));
         }
         if world.nodes[candidate.bin].receives {
@@ -388,7 +390,7 @@ fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
 fn counts(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> bool {
     unit.bond == GroupKind::None
         && unit.nodes.iter().any(|node| {
-            !turn.memory.unneeded_since.contains_key(node.name) && node.mode.given_up().is_none()
+            !turn.memory.unneeded_since.contains_key(node.name) && !node.mode.gives_up()
         })
 }
 

@@ -8,7 +8,8 @@ use model::reasons::Kept;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::scale_down::candidates::{Mode, RemovalCandidate};
+use crate::scale_down::candidates::RemovalCandidate;
+use crate::scale_down::mode::Mode;
 use crate::scale_down::shrink::Keep;
 
 /// Nodes that go together.

@@ -232,10 +232,7 @@ fn as_evacuated(
     evacuee: &RemovalCandidate<'_>,
     told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
-    let missing = match evacuee.mode.given_up() {
-        Some(missing) => missing,
-        _ => None,
-    };
+    let missing = evacuee.mode.missing();
     for (key, (fate, why)) in told {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;

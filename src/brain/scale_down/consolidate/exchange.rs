@@ -2,7 +2,8 @@
 //! is cheaper, and nothing has to be made for it.
 
 use crate::decision::turn::DecisionBuilder;
-use crate::scale_down::candidates::{Mode, RemovalCandidate};
+use crate::scale_down::candidates::RemovalCandidate;
+use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
 use crate::scale_down::shrink::{self, Keep, Rehearsals};
 use crate::scale_down::units::{GroupKind, RemovalGroup};
