@@ -33,6 +33,7 @@ mod living;
 mod migrated;
 mod naive;
 mod optimum;
+mod partly;
 mod placing;
 mod power;
 mod preempting;

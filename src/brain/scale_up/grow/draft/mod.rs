@@ -20,6 +20,7 @@ mod exact;
 mod fill;
 mod movables;
 mod overload;
+mod partly;
 mod rates;
 mod rebuild;
 mod rehearse;
