@@ -3,9 +3,10 @@
 use super::lab::{GI, Lab, MI, lab, made};
 use super::sizing::Dice;
 use model::report::PodVerdict;
-use model::scheduling::{LabelSelector, Labels, PodTerm};
+use model::scheduling::{LabelSelector, Labels, PodTerm, SpreadConstraint};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 fn app(name: &str) -> Option<LabelSelector> {
     Some(LabelSelector {
@@ -21,6 +22,21 @@ fn with(lab: Lab, follower: &str, target: &str, key: &str) -> Lab {
             selector: app(target),
             topology_key: key.into(),
             ..PodTerm::default()
+        });
+    })
+}
+
+fn spread(lab: Lab, name: &str, (key, skew, least): (&str, i32, Option<i32>)) -> Lab {
+    lab.shapes(&format!("{name}-"), |shape| {
+        shape.spread.push(SpreadConstraint {
+            max_skew: skew,
+            topology_key: key.into(),
+            hard: true,
+            selector: app(name),
+            min_domains: least,
+            match_label_keys: Vec::new(),
+            honor_affinity: true,
+            honor_taints: false,
         });
     })
 }
@@ -91,6 +107,41 @@ fn another_pods_machine_leaves_those_who_stay_together_some_room() {
         .pods("d", 1, 3500, 2048);
     let lab = with(lab, "b", "c", HOSTNAME).edit_pool("ng", |pool| pool.max = 1);
     assert_eq!(placed(&lab, ""), 3);
+}
+
+#[test]
+fn pods_of_one_zone_share_machines_with_others() {
+    let lab = kinds(lab(), &[("t", 16, 32, 403_000)])
+        .pods("web", 15, 1000, 512)
+        .pods("a", 12, 500, 2048)
+        .pods("b", 8, 1000, 3072);
+    let lab = with(lab, "web", "web", ZONE);
+    assert_eq!((placed(&lab, ""), made(&lab.decide()).len()), (35, 2));
+}
+
+#[test]
+fn pods_that_are_spread_twice_cost_no_more_than_need_be() {
+    let sizes = [
+        ("t1x2", 1, 2, 25_000),
+        ("t4x16", 4, 16, 144_000),
+        ("t8x64", 8, 64, 374_000),
+    ];
+    let lab = kinds(lab(), &sizes)
+        .pods("a", 4, 2000, 6144)
+        .pods("b", 7, 750, 2048)
+        .pods("c", 9, 2000, 512)
+        .edit_pool("ng", |pool| pool.max = 5);
+    let lab = spread(lab, "a", (ZONE, 1, None));
+    let lab = spread(lab, "a", (HOSTNAME, 1, Some(3)));
+    let lab = spread(lab, "b", (ZONE, 1, Some(3)));
+    let lab = spread(lab, "c", (HOSTNAME, 2, None));
+    let price = lab
+        .decide()
+        .report
+        .scale_up
+        .map_or(0, |growth| growth.price);
+    assert_eq!(placed(&lab, ""), 20);
+    assert!(price <= 1_640_000, "{price}");
 }
 
 /// A world in which pods of one app insist on one machine, by themselves or with a pod of another app, and how many of them that machine has

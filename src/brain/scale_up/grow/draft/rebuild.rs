@@ -193,7 +193,7 @@ fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usiz
 }
 
 /// Lays out whoever has no place: pods that depend on others first, or all by their size, shaken a little.
-fn lay(
+pub(super) fn lay(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
     (round, dice): (usize, &mut Dice),
