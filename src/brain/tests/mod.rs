@@ -34,6 +34,7 @@ mod migrated;
 mod naive;
 mod optimum;
 mod outdated;
+mod partly;
 mod placing;
 mod power;
 mod preempting;

@@ -301,7 +301,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let wanted = find_wanted(view, self.loose, &self.names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
-        let admits = |choice: &Choice<'_>| view.ledger.pool_admits(view.turn, choice).is_ok();
+        let admits = |choice: &Choice<'_>| view.ledger.admits(view.turn, choice).is_ok();
         let admits: Vec<bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];

@@ -1,16 +1,22 @@
-//! Plans in which pods that are spread are dealt to a number of machines in turn, before all others come.
+//! Plans in which pods that are spread, or must be in one zone, are dealt to a number of machines in turn, before all others come.
 //!
 //! A machine that others have filled counts for the spread, without a pod of it: as long as it is there each other machine may have
 //! `maxSkew` pods and no more, and a plan made in the order of sizes ends with a machine for each of them. Dealt out first they leave
-//! room for the others, on as few machines as all of them need.
+//! room for the others, on as few machines as all of them need. So do pods that must be in one zone, which otherwise fill machines of their
+//! own there.
+
+use std::collections::BTreeSet;
 
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
+use crate::simulation::company::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
 const MORE: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
+/// Classes that are tried as the first, at most.
+const SPINS: usize = 4;
 
 /// Lays out such plans with several numbers of machines, up to `most`, and shows each to `see`, until that says it is enough.
 pub(super) fn plans<'p>(
@@ -18,29 +24,58 @@ pub(super) fn plans<'p>(
     most: usize,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,
 ) {
-    let spread: Vec<usize> = (0..problem.lots.len())
-        .filter(|lot| {
-            let mut rules = problem.lots[*lot].asks.spread.iter();
-            rules.any(|even| even.counts_itself)
-        })
-        .collect();
-    if spread.is_empty() {
-        return;
-    }
     let least = least(problem);
-    for menu in fill::menus(problem) {
-        for machines in MORE.map(|more| least + more) {
-            if machines > most {
-                break;
-            }
-            let Some(draft) = laid_out(problem, &spread, machines, &menu) else {
-                return;
-            };
-            if see(&draft) || !problem.look(1) {
-                return;
+    for (dealt, spins) in dealt(problem) {
+        for menu in fill::menus(problem) {
+            for machines in MORE.map(|more| least + more) {
+                for spin in 0..spins {
+                    if machines > most {
+                        break;
+                    }
+                    let Some(draft) = laid_out(problem, &dealt, machines, (&menu, spin)) else {
+                        return;
+                    };
+                    if see(&draft) || !problem.look(1) {
+                        return;
+                    }
+                }
             }
         }
     }
+}
+
+/// Which lots are dealt out, in one way after the other, and how many classes are tried as the first: those that are spread, then those
+/// beside that must be in one zone, with those who must be there.
+fn dealt(problem: &Problem) -> Vec<(Vec<usize>, usize)> {
+    let wide = |counter: &usize| {
+        let key = problem.counters[*counter].key;
+        let mut classes = problem.classes.iter();
+        classes.any(|class| class.domains[key] < FRESH)
+    };
+    let wanted = problem.lots.iter().flat_map(|lot| &lot.asks.wanted);
+    let wanted: BTreeSet<usize> = wanted.copied().filter(wide).collect();
+    let is_spread = |lot: &usize| {
+        let mut rules = problem.lots[*lot].asks.spread.iter();
+        rules.any(|even| even.counts_itself)
+    };
+    let is_near = |lot: &usize| {
+        let asks = &problem.lots[*lot].asks;
+        let mut counters = asks.wanted.iter().chain(&asks.feeds);
+        counters.any(|counter| wanted.contains(counter))
+    };
+    let lots = 0..problem.lots.len();
+    let spread: Vec<usize> = lots.clone().filter(is_spread).collect();
+    let all: Vec<usize> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
+    let spins = problem.classes.len().clamp(1, SPINS);
+    let mut ways = Vec::new();
+    let more = all.len() > spread.len();
+    if !spread.is_empty() {
+        ways.push((spread, 1));
+    }
+    if more {
+        ways.push((all, spins));
+    }
+    ways
 }
 
 /// How many machines all pods need at least: as many of the largest as what they ask comes to.
@@ -63,22 +98,22 @@ fn least(problem: &Problem) -> usize {
 /// looks than there are left.
 fn laid_out<'p>(
     problem: &'p Problem,
-    spread: &[usize],
+    dealt: &[usize],
     machines: usize,
-    menu: &Bits,
+    (menu, spin): (&Bits, usize),
 ) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
     let new = Way {
         menu,
         cheapest: false,
-        spin: 0,
+        spin,
         among: Some(&[]),
     };
     let mut on: Vec<Option<usize>> = vec![None; machines];
     let mut moved = true;
     while std::mem::take(&mut moved) {
         for (turn, slot) in on.iter_mut().enumerate() {
-            for (index, lot) in spread.iter().enumerate() {
+            for (index, lot) in dealt.iter().enumerate() {
                 // Not all lots begin with the same machine: what is left over in the last round is shared, too.
                 let begins = index % machines;
                 let late = turn < begins && draft.left[*lot] == problem.lots[*lot].count;

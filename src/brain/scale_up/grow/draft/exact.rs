@@ -71,11 +71,18 @@ fn search_within<'p>(
     if problem.pods() > PODS || problem.models.len() > MODELS {
         return None;
     }
-    let mut found = None;
+    let mut found: Option<Draft<'p>> = None;
     let together = units::of(problem, Deal::Apart).0;
-    let together = (together, depths_of_followers(problem));
-    let singles = units::singles(problem);
-    for (units, depths) in [Some(together), singles].into_iter().flatten() {
+    let mut parts = together.iter().flat_map(|unit| &unit.parts);
+    let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
+    let (singles, depths, choice) = units::singles(problem);
+    let all = depths_of_followers(problem);
+    for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
+        let lost = found.as_ref().map_or(best, Draft::rank).lost;
+        // Where somebody has no place, those who belong together may have some of theirs.
+        if !whole && !choice && !(parted && lost > 0) {
+            break;
+        }
         for order in ORDERS {
             let rank = found.as_ref().map_or(best, Draft::rank);
             // The first order is tried in any case, the others where somebody has no place.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Problem, To};
+use super::{Bits, Problem, To, partly};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -135,7 +135,7 @@ fn rounds<'p>(
         let mut draft = Draft::new(problem);
         let mut all = true;
         for unit in order {
-            let rest = place(&mut draft, &units[unit], Way { spin, ..way });
+            let rest = partly::place(&mut draft, &units[unit], Way { spin, ..way });
             if rest > 0 {
                 all = false;
                 urgent[unit] += 1;

@@ -20,11 +20,13 @@ mod exact;
 mod fill;
 mod movables;
 mod overload;
+mod partly;
 mod rates;
 mod rebuild;
 mod rehearse;
 mod relay;
 mod resize;
+mod retie;
 mod rules;
 mod state;
 mod units;
@@ -294,6 +296,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         let filler = whole::Filler::new(problem, &least);
         cheapen::improve(draft, &filler);
         place_waiting(draft, &filler);
+        cheapen_tied(draft, &filler, floor.0);
     }
     let known = draft.as_ref().map_or(rank, |draft| draft.rank().min(rank));
     if is_worth_more(&known, floor.0)
@@ -313,12 +316,28 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
 
 /// Whether a plan leaves somebody out, or is so much dearer than the bound that more of a small question is searched through.
 fn is_worth_more(rank: &Rank, floor: i128) -> bool {
-    rank.lost > 0 || rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
+    rank.lost > 0 || is_dear(rank, floor)
+}
+
+/// Whether a plan in which everybody has a place is so much dearer than the bound.
+fn is_dear(rank: &Rank, floor: i128) -> bool {
+    rank.lost == 0 && rank.price.saturating_mul(PARTS) > floor.saturating_mul(PARTS + DEARER)
 }
 
 /// Hundredths of a price, and by how many of them a plan may be above the bound.
 const PARTS: i128 = 100;
 const DEARER: i128 = 4;
+
+/// Makes a plan cheaper in which the places of pods depend on each other, where it is dear.
+fn cheapen_tied<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>, floor: i128) {
+    let tied = draft.problem.lots.iter().any(|lot| lot.tied);
+    if tied
+        && is_dear(&draft.rank(), floor)
+        && let Some(found) = retie::search(draft, filler)
+    {
+        *draft = found;
+    }
+}
 
 /// Looks for places for those who have none, in one way after the other.
 fn place_waiting<'p>(draft: &mut Draft<'p>, filler: &whole::Filler<'p>) {

@@ -11,7 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{Bits, Placement, Problem, To};
+use super::{Bits, Placement, Problem, To, partly};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -193,7 +193,7 @@ fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usiz
 }
 
 /// Lays out whoever has no place: pods that depend on others first, or all by their size, shaken a little.
-fn lay(
+pub(super) fn lay(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
     (round, dice): (usize, &mut Dice),
@@ -222,7 +222,7 @@ fn lay(
         (follows, std::cmp::Reverse(*size), unit.parts.clone())
     });
     for (_, unit) in &units {
-        fill::place(draft, unit, way);
+        partly::place(draft, unit, way);
     }
     // Whoever found no place with the others goes by itself.
     for (_, unit) in &units {

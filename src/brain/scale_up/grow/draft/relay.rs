@@ -6,7 +6,7 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{Bits, Problem};
+use super::{Bits, Problem, partly};
 
 /// Machines that are looked at for a pod: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -46,7 +46,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
             .collect();
         units.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         for (_, unit) in &units {
-            fill::place(&mut draft, unit, way);
+            partly::place(&mut draft, unit, way);
         }
         let used: Vec<usize> = (0..draft.machines.len()).collect();
         filler.fill(

@@ -61,7 +61,7 @@ pub(super) struct Draft<'p> {
 }
 
 /// Where a pod is to be, as the counters see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) to: Option<To>,
     pub(super) class: Option<usize>,

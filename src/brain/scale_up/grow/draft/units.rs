@@ -1,7 +1,7 @@
 //! Who belongs together: pods that may only be on one machine are placed as one.
 
-use super::Problem;
 use super::state::Load;
+use super::{Problem, partly};
 use crate::simulation::company::topology::FRESH;
 
 /// Pods that go to one place together.
@@ -89,8 +89,8 @@ pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
 }
 
 /// Every pod by itself, and by lot how many others come before it: whoever may be with several has to follow one of them, and not all.
-/// `None` where no pod has that choice: [`of`] says the same then.
-pub(super) fn singles(problem: &Problem) -> Option<(Vec<Unit>, Vec<usize>)> {
+/// And whether some pod has that choice.
+pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, Vec<usize>, bool) {
     let lots = &problem.lots;
     let feeders = |lot: usize| {
         let wanted = &lots[lot].asks.wanted;
@@ -102,9 +102,7 @@ pub(super) fn singles(problem: &Problem) -> Option<(Vec<Unit>, Vec<usize>)> {
     };
     let pods = |lot: usize| feeders(lot).map(|other| lots[other].count).sum::<usize>();
     let choice = |lot: usize| lots[lot].asks.wants_itself && pods(lot) > 0;
-    if !(0..lots.len()).any(choice) {
-        return None;
-    }
+    let choice = (0..lots.len()).any(choice);
     // A chain is no longer than there are lots; in a circle it ends there.
     let mut depths = vec![0; lots.len()];
     for _ in 0..lots.len() {
@@ -114,7 +112,7 @@ pub(super) fn singles(problem: &Problem) -> Option<(Vec<Unit>, Vec<usize>)> {
         }
     }
     let all = (0..lots.len()).map(|lot| single(lot, lots[lot].count));
-    Some((all.collect(), depths))
+    (all.collect(), depths, choice)
 }
 
 /// The pods that have no place, `left` of each lot, as they belong together; and whether that hangs on how they are dealt.
@@ -151,7 +149,7 @@ fn single(lot: usize, times: usize) -> Unit {
     }
 }
 
-/// One unit of as many pods of these lots as some machine holds; the others by themselves.
+/// One unit of as many pods of these lots as some machine holds, in the order of [`partly::wishes`]; the others by themselves.
 fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Vec<Unit>) {
     let local = members.iter().any(|lot| {
         let mut wanted = problem.lots[*lot].asks.wanted.iter();
@@ -166,10 +164,11 @@ fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Ve
         return;
     }
     let mut load = Load::empty(problem);
-    for lot in members {
-        for _ in 0..left[*lot] {
+    let all = members.iter().map(|lot| (*lot, left[*lot]));
+    for (lot, count) in partly::wishes(problem, &all.collect::<Vec<_>>()) {
+        for _ in 0..count {
             let mut more = load.clone();
-            more.add(problem, *lot, 1);
+            more.add(problem, lot, 1);
             if !held(problem, &more) {
                 break;
             }
