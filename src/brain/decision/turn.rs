@@ -44,6 +44,8 @@ pub(crate) struct DecisionBuilder<'a> {
     pub(crate) steps: u64,
     /// A pod that is not in the view and is tried in its world: whoever explains one leaves it out.
     pub(crate) beside: Option<NamespacedShape<'a>>,
+    /// Questions in which a topology domain gets no machine, and that found no better plan in the last decision.
+    pub(crate) fewer_domains_before: BTreeSet<u64>,
     /// Outdated nodes that this decision gives up, so that their pools need others for their `min`.
     pub(crate) outdated: BTreeSet<Arc<str>>,
     /// What this decision still finds in quarantine.
@@ -72,6 +74,7 @@ impl<'a> DecisionBuilder<'a> {
             wake: None,
             steps: STEPS,
             beside: None,
+            fewer_domains_before: BTreeSet::new(),
             outdated: BTreeSet::new(),
             in_quarantine: BTreeSet::new(),
         }

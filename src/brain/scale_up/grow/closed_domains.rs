@@ -27,18 +27,14 @@ pub(super) fn repack<'p, 'a>(
     pending: &mut PendingGroups<'a>,
     mut visits: Vec<Visit>,
 ) {
-    let before = std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
-    let mut asked = BTreeSet::new();
+    // Questions of earlier decisions that are not asked any more are forgotten.
+    planner.turn.fewer_domains_before =
+        std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
     for (key, domain) in tried(planner, pending) {
         let waiting = waiting(planner, pending);
         if waiting == 0 || waiting > PODS {
             break;
         }
-        planner
-            .turn
-            .memory
-            .no_better_plan_with_fewer_domains
-            .clone_from(&before);
         let rules = planner.world.company.close_domain(key, domain);
         visits = repack_once(
             planner,
@@ -47,12 +43,10 @@ pub(super) fn repack<'p, 'a>(
             visits,
             Domains::Without(key, domain),
         );
-        asked.append(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
         if self::waiting(planner, pending) >= waiting {
             planner.world.company.reopen_domains(rules);
         }
     }
-    planner.turn.memory.no_better_plan_with_fewer_domains = asked;
 }
 
 /// The domains, by key, that pods without a place are spread over and that none of those who are counted is in. One that has some stays: that

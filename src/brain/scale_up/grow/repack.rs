@@ -127,11 +127,16 @@ pub(super) fn repack_once<'p, 'a>(
         {
             return false;
         }
+        problem.deals = true;
+        let digest = problem.digest();
+        if is_known(planner.turn, digest, domains) {
+            return false;
+        }
         // What the world does not take of pods that were dealt out first may be had without.
         for deals in [true, false] {
             problem.deals = deals;
-            let Some(answer) = ask(planner.turn, &problem, domains) else {
-                return false;
+            let Some(answer) = draft::solve(&problem) else {
+                break;
             };
             let mut trial = RepackTrial {
                 planner,
@@ -141,9 +146,11 @@ pub(super) fn repack_once<'p, 'a>(
                 problem: &problem,
             };
             if trial.replace(&answer, &bins) {
+                forget(planner.turn, domains);
                 return true;
             }
         }
+        remember(planner.turn, digest, domains);
         false
     });
     if !replaced {
@@ -306,32 +313,42 @@ fn rank(
     }
 }
 
-/// A better plan, if one is found. What found none is not asked again as long as nothing has changed: where
-/// limits leave somebody out for good, every decision would pay for it.
-fn ask(turn: &mut DecisionBuilder<'_>, problem: &Problem, domains: Domains) -> Option<BetterPlan> {
-    let digest = problem.digest();
+/// Whether this question found no better plan before, or none that the world took. It is not asked again as long as nothing has changed:
+/// where limits leave somebody out for good, every decision would pay for it.
+fn is_known(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) -> bool {
     let memory = &mut turn.memory;
-    let known = match domains {
-        Domains::Open => &mut memory.no_better_plan,
-        Domains::WithNodes => &mut memory.no_better_plan_with_nodes,
+    match domains {
+        Domains::Open => memory.no_better_plan == Some(digest),
+        Domains::WithNodes => memory.no_better_plan_with_nodes == Some(digest),
         Domains::Without(..) => {
-            let known = &mut memory.no_better_plan_with_fewer_domains;
-            if known.contains(&digest) {
-                return None;
+            let known = turn.fewer_domains_before.contains(&digest);
+            if known {
+                memory.no_better_plan_with_fewer_domains.insert(digest);
             }
-            let answer = draft::solve(problem);
-            if answer.is_none() {
-                known.insert(digest);
-            }
-            return answer;
+            known
         }
-    };
-    if *known == Some(digest) {
-        return None;
     }
-    let answer = draft::solve(problem);
-    *known = answer.is_none().then_some(digest);
-    answer
+}
+
+/// A question that found a better plan is asked again.
+fn forget(turn: &mut DecisionBuilder<'_>, domains: Domains) {
+    match domains {
+        Domains::Open => turn.memory.no_better_plan = None,
+        Domains::WithNodes => turn.memory.no_better_plan_with_nodes = None,
+        Domains::Without(..) => {}
+    }
+}
+
+/// Remembers that this question found no better plan, or none that the world took.
+fn remember(turn: &mut DecisionBuilder<'_>, digest: u64, domains: Domains) {
+    let memory = &mut turn.memory;
+    match domains {
+        Domains::Open => memory.no_better_plan = Some(digest),
+        Domains::WithNodes => memory.no_better_plan_with_nodes = Some(digest),
+        Domains::Without(..) => {
+            memory.no_better_plan_with_fewer_domains.insert(digest);
+        }
+    }
 }
 
 /// The second plan, tried in the world.
