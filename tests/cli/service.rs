@@ -731,12 +731,12 @@ fn a_token_that_was_made_anew_is_taken_without_a_reload() {
         said.contains("PVE of region default cannot be read: ") && said.contains(advice),
         "{said}"
     );
-    let list = program()
-        .args(["template", "list", "--config"])
+    let tried = program()
+        .args(["template", "try", "--config"])
         .arg(&daemon.config)
         .output()
         .expect("it runs");
-    let said = text(&list.stderr);
+    let said = text(&tried.stderr);
     assert!(said.contains(advice), "{said}");
     assert!(said.contains("pveum user token list root@pam"), "{said}");
 

@@ -367,6 +367,23 @@ fn another_server_that_is_answered_later_makes_another_kubeconfig() {
     assert_eq!(kubeconfig().expect("it is there"), after);
 }
 
+/// It finds a setup that says `401` and not which token is meant.
+#[test]
+fn a_token_that_pve_refuses_is_named_with_what_to_type() {
+    let place = Place::new();
+    let secret = place.simulators.path("admin.secret");
+    std::fs::write(&secret, "11111111-0000-4000-8000-00000000000f\n").expect("written");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(1), "{said}");
+    let named = format!(
+        "PVE does not take the token root@pam!setup with the secret in {}",
+        secret.display()
+    );
+    for words in [&*named, "`pveum user token list root@pam`"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
 /// It finds a setup that writes over whatever it is given, and one that writes in a dry run.
 #[test]
 fn files_that_setup_did_not_write_stay_as_they_are() {

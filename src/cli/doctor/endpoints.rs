@@ -26,12 +26,12 @@ pub(super) async fn look(here: &Here, name: &Arc<str>, region: &RegionSettings) 
     let tried = endpoints.iter().map(|endpoint| one(here, region, endpoint));
     for (endpoint, tried) in endpoints.iter().zip(join_all(tried).await) {
         match tried {
-            Tried::Works => findings.fine(format!(
+            EndpointTrial::Works => findings.fine(format!(
                 "region {name}: {endpoint} answers and takes the token"
             )),
             // What is wrong with all of them is said of the region.
-            Tried::Unusable => {}
-            Tried::Fails(channel, error) => {
+            EndpointTrial::Unusable => {}
+            EndpointTrial::Fails(channel, error) => {
                 let (what, mend) = match mends::fingerprint(&error.message) {
                     Some(print) => (
                         format!(
@@ -54,19 +54,19 @@ pub(super) async fn look(here: &Here, name: &Arc<str>, region: &RegionSettings) 
 }
 
 /// What became of one endpoint.
-enum Tried {
+enum EndpointTrial {
     Works,
     Unusable,
     Fails(Channel, CallError),
 }
 
-async fn one(here: &Here, region: &RegionSettings, endpoint: &str) -> Tried {
+async fn one(here: &Here, region: &RegionSettings, endpoint: &str) -> EndpointTrial {
     let mut alone = region.clone();
     if let Channel::Token { endpoints, .. } = &mut alone.channel {
         *endpoints = vec![endpoint.to_owned()];
     }
     let Ok(transport) = channels::open(&alone, &here.settings.broker.socket) else {
-        return Tried::Unusable;
+        return EndpointTrial::Unusable;
     };
     let client = Client::new(transport);
     let seconds = here.patience.as_secs_f64();
@@ -76,7 +76,7 @@ async fn one(here: &Here, region: &RegionSettings, endpoint: &str) -> Tried {
     };
     let asked = timeout(here.patience, client.version()).await;
     match asked.unwrap_or_else(silent) {
-        Ok(_) => Tried::Works,
-        Err(error) => Tried::Fails(alone.channel, error),
+        Ok(_) => EndpointTrial::Works,
+        Err(error) => EndpointTrial::Fails(alone.channel, error),
     }
 }

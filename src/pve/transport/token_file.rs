@@ -33,14 +33,14 @@ pub struct TokenFile {
     /// All but the secret.
     options: TokenOptions,
     path: PathBuf,
-    held: Mutex<Held>,
+    held: Mutex<SecretInUse>,
     /// Held by whoever looks at the file and tries what is in it.
     looking: tokio::sync::Mutex<()>,
 }
 
 /// What is in use, and what is known of the file.
 #[derive(Debug)]
-struct Held {
+struct SecretInUse {
     https: Arc<Https>,
     secret: SecretString,
     stamp: FileStamp,
@@ -60,7 +60,7 @@ impl TokenFile {
         let stamp = stamp(path);
         let secret = read(path).map_err(SetupError)?;
         let https = Https::new(&with(&options, &secret))?;
-        let held = Held {
+        let held = SecretInUse {
             https: Arc::new(https),
             secret,
             stamp,
@@ -81,7 +81,7 @@ impl TokenFile {
         self.held().problem.clone()
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, SecretInUse> {
         // A poisoned lock guards plain data that is replaced as a whole: it is still good.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
