@@ -16,6 +16,7 @@ pub extern crate planted;
 pub use {brain, model};
 
 pub mod agent;
+mod bounded_file;
 pub mod broker;
 pub mod cli;
 pub mod clock;

@@ -62,7 +62,11 @@ pub enum SimCommand {
     /// A Proxmox VE cluster; its API on the wire as the original's.
     #[command(after_help = SIM_PVE)]
     Pve(PveOptions),
-    /// A Kubernetes cluster; its API on the wire as the original's.
+    /// A Kubernetes cluster; its API on the wire as the original's, for what the daemon asks of it.
+    ///
+    /// It takes bodies in JSON and serves no OpenAPI: `kubectl apply` needs --validate=false, and `kubectl create deployment` and
+    /// others that send protobuf are refused. `kubectl create deployment … --dry-run=client -o json | kubectl apply --validate=false -f -`
+    /// makes a Deployment.
     #[command(after_help = SIM_KUBE)]
     Kube(KubeOptions),
 }

@@ -123,7 +123,7 @@ impl Answering {
         }
         if let Some(why) = out_of_reach(&turn, name) {
             return ControlAnswer::Error(format!(
-                "{why}; nothing was changed: `retry` again when PVE answers"
+                "{why}; nothing was changed: `retry` again when PVE can be read"
             ));
         }
         let waits = waits_of(&turn.decision.memory, name, turn.at);
@@ -196,7 +196,7 @@ fn out_of_reach(turn: &Turn, pool: &str) -> Option<String> {
         }
         let source = turn.snapshot.sources.get(&*format!("pve/{region}"));
         let why = source.and_then(|source| source.reason())?;
-        away.push(format!("PVE of region {region} does not answer: {why}"));
+        away.push(format!("PVE of region {region} cannot be read: {why}"));
     }
     (!away.is_empty()).then(|| away.join("; "))
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
-use super::args::AdoptOptions;
+use super::args::{AdoptOptions, BROKER_DIRECTORY, STATE_DIRECTORY};
 use super::{CliFailure, channels, load, print, runtime};
 use crate::agent::journal::{Former, Journal};
 use crate::broker::binding::{Binding, BindingRecord};
@@ -39,6 +39,8 @@ struct FormerVm {
 /// All that is left of other clusters on this host, and in the regions.
 #[derive(Debug)]
 struct Leftovers {
+    /// The directories that are not there.
+    missing: Vec<String>,
     /// The id of the cluster that the kubeconfig leads to.
     ours: String,
     /// The one that the broker is bound to.
@@ -86,6 +88,7 @@ async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Lef
             "nothing is configured: the cluster to adopt is the one that the configuration names"
         );
     }
+    let missing = missing(options)?;
     let connector = Connector::File {
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
@@ -120,12 +123,38 @@ async fn look(settings: &Settings, options: &AdoptOptions) -> anyhow::Result<Lef
         );
     }
     Ok(Leftovers {
+        missing,
         ours,
         bound,
         journal,
         records,
         vms,
     })
+}
+
+/// The directories that are not there, in words: of a host without a broker that is as it should be.
+///
+/// # Errors
+/// None is there, or one that a person named.
+fn missing(options: &AdoptOptions) -> anyhow::Result<Vec<String>> {
+    let both = [
+        ("state", &options.state_directory, STATE_DIRECTORY),
+        ("broker", &options.broker_directory, BROKER_DIRECTORY),
+    ];
+    let away = both.iter().filter(|(_, path, _)| !path.is_dir());
+    let away: Vec<_> = away.collect();
+    if let Some((key, path, _)) = away
+        .iter()
+        .find(|(_, path, usual)| path.as_path() != Path::new(usual) || away.len() == both.len())
+    {
+        bail!(
+            "--{key}-directory {}: there is no such directory; run it on the daemon's host, or name the one that is there",
+            path.display()
+        );
+    }
+    let told = away.iter();
+    let told = told.map(|(key, path, _)| format!("there is no {key} directory {}", path.display()));
+    Ok(told.collect())
 }
 
 /// The VMs in a region's range whose mark names one of these clusters, or another of our name.
@@ -173,6 +202,9 @@ impl Leftovers {
 
     fn text(&self) -> String {
         let mut text = format!("this cluster is {}\n", self.ours);
+        for missing in &self.missing {
+            let _ = writeln!(text, "{missing}: nothing was looked at there");
+        }
         match &self.bound {
             Some(bound) if *bound == self.ours => {
                 let _ = writeln!(text, "the broker of this host is bound to it");

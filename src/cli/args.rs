@@ -11,6 +11,7 @@ use super::examples;
 use super::host_pinning::HostPinningOptions;
 use super::mail_relay::MailRelayOptions;
 use super::output::OutputFormat;
+use super::place::ForceOptions;
 use super::template::options::TemplateCommand;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
@@ -27,7 +28,7 @@ pub(super) const STATE_DIRECTORY: &str = "/var/lib/pve-autoscaler";
 const RECORD_DIRECTORY: &str = "/var/lib/pve-autoscaler/record";
 
 /// The broker's own directory.
-const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
+pub(super) const BROKER_DIRECTORY: &str = "/var/lib/pve-autoscaler-broker";
 
 /// Node autoscaler for Kubernetes on Proxmox VE.
 ///
@@ -287,6 +288,8 @@ pub(super) struct SnapshotOptions {
     /// Where to write it. Default: standard output.
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) force: ForceOptions,
 }
 
 /// Which part of the record.
@@ -428,6 +431,8 @@ pub(super) struct SetupOptions {
     /// Write what was answered to a file for --answers.
     #[arg(long, value_name = "FILE")]
     pub(super) save_answers: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) force: ForceOptions,
     /// Show everything and change nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -492,6 +497,8 @@ pub(super) struct KubeconfigOptions {
         default_value = "/etc/pve-autoscaler/kubeconfig"
     )]
     pub(super) output: PathBuf,
+    #[command(flatten)]
+    pub(super) force: ForceOptions,
     /// The group that may read it.
     #[arg(long, value_name = "GROUP", default_value = "pve-autoscaler")]
     pub(super) group: String,

@@ -3,35 +3,57 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-
 use crate::config::settings::{Channel, RegionSettings};
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{self, Https};
+use crate::pve::transport::https::TokenOptions;
+use crate::pve::transport::token_file::TokenFile;
 use crate::pve::transport::unix::UnixSocket;
+
+/// A way to a region.
+#[derive(Clone, Debug)]
+pub(super) enum RegionChannel {
+    /// Through the broker.
+    Broker(Arc<UnixSocket>),
+    /// With a token.
+    Token(Arc<TokenFile>),
+}
+
+impl RegionChannel {
+    /// The way to one region. Nothing is sent yet.
+    pub(super) fn open(region: &RegionSettings, broker: &Path) -> anyhow::Result<RegionChannel> {
+        match &region.channel {
+            Channel::Local => Ok(RegionChannel::Broker(Arc::new(UnixSocket::new(broker)?))),
+            Channel::Token {
+                endpoints,
+                token_id,
+                secret_file,
+                ca_file,
+                fingerprint,
+            } => {
+                let options = TokenOptions {
+                    endpoints: endpoints.clone(),
+                    token_id: token_id.clone(),
+                    // It is read from the file.
+                    secret: String::new().into(),
+                    ca_file: ca_file.clone(),
+                    fingerprint: fingerprint.clone(),
+                };
+                let token = TokenFile::open(options, secret_file)?;
+                Ok(RegionChannel::Token(Arc::new(token)))
+            }
+        }
+    }
+
+    /// The way itself.
+    pub(super) fn transport(self) -> Arc<dyn Transport> {
+        match self {
+            RegionChannel::Broker(socket) => socket,
+            RegionChannel::Token(token) => token,
+        }
+    }
+}
 
 /// The way to one region. Nothing is sent yet.
 pub(super) fn open(region: &RegionSettings, broker: &Path) -> anyhow::Result<Arc<dyn Transport>> {
-    match &region.channel {
-        Channel::Local => Ok(Arc::new(UnixSocket::new(broker)?)),
-        Channel::Token {
-            endpoints,
-            token_id,
-            secret_file,
-            ca_file,
-            fingerprint,
-        } => {
-            let secret = std::fs::read_to_string(secret_file).with_context(|| {
-                format!("cannot read token_secret_file {}", secret_file.display())
-            })?;
-            let options = https::TokenOptions {
-                endpoints: endpoints.clone(),
-                token_id: token_id.clone(),
-                secret: secret.trim().to_owned().into(),
-                ca_file: ca_file.clone(),
-                fingerprint: fingerprint.clone(),
-            };
-            Ok(Arc::new(Https::new(&options)?))
-        }
-    }
+    Ok(RegionChannel::open(region, broker)?.transport())
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::args::{ControlOptions, SnapshotOptions};
 use super::complete;
-use super::{CliFailure, explain, print, runtime, write};
+use super::{CliFailure, explain, place, print, runtime, write};
 use crate::agent::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
 use crate::model::time::Time;
@@ -170,6 +170,10 @@ pub(super) fn notify_test(options: &NotifyTestOptions) -> Result<(), CliFailure>
 
 /// Saves what the daemon sees.
 pub(super) fn snapshot(options: &SnapshotOptions) -> Result<(), CliFailure> {
+    if let Some(path) = &options.file {
+        let known = ("snapshot", place::is_snapshot as fn(&[u8]) -> bool);
+        options.force.check(path, known)?;
+    }
     let mut text = serde_json::to_string(&ask(&options.control, &ControlCommand::Snapshot)?)?;
     text.push('\n');
     match &options.file {

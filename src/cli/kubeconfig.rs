@@ -22,6 +22,11 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {
     let Some(admin) = options.kubeconfig.filter(|_| !options.print_manifest) else {
         return print(&format!("{}{POLICY}", bootstrap::manifest_in(namespace)));
     };
+    let known = (
+        "kubeconfig of ours",
+        bootstrap::is_ours as fn(&[u8]) -> bool,
+    );
+    options.force.check(&options.output, known)?;
     let request = KubeconfigRequest {
         admin,
         context: options.context,

@@ -4,7 +4,6 @@
 mod adopt;
 mod agreement;
 mod args;
-mod bounded_file;
 mod bundle;
 mod causes;
 mod channels;
@@ -35,6 +34,7 @@ mod narrow;
 mod networks;
 mod output;
 mod page;
+mod place;
 mod plan;
 mod redact;
 mod render;

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use super::args::PlanOptions;
-use super::bounded_file;
 use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, render};
 use crate::agent::control::ControlCommand;
+use crate::bounded_file;
 use crate::brain;
 use crate::model::decision::Decision;
 use crate::model::memory::Memory;

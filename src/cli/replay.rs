@@ -1,5 +1,6 @@
 //! `replay`: recorded decisions made anew, by this version or under another configuration. Never acts.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -29,6 +30,7 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
     let history = History::open(&options.record)?;
     let zone = TimeZone::system();
     let (mut all, mut differ, mut unreadable) = (0u64, 0u64, 0u64);
+    let mut repeated = BTreeMap::new();
     // A record is long, and what was found is shown while the rest is replayed.
     let mut shown = Ok(());
     let damage = history.decisions(&filter, |recorded| {
@@ -37,6 +39,11 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
         }
         let outcome = replay(recorded, policy);
         all += 1;
+        for one in &outcome.configuration {
+            repeated
+                .entry(one.at.clone())
+                .or_insert_with(|| one.clone());
+        }
         match outcome.replayed {
             Replayed::Same => return,
             Replayed::Differs { .. } => differ += 1,
@@ -56,6 +63,7 @@ pub(super) fn run(config: Option<&Path>, options: &ReplayOptions) -> Result<(), 
         return Err(anyhow!("{}: {none}", options.record.display()).into());
     }
     if options.output == Format::Table {
+        print(&of_configuration(&repeated))?;
         let same = all - differ - unreadable;
         print(&format!(
             "{}: {same} the same, {differ} others, {unreadable} that this version cannot read\n",
@@ -109,11 +117,35 @@ fn told(outcome: &ReplayOutcome, zone: &TimeZone) -> String {
     }
 }
 
-fn shown(difference: &ReplayDifference) -> String {
-    let value = |value: &Option<Value>| match value {
+/// One line on what reports repeat of the configuration, which is another: it makes no decision another one.
+fn of_configuration(repeated: &BTreeMap<String, ReplayDifference>) -> String {
+    if repeated.is_empty() {
+        return String::new();
+    }
+    let told = repeated.values().take(SHOWN).map(|one| {
+        let at = one.at.strip_prefix("report.").unwrap_or(&one.at);
+        let (was, is) = (value(&one.was), value(&one.is));
+        one_line(&format!("{at} was {was}, is {is}"))
+    });
+    let told: Vec<String> = told.collect();
+    let more = match repeated.len() - told.len() {
+        0 => String::new(),
+        left => format!("; and {left} more"),
+    };
+    format!(
+        "what reports repeat of the configuration, and counts for no other decision: {}{more}\n",
+        told.join("; ")
+    )
+}
+
+fn value(value: &Option<Value>) -> String {
+    match value {
         None => "nothing".to_owned(),
         Some(value) => action(value).unwrap_or_else(|| foreign::line(&value.to_string(), VALUE)),
-    };
+    }
+}
+
+fn shown(difference: &ReplayDifference) -> String {
     let (at, was, is) = (
         one_line(&difference.at),
         value(&difference.was),

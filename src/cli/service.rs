@@ -31,13 +31,15 @@ use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
 
+use super::channels::RegionChannel;
 use super::host_name::identity;
 use super::in_force::{InForce, whole_path};
 use super::page::{OpenError, PageServer};
-use super::{channels, crash, systemd};
+use super::{crash, systemd};
 
 mod agreeing;
 mod answering;
+mod credentials;
 mod notifying;
 mod placing;
 mod shown;
@@ -45,6 +47,7 @@ mod spans;
 
 use agreeing::{agree, agreeing};
 use answering::handler;
+use credentials::Logins;
 use notifying::Telling;
 use shown::shown;
 
@@ -114,8 +117,8 @@ struct ServiceShared {
     standing: Mutex<Standing>,
     metrics: Arc<Metrics>,
     health: watch::Sender<Health>,
-    /// The Kubernetes client of the present work.
-    kube: Mutex<Option<crate::kube::KubeClient>>,
+    /// What the present work logs in with.
+    logins: Mutex<Logins>,
     /// Whom the page lets in.
     access: Mutex<Access>,
     /// The configuration that was read last and had no errors.
@@ -171,25 +174,6 @@ impl ServiceShared {
         self.unreadable
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Tells of the kubeconfig: when its certificate ends, and whether it can be used.
-    fn credentials(&self) {
-        let client = self
-            .kube
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone();
-        if let Some(client) = client {
-            let credentials = client.credentials();
-            self.metrics.kubeconfig_expires(credentials.expires);
-            if let Some(warning) = &credentials.warning
-                && !self.standing().problems.contains_key("kubeconfig")
-            {
-                tracing::warn!("{warning}");
-            }
-            self.problem("kubeconfig", credentials.error.or(credentials.warning));
-        }
     }
 
     /// Looks at the files that `[web]` names.
@@ -291,7 +275,7 @@ pub(super) async fn run(options: ServiceOptions) -> Result<(), ServiceError> {
         standing: Mutex::default(),
         metrics: Arc::new(Metrics::new()),
         health: watch::Sender::new(Health::starting(Instant::now())),
-        kube: Mutex::default(),
+        logins: Mutex::default(),
         access: Mutex::default(),
         in_force: watch::Sender::new(in_force),
         telling: Telling::default(),
@@ -520,15 +504,14 @@ async fn parts(
         context: settings.kubernetes.context.clone(),
     };
     let kube = crate::kube::KubeClient::new(connector, Clock::System, shared.metrics.clone()).await;
-    *shared
-        .kube
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(kube.clone());
+    shared.log_in(Logins::of(&kube));
     shared.credentials();
     let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();
     for (name, region) in &settings.regions {
-        let transport = channels::open(region, &settings.broker.socket)
+        let channel = RegionChannel::open(region, &settings.broker.socket)
             .map_err(|error| format!("region {name}: {error:#}"))?;
+        shared.log_in_to(name, &channel);
+        let transport = channel.transport();
         if region.channel == Channel::Local {
             let broker = crate::pve::Client::new(transport.clone());
             agree(&broker, settings, shared).await;

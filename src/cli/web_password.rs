@@ -11,8 +11,8 @@ use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::args::WebPasswordOptions;
-use super::bounded_file;
 use super::{CliFailure, load, print};
+use crate::bounded_file;
 use crate::kube::bootstrap;
 use crate::web::access::{self, SHORTEST};
 

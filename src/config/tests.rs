@@ -1,3 +1,4 @@
+mod bounds;
 mod cloud_init;
 mod contradictions;
 mod creations;

@@ -40,6 +40,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::bounded_file;
+
 use case::{CaseOutcome, RawCase};
 
 /// Files below a directory at most; more than that is no directory of cases.
@@ -175,12 +177,7 @@ fn run_file(
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
-    let length = std::fs::metadata(path)?.len();
-    if length > MAX_BYTES {
-        let text = format!("it has {length} bytes, at most {MAX_BYTES} are read");
-        return Err(std::io::Error::other(text));
-    }
-    std::fs::read_to_string(path)
+    bounded_file::read_text(path, MAX_BYTES)
 }
 
 fn judge(raw: &RawCase, file: &str, known: &mut BTreeMap<String, String>) -> CaseVerdict {

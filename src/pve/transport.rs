@@ -1,13 +1,14 @@
 //! The seam to PVE: one call in, data or a classified error out.
 //!
-//! Three ends: [`unix::UnixSocket`] to the broker, [`https::Https`] with an API token,
-//! [`memory::RouterTransport`] on a router in this process. All read answers in `answer` alone, so an error
+//! Three ends: [`unix::UnixSocket`] to the broker, [`https::Https`] with an API token ([`token_file::TokenFile`] where its secret
+//! stands in a file), [`memory::RouterTransport`] on a router in this process. All read answers in `answer` alone, so an error
 //! means the same whichever way it came.
 
 pub(crate) mod answer;
 pub mod https;
 pub mod memory;
 pub mod tls;
+pub mod token_file;
 pub mod unix;
 pub(crate) mod wire;
 
@@ -176,6 +177,8 @@ pub struct CallError {
     pub errors: BTreeMap<ForeignText, ForeignText>,
     /// Method and path of the call.
     pub call: String,
+    /// What to do about it, where the end knows that.
+    pub advice: Option<String>,
 }
 
 impl CallError {
@@ -187,6 +190,7 @@ impl CallError {
             message: message.into(),
             errors: BTreeMap::new(),
             call: String::new(),
+            advice: None,
         }
     }
 
@@ -236,6 +240,9 @@ impl fmt::Display for CallError {
         write!(f, "): {}", self.message)?;
         for (parameter, complaint) in &self.errors {
             write!(f, "; {parameter}: {}", complaint.trim())?;
+        }
+        if let Some(advice) = &self.advice {
+            write!(f, "; {advice}")?;
         }
         Ok(())
     }

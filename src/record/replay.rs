@@ -21,7 +21,7 @@ const MOST: usize = 50;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "result")]
 pub enum Replayed {
-    /// To the byte what it was.
+    /// What it was, but for what a report repeats of the configuration.
     Same,
     /// Another one.
     Differs {
@@ -60,19 +60,23 @@ pub struct ReplayOutcome {
     /// What it would be now.
     #[serde(flatten)]
     pub replayed: Replayed,
+    /// What is another in the report because it repeats the configuration, which is another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub configuration: Vec<ReplayDifference>,
 }
 
 /// Decides anew. With `policy` under another configuration than was in force.
 pub fn replay(recorded: &Recorded, policy: Option<&Policy>) -> ReplayOutcome {
-    let replayed = match decide(recorded, policy) {
-        Ok((was, is)) => compare(&was, &is),
-        Err(why) => Replayed::Unreadable { why },
+    let (replayed, configuration) = match decide(recorded, policy) {
+        Ok((was, is)) => compare(&was, &is, policy.is_some()),
+        Err(why) => (Replayed::Unreadable { why }, Vec::new()),
     };
     ReplayOutcome {
         at: recorded.at,
         decision: recorded.number,
         program: recorded.program.clone(),
         replayed,
+        configuration,
     }
 }
 
@@ -145,19 +149,44 @@ fn drop_codes(value: &mut Value) {
     }
 }
 
-fn compare(was: &Value, is: &Value) -> Replayed {
+/// What is another, and what is another only because the report repeats a configuration that is (`otherwise`) another.
+fn compare(was: &Value, is: &Value, otherwise: bool) -> (Replayed, Vec<ReplayDifference>) {
     let (mut differences, mut count) = (Vec::new(), 0);
-    look(&mut String::new(), Some(was), Some(is), &mut |difference| {
-        count += 1;
-        if differences.len() < MOST {
-            differences.push(difference());
-        }
-    });
-    if count == 0 {
+    let mut configuration = Vec::new();
+    look(
+        &mut String::new(),
+        Some(was),
+        Some(is),
+        &mut |at, difference| {
+            let kept = if otherwise && repeats_configuration(at) {
+                &mut configuration
+            } else {
+                count += 1;
+                &mut differences
+            };
+            if kept.len() < MOST {
+                kept.push(difference());
+            }
+        },
+    );
+    let replayed = if count == 0 {
         Replayed::Same
     } else {
         Replayed::Differs { differences, count }
-    }
+    };
+    (replayed, configuration)
+}
+
+/// What a report says of pools and networks that is no finding: it stands so in the file.
+fn repeats_configuration(at: &str) -> bool {
+    let parts: Vec<&str> = at.split('.').collect();
+    matches!(
+        parts[..],
+        ["report", "pools" | "networks", _]
+            | ["report", "pools", _, "min" | "max"]
+            | ["report", "networks", _, _]
+            | ["report", "networks", _, _, "ranges" | "size"]
+    )
 }
 
 /// Tells of every value that is another, as deep as both have the same form.
@@ -165,7 +194,7 @@ fn look(
     at: &mut String,
     was: Option<&Value>,
     is: Option<&Value>,
-    tell: &mut dyn FnMut(&mut dyn FnMut() -> ReplayDifference),
+    tell: &mut dyn FnMut(&str, &mut dyn FnMut() -> ReplayDifference),
 ) {
     if was == is {
         return;
@@ -193,7 +222,7 @@ fn look(
                 deeper(&index.to_string(), was.get(index), is.get(index));
             }
         }
-        _ => tell(&mut || ReplayDifference {
+        _ => tell(at, &mut || ReplayDifference {
             at: at.clone(),
             was: was.cloned(),
             is: is.cloned(),
@@ -227,12 +256,12 @@ mod tests {
         drop_codes(&mut old);
         assert_eq!(old["report"]["holds"][0].get("details"), None);
         let was = comparable(old.clone(), &mut is);
-        assert_eq!(compare(&was, &is), Replayed::Same);
+        assert_eq!(compare(&was, &is, false).0, Replayed::Same);
         old["report"]["holds"][0]["why"] = json!("another sentence");
         let mut is = decision();
         let was = comparable(old, &mut is);
         assert!(matches!(
-            compare(&was, &is),
+            compare(&was, &is, false).0,
             Replayed::Differs { count: 1, .. }
         ));
     }
@@ -242,6 +271,24 @@ mod tests {
         let (mut is, mut was) = (decision(), decision());
         was["report"]["holds"][0]["details"] = json!({"code": "no_cluster_id"});
         let was = comparable(was, &mut is);
-        assert!(matches!(compare(&was, &is), Replayed::Differs { .. }));
+        assert!(matches!(
+            compare(&was, &is, false).0,
+            Replayed::Differs { .. }
+        ));
+    }
+
+    #[test]
+    fn what_a_report_repeats_of_another_configuration_makes_no_other_decision() {
+        let pool = |max: u32, ready: u32| json!({"report": {"pools": {"workers": {"max": max, "ready": ready}}}});
+        let (replayed, configuration) = compare(&pool(5, 1), &pool(6, 1), true);
+        assert_eq!(replayed, Replayed::Same);
+        assert_eq!(configuration.len(), 1);
+        assert_eq!(configuration[0].at, "report.pools.workers.max");
+        // Under the configuration of then it is a finding, and so is another number of nodes.
+        let (replayed, configuration) = compare(&pool(5, 1), &pool(6, 1), false);
+        assert!(matches!(replayed, Replayed::Differs { count: 1, .. }));
+        assert!(configuration.is_empty());
+        let (replayed, _) = compare(&pool(5, 1), &pool(6, 2), true);
+        assert!(matches!(replayed, Replayed::Differs { count: 1, .. }));
     }
 }

@@ -24,6 +24,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::bounded_file;
+
 /// Connections at a time: as many as a thousand watching clients need; more wait.
 const MAX_CONNECTIONS: usize = 1_024;
 /// How long a client gets for its side of the TLS handshake.
@@ -63,7 +65,8 @@ impl Tls {
     /// A certificate chain and key from PEM files.
     pub fn from_files(certificate: &Path, key: &Path) -> anyhow::Result<Tls> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+            bounded_file::read_text(path, bounded_file::TEXT)
+                .with_context(|| format!("reading {}", path.display()))
         };
         Tls::from_pem(&read(certificate)?, &read(key)?)
     }

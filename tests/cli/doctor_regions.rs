@@ -236,3 +236,45 @@ fn doctor_right_behind_a_reload_sees_the_new_file() {
         "{said}"
     );
 }
+
+/// Several endpoints, and one fingerprint. It finds a doctor that looks at the first endpoint alone.
+#[test]
+fn every_endpoint_of_a_region_is_tried() {
+    let (one, two) = (
+        Simulators::start(&PveSpec::default()),
+        Simulators::start(&PveSpec::default()),
+    );
+    let config = one.config(&one.path("admin.conf"), TEMPLATE, "9100-9120");
+    let alone = of_probe(&config, "region").join("\n");
+    assert!(!alone.contains("takes the token"), "{alone}");
+    let first = format!("\"{}\"", one.pve);
+    let all = format!("{first}, \"{}\", \"https://127.0.0.1:1\"", two.pve);
+    replace(&config, &first, &all);
+    let found = of_probe(&config, "region").join("\n");
+    for words in [
+        format!(
+            "\"ok\" \"region default: {} answers and takes the token",
+            one.pve
+        ),
+        format!(
+            "\"warning\" \"region default: {} shows another certificate than the file trusts, with the SHA-256 fingerprint {}, and is never used\"",
+            two.pve, two.fingerprint
+        ),
+        "ca_file in [proxmox], a copy of /etc/pve/pve-root-ca.pem".to_owned(),
+        "\"warning\" \"region default: https://127.0.0.1:1 does not answer".to_owned(),
+    ] {
+        assert!(found.contains(&words), "{words:?} is not in {found}");
+    }
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let output = program()
+        .arg("check")
+        .arg("--config")
+        .arg(&config)
+        .output()
+        .expect("it runs");
+    let said = text(&output.stdout);
+    let words =
+        "warning: proxmox.fingerprint: it is the certificate of one host, and endpoints names 3";
+    assert!(said.contains(words), "{said}");
+}

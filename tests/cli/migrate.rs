@@ -305,6 +305,26 @@ fn values_that_our_rules_do_not_take_are_left_out_with_the_rules_words() {
     }
 }
 
+/// What `helm get values` prints, as it is: with its heading, and with `null` where nothing was set.
+#[test]
+fn what_helm_prints_is_taken_as_it_is() {
+    for heading in ["USER-SUPPLIED VALUES:", "COMPUTED VALUES:"] {
+        let (told, settings) = taken(&format!(
+            "{heading}\nkproximate:\n  config:\n    kpNodeCores: 3\n"
+        ));
+        assert_eq!(settings.policy.instance_types["kp-node"].cores, 3);
+        assert!(!told.contains(heading), "{told}");
+        assert!(told.contains("(standard input:4)"), "{told}");
+        for nothing in ["null", "{}"] {
+            let said = refused(format!("{heading}\n{nothing}\n").as_bytes());
+            assert!(
+                said.contains("no value is in it") && said.contains("helm get values --all"),
+                "{said}"
+            );
+        }
+    }
+}
+
 #[test]
 fn other_forms_of_the_same_are_read() {
     for input in [

@@ -13,7 +13,9 @@ use nix::unistd::Pid;
 use pve_autoscaler::clock::Clock;
 use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
 use pve_autoscaler::model::time::Span;
-use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::pve::transport::https::{Https, TokenOptions};
+use pve_autoscaler::pve::transport::{HttpMethod, PveRequest, Transport as _};
+use pve_autoscaler::sim::pve::{PveSpec, TokenSpec};
 
 use super::simulators::{Process, Simulators};
 use super::{program, text};
@@ -653,4 +655,91 @@ fn panics_of_earlier_daemons_are_told_and_set_the_memory_aside() {
         fs::read_to_string(aside).expect("it is kept"),
         "{\"version\":1}"
     );
+}
+
+/// Makes the token `root@pam!daemon` anew, as an administrator does it; gives its secret.
+fn rotate(simulators: &Simulators, admin: &TokenSpec) -> String {
+    let way = Https::new(&TokenOptions {
+        endpoints: vec![simulators.pve.clone()],
+        token_id: admin.id.clone(),
+        secret: admin.secret.clone().into(),
+        ca_file: None,
+        fingerprint: Some(simulators.fingerprint.clone()),
+    });
+    let way = way.expect("a way");
+    let ask = |method, params| {
+        let request = PveRequest {
+            call: "test",
+            method,
+            path: "/access/users/root@pam/token/daemon".to_owned(),
+            params,
+            multipart: false,
+            timeout: Duration::from_secs(10),
+        };
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(way.call(request)).expect("PVE does it")
+    };
+    ask(HttpMethod::Delete, Vec::new());
+    let made = ask(HttpMethod::Post, vec![("privsep".into(), "0".into())]);
+    made["value"].as_str().expect("a secret").to_owned()
+}
+
+/// The token is made anew while the daemon runs. It finds a daemon that reads the secret only when it starts, one that takes a secret
+/// unseen, and words that do not say which token is meant.
+#[test]
+fn a_token_that_was_made_anew_is_taken_without_a_reload() {
+    let token = |name: &str, secret: &str| TokenSpec {
+        id: format!("root@pam!{name}"),
+        secret: secret.to_owned(),
+        privsep: false,
+        acl: Vec::new(),
+    };
+    let admin = token("setup", "11111111-0000-4000-8000-000000000001");
+    let mut spec = PveSpec::default();
+    let first = "22222222-0000-4000-8000-000000000001";
+    spec.tokens.extend([admin.clone(), token("daemon", first)]);
+    let daemon = Daemon::of(
+        &spec,
+        |command| command,
+        |simulators| simulators.path("admin.conf"),
+        |config| {
+            replace(config, "scaler@pve!sim", "root@pam!daemon");
+            replace(config, "vmids = ", "poll = \"5s\"\nvmids = ");
+            fs::write(config.with_file_name("secret"), first).expect("written");
+        },
+    );
+    let secret = daemon.simulators.path("secret");
+    daemon.status(&["leader;"], &["Wrong with the daemon", "401"]);
+    // A secret that is none stays unused, and is told.
+    fs::write(&secret, "33333333-0000-4000-8000-000000000001").expect("written");
+    let status = daemon.status(
+        &[
+            "Wrong with the daemon",
+            "region default: PVE does not take the new secret of the token root@pam!daemon in ",
+            "the one that was read before stays in use",
+        ],
+        &["cannot read the region"],
+    );
+    assert!(status.contains("leader;"), "{status}");
+
+    let second = rotate(&daemon.simulators, &admin);
+    let advice = "PVE does not take the token root@pam!daemon with the secret in ";
+    daemon.status(&["status 401", advice], &[]);
+    let (code, said) = daemon.says(&["retry", "general"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("PVE of region default cannot be read: ") && said.contains(advice),
+        "{said}"
+    );
+    let tried = program()
+        .args(["template", "try", "--config"])
+        .arg(&daemon.config)
+        .output()
+        .expect("it runs");
+    let said = text(&tried.stderr);
+    assert!(said.contains(advice), "{said}");
+    assert!(said.contains("pveum user token list root@pam"), "{said}");
+
+    fs::write(&secret, second + "\n").expect("written");
+    daemon.status(&["leader;"], &["Wrong with the daemon", "401"]);
 }

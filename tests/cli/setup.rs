@@ -246,6 +246,14 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
             "[template]\nbuild = true\n",
             "template.vmid: with a token a template must be there",
         ),
+        (
+            "[pool]\ninstance_types = [\"999x4GiB\", \"2x4GiB\"]\n",
+            "pool.instance_types: 999x4GiB fits on no host: the most that one has is 32 CPUs and 128Gi of memory",
+        ),
+        (
+            "[pool]\ninstance_types = [\"2x999GiB\"]\n",
+            "pool.instance_types: 2x999GiB fits on no host",
+        ),
         ("vmids = \"9-1\"\n", "proxmox.vmids: \"9-1\": "),
         ("colour = 1\n", "unknown field `colour`"),
     ] {
@@ -287,6 +295,141 @@ fn what_is_wrong_is_named_by_its_answer_before_anything_is_done() {
         said.contains("kubernetes.kubeconfig: the path of an administrator's kubeconfig"),
         "{said}"
     );
+}
+
+/// It finds a setup that shows a step which cannot be done, and then does it.
+#[test]
+fn an_address_that_is_no_api_servers_is_refused_by_its_answer() {
+    let place = Place::new();
+    let given = format!("server = \"{}\"", place.simulators.kube);
+    for (server, words) in [
+        ("a b", "kubernetes.server: \"a b\": it is not a URL"),
+        (
+            "192.0.2.2:99999",
+            "kubernetes.server: \"192.0.2.2:99999\": its port is no port",
+        ),
+        (
+            "http://192.0.2.2:6443",
+            "kubernetes.server: \"http://192.0.2.2:6443\": an API server speaks HTTPS",
+        ),
+    ] {
+        place.answer("");
+        super::service::replace(&place.answers, &given, &format!("server = {server:?}"));
+        for how in ["--dry-run", "--yes"] {
+            let (code, said) = place.run(&[how]);
+            assert_eq!(code, Some(1), "{server}: {said}");
+            assert!(said.contains(words), "{words:?} is not in {said}");
+            assert!(said.contains("nothing was changed"), "{said}");
+        }
+    }
+    assert!(!place.simulators.path("daemon.conf").exists());
+}
+
+/// On a host that is set up another address is answered. It finds a setup that says that nothing is to be done.
+#[test]
+fn another_server_that_is_answered_later_makes_another_kubeconfig() {
+    let place = Place::new();
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let kubeconfig = || std::fs::read_to_string(place.simulators.path("daemon.conf"));
+    let before = kubeconfig().expect("it is there");
+    let (_, port) = place.simulators.kube.rsplit_once(':').expect("a port");
+    let other = format!("localhost:{port}");
+    let given = format!("server = \"{}\"", place.simulators.kube);
+    super::service::replace(&place.answers, &given, &format!("server = \"{other}\""));
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    let words = format!("--server {other} --output ");
+    assert!(said.contains(&words), "{said}");
+    assert_eq!(kubeconfig().expect("it is there"), before);
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let after = kubeconfig().expect("it is there");
+    assert!(after.contains(&format!("https://{other}")), "{after}");
+    let (_, said) = place.run(&["--yes"]);
+    assert!(said.contains("Nothing is to be done"), "{said}");
+    // Without an administrator's kubeconfig it cannot be done, and it is said what is needed for it.
+    place.answer("");
+    let admin = place.simulators.path("admin.conf").display().to_string();
+    super::service::replace(&place.answers, &format!("kubeconfig = \"{admin}\""), "");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "kubernetes.kubeconfig: the path of an administrator's kubeconfig",
+        &format!(
+            "it leads to https://{other}, and kubernetes.server is {}",
+            place.simulators.kube
+        ),
+    ] {
+        assert!(told.contains(words), "{words:?} is not in {said}");
+    }
+    assert_eq!(kubeconfig().expect("it is there"), after);
+}
+
+/// It finds a setup that says `401` and not which token is meant.
+#[test]
+fn a_token_that_pve_refuses_is_named_with_what_to_type() {
+    let place = Place::new();
+    let secret = place.simulators.path("admin.secret");
+    std::fs::write(&secret, "11111111-0000-4000-8000-00000000000f\n").expect("written");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(1), "{said}");
+    let named = format!(
+        "PVE does not take the token root@pam!setup with the secret in {}",
+        secret.display()
+    );
+    for words in [&*named, "`pveum user token list root@pam`"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
+/// It finds a setup that writes over whatever it is given, and one that writes in a dry run.
+#[test]
+fn files_that_setup_did_not_write_stay_as_they_are() {
+    let place = Place::new();
+    let saved = place.simulators.path("saved.toml");
+    let save = saved.display().to_string();
+    let (code, said) = place.run(&["--dry-run", "--save-answers", &save]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("What would be saved in "), "{said}");
+    assert!(!saved.exists());
+    let before = place.file();
+    let config = place.config.display().to_string();
+    let (code, said) = place.run(&["--yes", "--save-answers", &config]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("is no file of answers: nothing was written"),
+        "{said}"
+    );
+    assert_eq!(place.file(), before);
+    // A kubeconfig that somebody else made is moved away by a person.
+    let own = place.simulators.path("daemon.conf");
+    std::fs::write(&own, "apiVersion: v1\nkind: Config\n").expect("written");
+    let (code, said) = place.run(&["--yes", "--save-answers", &save]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("is no kubeconfig of ours"), "{said}");
+    assert!(said.contains("move it away"), "{said}");
+    assert_eq!(place.file(), before);
+    std::fs::remove_file(&own).expect("removed");
+    // Answers are written over answers.
+    for _ in 0..2 {
+        let (code, said) = place.run(&["--yes", "--save-answers", &save]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    assert!(saved.exists());
+}
+
+/// More nodes than addresses are told of before the file is written.
+#[test]
+fn fewer_addresses_than_nodes_are_told_before_the_file_is_written() {
+    let place = Place::new();
+    place.answer("[network]\nranges = [\"192.0.2.60-192.0.2.61\"]\n[pool]\nmax = 5\n");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    let told = said.find("note: network.machines.ranges: 2 addresses for 5");
+    let step = said.find("To do");
+    assert!(told.is_some() && told < step, "{said}");
 }
 
 /// No mirror can be reached. It finds a setup that says no more than that an image is missing, that writes a volume as a URL, or that

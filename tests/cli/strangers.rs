@@ -282,3 +282,93 @@ fn a_terminal_without_room_gets_everything() {
     }
     assert!(on_terminal(20, &["help"]).contains("explain"));
 }
+
+/// It finds a command that writes over a configuration file, or a kubeconfig that it did not make.
+#[test]
+fn files_of_others_are_not_written_over() {
+    let (folder, config) = file(POOL);
+    let config = config.to_string_lossy().into_owned();
+    let none = folder.path().join("none").to_string_lossy().into_owned();
+    let said = refused(&["snapshot", "--socket", &none, "--file", &config], 1);
+    assert!(
+        said.contains("is no snapshot: nothing was written"),
+        "{said}"
+    );
+    // A snapshot may take the place of an older one, and anything where a person says so.
+    let view = folder.path().join("view.json");
+    std::fs::write(&view, VIEW).expect("written");
+    let view = view.to_string_lossy().into_owned();
+    for arguments in [
+        &["snapshot", "--socket", &*none, "--file", &*view][..],
+        &["snapshot", "--socket", &none, "--file", &config, "--force"],
+    ] {
+        let said = refused(arguments, 1);
+        assert!(said.contains("cannot reach the daemon"), "{said}");
+    }
+    let kubeconfig = ["kubeconfig", "--kubeconfig", &none, "--output"];
+    let said = refused(&[&kubeconfig[..], &[&config]].concat(), 1);
+    assert!(said.contains("is no kubeconfig of ours"), "{said}");
+    let said = refused(&[&kubeconfig[..], &[&config, "--force"]].concat(), 1);
+    assert!(said.contains("it cannot be read"), "{said}");
+    let said = refused(
+        &[
+            "sim",
+            "kube",
+            "--listen",
+            "127.0.0.1:0",
+            "--kubeconfig",
+            &config,
+        ],
+        1,
+    );
+    assert!(said.contains("is no simulator's kubeconfig"), "{said}");
+    let text = std::fs::read_to_string(&config).expect("it is there");
+    assert_eq!(text, POOL);
+}
+
+#[test]
+fn directories_that_are_not_there_are_not_adopted_from() {
+    let (_folder, config) = file(POOL);
+    let config = config.to_string_lossy().into_owned();
+    let said = refused(
+        &[
+            "adopt",
+            "--config",
+            &config,
+            "--state-directory",
+            "/nope",
+            "--broker-directory",
+            "/nope",
+        ],
+        1,
+    );
+    assert!(
+        said.contains("--state-directory /nope: there is no such directory"),
+        "{said}"
+    );
+}
+
+#[test]
+fn worlds_without_an_end_and_templates_without_a_name_are_refused() {
+    for kind in ["pve", "kube"] {
+        let said = refused(
+            &[
+                "sim",
+                kind,
+                "--listen",
+                "127.0.0.1:0",
+                "--spec",
+                "/dev/zero",
+            ],
+            1,
+        );
+        assert!(said.contains("larger than"), "{said}");
+    }
+    for command in ["build", "try"] {
+        assert!(refused(&["template", command, ""], 2).contains("expected a name"));
+    }
+    for name in ["a b", ""] {
+        let said = refused(&["kubeconfig", "--print-manifest", "--namespace", name], 1);
+        assert!(said.contains("is no name of a namespace"), "{said}");
+    }
+}

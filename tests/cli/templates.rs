@@ -284,8 +284,9 @@ fn a_failing_package_is_told_with_what_the_guest_said_and_leaves_nothing_unless_
 fn what_is_missing_is_said_before_anything_is_made() {
     let bench = Bench::new();
     bench.define("kubernetes = \"1.34\"", &"0".repeat(64));
-    let (code, said) = bench.run(&["build", "--host", "pve1"]);
+    let (code, said) = bench.run(&["build", "--host", "pve1", "--host", "pve1"]);
     assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said.matches(": FAILED: ").count(), 1, "{said}");
     assert!(
         said.contains("the download failed: checksum mismatch"),
         "{said}"

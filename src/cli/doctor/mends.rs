@@ -36,10 +36,7 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
             (error.to_string(), of_call(error, None))
         };
     };
-    let table = match name {
-        "default" => "[proxmox]".to_owned(),
-        name => format!("[region.{name}]"),
-    };
+    let table = table(name);
     let place = endpoints.join(", ");
     if let Some(print) = fingerprint(&error.message) {
         return (
@@ -79,6 +76,14 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
     }
 }
 
+/// The table of a region in the file.
+pub(super) fn table(region: &str) -> String {
+    match region {
+        "default" => "[proxmox]".to_owned(),
+        name => format!("[region.{name}]"),
+    }
+}
+
 /// What to do where one call failed; `host` is the one that it was about.
 pub(super) fn of_call(error: &CallError, host: Option<&str>) -> String {
     let on = host.map_or_else(String::new, |host| format!(", on {host}"));
@@ -97,7 +102,7 @@ pub(super) fn of_call(error: &CallError, host: Option<&str>) -> String {
 }
 
 /// The fingerprint of a certificate that was not trusted, if that is what an error tells.
-fn fingerprint(message: &str) -> Option<&str> {
+pub(super) fn fingerprint(message: &str) -> Option<&str> {
     let rest = PRINTS
         .iter()
         .find_map(|words| Some(message.split_once(words)?.1))?;

@@ -13,6 +13,7 @@ mod daemon;
 mod devices;
 mod disks;
 mod endpoint;
+mod endpoints;
 pub(in crate::cli) mod finding;
 mod hosts;
 mod journal;

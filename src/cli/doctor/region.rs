@@ -7,6 +7,7 @@ use futures::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
 use super::broker;
+use super::endpoints;
 use super::finding::Findings;
 use super::mends;
 use super::probe::give_up;
@@ -74,7 +75,9 @@ pub(super) async fn reach(
         }
     };
     let reading = read(&client, name, settings, &mut findings);
-    let seen = match timeout(here.patience, reading).await {
+    let reading = timeout(here.patience, reading);
+    let (seen, of_endpoints) = tokio::join!(reading, endpoints::look(here, name, region));
+    let seen = match seen {
         Ok(seen) => seen,
         Err(_) => {
             give_up(
@@ -86,6 +89,7 @@ pub(super) async fn reach(
             None
         }
     };
+    findings.0.extend(of_endpoints.0);
     let region = ReachedRegion {
         here: here.clone(),
         name: name.clone(),

@@ -7,6 +7,7 @@ mod labels;
 mod settings;
 mod yaml;
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 
@@ -18,6 +19,7 @@ use crate::config;
 use crate::model::foreign;
 
 use settings::{FoundSettings, SettingsReader};
+use yaml::YamlNode;
 
 /// Largest file that is read: values of the chart have some 5 kB, all ConfigMaps of a namespace some hundred.
 const MAX_BYTES: u64 = 4 << 20;
@@ -49,6 +51,12 @@ fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
             "kproximate's settings cannot be taken over as they are, and nothing was written:\n{lines}"
         ));
     }
+    if found.is_empty() && found.nothing {
+        return Err(anyhow!(
+            "{}: no value is in it: what was installed has the chart's own values, and `helm get values --all` prints those too",
+            names.join(", ")
+        ));
+    }
     if found.is_empty() {
         let elsewhere = if found.elsewhere {
             " Its variables come from the ConfigMap and the Secret that envFrom or valueFrom name: give those."
@@ -64,8 +72,22 @@ fn kproximate(options: &KproximateOptions) -> anyhow::Result<String> {
     kproximate::convert(&found, &names.join(", ")).finish()
 }
 
+/// The first line of what `helm get values` prints, with and without `--all`.
+const HELM: [&str; 2] = ["USER-SUPPLIED VALUES:", "COMPUTED VALUES:"];
+
+/// The text with helm's heading, if it has that, as a comment: lines keep their numbers.
+fn without_heading(text: &str) -> Cow<'_, str> {
+    let first = text.lines().next().unwrap_or_default();
+    if HELM.contains(&first.trim_end()) {
+        Cow::Owned(format!("# {text}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// Reads a file's text into what was found.
 fn look(name: &str, text: &str, found: &mut FoundSettings) {
+    let text = &*without_heading(text);
     let mut reader = SettingsReader { file: name, found };
     let lines = text
         .lines()
@@ -76,7 +98,12 @@ fn look(name: &str, text: &str, found: &mut FoundSettings) {
         return;
     }
     match yaml::documents(text) {
-        Ok(documents) => documents.iter().for_each(|node| reader.document(node)),
+        Ok(documents) => {
+            if !documents.is_empty() && documents.iter().all(YamlNode::is_nothing) {
+                reader.found.nothing = true;
+            }
+            documents.iter().for_each(|node| reader.document(node));
+        }
         Err(wrong) => reader.wrong(wrong.line, &wrong.text),
     }
 }

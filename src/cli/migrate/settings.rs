@@ -134,6 +134,8 @@ pub(super) struct FoundSettings {
     pub(super) chart: Vec<String>,
     /// The chart is lupinelab's, which clones linked.
     pub(super) linked: bool,
+    /// A file has no value at all, as `helm get values` prints it where nothing was set.
+    pub(super) nothing: bool,
     /// Something names a ConfigMap or Secret for the rest.
     pub(super) elsewhere: bool,
     /// Everything that is wrong.

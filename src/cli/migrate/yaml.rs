@@ -69,6 +69,15 @@ impl YamlNode {
         }
     }
 
+    /// Whether there is no value, or a map without keys.
+    pub(super) fn is_nothing(&self) -> bool {
+        match &self.data {
+            YamlData::Null => true,
+            YamlData::Map(entries) => entries.is_empty(),
+            _ => false,
+        }
+    }
+
     /// The text of a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.data {

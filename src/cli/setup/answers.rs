@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::images::is_volume;
-use crate::cli::bounded_file;
+use crate::bounded_file;
 use crate::config::file::ChannelKind;
 
 /// All answers. What is absent is chosen.
@@ -136,6 +136,12 @@ impl SetupAnswers {
         let text = bounded_file::read_text(path, bounded_file::TEXT)
             .with_context(|| format!("cannot read the answers in {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("the answers in {}", path.display()))
+    }
+
+    /// Whether it is such a file.
+    pub(super) fn is_in(bytes: &[u8]) -> bool {
+        let text = std::str::from_utf8(bytes);
+        text.is_ok_and(|text| toml::from_str::<SetupAnswers>(text).is_ok())
     }
 
     /// The answers as such a file.

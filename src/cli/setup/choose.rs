@@ -12,6 +12,7 @@ use super::templates::{self, TemplateSource};
 use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
 use crate::config::syntax::dns_label;
+use crate::kube::bootstrap;
 
 /// Machines that a pool may have at first.
 const MAX: u32 = 5;
@@ -194,6 +195,9 @@ pub(super) fn kubernetes(survey: &Survey, answers: &SetupAnswers, proposal: &mut
     }
     if let Some(server) = &answers.kubernetes.server {
         proposal.choose("kubernetes.server", &**server, "", true);
+        if let Err(why) = bootstrap::check_server(server) {
+            proposal.missing.push(format!("kubernetes.server: {why}"));
+        }
     } else if let Some(why) = survey
         .server_unfit
         .as_ref()
@@ -365,6 +369,9 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
     if !hosts.is_empty() {
         proposal.choose("pool.hosts", hosts.join(", "), "", true);
     }
+    let types = &proposal.wanted.types;
+    let unfit = hardware::unfit(survey, types, &hosts);
+    proposal.missing.extend(unfit);
     proposal.wanted.pool = PoolWanted {
         name,
         min,
@@ -372,6 +379,29 @@ fn pool(survey: &Survey, answers: &SetupAnswers, proposal: &mut Proposal) {
         hosts,
         join: proposal.wanted.pool.join,
     };
+}
+
+/// Sizes that are answered for a file that has its pool already.
+pub(super) fn sizes(
+    survey: &Survey,
+    answers: &SetupAnswers,
+    existing: &Existing,
+    proposal: &mut Proposal,
+) {
+    let types = answers.pool.instance_types.iter().flatten();
+    // What is no size is refused where it is written.
+    let types: Vec<TypeWanted> = types.filter_map(|text| hardware::read(text).ok()).collect();
+    let mut pools = existing.settings.policy.pools.values();
+    let of_file = pools
+        .next()
+        .map(|pool| pool.hosts.iter().map(ToString::to_string));
+    let hosts = answers.pool.hosts.clone();
+    let hosts = hosts
+        .or_else(|| Some(of_file?.collect()))
+        .unwrap_or_default();
+    proposal
+        .missing
+        .extend(hardware::unfit(survey, &types, &hosts));
 }
 
 #[cfg(test)]

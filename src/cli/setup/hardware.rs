@@ -9,6 +9,7 @@ use super::answers::SetupAnswers;
 use super::choose::{Proposal, TypeWanted};
 use super::survey::Survey;
 use crate::config::scalar::Size;
+use crate::model::words;
 
 /// Sizes that are proposed: name, cores, GiB of memory.
 const SIZES: [(&str, u32, i64); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
@@ -93,13 +94,47 @@ pub(super) fn read(text: &str) -> Result<TypeWanted, String> {
     })
 }
 
+/// What there is to say of sizes that no host carries, of those that the pool may use (all, where none is named). PVE starts no VM with
+/// more CPUs than the host has.
+pub(super) fn unfit(survey: &Survey, types: &[TypeWanted], hosts: &[String]) -> Vec<String> {
+    let named = survey.pve.resources.hosts.iter();
+    let named =
+        named.filter(|(name, _)| hosts.is_empty() || hosts.iter().any(|one| *one == ***name));
+    let named: Vec<_> = named.map(|(_, host)| host).collect();
+    // Of a host that is off nobody knows what it has.
+    if named.is_empty() || named.iter().any(|host| !host.online || host.memory <= 0) {
+        return Vec::new();
+    }
+    let cores = named.iter().map(|host| host.cpus).max().unwrap_or(0);
+    let memory = named.iter().map(|host| host.memory).max().unwrap_or(0);
+    let unfit = types.iter().filter(|one| {
+        let size = bytes(one).unwrap_or(0);
+        !named
+            .iter()
+            .any(|host| one.cores <= host.cpus && size <= host.memory)
+    });
+    let said = unfit.map(|one| {
+        format!(
+            "pool.instance_types: {}x{} fits on no host: the most that one has is {} and {} of memory",
+            one.cores,
+            one.memory,
+            words::count(cores as usize, "CPU"),
+            words::bytes(memory)
+        )
+    });
+    said.collect()
+}
+
+fn bytes(size: &TypeWanted) -> Option<i64> {
+    let size = serde_json::Value::String(size.memory.clone());
+    serde_json::from_value::<Size>(size).ok().map(|size| size.0)
+}
+
 /// How many machines of the smallest size the memory holds that no running guest is promised; `None` where no host says what it has.
 pub(super) fn room(survey: &Survey, types: &[TypeWanted]) -> Option<u32> {
     let resources = &survey.pve.resources;
-    let sizes = types.iter().filter_map(|one| {
-        serde_json::from_value::<Size>(serde_json::Value::String(one.memory.clone())).ok()
-    });
-    let smallest = sizes.map(|size| size.0).min().filter(|size| *size > 0)?;
+    let sizes = types.iter().filter_map(bytes);
+    let smallest = sizes.min().filter(|size| *size > 0)?;
     let online = resources.hosts.iter();
     let mut online = online
         .filter(|(_, host)| host.online && host.memory > 0)

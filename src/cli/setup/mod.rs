@@ -37,8 +37,15 @@ use images::ImagesFound;
 use steps::SetupStep;
 use survey::{Admin, Existing, Survey};
 
+/// What `--save-answers` writes, and how it is known.
+const SAVED: (&str, fn(&[u8]) -> bool) = ("file of answers", SetupAnswers::is_in);
+
 /// Runs it.
 pub(super) fn run(path: &Path, options: &SetupOptions) -> Result<(), CliFailure> {
+    if let Some(file) = options.save_answers.as_ref().filter(|_| !options.dry_run) {
+        // Before anybody is asked anything.
+        options.force.check(file, SAVED)?;
+    }
     let mut answers = match &options.answers {
         Some(file) => SetupAnswers::read(file)?,
         None => SetupAnswers::default(),
@@ -77,12 +84,12 @@ async fn set_up(
     } else {
         text::new(existing, &proposal.wanted)
     };
-    if let Err(errors) = config::parse(&new, "what setup would write") {
-        return Err(CliFailure::Config(errors));
+    let written = config::parse(&new, "what setup would write").map_err(CliFailure::Config)?;
+    for warning in &written.warnings {
+        print(&format!("note: {warning}\n"))?;
     }
     if let Some(file) = &options.save_answers {
-        std::fs::write(file, answers.text()? + &unanswered(&proposal))
-            .map_err(|error| anyhow!("cannot write the answers to {}: {error}", file.display()))?;
+        save(file, &(answers.text()? + &unanswered(&proposal)), options)?;
     }
     let mut steps = steps::plan((&survey, &admin, existing), &answers, (path, &new))?;
     for step in &mut steps {
@@ -94,6 +101,20 @@ async fn set_up(
         );
     }
     carry_out(&steps, &admin, (options, &answers)).await
+}
+
+/// Writes what was answered to a file; with `--dry-run` nowhere.
+fn save(file: &Path, text: &str, options: &SetupOptions) -> Result<(), CliFailure> {
+    if options.dry_run {
+        return print(&format!(
+            "\nWhat would be saved in {}:\n\n{text}",
+            file.display()
+        ));
+    }
+    options.force.check(file, SAVED)?;
+    std::fs::write(file, text)
+        .map_err(|error| anyhow!("cannot write the answers to {}: {error}", file.display()))?;
+    Ok(())
 }
 
 /// Asks for what is worth a question, one by one, since each answer may change what is proposed next; the proposal in the end.
@@ -250,6 +271,7 @@ fn propose(
     if existing.settings.configured {
         let mut proposal = Proposal::default();
         choose::kubernetes(survey, answers, &mut proposal);
+        choose::sizes(survey, answers, existing, &mut proposal);
         return proposal;
     }
     choose::choose(survey, answers, (existing, admin.here), images)

@@ -17,6 +17,7 @@ use super::text;
 use super::token::{self, Grants};
 use crate::cli::doctor::user::DAEMON;
 use crate::cli::in_force::digest;
+use crate::cli::place::ForceOptions;
 use crate::cli::template::options::BuildOptions;
 use crate::cli::{CliFailure, print, template};
 use crate::clock::Clock;
@@ -240,6 +241,17 @@ impl SetupStep {
     pub(super) async fn look(&mut self, admin: &Admin) -> anyhow::Result<()> {
         match self {
             SetupStep::Token(grants, file) => grants.look(&admin.client, file).await,
+            SetupStep::Kubeconfig(request) => {
+                let known = (
+                    "kubeconfig of ours",
+                    bootstrap::is_ours as fn(&[u8]) -> bool,
+                );
+                ForceOptions { force: false }
+                    .check(&request.output, known)
+                    .context(
+                        "move it away, or make the daemon's by `pve-autoscaler kubeconfig --force`",
+                    )
+            }
             _ => Ok(()),
         }
     }

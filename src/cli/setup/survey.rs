@@ -24,7 +24,8 @@ use crate::kube::survey::NodeFound;
 use crate::kube::{self, Connector, Unobserved, bootstrap};
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
-use crate::pve::transport::https::{Https, TokenOptions};
+use crate::pve::transport::https::TokenOptions;
+use crate::pve::transport::token_file::TokenFile;
 use crate::pve::{BridgeAddress, Client, ClusterResources, ClusterStatus, PveVersion, VmConfig};
 
 /// Calls to PVE at the same time.
@@ -200,16 +201,16 @@ pub(super) fn https(
     if endpoints.is_empty() {
         bail!("a token is answered and proxmox.endpoints is not");
     }
-    let text = std::fs::read_to_string(secret)
-        .with_context(|| format!("cannot read the secret of {id} in {}", secret.display()))?;
     let options = TokenOptions {
         endpoints,
         token_id: id.to_owned(),
-        secret: text.trim().to_owned().into(),
+        // It is read from the file.
+        secret: String::new().into(),
         ca_file: proxmox.ca_file.clone(),
         fingerprint: proxmox.fingerprint.clone(),
     };
-    Ok(Arc::new(Https::new(&options)?))
+    let token = TokenFile::open(options, secret).with_context(|| format!("the token {id}"))?;
+    Ok(Arc::new(token))
 }
 
 /// Looks at everything. PVE must answer; a cluster that does not is told by what is missing.
@@ -309,7 +310,10 @@ async fn kubernetes(
     };
     let own = connect(own).await;
     let lacks = match &own {
-        Ok(client) => lacks(client, &settings.namespace).await,
+        Ok(client) => match elsewhere(client, answers) {
+            Some(why) => Some(why),
+            None => lacks(client, &settings.namespace).await,
+        },
         Err(why) => Some(format!("{why:#}")),
     };
     // An administrator's is used only where the daemon's own is not good: by then it is gone, as it should be.
@@ -374,6 +378,14 @@ async fn find(client: &kube::KubeClient) -> anyhow::Result<KubeFound> {
         nodes,
         kubeadm,
     })
+}
+
+/// The daemon's own kubeconfig leads to another API server than the one that is answered. One that is none is told by its answer.
+fn elsewhere(client: &kube::KubeClient, answers: &SetupAnswers) -> Option<String> {
+    let wanted = bootstrap::check_server(answers.kubernetes.server.as_deref()?).ok()?;
+    let server = client.credentials().server;
+    (server.trim_end_matches('/') != wanted)
+        .then(|| format!("it leads to {server}, and kubernetes.server is {wanted}"))
 }
 
 /// What the daemon's own credentials lack.

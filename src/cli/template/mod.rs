@@ -16,7 +16,7 @@ mod snippets;
 mod trial;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,7 +281,10 @@ fn hosts(
     named: &[String],
 ) -> anyhow::Result<Vec<String>> {
     if !named.is_empty() {
-        return Ok(named.to_vec());
+        // Who names one twice means it once.
+        let mut seen = BTreeSet::new();
+        let once = named.iter().filter(|host| seen.insert(*host));
+        return Ok(once.cloned().collect());
     }
     if !build.hosts.is_empty() {
         return Ok(build.hosts.clone());

@@ -30,10 +30,10 @@ pub(in crate::cli) enum TemplateCommand {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BuildOptions {
     /// The templates. Default: all that have a build.
-    #[arg(add = complete::templates())]
+    #[arg(value_parser = crate::cli::explain::name, add = complete::templates())]
     pub(in crate::cli) names: Vec<String>,
     /// Only on this host; may be repeated. Default: as the build says.
-    #[arg(long = "host", value_name = "HOST", add = complete::hosts())]
+    #[arg(long = "host", value_name = "HOST", value_parser = crate::cli::explain::name, add = complete::hosts())]
     pub(in crate::cli) hosts: Vec<String>,
     /// Build also what is up to date: newer packages, for instance.
     #[arg(long)]
@@ -53,10 +53,10 @@ pub(in crate::cli) struct ListOptions {
 #[derive(Debug, Args)]
 pub(in crate::cli) struct TryOptions {
     /// The templates. Default: all that a pool uses.
-    #[arg(add = complete::templates())]
+    #[arg(value_parser = crate::cli::explain::name, add = complete::templates())]
     pub(in crate::cli) names: Vec<String>,
     /// The copy of the template on this host; may be repeated. Default: one copy, the first that is found.
-    #[arg(long = "host", value_name = "HOST", add = complete::hosts())]
+    #[arg(long = "host", value_name = "HOST", value_parser = crate::cli::explain::name, add = complete::hosts())]
     pub(in crate::cli) hosts: Vec<String>,
     /// A machine of this pool. Default: of the first that uses the template.
     #[arg(long, value_name = "NAME", add = complete::pools())]

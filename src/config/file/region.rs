@@ -99,14 +99,15 @@ pub struct RegionTable {
     /// For `token`: the token's id, `user@realm!name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
-    /// For `token`: the file with the token's secret, readable by the daemon alone.
+    /// For `token`: the file with the token's secret, readable by the daemon alone. It is read again when it changes, and a new secret
+    /// is used once PVE has taken it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_secret_file: Option<PathBuf>,
     /// For `token`: the CA certificate to trust, a copy of `/etc/pve/pve-root-ca.pem`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// For `token`: the SHA-256 fingerprint of the server's certificate, as PVE shows it; instead of
-    /// `ca_file`.
+    /// `ca_file`. Each PVE host has a certificate of its own, so that it fits one endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// VMIDs that machines get. Nothing else should use them. At least as many as the pools' `max`. 9999 is

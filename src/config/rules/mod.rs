@@ -1,6 +1,7 @@
 //! From the file to the settings: references resolved, cross-field rules checked. Pure, but for the texts for cloud-init, which may
 //! lie in files of their own.
 
+mod bounds;
 mod broker;
 mod builds;
 mod cloud_init;
@@ -136,6 +137,8 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
     let mut warnings = warnings(file, &types, &policy);
     networks::warn(&networks, &pools, &mut warnings);
+    bounds::warn(file, &policy.instance_types, &pools, &mut warnings);
+    regions::warn(file, &mut warnings);
     let cloned = (&templates, &pools);
     contradictions::warn(file, &policy.instance_types, cloned, &mut warnings);
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);

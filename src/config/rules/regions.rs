@@ -200,6 +200,23 @@ fn check_trust(region: &file::RegionTable, path: &KeyPath, problems: &mut Proble
     }
 }
 
+/// Each PVE host has a certificate of its own, so that a fingerprint is that of one endpoint.
+pub(super) fn warn(file: &ConfigFile, warnings: &mut Vec<String>) {
+    for (name, region) in super::region_tables(file) {
+        if region.fingerprint.is_none() || region.endpoints.len() < 2 {
+            continue;
+        }
+        let table = match name {
+            "default" if file.proxmox.is_some() => "proxmox".to_owned(),
+            name => format!("region.{name}"),
+        };
+        warnings.push(format!(
+            "{table}.fingerprint: it is the certificate of one host, and endpoints names {}: those whose certificate is another are never used; ca_file, a copy of /etc/pve/pve-root-ca.pem, fits all hosts of a cluster",
+            region.endpoints.len()
+        ));
+    }
+}
+
 /// The region that something names, or the only one.
 pub(super) fn region_of(
     named: Option<&str>,

@@ -423,13 +423,13 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
         (None, None) => None,
     };
     let by = request.given_by;
-    let given = request.server.as_deref().map(with_scheme);
-    let server = given.clone().or(cluster.server).unwrap_or_default();
-    let uri = connect::check_server(&server).map_err(|why| match given {
-        Some(_) => BootstrapError::Admin(format!("{by}server {server:?}: {why}")),
-        None => at(format!(
+    let given = request.server.as_deref().map(check_server).transpose();
+    let given = given.map_err(|why| BootstrapError::Admin(format!("{by}server: {why}")))?;
+    let server = given.or(cluster.server).unwrap_or_default();
+    let uri = connect::check_server(&server).map_err(|why| {
+        at(format!(
             "context {context:?}: server {server:?}: {why}, or give one by {by}server"
-        )),
+        ))
     })?;
     let host = uri.host().unwrap_or_default();
     if request.server.is_none() && local(host) {
@@ -440,6 +440,21 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
         )));
     }
     Ok(ApiServerTarget { server, ca })
+}
+
+/// The API server's address that a person gave, as it stands in a kubeconfig.
+///
+/// # Errors
+/// Why it is none.
+pub fn check_server(given: &str) -> Result<String, String> {
+    let server = with_scheme(given.trim());
+    let uri = connect::check_server(&server).map_err(|why| format!("{given:?}: {why}"))?;
+    if uri.scheme_str() != Some("https") {
+        return Err(format!(
+            "{given:?}: an API server speaks HTTPS; expected https://ADDRESS:6443"
+        ));
+    }
+    Ok(server.trim_end_matches('/').to_owned())
 }
 
 /// An address as people type it, `HOST:PORT`, is that of an API server, and these speak TLS.
@@ -459,6 +474,14 @@ fn local(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
+/// How a file begins that this command wrote.
+const HEAD: &str = "# Made by `pve-autoscaler kubeconfig`";
+
+/// Whether this command wrote a file, by its bytes.
+pub fn is_ours(bytes: &[u8]) -> bool {
+    bytes.starts_with(HEAD.as_bytes())
+}
+
 /// The file. Its texts are JSON strings or base64, both of which are YAML scalars.
 fn render(target: &ApiServerTarget, identity: &Identity) -> SecretString {
     let server = Value::from(target.server.as_str());
@@ -468,7 +491,7 @@ fn render(target: &ApiServerTarget, identity: &Identity) -> SecretString {
     let certificate = STANDARD.encode(&identity.certificate);
     let key = STANDARD.encode(identity.key.expose_secret());
     format!(
-        "# Made by `pve-autoscaler kubeconfig`; the certificate ends at {}.\n\
+        "{HEAD}; the certificate ends at {}.\n\
          apiVersion: v1\nkind: Config\ncurrent-context: {USER}\n\
          clusters:\n- name: {USER}\n  cluster:\n{ca}    server: {server}\n\
          users:\n- name: {USER}\n  user:\n    client-certificate-data: {certificate}\n    \

@@ -34,7 +34,7 @@ pub struct TokenOptions {
 /// Why the end cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot set up the HTTPS channel to PVE: {0}")]
-pub struct SetupError(String);
+pub struct SetupError(pub(super) String);
 
 /// HTTPS with an API token.
 #[derive(Debug)]

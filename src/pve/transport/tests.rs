@@ -14,6 +14,8 @@ use super::tls;
 use super::unix::UnixSocket;
 use super::{CallEffect, HttpMethod, PveRequest, Transport as _};
 
+mod token_file;
+
 fn request(method: HttpMethod) -> PveRequest {
     PveRequest {
         call: "test",
@@ -46,8 +48,16 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> String {
     }
 }
 
-async fn reply(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: String) -> String {
+async fn reply(stream: impl AsyncRead + AsyncWrite + Unpin, answer: String) -> String {
+    reply_by(stream, |_| answer).await
+}
+
+async fn reply_by(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl FnOnce(&str) -> String,
+) -> String {
     let got = read_request(&mut stream).await;
+    let answer = answer(&got);
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
     got
@@ -70,6 +80,11 @@ struct Server {
 }
 
 async fn server(answer: String) -> Server {
+    serving(move |_| answer.clone()).await
+}
+
+/// One that answers each request by what is in it.
+async fn serving(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Server {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -90,7 +105,7 @@ async fn server(answer: String) -> Server {
             let (stream, _) = listener.accept().await.expect("a connection");
             if let Ok(stream) = acceptor.accept(stream).await {
                 count.fetch_add(1, Ordering::SeqCst);
-                let _ = tell.send(reply(stream, answer.clone()).await);
+                let _ = tell.send(reply_by(stream, &answer).await);
             }
         }
     });

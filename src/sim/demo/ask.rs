@@ -1,5 +1,6 @@
 //! The demo's control socket: the daemon's own commands, asked from a second terminal.
 
+use std::ffi::OsStr;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,8 +62,8 @@ impl Socket {
     /// What to type for it.
     pub(super) fn command(&self) -> String {
         let program = std::env::current_exe().ok();
-        let here = std::env::current_dir().ok();
-        let program = program.and_then(|own| beside(&own, here.as_deref()));
+        let found = std::env::var_os("PATH").unwrap_or_default();
+        let program = program.and_then(|own| beside(&own, &found));
         let program = program.unwrap_or_else(|| "pve-autoscaler".to_owned());
         let path = quoted(&self.file.0.to_string_lossy());
         format!("{program} status --socket {path}")
@@ -99,21 +100,21 @@ impl Socket {
     }
 }
 
-/// The daemon's program beside the simulator's, as one types it in the folder `here`; none where it is installed: then it is
-/// found by its name.
-fn beside(own: &Path, here: Option<&Path>) -> Option<String> {
-    let program = own.with_file_name("pve-autoscaler");
+/// The daemon's program beside the simulator's, as one types it in any folder: its name where `path` (PATH) leads to it, else its
+/// whole path; none where it is installed: then it is found by its name.
+fn beside(own: &Path, path: &OsStr) -> Option<String> {
+    const NAME: &str = "pve-autoscaler";
+    let program = own.with_file_name(NAME);
     if own.file_name() != Some("pve-autoscaler-simulator".as_ref()) || !program.is_file() {
         return None;
     }
-    let near = here.and_then(|here| program.strip_prefix(here).ok());
-    let typed = match near {
-        // A word without a slash would be looked for in PATH.
-        Some(near) if near.components().count() == 1 => Path::new(".").join(near),
-        Some(near) => near.to_owned(),
-        None => program.clone(),
-    };
-    Some(quoted(&typed.to_string_lossy()))
+    let mut folders = std::env::split_paths(path);
+    let first = folders.find(|folder| folder.join(NAME).is_file());
+    let whole = |path: &Path| path.canonicalize().ok();
+    if first.is_some_and(|folder| whole(&folder.join(NAME)) == whole(&program)) {
+        return Some(NAME.to_owned());
+    }
+    Some(quoted(&program.to_string_lossy()))
 }
 
 /// A word as a shell reads it.
@@ -137,24 +138,19 @@ mod tests {
         std::fs::create_dir(path("a b")).expect("made");
         std::fs::write(path("a b/pve-autoscaler"), "").expect("written");
         let own = path("a b/pve-autoscaler-simulator");
+        let whole = format!("'{}'", path("a b/pve-autoscaler").display());
+        let nowhere = OsStr::new("/nowhere:/usr/bin");
+        assert_eq!(beside(&own, nowhere), Some(whole));
+        let found = path("a b");
         assert_eq!(
-            beside(&own, Some(folder.path())).as_deref(),
-            Some("'a b/pve-autoscaler'")
+            beside(&own, found.as_os_str()).as_deref(),
+            Some("pve-autoscaler")
         );
         assert_eq!(
-            beside(&own, Some(&path("a b"))).as_deref(),
-            Some("./pve-autoscaler")
-        );
-        let elsewhere = beside(&own, Some(Path::new("/nowhere"))).expect("beside it");
-        assert_eq!(
-            elsewhere,
-            format!("'{}'", path("a b/pve-autoscaler").display())
-        );
-        assert_eq!(
-            beside(Path::new("/usr/libexec/pve-autoscaler/simulator"), None),
+            beside(Path::new("/usr/libexec/pve-autoscaler/simulator"), nowhere),
             None
         );
-        assert_eq!(beside(&path("pve-autoscaler-simulator"), None), None);
+        assert_eq!(beside(&path("pve-autoscaler-simulator"), nowhere), None);
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

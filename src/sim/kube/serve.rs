@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Kube, KubeSpec};
+use crate::bounded_file;
 use crate::clock::Clock;
 use crate::sim::guests::{StandingNode, stand};
 use crate::sim::listen::{Listener, Tls};
@@ -80,14 +81,28 @@ pub async fn serve(options: KubeOptions) -> anyhow::Result<()> {
 }
 
 fn read(path: &Path) -> anyhow::Result<ServedCluster> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text = bounded_file::read_text(path, bounded_file::WORLD)
+        .with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("reading the world in {}", path.display()))
 }
+
+/// What a kubeconfig of a simulator has, and no other.
+const OWN: &str = "\nclusters:\n- name: sim\n";
 
 /// Writes the kubeconfig at once and whole: a reader that waits for the file finds all of it.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
+    let there = bounded_file::read_text(path, bounded_file::TEXT);
+    let other = match &there {
+        Ok(text) => !text.is_empty() && !text.contains(OWN),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    if other {
+        anyhow::bail!(
+            "{} is there already and is no simulator's kubeconfig: name another file for --kubeconfig",
+            path.display()
+        );
+    }
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);

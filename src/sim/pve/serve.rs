@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{AdminAct, Dump};
 use super::{Pve, PveSpec};
+use crate::bounded_file;
 use crate::clock::Clock;
 use crate::sim::faults::{FaultPlan, Faults, Style};
 use crate::sim::guests::Guests;
@@ -39,7 +40,7 @@ pub async fn serve(options: PveOptions) -> anyhow::Result<()> {
     let spec = match &options.spec {
         None => PveSpec::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path)
+            let text = bounded_file::read_text(path, bounded_file::WORLD)
                 .with_context(|| format!("reading {}", path.display()))?;
             serde_json::from_str(&text)
                 .with_context(|| format!("reading the world in {}", path.display()))?

@@ -4,12 +4,15 @@ use std::io::{Error, Read as _};
 use std::path::Path;
 
 /// A file of settings, answers or users.
-pub(super) const TEXT: u64 = 1 << 20;
+pub(crate) const TEXT: u64 = 1 << 20;
+/// The world that a simulator begins with.
+#[cfg(feature = "simulator")]
+pub(crate) const WORLD: u64 = 64 << 20;
 /// A snapshot of the largest clusters there are.
-pub(super) const SNAPSHOT: u64 = 1 << 30;
+pub(crate) const SNAPSHOT: u64 = 1 << 30;
 
 /// The bytes of a file of at most so many.
-pub(super) fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path)?;
     file.take(most + 1).read_to_end(&mut bytes)?;
@@ -21,7 +24,7 @@ pub(super) fn read(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// The text of such a file.
-pub(super) fn read_text(path: &Path, most: u64) -> std::io::Result<String> {
+pub(crate) fn read_text(path: &Path, most: u64) -> std::io::Result<String> {
     let bytes = read(path, most)?;
     String::from_utf8(bytes).map_err(|_| Error::other("it is no text in UTF-8"))
 }
