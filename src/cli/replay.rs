@@ -124,7 +124,7 @@ fn of_configuration(repeated: &BTreeMap<String, ReplayDifference>) -> String {
     }
     let told = repeated.values().take(SHOWN).map(|one| {
         let at = one.at.strip_prefix("report.").unwrap_or(&one.at);
-        let (was, is) = (value(&one.was), value(&one.is));
+        let (was, is) = (value(one.was.as_ref()), value(one.is.as_ref()));
         one_line(&format!("{at} was {was}, is {is}"))
     });
     let told: Vec<String> = told.collect();
@@ -138,7 +138,7 @@ fn of_configuration(repeated: &BTreeMap<String, ReplayDifference>) -> String {
     )
 }
 
-fn value(value: &Option<Value>) -> String {
+fn value(value: Option<&Value>) -> String {
     match value {
         None => "nothing".to_owned(),
         Some(value) => action(value).unwrap_or_else(|| foreign::line(&value.to_string(), VALUE)),
@@ -148,8 +148,8 @@ fn value(value: &Option<Value>) -> String {
 fn shown(difference: &ReplayDifference) -> String {
     let (at, was, is) = (
         one_line(&difference.at),
-        value(&difference.was),
-        value(&difference.is),
+        value(difference.was.as_ref()),
+        value(difference.is.as_ref()),
     );
     format!("  {at}\n    was  {was}\n    is   {is}\n")
 }

@@ -31,7 +31,8 @@ pub(super) async fn look(here: &Here, name: &Arc<str>, region: &RegionSettings) 
             )),
             // What is wrong with all of them is said of the region.
             EndpointTrial::Unusable => {}
-            EndpointTrial::Fails(channel, error) => {
+            EndpointTrial::Fails(failed) => {
+                let (channel, error) = *failed;
                 let (what, mend) = match mends::fingerprint(&error.message) {
                     Some(print) => (
                         format!(
@@ -57,7 +58,7 @@ pub(super) async fn look(here: &Here, name: &Arc<str>, region: &RegionSettings) 
 enum EndpointTrial {
     Works,
     Unusable,
-    Fails(Channel, CallError),
+    Fails(Box<(Channel, CallError)>),
 }
 
 async fn one(here: &Here, region: &RegionSettings, endpoint: &str) -> EndpointTrial {
@@ -77,6 +78,6 @@ async fn one(here: &Here, region: &RegionSettings, endpoint: &str) -> EndpointTr
     let asked = timeout(here.patience, client.version()).await;
     match asked.unwrap_or_else(silent) {
         Ok(_) => EndpointTrial::Works,
-        Err(error) => EndpointTrial::Fails(alone.channel, error),
+        Err(error) => EndpointTrial::Fails(Box::new((alone.channel, error))),
     }
 }

@@ -102,7 +102,9 @@ fn look(name: &str, text: &str, found: &mut FoundSettings) {
             if !documents.is_empty() && documents.iter().all(YamlNode::is_nothing) {
                 reader.found.nothing = true;
             }
-            documents.iter().for_each(|node| reader.document(node));
+            for node in &documents {
+                reader.document(node);
+            }
         }
         Err(wrong) => reader.wrong(wrong.line, &wrong.text),
     }
