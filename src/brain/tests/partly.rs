@@ -8,18 +8,18 @@ use model::scheduling::{LabelSelector, Labels, PodTerm, SpreadConstraint};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-fn app(name: &str) -> Option<LabelSelector> {
-    Some(LabelSelector {
+fn app(name: &str) -> LabelSelector {
+    LabelSelector {
         labels: Labels::from([("app".into(), name.into())]),
         ..LabelSelector::default()
-    })
+    }
 }
 
 /// Pods of one app insist on the company of those of another, or of their own.
 fn with(lab: Lab, follower: &str, target: &str, key: &str) -> Lab {
     lab.shapes(&format!("{follower}-"), |shape| {
         shape.pod_affinity.push(PodTerm {
-            selector: app(target),
+            selector: Some(app(target)),
             topology_key: key.into(),
             ..PodTerm::default()
         });
@@ -32,7 +32,7 @@ fn spread(lab: Lab, name: &str, (key, skew, least): (&str, i32, Option<i32>)) ->
             max_skew: skew,
             topology_key: key.into(),
             hard: true,
-            selector: app(name),
+            selector: Some(app(name)),
             min_domains: least,
             match_label_keys: Vec::new(),
             honor_affinity: true,

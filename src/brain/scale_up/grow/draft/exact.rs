@@ -80,7 +80,8 @@ fn search_within<'p>(
     for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
         let lost = found.as_ref().map_or(best, Draft::rank).lost;
         // Where somebody has no place, those who belong together may have some of theirs.
-        if !whole && !choice && !(parted && lost > 0) {
+        let in_parts = parted && lost > 0;
+        if !(whole || choice || in_parts) {
             break;
         }
         for order in ORDERS {
