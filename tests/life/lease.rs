@@ -68,7 +68,7 @@ fn a_lease_for_ever_is_told_with_what_to_do() {
         tokio::select! {
             biased;
             () = scene.live_on(0, |_| {}) => {}
-            () = tokio::time::sleep(Duration::from_secs(60)) => {}
+            () = tokio::time::sleep(Duration::from_mins(1)) => {}
         }
         let turn = scene.world.turns.borrow().clone().expect("a turn");
         let holds: Vec<String> = turn
