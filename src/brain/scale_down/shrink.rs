@@ -370,9 +370,7 @@ fn pool_of(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
 /// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
 fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
     let settings = &turn.view.policy.scale_down;
-    let known = turn.memory.unneeded_since.keys();
-    let known = known.filter(|name| !turn.view.behind(name).is_some_and(goes));
-    let known = known.count() as u64;
+    let known = turn.memory.unneeded_since.len() as u64;
     let parallel = u64::from(settings.max_parallel);
     let wait = u64::try_from(settings.unneeded_time.0).unwrap_or(0);
     let interval = u64::try_from(settings.scan_interval.0).unwrap_or(0).max(1);
@@ -432,14 +430,15 @@ fn goes(known: &MachineView<'_>) -> bool {
 }
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
-/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start, nor for those
-/// whose removal is under way: where the lease is lost for a moment, it goes on afterwards by the time that it began with.
+/// is not good nothing is known, and nothing changes; nor for nodes of a region that was not read yet after a start. Those of nodes
+/// whose removal is under way are kept apart.
 fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     if !turn.holds.may_observe() {
         return;
     }
     let now = turn.now();
     let mut before = std::mem::take(&mut turn.memory.unneeded_since);
+    before.append(&mut turn.memory.removed_for);
     for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         // One whose removal failed or was given up waits as long as any other.
@@ -450,13 +449,17 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
             .insert(candidate.name.clone(), since);
     }
     let nodes = &turn.view.snapshot.cluster.nodes;
-    before.retain(|name, _| {
-        let known = turn.view.behind(name);
-        let unread = turn.holds.in_the_dark(known);
-        nodes.contains_key(name) && (unread || known.is_some_and(goes))
-    });
     for (name, since) in before {
-        turn.memory.unneeded_since.entry(name).or_insert(since);
+        let known = turn.view.behind(&name);
+        let memory = &mut turn.memory;
+        if !nodes.contains_key(&name) {
+            continue;
+        }
+        if known.is_some_and(goes) {
+            memory.removed_for.insert(name, since);
+        } else if turn.holds.in_the_dark(known) {
+            memory.unneeded_since.entry(name).or_insert(since);
+        }
     }
 }
 
