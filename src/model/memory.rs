@@ -34,7 +34,7 @@ pub struct Memory {
     pub unneeded_since: BTreeMap<Arc<str>, Time>,
     /// Nodes whose removal is under way, to the time since when they were unneeded: where the lease is lost for a moment, the removal goes
     /// on afterwards by the time that it began with.
-    pub removed_for: BTreeMap<Arc<str>, Time>,
+    pub unneeded_before_removal: BTreeMap<Arc<str>, Time>,
     /// Last time a machine was planned or became a node.
     pub last_scale_up: Option<Time>,
     /// Last time a machine was removed for being unneeded.
@@ -140,7 +140,7 @@ impl Memory {
             .chain(&mut self.last_scale_down)
             .chain(&mut self.last_scale_down_failure)
             .chain(self.unneeded_since.values_mut())
-            .chain(self.removed_for.values_mut())
+            .chain(self.unneeded_before_removal.values_mut())
             .chain(self.quarantine.values_mut())
             .chain(self.retried.values_mut())
             .chain(self.transient_failures.values_mut())

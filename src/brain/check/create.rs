@@ -305,7 +305,7 @@ pub(super) fn is_outdated(case: Case<'_>, machine: &Machine) -> bool {
     old || drifted.is_some_and(|parts| !parts.is_empty())
 }
 
-/// Of so many outdated machines a pool may make another one for each before they go.
+/// How many machines a pool may have beyond its `min` since as many outdated ones are to go: no more than its rollout replaces at once.
 fn given_up_at_once(case: Case<'_>, pool: &str) -> usize {
     let machines = case.snapshot.machines.values();
     let outdated = machines.filter(|machine| *machine.mark.pool == *pool);

@@ -13,12 +13,12 @@ use crate::constraints::fit::taints;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 
-/// What is gone from a node when it is as old as this came and went while it came up: the taint of a CNI or of a CSI driver, which its
-/// own operator takes away again.
+/// How old a node must be for a cordon or a taint on it to count. A taint that is gone by then belonged to its coming up: CNIs and CSI drivers
+/// set one, and take it away again.
 const COMING_UP: Span = Span::minutes(1);
-/// Between the time from which a node counts and the turn that sees it.
+/// How late the turn may be that first sees a node older than [`COMING_UP`].
 const SLACK: Span = Span::seconds(30);
-/// Ends of the names of such taints (`node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`).
+/// How the keys of taints end that CNIs and CSI drivers set and take away (`node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`).
 const PASSING_ENDS: [&str; 2] = ["not-ready", "uninitialized"];
 
 /// How somebody shut out the node of a machine that came a short while ago, before a pod came to it; and from when on that counts.
@@ -72,7 +72,7 @@ fn passes(taint: &Taint) -> bool {
     taints::ephemeral(taint) || ends.any(|end| taint.key.ends_with(end))
 }
 
-/// Whether a machine carries a pod that was made since somebody was seen to shut a node out, or whose node that may have been: then it passed.
+/// Whether the machine carries a pod, and its node is the one that was shut out at `seen` or a newer one: whoever shut nodes out does so no more.
 pub(crate) fn is_overcome(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, seen: Time) -> bool {
     let node = known.node.filter(|_| carries(turn, known));
     node.is_some_and(|(_, node)| node.created + COMING_UP + SLACK >= seen)

@@ -20,7 +20,7 @@ use crate::scale_down::shrink::{self, Keep};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 
-/// What becomes of nodes that are given up.
+/// The nodes that are given up, with how each can go, and the pods on them that have no place on other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Evacuees<'a> {
     /// By the node's place in the world: how it can go, or why it stays.

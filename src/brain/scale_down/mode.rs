@@ -44,7 +44,7 @@ pub(crate) enum Mode {
     Replaced {
         /// The machine.
         by: Arc<str>,
-        /// What that saves still.
+        /// What removing the node saves, with the other nodes that the machine replaces.
         rest: Rest,
     },
 }
@@ -63,7 +63,7 @@ impl Mode {
         matches!(self, Mode::Evacuated { .. } | Mode::Outdated { .. })
     }
 
-    /// What keeps a node that is given up until a machine is there for its pods.
+    /// Why a node that is given up stays for now: one of its pods has no place on another node until a new machine works.
     pub(crate) fn missing(&self) -> Option<&Keep> {
         match self {
             Mode::Evacuated { missing, .. } | Mode::Outdated { missing, .. } => missing.as_deref(),

@@ -43,7 +43,8 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
         let now = turn.now();
         let cause = rollout.and_then(|rollout| Outdated::find(known.machine, rollout, now));
         let Some(cause) = cause else {
-            next = next.into_iter().chain(expires(known)).min();
+            let expires = expires(known).filter(|expires| *expires > now);
+            next = next.into_iter().chain(expires).min();
             continue;
         };
         let pool: Arc<str> = known.pool_name().into();

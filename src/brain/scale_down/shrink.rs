@@ -438,7 +438,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
     let now = turn.now();
     let mut before = std::mem::take(&mut turn.memory.unneeded_since);
-    before.append(&mut turn.memory.removed_for);
+    before.append(&mut turn.memory.unneeded_before_removal);
     for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         // One whose removal failed or was given up waits as long as any other.
@@ -456,7 +456,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
             continue;
         }
         if known.is_some_and(goes) {
-            memory.removed_for.insert(name, since);
+            memory.unneeded_before_removal.insert(name, since);
         } else if turn.holds.in_the_dark(known) {
             memory.unneeded_since.entry(name).or_insert(since);
         }

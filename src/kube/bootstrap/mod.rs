@@ -115,9 +115,6 @@ pub enum BootstrapError {
         /// The error of a call that the daemon makes.
         source: Box<KubeError>,
     },
-    /// Somebody ended it while the new kubeconfig was tried. Nothing was written.
-    #[error("interrupted while the new kubeconfig was tried: {} is as it was", .0.display())]
-    Interrupted(PathBuf),
     /// The file could not be written.
     #[error("cannot write {}: {why}", path.display())]
     Write {
@@ -154,25 +151,25 @@ pub async fn kubeconfig(request: &KubeconfigRequest, clock: Clock) -> Result<Mad
         path: request.output.clone(),
         why,
     };
-    let staged = StagedCredentials::write(&request.output, text.expose_secret(), &request.group)
-        .map_err(unwritten)?;
+    let write = || StagedCredentials::write(&request.output, text.expose_secret(), &request.group);
+    let staged = write().map_err(unwritten)?;
     // The daemon's own way of reading it, and a call that needs the rights just given, before it takes the place of one that works.
     let connector = Connector::File {
         path: staged.temporary.clone(),
         context: None,
     };
     let daemon = client(connector, clock).await?;
-    // Ctrl-C while a wrong address does not answer must not leave a key behind.
-    let tried = tokio::select! {
-        tried = try_out(&daemon) => tried,
-        _ = tokio::signal::ctrl_c() => return Err(BootstrapError::Interrupted(request.output.clone())),
-    };
+    // It was read: whoever ends this while a wrong address does not answer must not leave a key behind. Waiting for a signal instead would
+    // take Ctrl-C away from all that a setup does afterwards.
+    drop(staged);
+    let tried = try_out(&daemon).await;
     tried.map_err(|source| BootstrapError::NotWorking {
         server: target.server.clone(),
         path: request.output.clone(),
         given_by: request.given_by,
         source: Box::new(source),
     })?;
+    let staged = write().map_err(unwritten)?;
     let owner_hint = staged.put_in_place().map_err(unwritten)?;
     Ok(Made {
         applied,

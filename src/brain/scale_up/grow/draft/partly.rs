@@ -1,4 +1,4 @@
-//! Who belongs together and finds no place as a whole: as many of them as one place takes.
+//! Pods that must be together and find no place as a whole: as many of them are placed as one machine takes.
 //!
 //! Units are as large as the largest machine that limits allow at all. Beside others, or where others have used up what limits leave, it may
 //! be that only a part of one has a place; the rest waits. Each spot that is tried counts among the machines that may be looked at.
