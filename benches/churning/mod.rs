@@ -430,6 +430,8 @@ fn empty(now: Time) -> Snapshot {
     }
     let copy = TemplateCopy {
         fault: None,
+        uuid: None,
+        stale: false,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

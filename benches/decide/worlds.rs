@@ -140,6 +140,8 @@ fn home() -> Region {
     }
     let copy = TemplateCopy {
         fault: None,
+        uuid: None,
+        stale: false,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

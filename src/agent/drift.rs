@@ -10,14 +10,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::agent::journal::JournalEntry;
-use crate::config::file::Build;
+use crate::agent::journal::{JournalEntry, UNKNOWN_TEMPLATE};
+use crate::agent::machines::Observed;
 use crate::config::new_vm::NewVm;
 use crate::config::settings::{JoinMethod, PoolSettings, Settings, TemplateSettings};
+use crate::model::action::NO_TEMPLATE;
 use crate::model::drift::Drift;
 use crate::model::mark::Mark;
 use crate::model::policy::{InstanceType, Policy, Terms};
-use crate::model::region::{Machine, Step};
+use crate::model::region::{Machine, RegionName, Step};
 use crate::model::topology::Pinning;
 
 /// Hashes by part.
@@ -66,20 +67,10 @@ fn set(value: &Value) -> Value {
     }
 }
 
-/// The settings of a template's build that differ from the defaults: a key that a newer program brings changes no hash.
-fn build(build: &Build) -> Value {
-    let [mut said, usual] = [build.contents(), Build::default()]
-        .map(|build| serde_json::to_value(build).unwrap_or_default());
-    if let (Some(said), Some(usual)) = (said.as_object_mut(), usual.as_object()) {
-        said.retain(|key, value| usual.get(key) != Some(value));
-    }
-    said
-}
-
+/// Which template the file names. How it is built changes no machine: the template that is built by it does ([`is_of_former_copy`]).
 fn source(template: &TemplateSettings) -> Value {
-    let build = template.build.as_deref().map(build);
     json!({
-        "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags), "build": build,
+        "vmid": template.vmid, "name": template.vm_name, "tags": some(&template.tags),
         "storage": template.storage, "full": template.full_clone.then_some(true), "new": template.new_vm.as_deref().map(new_vm),
     })
 }
@@ -209,9 +200,44 @@ fn against_terms(terms: &Terms, mark: &Mark, policy: &Policy) -> Option<Vec<Drif
     Some(found)
 }
 
+/// Whether the VM that a machine was cloned from is no copy of its template any more, and another one is there to clone from.
+///
+/// `template build` gives the template before another name, and a person who replaces a template by hand renames or destroys the
+/// one before, or takes its VMID for the new one. While nothing newer can be cloned, no machine is behind.
+fn is_of_former_copy(entry: &JournalEntry, observed: &Observed) -> bool {
+    let (spec, region) = (&entry.spec, &observed.region);
+    let template = spec.mark.template.as_str();
+    if matches!(spec.template_vmid, NO_TEMPLATE | UNKNOWN_TEMPLATE) {
+        return false;
+    }
+    let copies = region
+        .templates
+        .get(template)
+        .map_or(&[][..], Vec::as_slice);
+    if !copies
+        .iter()
+        .any(|copy| copy.fault.is_none() && !copy.stale)
+    {
+        return false;
+    }
+    if let Some(copy) = copies.iter().find(|copy| copy.vmid == spec.template_vmid) {
+        let uuids = copy.uuid.as_ref().zip(spec.template_uuid.as_ref());
+        return uuids.is_some_and(|(there, then)| there != then);
+    }
+    let named = observed.templates.get(template);
+    let named = named.is_some_and(|vmids| vmids.contains(&spec.template_vmid));
+    // Of a host that is off PVE tells neither names nor tags.
+    let told = region.vms.get(&spec.template_vmid).is_none_or(|vm| {
+        let host = region.hosts.get(&vm.host);
+        vm.unread.is_none() && host.is_some_and(|host| host.online)
+    });
+    !named && told
+}
+
 /// Writes into the machines that became nodes what of them has drifted.
 pub fn mark(
     machines: &mut BTreeMap<Arc<str>, Machine>,
+    regions: &BTreeMap<RegionName, Observed>,
     journal: &BTreeMap<Arc<str>, JournalEntry>,
     settings: &Settings,
 ) {
@@ -225,7 +251,14 @@ pub fn mark(
             let mark = &machine.mark;
             let now = all.entry((mark.pool.clone(), mark.template.clone()));
             let now = now.or_insert_with(|| made_of(settings, mark));
-            of(machine, entry, &settings.policy, now)
+            let mut found = of(machine, entry, &settings.policy, now)?;
+            let former = regions.get(&machine.region);
+            let former = former.is_some_and(|observed| is_of_former_copy(entry, observed));
+            if former && !found.contains(&Drift::Template) {
+                found.push(Drift::Template);
+                found.sort_unstable();
+            }
+            Some(found)
         });
         if let Some(vm) = machine.vm.as_mut().filter(|vm| vm.marked) {
             vm.drifted = drifted;

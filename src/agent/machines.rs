@@ -7,7 +7,7 @@
 //!
 //! [`identity`]: crate::model::identity
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::in_place::Beside;
@@ -24,6 +24,8 @@ use crate::pve::VmConfig;
 pub struct Observed {
     /// The view.
     pub region: Shared<Region>,
+    /// The VMs that are copies of each configured template by what PVE lists of them.
+    pub templates: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// SMBIOS UUID and digest by VMID, of VMs whose configuration was read.
     pub facts: BTreeMap<u32, LastVmConfig>,
 }
@@ -139,6 +141,16 @@ fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Shared<Ma
         }
         _ => None,
     }
+}
+
+/// What counts of the journal while another instance leads: the machines that this one's executor has not yet let go of. How far
+/// the others have come since is in the other instance's journal; what this one remembers of them may be days old.
+pub fn entries_under_work(
+    journal: &BTreeMap<Arc<str>, JournalEntry>,
+    busy: &BTreeMap<Arc<str>, Busy>,
+) -> BTreeMap<Arc<str>, JournalEntry> {
+    let of = |name: &Arc<str>| Some((name.clone(), journal.get(name)?.clone()));
+    busy.keys().filter_map(of).collect()
 }
 
 /// A machine known from the journal alone, with its placeholder if a clone is under way, or with what
@@ -278,6 +290,7 @@ mod tests {
             mark,
             template_vmid: 9000,
             template_host: "pve1".into(),
+            template_uuid: None,
             terms: None,
         };
         (name, JournalEntry::new(target, spec, Time(0)))

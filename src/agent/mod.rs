@@ -41,6 +41,7 @@ pub mod state;
 pub mod state_lock;
 pub mod status;
 mod storage_backings;
+pub mod template_mark;
 pub mod templates;
 mod token_redaction;
 pub mod trouble;

@@ -330,6 +330,7 @@ impl RegionWatcher {
         unread::mark_hosts(&mut region);
         let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
         region.templates = self.templates().find(&resources, config);
+        let templates = self.templates().named(&resources);
         let facts = self.known.iter().map(|(vmid, known)| {
             let facts = LastVmConfig {
                 uuid: known.config.uuid.clone(),
@@ -345,7 +346,11 @@ impl RegionWatcher {
         let facts = facts.collect();
         let region: Shared<Region> = region.into();
         self.last = region.clone();
-        Ok(Observed { region, facts })
+        Ok(Observed {
+            region,
+            facts,
+            templates,
+        })
     }
 
     /// Reads the configurations that changed, and one that is old.

@@ -1,9 +1,10 @@
 //! Where the configured templates are, and what a clone of each would have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::inspection;
+use crate::agent::template_mark::is_of_another_definition;
 use crate::config::file::Firmware;
 use crate::config::new_vm::NewVm;
 use crate::config::settings::TemplateSettings;
@@ -32,6 +33,18 @@ impl<'a> RegionTemplates<'a> {
     /// Whether a guest is a copy of one of them.
     pub(super) fn any_is(self, vmid: u32, guest: &GuestResource) -> bool {
         self.own().any(|(_, template)| is(vmid, guest, template))
+    }
+
+    /// The VMs that PVE lists as a copy of each of them, whether or not their configurations could be read.
+    pub(super) fn named(self, resources: &ClusterResources) -> BTreeMap<Arc<str>, BTreeSet<u32>> {
+        let of = |template: &TemplateSettings| {
+            let guests = resources.guests.iter();
+            let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
+            copies.map(|(vmid, _)| *vmid).collect()
+        };
+        self.own()
+            .map(|(name, template)| (name.clone(), of(template)))
+            .collect()
     }
 
     /// Where each of them is, by what PVE lists and the configurations that were read.
@@ -63,6 +76,8 @@ impl<'a> RegionTemplates<'a> {
                         .and_then(|(_, disk)| disk.size)
                         .unwrap_or(0),
                     disks: disks(config, template),
+                    uuid: config.uuid.clone(),
+                    stale: is_of_another_definition(*vmid, config, template.build.as_deref()),
                 })
             });
             found.insert(name.clone(), copies.collect());
@@ -95,6 +110,8 @@ fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> Tem
         disk: 0,
         disks,
         fault: None,
+        uuid: None,
+        stale: false,
     }
 }
 

@@ -311,6 +311,7 @@ mod tests {
             },
             template_vmid: 8000,
             template_host: "pve1".into(),
+            template_uuid: None,
             terms: None,
         }
     }

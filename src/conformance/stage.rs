@@ -164,6 +164,8 @@ impl CaseWorld {
         };
         let copy = TemplateCopy {
             fault: None,
+            uuid: None,
+            stale: false,
             vmid: TEMPLATE_VMID,
             host: host.clone(),
             shared: true,

@@ -101,6 +101,9 @@ pub struct CreateSpec {
     /// The host whose configuration directory holds the template: the clone call goes there. Without a template the host
     /// that makes the VM.
     pub template_host: Arc<str>,
+    /// The template's SMBIOS UUID; `None` where it has none, or an older program planned the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_uuid: Option<Arc<str>>,
     /// What the configuration promised of it; `None` where an older program planned it, or where it is
     /// known by its mark alone: then the configuration of now says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,7 +25,7 @@ pub enum Drift {
     Taints,
     /// What kubelet and system keep, and the number of pods.
     Reservations,
-    /// Which template it is cloned from, and how that is built.
+    /// Which template it is cloned from, or the template was replaced by a newer one.
     Template,
     /// CPU type, sockets, NUMA, network cards, further disks.
     Hardware,

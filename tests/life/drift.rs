@@ -7,10 +7,11 @@ use pve_autoscaler::agent::status::DaemonStatus;
 use pve_autoscaler::config;
 use pve_autoscaler::model::drift::Drift;
 use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 
 use crate::HASTY;
 use crate::common::{Scene, simulate};
-use crate::hosts::fill;
+use crate::hosts::{act, fill};
 
 /// The status and the findings some minutes after two machines that were made by one file find another one.
 async fn reloaded(before: &str, after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
@@ -98,4 +99,70 @@ fn without_another_file_and_without_a_journal_nothing_drifted() {
             assert_eq!(machine.drifted, None, "it is not known");
         }
     });
+}
+
+/// A template that a person made is replaced: under its VMID, or under its name by another VM. The machines that were cloned from
+/// the one before have drifted, and those that are cloned from then on have not.
+#[test]
+fn a_template_that_was_replaced_by_hand_makes_its_machines_drift() {
+    let named = HASTY.replace("vmid = 9000\n", "name = \"debian-13\"\n");
+    assert_ne!(named, HASTY);
+    let put = |scene: &Scene, vmid: u32, uuid: &str| {
+        let machines = PveSpec::default().machines.into_iter();
+        let mut new = machines.into_iter().find(|vm| vm.template).expect("it");
+        new.vmid = vmid;
+        new.config
+            .insert("name".to_owned(), "debian-13-k8s".to_owned());
+        let smbios = format!("uuid={uuid}");
+        new.config.insert("smbios1".to_owned(), smbios);
+        act(scene, &AdminAct::AddMachine(new));
+    };
+    let uuid = "5fd1a1c0-0000-4000-8000-00000000000a";
+    let under_its_vmid = |scene: &Scene| {
+        act(scene, &AdminAct::Destroy { vmid: 9000 });
+        put(scene, 9000, uuid);
+    };
+    let under_its_name = |scene: &Scene| {
+        act(
+            scene,
+            &AdminAct::Configure {
+                vmid: 9000,
+                key: "name".to_owned(),
+                value: Some("debian-13-k8s-old".to_owned()),
+            },
+        );
+        put(scene, 8999, uuid);
+    };
+    let only_renamed = |scene: &Scene| {
+        act(
+            scene,
+            &AdminAct::Configure {
+                vmid: 9000,
+                key: "name".to_owned(),
+                value: Some("debian-13-k8s-old".to_owned()),
+            },
+        );
+    };
+    let cases: [(&str, &dyn Fn(&Scene), usize); 4] = [
+        (HASTY, &under_its_vmid, 2),
+        (&named, &under_its_name, 2),
+        // Nothing is there to make other machines of.
+        (&named, &only_renamed, 0),
+        (HASTY, &|_| {}, 0),
+    ];
+    for (file, between, drifted) in cases {
+        simulate(async {
+            let (status, scene) = reloaded(file, file, between).await;
+            assert_eq!(status.machines.len(), 2);
+            let parts = if drifted > 0 {
+                vec![Drift::Template]
+            } else {
+                Vec::new()
+            };
+            for machine in status.machines.values() {
+                assert_eq!(machine.drifted.as_ref(), Some(&parts));
+            }
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
 }

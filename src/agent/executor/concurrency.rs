@@ -134,6 +134,7 @@ mod tests {
             mark,
             template_vmid: template,
             template_host: host.into(),
+            template_uuid: None,
             terms: None,
         };
         JournalEntry::new(target, spec, Time(0))
@@ -152,6 +153,8 @@ mod tests {
         }
         let copy = |vmid: u32, host: &str| TemplateCopy {
             fault: None,
+            uuid: None,
+            stale: false,
             vmid,
             host: host.into(),
             shared,

@@ -266,6 +266,7 @@ impl Executor {
                     mark: (*machine.mark).clone(),
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),
+                    template_uuid: None,
                     terms: None,
                 };
                 let mut entry = JournalEntry::new(action.target.clone(), spec, now);

@@ -33,6 +33,7 @@ fn entry(machine: &str) -> JournalEntry {
             mark,
             template_vmid: 9000,
             template_host: "pve1".into(),
+            template_uuid: None,
             terms: None,
         },
         Time(1_000),

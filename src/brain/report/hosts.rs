@@ -43,7 +43,13 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             .hosts
             .insert(name.clone(), hosts.into_iter().collect());
         let untold = without_template(turn, name, region);
-        for warning in offline.into_iter().chain(unknown).chain(untold) {
+        let stale = stale_templates(turn, name, region);
+        let all = offline
+            .into_iter()
+            .chain(unknown)
+            .chain(untold)
+            .chain(stale);
+        for warning in all {
             turn.warn(warning);
         }
     }
@@ -98,6 +104,26 @@ fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> 
             })
         });
     lacking.collect()
+}
+
+/// Templates that were built from another definition than the file has, and of which some pool's machines would be made now.
+fn stale_templates(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
+    let mut found: BTreeMap<&Arc<str>, BTreeSet<&Arc<str>>> = BTreeMap::new();
+    for (_, pool) in turn.view.policy.pools_in(name) {
+        for host in region.hosts.keys().filter(|host| pool.may_use(host)) {
+            if reach::copy(region, pool, host).is_ok_and(|copy| copy.stale) {
+                found.entry(&pool.template).or_default().insert(host);
+            }
+        }
+    }
+    let warnings = found
+        .into_iter()
+        .map(|(template, hosts)| Warning::StaleTemplate {
+            region: name.clone(),
+            template: template.clone(),
+            hosts: hosts.into_iter().cloned().collect(),
+        });
+    warnings.collect()
 }
 
 /// Zones that hosts of several regions have in common: pods that shall be spread over them are not.

@@ -2,6 +2,7 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::cluster::PodKey;
@@ -66,6 +67,19 @@ pub(crate) struct Choice<'a> {
     pub(crate) offers: Vec<Offer<'a>>,
     /// Why there is no offer, where there is none.
     pub(crate) nowhere: Arc<Refused>,
+}
+
+impl Choice<'_> {
+    /// How much its nodes have that nobody asks for: extended resources that are not among the wanted ones, taints and labels of
+    /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
+    pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
+        let extended = self.offers.first().map(|offer| &offer.free.extended);
+        let extra = extended.into_iter().flatten();
+        let extra = extra.filter(|(name, amount)| **amount > 0 && !wanted.contains(name));
+        let labels = self.policy.labels.len() + self.kind.labels.len();
+        let all = extra.count() * 16 + self.policy.taints.len() * 4 + labels;
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
 }
 
 /// A choice on one host.

@@ -268,7 +268,8 @@ fn settle<'a>(
             let placed = place(world, group.shape, need, pods.len(), lane);
             return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
         }
-        on_existing(turn, world, group.shape, need, pods.len(), lane)
+        let asked = (group.shape, need);
+        on_existing(turn, world, asked, pods.len(), lane, &mut None)
     });
     group.pods = pods;
     group.pods.drain(..placed);
@@ -323,7 +324,7 @@ pub(crate) struct Seats {
     pub(crate) bin: usize,
     pub(crate) count: usize,
     /// Who is preempted for them.
-    preempts: BTreeMap<PodKey, i32>,
+    pub(crate) preempts: BTreeMap<PodKey, i32>,
 }
 
 impl Seats {
@@ -352,19 +353,19 @@ impl Seats {
 }
 
 /// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
-/// expendable pods give way for them.
+/// expendable pods give way for them. Keeps what is needed to take it back ([`SimCluster::restore`], last first), where that is asked for.
 pub(crate) fn on_existing(
     turn: &DecisionBuilder<'_>,
     world: &mut SimCluster<'_>,
-    shape: ShapeId,
-    need: Option<&VolumeNeed>,
+    (shape, need): (ShapeId, Option<&VolumeNeed>),
     count: usize,
     lane: &mut FitIndex,
+    undo: &mut Option<&mut Vec<(usize, Saved)>>,
 ) -> Vec<Seats> {
-    let placed = place(world, shape, need, count, lane);
+    let placed = put(world, (shape, need), count, lane, undo, Newcomers::Settled);
     let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
     let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
-    for forced in preempt::force(world, shape, need, left, lane, &mut None) {
+    for forced in preempt::force(world, shape, need, left, lane, undo) {
         seats.push(Seats {
             bin: forced.bin,
             count: 1,
@@ -382,7 +383,14 @@ pub(crate) fn place(
     count: usize,
     lane: &mut FitIndex,
 ) -> Vec<(usize, usize)> {
-    put(world, shape, need, count, lane, &mut None)
+    put(
+        world,
+        (shape, need),
+        count,
+        lane,
+        &mut None,
+        Newcomers::Settled,
+    )
 }
 
 /// Places `count` pods of a shape on these places in this order, and keeps what is needed to take it
@@ -411,27 +419,45 @@ pub(crate) fn lay_with_undo(
     lane: &mut FitIndex,
     undo: &mut Vec<(usize, Saved)>,
 ) -> Vec<(usize, usize)> {
-    let mut placed = put(world, shape, need, count, lane, &mut Some(undo));
+    let mut undo = Some(undo);
+    let mut placed = put(
+        world,
+        (shape, need),
+        count,
+        lane,
+        &mut undo,
+        Newcomers::OneByOne,
+    );
     let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
-    let forced = preempt::force(world, shape, need, left, lane, &mut Some(undo));
+    let forced = preempt::force(world, shape, need, left, lane, &mut undo);
     placed.extend(forced.into_iter().map(|forced| (forced.bin, 1)));
     placed
+}
+
+/// When pods come that are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newcomers {
+    /// In the order in which they are placed.
+    Settled,
+    /// One by one and in any order, as those of a node that is drained.
+    OneByOne,
 }
 
 /// First fit. A place that took what it could is not looked at again, unless the pods placed since
 /// may have opened it: where pods of this shape are spread, when the least domain got one more.
 fn put(
     world: &mut SimCluster<'_>,
-    id: ShapeId,
-    need: Option<&VolumeNeed>,
+    (id, need): (ShapeId, Option<&VolumeNeed>),
     mut left: usize,
     lane: &mut FitIndex,
     undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    newcomers: Newcomers,
 ) -> Vec<(usize, usize)> {
     let rules = world.rules(id);
     world.prepare(id);
     let shape = world.shapes[id].shape;
-    let timid = undo.is_some() && !world.soft.is_empty() && !world.preempts(id);
+    let one_by_one = newcomers == Newcomers::OneByOne;
+    let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
     let mut placed: Vec<(usize, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {

@@ -235,6 +235,7 @@ fn create_spec(
         },
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),
+        template_uuid: copy.uuid.clone(),
         terms: Some(Arc::new(Terms::of(choice.policy, choice.kind))),
     })
 }

@@ -89,7 +89,7 @@ fn unplaced(lab: &Lab) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(512) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::with_cases(192) })]
 
     #[test]
     fn what_is_placed_passes_every_filter(world in wide(5, 12)) {

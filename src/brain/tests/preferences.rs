@@ -384,7 +384,7 @@ fn bill(decision: &Decision, policy: &Policy) -> (usize, i64, usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn preferences_cost_nothing_and_break_no_rule(

@@ -238,7 +238,7 @@ fn counts(lab: &Lab, pool: &str) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn every_plan_passes_the_checker_and_is_begun_once(world in world()) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::agent::inspection;
+use crate::agent::template_mark::is_of_another_definition;
 use crate::config::Settings;
 use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;
@@ -111,6 +112,13 @@ fn judge_config(
     settings: &Settings,
     findings: &mut Findings,
 ) {
+    if is_of_another_definition(vmid, config, template.build.as_deref()) {
+        findings
+            .warning(format!(
+                "template {name}: VM {vmid} was built from another definition than the file has: machines are made of it as it is"
+            ))
+            .mend(format!("`pve-autoscaler template build {name}`"));
+    }
     for fault in inspection::inspect(vmid, config, template) {
         // What to do stands behind the fault.
         let (what, mend) = match fault.text.split_once("; ") {

@@ -8,7 +8,7 @@ use super::free::{self, Vmids};
 use super::images::ImagesFound;
 use super::survey::{KubeFound, Survey};
 use crate::agent::inspection::{self, WHOLE};
-use crate::cli::template::is_built;
+use crate::agent::template_mark::is_built;
 use crate::config::file::{BuildMethod, ChannelKind, Method};
 use crate::config::settings::TemplateSettings;
 use crate::model::region::GuestKind;

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use super::mark::hex;
+use crate::agent::template_mark::hex;
 use crate::config::file::{Build, BuildMethod, Chipset, Firmware, ScsiController};
 
-/// The scripts' generation: another one builds templates anew.
-const RECIPE: &str = "1";
-/// Bytes of a definition's hash.
+/// Bytes of the hash in an image's file name.
 const HASH: usize = 6;
 /// The tag of every template that is built, for people; it proves nothing.
 const TAG: &str = "pve-autoscaler-template";
@@ -15,12 +13,6 @@ const TAG: &str = "pve-autoscaler-template";
 const IMAGES: &str = "registry.k8s.io";
 /// The disk that it boots from.
 pub(super) const DISK: &str = "scsi0";
-
-/// The hash of all that goes into a template.
-pub(super) fn hash(build: &Build) -> String {
-    let text = serde_json::to_string(&build.contents()).unwrap_or_default();
-    hex(format!("{RECIPE}\n{text}").as_bytes(), HASH)
-}
 
 /// The file that an image is downloaded to: two images never share one.
 pub(super) fn image_file(url: &str, checksum: &str) -> String {
@@ -214,6 +206,7 @@ fn ways(build: &Build) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::template_mark::definition as hash;
     use crate::config::scalar::{Duration, VmidRange};
     use crate::model::time::Span;
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::definition::{self, BuildStep, DISK, TemplateVm};
 use super::guest::{TemplateGuest, span};
-use super::mark::{BuildStage, TemplateMark};
 use super::{BuiltVm, TemplateRegion, files, snippets};
+use crate::agent::template_mark::{self, BuildStage, TemplateMark};
 use crate::cli::print;
 use crate::config::file::Build;
 use crate::model::foreign::ForeignText;
@@ -193,7 +193,7 @@ impl Builder<'_> {
             template: self.name.to_owned(),
             cluster: self.place.cluster.clone(),
             vmid,
-            definition: definition::hash(self.build),
+            definition: template_mark::definition(self.build),
             stage: BuildStage::Building,
             by: format!("{}/{}", files::this_host(), std::process::id()),
             begun: crate::clock::Clock::System.now().0 / 1_000,

@@ -2,14 +2,12 @@
 //!
 //! The commands are a person's, root's on a host with `channel = "local"`: they go past the broker, whose allow-list is for the daemon
 //! (docs/decisions/templates-are-built-by-a-command.md). Before every change the VM's configuration is read, and it must carry this
-//! configuration's mark ([`mark`]).
+//! configuration's mark ([`template_mark`](crate::agent::template_mark)).
 
 mod definition;
 mod files;
 mod guest;
 mod host;
-mod mark;
-pub(super) use mark::is_built;
 pub(super) mod options;
 mod overview;
 mod snippets;
@@ -25,6 +23,7 @@ use anyhow::{Context as _, anyhow, bail};
 use tokio::time::Instant;
 
 use super::{CliFailure, channels, load, print, runtime};
+use crate::agent::template_mark::{self, BuildStage, TemplateMark};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
@@ -35,7 +34,6 @@ use crate::pve::transport::Transport;
 use crate::pve::{Client, ClusterResources, ConfigUpdate, VmConfig};
 
 use host::Builder;
-use mark::{BuildStage, TemplateMark};
 use options::{BuildOptions, TemplateCommand};
 
 /// A removal, and the stop before it.
@@ -266,7 +264,7 @@ fn current<'a>(
     host: &str,
     shared: bool,
 ) -> Option<&'a BuiltVm> {
-    let wanted = definition::hash(build);
+    let wanted = template_mark::definition(build);
     found.iter().find(|built| {
         built.finished() && built.mark.definition == wanted && (shared || *built.host == *host)
     })

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::mark::BuildStage;
 use super::snippets::{BuildSnippets, Cleaned};
-use super::{BuiltVm, TemplateRegion, chosen, definition, files, is_shared};
+use super::{BuiltVm, TemplateRegion, chosen, files, is_shared};
+use crate::agent::template_mark::{self, BuildStage};
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
 use crate::cli::{CliFailure, print};
@@ -53,7 +53,7 @@ async fn rows(
     resources: &ClusterResources,
 ) -> anyhow::Result<Vec<(BuiltVm, TemplateRow)>> {
     let found = place.find(resources, name, build).await?;
-    let wanted = definition::hash(build);
+    let wanted = template_mark::definition(build);
     let now = Clock::System.now().0 / 1_000;
     let mut rows = Vec::new();
     for built in &found {
@@ -253,9 +253,9 @@ async fn prune_vm(
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::TemplateMark;
     use super::TemplateUse::{Cloned, InUse, Removable};
     use super::*;
+    use crate::agent::template_mark::TemplateMark;
 
     fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> BuiltVm {
         BuiltVm {

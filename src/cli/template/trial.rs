@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep};
 
 use super::guest::{TemplateGuest, span};
 use super::host::{self, follow};
-use super::mark::{BuildStage, TemplateMark};
 use super::options::TryOptions;
 use super::verdict::{self, Expected};
 use super::{TemplateRegion, files};
 use crate::agent::join;
+use crate::agent::template_mark::{BuildStage, TemplateMark};
 use crate::agent::templates::RegionTemplates;
 use crate::agent::vm_config::{self, OwnKeys};
 use crate::cli::doctor::finding::{Findings, Grade};

@@ -251,6 +251,15 @@ pub enum Warning {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<ForeignText>,
     },
+    /// Machines are made of a template that was built from another definition than the file has now.
+    StaleTemplate {
+        /// The region.
+        region: Arc<str>,
+        /// The template.
+        template: Arc<str>,
+        /// The hosts on which machines are made of it.
+        hosts: Vec<Arc<str>>,
+    },
     /// The configuration names a host that its region does not have.
     UnknownHost {
         /// The region.

@@ -334,8 +334,10 @@ fn host(number: u8) -> HostSpec {
 }
 
 fn template(vmid: u32, name: &str, storage: &str) -> MachineSpec {
+    let smbios = format!("uuid=5fd1a1c0-0000-4000-8000-{vmid:012}");
     let config = [
         ("name", name),
+        ("smbios1", &smbios),
         ("description", "built by hand\ndo not start"),
         ("cores", "2"),
         ("memory", "2048"),

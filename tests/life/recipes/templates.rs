@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pve_autoscaler::sim::pve::{AdminAct, GIB, HostSpec, PveSpec, StorageKind, StorageSpec};
+use pve_autoscaler::agent::template_mark::{BuildStage, TemplateMark, definition};
+use pve_autoscaler::sim::pve::{
+    AdminAct, GIB, HostSpec, MachineSpec, PveSpec, StorageKind, StorageSpec,
+};
 use pve_autoscaler::sim::workload::WorkloadPods;
 use serde_json::Value;
 
-use super::{by_host, machines, nodes, places, template, until_none_is_left, visit, world};
+use super::{by_host, machines, nodes, places, recipe, template, until_none_is_left, visit, world};
 use crate::common::{Scene, simulate};
 use crate::hosts::act;
-use crate::tasks::kubectl_drain;
 use crate::waiting::{until, while_it_lives};
 
 /// The name that a built template has.
@@ -83,15 +85,37 @@ fn six_hosts_have_each_a_template_on_their_zfs() {
     });
 }
 
-/// The template is built anew beside the old one, which changes its name; each node is drained, and all that are there at last are of
-/// the new one. Two nodes are there whatever happens.
+/// What `template build` writes on a template that it built of the recipe's definition with this Kubernetes.
+fn built(template: &mut MachineSpec, kubernetes: &str) {
+    let now = recipe("recipes", "Upgrades");
+    assert!(now.contains("kubernetes = \"1.35\""));
+    let file = now.replace("\"1.35\"", &format!("\"{kubernetes}\""));
+    let settings = pve_autoscaler::config::parse(&file, "file").expect("it is valid");
+    let build = settings.templates["debian"].build.as_deref();
+    let mark = TemplateMark {
+        template: "debian".to_owned(),
+        cluster: "default".to_owned(),
+        vmid: template.vmid,
+        definition: definition(build.expect("it is built")),
+        stage: BuildStage::Ready,
+        by: "pve1/1".to_owned(),
+        begun: 1_764_000_000,
+    };
+    let description = mark.describe();
+    template
+        .config
+        .insert("description".to_owned(), description);
+}
+
+/// The file has a new Kubernetes, the template is not built anew yet: that is told, and no node is replaced. Then it is built
+/// beside the old one, which changes its name, and the nodes are replaced one after the other. Two nodes are there whatever happens.
 #[test]
 fn a_pool_gets_a_new_kubernetes() {
     simulate(async {
         let mut spec = world("recipes", "Upgrades");
         let shared = storage("ceph", StorageKind::Nfs, true);
         hosts(&mut spec.pve, &["pve1", "pve2", "pve3"], shared);
-        template(&mut spec.pve, 8000, BUILT, "pve1", "ceph");
+        built(template(&mut spec.pve, 8000, BUILT, "pve1", "ceph"), "1.34");
         let scene = Scene::of(spec);
         let names = || -> BTreeSet<String> {
             let all = nodes(&scene, "workers").into_iter();
@@ -108,10 +132,21 @@ fn a_pool_gets_a_new_kubernetes() {
         let looks = async {
             until(&scene, "all run", 10, || places(&scene, "web").len() == 3).await;
             until(&scene, "two nodes", 5, || names().len() == 2).await;
+            tokio::time::sleep(Duration::from_mins(15)).await;
             assert_eq!((of(8000), of(8001)), (2, 0));
+            let told = warnings(&scene);
+            let [told] = told.as_slice() else {
+                panic!("{told:?}");
+            };
+            assert!(told.contains("was built from another definition"), "{told}");
+            assert!(
+                told.contains("`pve-autoscaler template build debian`"),
+                "{told}"
+            );
             // As `template build` does at its end: the old template gets another name, the new one has its name.
             let mut new = PveSpec::default();
-            let new = template(&mut new, 8001, BUILT, "pve1", "ceph").clone();
+            let new = template(&mut new, 8001, BUILT, "pve1", "ceph");
+            built(new, "1.35");
             act(
                 &scene,
                 &AdminAct::Configure {
@@ -120,22 +155,19 @@ fn a_pool_gets_a_new_kubernetes() {
                     value: Some(format!("{BUILT}-old-8000")),
                 },
             );
-            act(&scene, &AdminAct::AddMachine(new));
-            tokio::time::sleep(Duration::from_mins(1)).await;
+            act(&scene, &AdminAct::AddMachine(new.clone()));
             let old = names();
-            for node in &old {
-                kubectl_drain(&scene, node).await;
-                until(&scene, "its pods run elsewhere", 10, || {
-                    places(&scene, "web").len() == 3
-                })
-                .await;
-            }
-            until(&scene, "the old nodes are gone", 40, || {
+            until(&scene, "the old nodes are gone", 60, || {
+                assert!(names().len() >= 2, "{:?}", names());
                 names().is_disjoint(&old) && of(8000) == 0
             })
             .await;
-            assert!(of(8001) >= 2);
-            assert_eq!(places(&scene, "web").len(), 3);
+            assert_eq!(of(8001), 2);
+            until(&scene, "its pods run", 5, || {
+                places(&scene, "web").len() == 3
+            })
+            .await;
+            assert_eq!(warnings(&scene), Vec::<String>::new());
         };
         while_it_lives(
             &scene,
@@ -144,4 +176,10 @@ fn a_pool_gets_a_new_kubernetes() {
         )
         .await;
     });
+}
+
+/// What the last turn warns of.
+fn warnings(scene: &Scene) -> Vec<String> {
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    turn.decision.report.warnings.clone()
 }

@@ -172,7 +172,10 @@ fn cheapest<'a>(
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
     let most = price.saturating_sub(wanted(turn.view.policy, &olds));
     let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
-    by_price.sort_by_key(|index| (bench.choices[*index].price, *index));
+    by_price.sort_by_cached_key(|index| {
+        let choice = &bench.choices[*index];
+        (choice.price, choice.scarcity(&BTreeSet::new()), *index)
+    });
     let mut others = BTreeMap::new();
     let mut found: Option<ReplacementMachine> = None;
     for index in by_price {

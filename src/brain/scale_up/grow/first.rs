@@ -11,7 +11,7 @@ use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::simulation::company::Rules;
-use crate::simulation::pack::{self, Seats};
+use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
 use crate::simulation::work;
 use crate::simulation::world::Saved;
@@ -171,14 +171,16 @@ impl FirstPlan<'_, '_, '_> {
             existing,
             ..
         } = &mut *self.planner;
-        let mut undo = world.soft.is_empty().then(Vec::new);
-        let found = match &mut undo {
-            Some(undo) => pack::lay_with_undo(world, shape, need.as_deref(), left, existing, undo)
-                .into_iter()
-                .map(|(bin, count)| Seats::free(bin, count))
-                .collect(),
-            None => pack::on_existing(turn, world, shape, need.as_deref(), left, existing),
-        };
+        let mut undo = Vec::new();
+        let found = pack::on_existing(
+            turn,
+            world,
+            (shape, need.as_deref()),
+            left,
+            existing,
+            &mut Some(&mut undo),
+        );
+        let preempts = found.iter().any(|seats| !seats.preempts.is_empty());
         if !found.is_empty() {
             let seats: Vec<_> = found.iter().map(|seats| (seats.bin, seats.count)).collect();
             let count: usize = seats.iter().map(|(_, count)| count).sum();
@@ -187,7 +189,7 @@ impl FirstPlan<'_, '_, '_> {
                 group: lead,
                 pods: next..next + count,
                 seats,
-                undo,
+                undo: (!preempts).then_some(undo),
             });
         }
         for seats in found {

@@ -1,5 +1,7 @@
 //! The choices in the order of their prospects: what they cost for the most that they could carry.
 
+use std::collections::BTreeSet;
+
 use crate::simulation::offer::{self, Choice};
 
 /// Choices of equal weight.
@@ -41,6 +43,10 @@ impl Market {
                 (i128::from(choice.price), full.max().unwrap_or(1))
             })
             .collect();
+        let scarcity: Vec<u32> = choices
+            .iter()
+            .map(|choice| choice.scarcity(&BTreeSet::new()))
+            .collect();
         let mut weights: Vec<i32> = choices.iter().map(|choice| choice.policy.weight).collect();
         weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
         weights.dedup();
@@ -48,11 +54,12 @@ impl Market {
             let of = |index: &usize| choices[*index].policy.weight == weight;
             let choices: Vec<usize> = (0..choices.len()).filter(of).collect();
             let (mut by_ratio, mut by_price) = (choices.clone(), choices.clone());
-            by_ratio.sort_by(|a, b| {
-                let (a, b) = (sizes[*a], sizes[*b]);
-                a.0.saturating_mul(b.1).cmp(&b.0.saturating_mul(a.1))
+            by_ratio.sort_by(|one, other| {
+                let (a, b) = (sizes[*one], sizes[*other]);
+                let ratio = a.0.saturating_mul(b.1).cmp(&b.0.saturating_mul(a.1));
+                ratio.then(scarcity[*one].cmp(&scarcity[*other]))
             });
-            by_price.sort_by_key(|choice| sizes[*choice].0);
+            by_price.sort_by_key(|choice| (sizes[*choice].0, scarcity[*choice]));
             Tier {
                 choices,
                 by_ratio,
@@ -66,7 +73,7 @@ impl Market {
             pools[choice.pool_slot].push(index);
         }
         for pool in &mut pools {
-            pool.sort_by_key(|choice| (choices[*choice].price, *choice));
+            pool.sort_by_key(|choice| (choices[*choice].price, scarcity[*choice], *choice));
         }
         Market {
             tiers,

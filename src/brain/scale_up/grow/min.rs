@@ -1,6 +1,7 @@
 //! New machines for pools that have less than their `min`.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::reasons::{Held, Refused};
@@ -19,7 +20,7 @@ use crate::simulation::places;
 use crate::simulation::planned::CreateReason;
 
 /// How good a choice is: its weight and its price, and then its host.
-type ChoiceRank = ((Reverse<i32>, i64), HostRank);
+type ChoiceRank = ((Reverse<i32>, i64, u32), HostRank);
 
 /// Phase: opens machines for pools that have less than their `min`.
 pub(super) fn keep<'a>(
@@ -77,7 +78,14 @@ fn find_cheapest(view: PlanView<'_, '_>, pool: &Arc<str>) -> Result<(usize, usiz
     let of_pool = (0..choices.len()).filter(|index| choices[*index].pool == pool);
     let mut order: Vec<usize> = of_pool.collect();
     // Of several regions the heavier one comes before the price.
-    let rank = |index: usize| (Reverse(choices[index].policy.weight), choices[index].price);
+    let scarcity: Vec<u32> = choices
+        .iter()
+        .map(|choice| choice.scarcity(&BTreeSet::new()))
+        .collect();
+    let rank = |index: usize| {
+        let choice = &choices[index];
+        (Reverse(choice.policy.weight), choice.price, scarcity[index])
+    };
     order.sort_by_key(|index| (rank(*index), *index));
     let mut refusal = None;
     let mut best: Option<(ChoiceRank, usize, usize)> = None;

@@ -133,7 +133,8 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 /// How much a choice has that none of these groups asks for.
 pub(super) fn scarcity(view: PlanView<'_, '_>, choice: usize, loose: &[Loose]) -> u32 {
     let names = names(view, loose);
-    scarce(view.choice(choice), &find_wanted(view, loose, &names))
+    view.choice(choice)
+        .scarcity(&find_wanted(view, loose, &names))
 }
 
 /// What is counted of these pods.
@@ -378,7 +379,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             demand: choice.site_slot,
             tier,
             price: choice.price,
-            scarce: scarce(choice, wanted),
+            scarce: choice.scarcity(wanted),
             free,
             cpu_milli: i64::from(choice.kind.cores) * 1000,
             memory: choice.kind.memory,
@@ -443,18 +444,6 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }
         (fixed, bins)
     }
-}
-
-/// How much a choice has that nobody asks for: resources of its own, taints and labels of its pool.
-fn scarce(choice: &Choice<'_>, wanted: &BTreeSet<&Arc<str>>) -> u32 {
-    let extended = choice.offers.first().map(|offer| &offer.free.extended);
-    let extra = extended.into_iter().flatten();
-    let extra = extra
-        .filter(|(name, amount)| **amount > 0 && !wanted.contains(name))
-        .count();
-    let labels = choice.policy.labels.len() + choice.kind.labels.len();
-    let all = extra * 16 + choice.policy.taints.len() * 4 + labels;
-    u32::try_from(all).unwrap_or(u32::MAX)
 }
 
 /// Finds whose places must be known to the domain, and whose hang on others'.

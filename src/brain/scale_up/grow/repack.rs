@@ -6,6 +6,7 @@
 //! better the plan stays as it was.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::closed_domains;
@@ -15,7 +16,7 @@ use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
-use super::visits::{come_again, leave};
+use super::visits::{come_again, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::simulation::company::topology::{DomainId, KeyId};
@@ -26,8 +27,8 @@ use model::reasons::Refused;
 use model::report::PodVerdict;
 
 /// Plans for more pods, or more groups, stay as they are.
-const PODS: usize = 2_000;
-const GROUPS: usize = 300;
+const PODS: usize = 10_000;
+const GROUPS: usize = 1_000;
 
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
@@ -106,10 +107,16 @@ pub(super) fn repack_once<'p, 'a>(
     visits: Vec<Visit>,
     domains: Domains,
 ) -> Vec<Visit> {
-    let Some(withdrawal) = propose(planner.view(catalog, pending), &visits) else {
-        return visits;
+    let view = planner.view(catalog, pending);
+    let movable = find_movable(view);
+    let Some((mut staying, leaving)) = split_staying(view, visits, &movable) else {
+        return Vec::new();
     };
-    let visits = leave(planner, pending, visits);
+    let Some(withdrawal) = propose(view, &leaving, &movable) else {
+        staying.extend(leaving);
+        return staying;
+    };
+    let leaving = leave(planner, pending, leaving);
     for machine in &withdrawal.machines {
         planner.cancel(catalog, *machine);
     }
@@ -157,15 +164,16 @@ pub(super) fn repack_once<'p, 'a>(
         for machine in withdrawal.machines {
             planner.confirm(catalog, machine);
         }
-        return come_again(planner, pending, visits);
+        staying.extend(come_again(planner, pending, leaving));
+        return staying;
     }
     Vec::new()
 }
 
 /// What may be laid out anew; `None` where nothing is, or too much.
-fn propose(view: PlanView<'_, '_>, visits: &[Visit]) -> Option<Withdrawal> {
-    let machines = withdrawable(view, visits)?;
-    let loose = find_loose(view, visits, &machines);
+fn propose(view: PlanView<'_, '_>, visits: &[Visit], movable: &[bool]) -> Option<Withdrawal> {
+    let machines = withdrawable(view, movable)?;
+    let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
     if pods == 0 || pods > PODS || loose.len() > GROUPS {
         return None;
@@ -184,31 +192,45 @@ fn propose(view: PlanView<'_, '_>, visits: &[Visit]) -> Option<Withdrawal> {
 
 /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
 /// laid out.
-fn withdrawable(view: PlanView<'_, '_>, visits: &[Visit]) -> Option<Vec<usize>> {
-    let mut visits = visits.iter();
-    if visits.any(|visit| visit.undo.is_none() || !is_loose(view, visit.group)) {
-        return None;
-    }
+fn withdrawable(view: PlanView<'_, '_>, movable: &[bool]) -> Option<Vec<usize>> {
     let machines = (0..view.planned.machines.len()).filter(|machine| {
         let planned = &view.planned.machines[*machine];
         let for_pods = matches!(planned.reason, CreateReason::Pods);
-        for_pods && planned.groups().all(|group| is_loose(view, group))
+        for_pods && planned.groups().all(|group| movable[group])
     });
     let machines: Vec<usize> = machines.collect();
-    let left = (0..view.pending.groups.len())
-        .any(|group| is_loose(view, group) && view.group(group).left() > 0);
+    let left =
+        (0..view.pending.groups.len()).any(|group| movable[group] && view.group(group).left() > 0);
     (left || !machines.is_empty()).then_some(machines)
 }
 
-/// Whether pods of a group may go anywhere as far as their claims are concerned.
-fn is_loose(view: PlanView<'_, '_>, group: usize) -> bool {
-    let need = view.group(group).need.as_deref();
-    need.is_none_or(|need| need.alone.is_empty())
+/// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
+/// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
+fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
+    let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
+    let groups = view.pending.groups.iter();
+    let movable = groups.map(|group| {
+        let Some(need) = group.need.as_deref().filter(|need| !need.alone.is_empty()) else {
+            return true;
+        };
+        let key = group.pods[0].key;
+        let mut first = true;
+        for claim in &need.alone {
+            first &= users.insert((&key.namespace, claim));
+        }
+        first && need.refusal.is_none() && view.turn.promises.taken(key, Some(need)).is_none()
+    });
+    movable.collect()
 }
 
 /// The groups whose pods are laid out anew when these machines are withdrawn.
-fn find_loose(view: PlanView<'_, '_>, visits: &[Visit], machines: &[usize]) -> Vec<Loose> {
-    let groups = (0..view.pending.groups.len()).filter(|group| is_loose(view, *group));
+fn find_loose(
+    view: PlanView<'_, '_>,
+    visits: &[Visit],
+    machines: &[usize],
+    movable: &[bool],
+) -> Vec<Loose> {
+    let groups = (0..view.pending.groups.len()).filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
         .map(|group| Loose {
             group,

@@ -129,6 +129,15 @@ impl Display for Warning {
                 template,
                 fault,
             } => write_no_template(f, (pool, region, template), fault.as_ref()),
+            Warning::StaleTemplate {
+                region,
+                template,
+                hosts,
+            } => write!(
+                f,
+                "the template {template} in the region {region} was built from another definition than the file has now: new machines on {} are made of it as it is; `pve-autoscaler template build {template}` builds it anew",
+                Joined(hosts.iter(), ", ")
+            ),
             Warning::UnknownHost {
                 region,
                 host,

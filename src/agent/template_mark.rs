@@ -8,15 +8,20 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::config::file::Build;
 use crate::pve::VmConfig;
 
+/// The generation of the scripts that build templates: another one builds them anew.
+const RECIPE: &str = "1";
+/// Bytes of a definition's hash.
+const HASH: usize = 6;
 /// What the line begins with.
 const PREFIX: &str = "pve-autoscaler-template:v1 ";
 
 /// How far a build is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum BuildStage {
+pub enum BuildStage {
     /// Under way, or cut short.
     Building,
     /// It failed, and was kept to be looked at.
@@ -30,26 +35,26 @@ pub(super) enum BuildStage {
 /// The mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TemplateMark {
+pub struct TemplateMark {
     /// The template's name in the configuration.
-    pub(super) template: String,
+    pub template: String,
     /// `kubernetes.name` of that configuration.
-    pub(super) cluster: String,
+    pub cluster: String,
     /// The VMID of the VM that carries it: a copy's is another.
-    pub(super) vmid: u32,
-    /// The definition it was built from.
-    pub(super) definition: String,
+    pub vmid: u32,
+    /// The definition it was built from, as [`definition`] has it.
+    pub definition: String,
     /// How far it is.
-    pub(super) stage: BuildStage,
+    pub stage: BuildStage,
     /// The process that builds it: `HOST/PID`.
-    pub(super) by: String,
+    pub by: String,
     /// When that began, in seconds since 1970.
-    pub(super) begun: i64,
+    pub begun: i64,
 }
 
 impl TemplateMark {
     /// The description that carries it.
-    pub(super) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let what = match self.stage {
             BuildStage::Trial => {
                 "A trial by `pve-autoscaler template try`, which removes it at its end."
@@ -67,7 +72,7 @@ impl TemplateMark {
     }
 
     /// The mark in a VM's description, which must be the VM's own, as it was written, and alone.
-    pub(super) fn read(vmid: u32, config: &VmConfig) -> Option<TemplateMark> {
+    pub fn read(vmid: u32, config: &VmConfig) -> Option<TemplateMark> {
         let mut lines = config.description.lines().map(str::trim);
         let line = lines.find(|line| line.starts_with(PREFIX))?;
         if lines.any(|other| other.starts_with(PREFIX)) {
@@ -79,7 +84,7 @@ impl TemplateMark {
     }
 
     /// The process that builds it, when it runs on the host `here` and is still there.
-    pub(super) fn builder(&self, here: &str) -> Option<u32> {
+    pub fn builder(&self, here: &str) -> Option<u32> {
         let (host, pid) = self.by.split_once('/')?;
         let pid: u32 = pid.parse().ok()?;
         let own = pid == std::process::id();
@@ -88,14 +93,30 @@ impl TemplateMark {
     }
 }
 
+/// The hash of all that goes into a template.
+pub fn definition(build: &Build) -> String {
+    let text = serde_json::to_string(&build.contents()).unwrap_or_default();
+    hex(format!("{RECIPE}\n{text}").as_bytes(), HASH)
+}
+
+/// Whether a template was built from another definition than the file has now; no template that a person made was.
+pub fn is_of_another_definition(vmid: u32, config: &VmConfig, build: Option<&Build>) -> bool {
+    let mark = TemplateMark::read(vmid, config);
+    let built = mark.filter(|mark| mark.stage == BuildStage::Ready);
+    let wanted = build.map(definition);
+    built
+        .zip(wanted)
+        .is_some_and(|(mark, wanted)| mark.definition != wanted)
+}
+
 /// Whether a VM is a template that was built, of whichever configuration.
-pub(in crate::cli) fn is_built(vmid: u32, config: &VmConfig) -> bool {
+pub fn is_built(vmid: u32, config: &VmConfig) -> bool {
     let mark = TemplateMark::read(vmid, config);
     mark.is_some_and(|mark| mark.stage == BuildStage::Ready)
 }
 
 /// The first bytes of a SHA-256 in hexadecimal.
-pub(super) fn hex(text: &[u8], bytes: usize) -> String {
+pub fn hex(text: &[u8], bytes: usize) -> String {
     let sum = Sha256::digest(text);
     sum.iter()
         .take(bytes)
