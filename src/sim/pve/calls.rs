@@ -114,6 +114,14 @@ pub(super) const CALLS: &[ApiMethod] = &[
     ),
     call(
         "GET",
+        "/cluster/sdn/vnets",
+        CallHandler::VNets,
+        CallDuration::Read,
+        NeededPrivilege::None,
+        &[&[may("running", Boolean), may("pending", Boolean)]],
+    ),
+    call(
+        "GET",
         "/pools",
         CallHandler::Pools,
         CallDuration::Read,
