@@ -31,6 +31,8 @@ pub enum BridgeKind {
     OpenVSwitch,
     /// A virtual network of PVE's SDN, which all hosts of its zone have.
     VNet,
+    /// It is not told: a broker of an earlier version tells names alone.
+    Unknown,
 }
 
 /// A bridge, or a VNet, of a host.
@@ -67,12 +69,14 @@ impl Bridge {
         let kind = match &*text("type") {
             "OVSBridge" => BridgeKind::OpenVSwitch,
             "vnet" => BridgeKind::VNet,
-            _ => BridgeKind::Linux,
+            "bridge" => BridgeKind::Linux,
+            _ => BridgeKind::Unknown,
         };
         let (aware, ports) = match kind {
             BridgeKind::Linux => ("bridge_vlan_aware", "bridge_ports"),
             BridgeKind::OpenVSwitch => ("", "ovs_ports"),
             BridgeKind::VNet => ("vlanaware", ""),
+            BridgeKind::Unknown => ("", ""),
         };
         let vlans = words("bridge_vids");
         Bridge {

@@ -60,7 +60,7 @@ fn a_vlan_that_a_bridge_does_not_carry_is_wrong() {
         &found,
         &[
             "\"ok\" \"template debian: bridge vmbr1 on pve1, pve2, pve3\"",
-            "\"wrong\" \"template debian: net0 has VLAN 20 on vmbr1, whose ports let only VLANs 2-19, 30-30 through on pve1: machines reach nothing there\" | \"another vlan, or 20 in bridge-vids of vmbr1 in /etc/network/interfaces",
+            "\"wrong\" \"template debian: net0 has VLAN 20 on vmbr1, whose ports let only VLANs 2-19, 30 through on pve1: machines reach nothing there\" | \"another vlan, or 20 in bridge-vids of vmbr1 in /etc/network/interfaces",
             "\"wrong\" \"template debian: net0 has VLAN 20 on vmbr1, which takes no VLANs apart and has no port that PVE could do it on, on pve2: PVE starts no machine there\" | \"bridge-vlan-aware yes for vmbr1",
             "\"ok\" \"template debian: net0 has VLAN 20 on vmbr1, by PVE's own bridge vmbr1v20 on pve3\"",
         ],
@@ -227,6 +227,8 @@ fn the_right_to_a_vlan_is_one_to_that_vlan() {
     let (_simulators, config) = configured(&spec, "bridge = \"vmbr9\"\nvlan = 20\n");
     let found = of_probe(&config, "token");
     assert!(found[0].starts_with("\"ok\""), "{found:#?}");
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
     replace(&config, "vlan = 20", "vlan = 21");
     all_said(
         &of_probe(&config, "token"),
@@ -360,7 +362,7 @@ fn what_notifications_need_is_looked_at() {
     );
     let file = fs::read_to_string(&config).expect("it is there");
     let more = format!(
-        "{file}[notification.chat]\nurl_file = \"{url}\"\nheaders_file = \"{headers}\"\nca_file = \"{authorities}\"\n\
+        "{file}[notification.chat]\nkind = \"webhook\"\nurl_file = \"{url}\"\nheaders_file = \"{headers}\"\nca_file = \"{authorities}\"\n\
          [notification.us]\nkind = \"mail\"\nto = [\"us@example.org\"]\nsocket = \"{socket}\"\n"
     );
     fs::write(&config, more).expect("written");

@@ -205,6 +205,9 @@ fn of_vlan(
 ) -> Option<Remark> {
     let name = &card.bridge;
     let on = format!("net{} has VLAN {vlan} on {name}", card.number);
+    if bridge.kind == BridgeKind::Unknown {
+        return None;
+    }
     if bridge.kind == BridgeKind::VNet {
         return (!bridge.vlan_aware).then(|| {
             Remark::wrong(
@@ -217,10 +220,13 @@ fn of_vlan(
     if bridge.vlan_aware {
         let shut = !bridge.ports.is_empty() && !bridge.passes(vlan);
         return shut.then(|| {
-            let ranges = bridge
-                .vlans
-                .iter()
-                .map(|(first, last)| format!("{first}-{last}"));
+            let ranges = bridge.vlans.iter().map(|(first, last)| {
+                if first == last {
+                    first.to_string()
+                } else {
+                    format!("{first}-{last}")
+                }
+            });
             let ranges: Vec<String> = ranges.collect();
             Remark::wrong(
                 format!(

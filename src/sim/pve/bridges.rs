@@ -100,7 +100,14 @@ impl PveWorld {
         let wanted = |kinds: &[&str]| kind.is_none_or(|kind| kinds.contains(&kind));
         let usable = |zone: &str, name: &str| {
             let path = format!("/sdn/zones/{zone}/{name}");
-            self.allowed(&asked.caller, &path, &["SDN.Audit", "SDN.Use"])
+            let (of_either, vlans) = (["SDN.Audit", "SDN.Use"], format!("{path}/"));
+            // One VLAN of it is enough to see it (`check_sdn_bridge`).
+            let mut acl = self.acl(&asked.caller).iter();
+            let of_vlan = acl.any(|entry| {
+                let held = &entry.privileges;
+                entry.path.starts_with(&vlans) && held.iter().any(|one| of_either.contains(&&**one))
+            });
+            of_vlan || self.allowed(&asked.caller, &path, &of_either)
         };
         let mut rows = Vec::new();
         let host = self.hosts.get(&asked.node);
