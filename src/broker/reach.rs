@@ -3,7 +3,7 @@
 //! A daemon that was taken over must not read what root can read: configurations hold notes, `args`
 //! and addresses, and PVE connects to whatever host a path names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -188,11 +188,12 @@ pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> O
         "disks" if call.param("content") != Some("images") => our_files(policy, body),
         "disks" => our_disks(policy, body),
         "pci-mappings" => mapped_devices(policy, body),
-        "bridges" => only("iface", body),
-        "security-groups" => only("group", body),
+        "bridges" => bridges(policy, body),
+        "vnet-zones" => some(&["vnet", "zone"], body),
+        "security-groups" => some(&["group"], body),
         "firewall-rules" => groups_of_rules(body),
         "firewall-options" => firewall_switch(body),
-        _ => only("poolid", body),
+        _ => some(&["poolid"], body),
     }
 }
 
@@ -342,13 +343,49 @@ fn groups_of_rules(body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": told }).to_string().into_bytes())
 }
 
-/// Of a list's entries what `key` names and nothing else: hosts' bridges have addresses, resource pools
-/// have comments. `None` when the answer cannot be read.
-fn only(key: &str, body: &[u8]) -> Option<Vec<u8>> {
+/// Of a list the entries with these of their fields, the first of which each must have. `None` when the answer cannot be read.
+fn some(keys: &[&str], body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let entries = body.get("data")?.as_array()?.iter();
-    let names: Vec<Value> = entries
-        .filter_map(|entry| Some(json!({ key: entry.get(key)? })))
-        .collect();
-    Some(json!({ "data": names }).to_string().into_bytes())
+    let told = entries.filter_map(|entry| {
+        entry.get(*keys.first()?)?;
+        let fields = keys.iter().filter_map(|key| Some((*key, entry.get(*key)?)));
+        Some(json!(fields.collect::<BTreeMap<&str, &Value>>()))
+    });
+    let told: Vec<Value> = told.collect();
+    Some(json!({ "data": told }).to_string().into_bytes())
+}
+
+/// What is told of a bridge: by it `doctor` sees whether a machine's network card works there.
+const OF_BRIDGE: [&str; 8] = [
+    "iface",
+    "type",
+    "bridge_vlan_aware",
+    "bridge_vids",
+    "bridge_ports",
+    "ovs_ports",
+    "vlanaware",
+    "mtu",
+];
+
+/// Of a host's bridges what a network card meets there, and which addresses of the configured ranges the host or its gateway has: other
+/// addresses and what is written to them are nobody's business. `None` when the answer cannot be read.
+fn bridges(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
+    let given = |text: &Value| {
+        let address = text.as_str()?.split('/').next()?.parse().ok()?;
+        let mut networks = policy.allow.networks.values();
+        networks
+            .any(|network| network.contains(address))
+            .then_some(())
+    };
+    let addresses = ["cidr", "cidr6", "gateway", "gateway6"];
+    let mut body: Value = serde_json::from_slice(body).ok()?;
+    for entry in body.get_mut("data")?.as_array_mut()? {
+        let Some(entry) = entry.as_object_mut() else {
+            continue;
+        };
+        entry.retain(|key, value| !addresses.contains(&&**key) || given(value).is_some());
+    }
+    let keys = [&OF_BRIDGE[..], &addresses].concat();
+    some(&keys, body.to_string().as_bytes())
 }

@@ -294,7 +294,7 @@ impl BrokerService {
             "resources" => self.saw(policy, &reply.body),
             "container-config" => return BrokerService::promise(policy, reply),
             "vm-config" => self.read_config(policy, call, &reply.body),
-            "disks" | "bridges" | "pools" | "pci-mappings" | "security-groups"
+            "disks" | "bridges" | "vnet-zones" | "pools" | "pci-mappings" | "security-groups"
             | "firewall-rules" | "firewall-options" => {
                 let Some(body) = reach::told(policy, call, &reply.body) else {
                     return Reply::not_sent("PVE's list cannot be read");

@@ -13,6 +13,7 @@ use super::mail_relay::MailRelayOptions;
 use super::output::OutputFormat;
 use super::place::ForceOptions;
 use super::template::options::TemplateCommand;
+use super::watch::WatchOptions;
 use crate::config::DEFAULT_PATH;
 use crate::model::cluster::PodKey;
 use crate::simulator_args::{DemoOptions, SimCommand};
@@ -257,8 +258,10 @@ pub(super) struct ExplainOptions {
     #[command(flatten)]
     pub(super) output: OutputOptions,
     /// Explain on a saved view instead of asking the daemon; timers begin with it, as for `plan`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "watch")]
     pub(super) snapshot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) watch: WatchOptions,
 }
 
 #[derive(Debug, Args)]
@@ -277,8 +280,10 @@ pub(super) struct PlanOptions {
     pub(super) output: OutputOptions,
     /// Plan on a saved view instead of asking the daemon. Timers begin with the view: a batch of
     /// pods counts as closed, nothing counts as unneeded for long enough.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "watch")]
     pub(super) snapshot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) watch: WatchOptions,
 }
 
 #[derive(Debug, Args)]
@@ -561,11 +566,8 @@ pub(super) struct OutputOptions {
 pub(super) struct StatusOptions {
     #[command(flatten)]
     pub(super) output: OutputOptions,
-    /// Show it again every two seconds, or every so many, until Ctrl-C: on a terminal in the same place, elsewhere one
-    /// below the other.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
-          value_parser = whole::<u64>(1..=3600))]
-    pub(super) watch: Option<u64>,
+    #[command(flatten)]
+    pub(super) watch: WatchOptions,
 }
 
 #[derive(Debug, Args)]

@@ -83,7 +83,7 @@ Examples:
   pve-autoscaler status
   pve-autoscaler status -o wide  # nothing shortened, nothing folded
   pve-autoscaler status -o json | jq .machines
-  # again every two seconds; --watch 10: every ten
+  # again every two seconds; --watch 10: every ten; so for `plan` and `explain`
   pve-autoscaler status --watch";
 
 pub(super) const PAUSE: &str = "\

@@ -13,32 +13,43 @@ use crate::brain::explain::{self, Asked};
 use crate::model::cluster::PodKey;
 use crate::model::time::Time;
 
-/// Tells of a pod or a node.
+/// Tells of a pod or a node: once, or again and again until somebody ends it.
 pub(super) fn run(config: &Path, command: &ExplainCommand) -> Result<(), CliFailure> {
-    let whole = |output| output == OutputFormat::Wide;
     match command {
         ExplainCommand::Pod { pod, options } => {
-            let question = ControlCommand::ExplainPod { pod: pod.clone() };
-            let (told, now) = tell(config, options, &question, |asked| {
-                explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
-            })?;
-            let output = options.output.output;
-            output.show(&VersionedAnswer::of(&told), || {
-                story::pod(&told, whole(output), now)
-            })
+            let all = format!("explain pod {pod}");
+            options.watch.show(&all, || of_pod(config, pod, options))
         }
         ExplainCommand::Node { node, options } => {
-            let question = ControlCommand::ExplainNode { node: node.clone() };
-            let (told, now) = tell(config, options, &question, |asked| {
-                explain::node(asked, node)
-                    .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
-            })?;
-            let output = options.output.output;
-            output.show(&VersionedAnswer::of(&told), || {
-                story::node(&told, whole(output), now)
-            })
+            let all = format!("explain node {node}");
+            options.watch.show(&all, || of_node(config, node, options))
         }
     }
+}
+
+fn of_pod(config: &Path, pod: &PodKey, options: &ExplainOptions) -> Result<String, CliFailure> {
+    let question = ControlCommand::ExplainPod { pod: pod.clone() };
+    let (told, now) = tell(config, options, &question, |asked| {
+        explain::pod(asked, pod).ok_or_else(|| anyhow!("the snapshot has no pod {pod}"))
+    })?;
+    let output = options.output.output;
+    output.shown(&VersionedAnswer::of(&told), || {
+        story::pod(&told, output == OutputFormat::Wide, now)
+    })
+}
+
+fn of_node(config: &Path, node: &str, options: &ExplainOptions) -> Result<String, CliFailure> {
+    let question = ControlCommand::ExplainNode {
+        node: node.to_owned(),
+    };
+    let (told, now) = tell(config, options, &question, |asked| {
+        explain::node(asked, node)
+            .ok_or_else(|| anyhow!("the snapshot has no node or machine {node}"))
+    })?;
+    let output = options.output.output;
+    output.shown(&VersionedAnswer::of(&told), || {
+        story::node(&told, output == OutputFormat::Wide, now)
+    })
 }
 
 /// Characters of a name in Kubernetes at most.

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(line(&["migrate"]), "pve-autoscaler migrate COMMAND");
         assert_eq!(
             line(&["explain", "pod"]),
-            "pve-autoscaler explain pod [--socket PATH] [-o|--output OUTPUT] [--snapshot FILE] [--config FILE] POD"
+            "pve-autoscaler explain pod [--socket PATH] [-o|--output OUTPUT] [--snapshot FILE] [--watch [SECONDS]] [--config FILE] POD"
         );
     }
 

@@ -51,6 +51,7 @@ mod systemd;
 mod table;
 mod template;
 mod times;
+mod watch;
 mod web_password;
 
 use std::process::ExitCode;
@@ -245,13 +246,6 @@ fn load(path: &std::path::Path) -> Result<Settings, CliFailure> {
 /// Writes text to standard output, and nothing that steers a terminal.
 pub(crate) fn print(text: &str) -> Result<(), CliFailure> {
     write(&foreign::lines(text))
-}
-
-/// Writes a value as JSON to standard output.
-fn print_json(value: &impl serde::Serialize) -> Result<(), CliFailure> {
-    write(&foreign::json(
-        &(serde_json::to_string_pretty(value)? + "\n"),
-    ))
 }
 
 /// Whoever read standard output went away (`| head`).

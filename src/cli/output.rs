@@ -1,9 +1,10 @@
 //! What a command answers, as somebody asked for it: a table folded to the terminal, the same unfolded, JSON or YAML.
 
 use clap::ValueEnum;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{CliFailure, fold, print_json, write};
+use super::{CliFailure, fold, times, write};
 use crate::model::foreign;
 use crate::screen::{self, Screen};
 
@@ -50,10 +51,19 @@ impl OutputFormat {
         value: &impl serde::Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<(), CliFailure> {
+        write(&self.shown(value, text)?)
+    }
+
+    /// The answer as [`OutputFormat::show`] writes it.
+    pub(super) fn shown(
+        self,
+        value: &impl serde::Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<String, CliFailure> {
         match self {
-            OutputFormat::Table | OutputFormat::Wide => write(&self.laid_out(&text())),
-            OutputFormat::Json => print_json(value),
-            OutputFormat::Yaml => write(&yaml(value)?),
+            OutputFormat::Table | OutputFormat::Wide => Ok(self.laid_out(&text())),
+            OutputFormat::Json => json(value),
+            OutputFormat::Yaml => yaml(value),
         }
     }
 
@@ -67,7 +77,7 @@ impl OutputFormat {
             return self.show(value, text);
         }
         let screen = Screen::now();
-        let mut text = foreign::lines(&text()).into_owned();
+        let mut text = times::in_zone(&foreign::lines(&text()), &TimeZone::system());
         if let Some(columns) = screen.columns.filter(|_| self == OutputFormat::Table) {
             text = fold::sentences(&text, columns);
         }
@@ -80,7 +90,7 @@ impl OutputFormat {
     /// Text for people as it goes to standard output: nothing of it steers a terminal but our own colours.
     pub(super) fn laid_out(self, text: &str) -> String {
         let screen = Screen::now();
-        let mut text = foreign::lines(text).into_owned();
+        let mut text = times::in_zone(&foreign::lines(text), &TimeZone::system());
         if let Some(columns) = screen.columns.filter(|_| self == OutputFormat::Table) {
             text = fold::fold(&text, columns);
         }
@@ -122,6 +132,12 @@ fn folded_where(text: &str, columns: usize, is_sentence: impl Fn(&str) -> bool) 
     folded
 }
 
+/// A value as JSON, with nothing that steers a terminal.
+fn json(value: &impl serde::Serialize) -> Result<String, CliFailure> {
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    Ok(foreign::json(&text).into_owned())
+}
+
 /// A value as YAML, with nothing that steers a terminal.
 pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, CliFailure> {
     // By way of JSON's values: keys that are no strings, such as a pod's, are written as they are in JSON.
@@ -131,8 +147,7 @@ pub(super) fn yaml(value: &impl serde::Serialize) -> Result<String, CliFailure> 
         return Ok(text);
     }
     // A writer of YAML leaves characters as they are that would steer a terminal. JSON escapes them, and is YAML.
-    let text = serde_json::to_string_pretty(&value)? + "\n";
-    Ok(foreign::json(&text).into_owned())
+    json(&value)
 }
 
 #[cfg(test)]

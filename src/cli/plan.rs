@@ -17,8 +17,12 @@ use crate::model::snapshot::{Snapshot, VERSION};
 use crate::model::time::Time;
 use crate::model::words;
 
-/// Shows the plan.
+/// Shows the plan: once, or again and again until somebody ends it.
 pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure> {
+    options.watch.show("plan", || shown(config, options))
+}
+
+fn shown(config: &Path, options: &PlanOptions) -> Result<String, CliFailure> {
     let (decision, now) = match &options.snapshot {
         Some(path) => {
             let settings = load(config)?;
@@ -34,7 +38,7 @@ pub(super) fn run(config: &Path, options: &PlanOptions) -> Result<(), CliFailure
     };
     let output = options.output.output;
     let wide = output == OutputFormat::Wide;
-    output.show(&VersionedAnswer::of(&decision), || {
+    output.shown(&VersionedAnswer::of(&decision), || {
         render::decision(&decision, wide, now)
     })
 }

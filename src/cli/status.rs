@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 
 use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
-use super::{CliFailure, control, narrow, render, said, write};
+use super::{CliFailure, control, narrow, render};
 use crate::agent::control::ControlCommand;
 use crate::agent::executor::{ActionWait, PATIENCE};
 use crate::agent::status::{DaemonStatus, MachineStatus};
@@ -27,48 +25,7 @@ const COLUMNS: usize = 100;
 
 /// Shows the status: once, or again and again until somebody ends it.
 pub(super) fn run(options: &StatusOptions) -> Result<(), CliFailure> {
-    let Some(seconds) = options.watch else {
-        return write(&shown(&options.output)?);
-    };
-    let term = std::env::var("TERM").unwrap_or_default();
-    let redraws = std::io::stdout().is_terminal() && !matches!(&*term, "" | "dumb");
-    loop {
-        // A daemon that is away is one of the things that somebody who watches wants to see.
-        let text = match shown(&options.output) {
-            Ok(text) => text,
-            Err(CliFailure::Other(error)) => {
-                foreign::lines(&format!("{}\n", said(&error))).into_owned()
-            }
-            Err(other) => return Err(other),
-        };
-        let rows = redraws.then(|| crate::screen::rows().unwrap_or(usize::MAX));
-        write(&framed(&text, rows))?;
-        if super::is_reader_gone() {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_secs(seconds));
-    }
-}
-
-/// One picture of many: in the place of the one before, where a terminal of so many rows can do that, else below it. What is beyond the last
-/// row is left out and counted: it would push the headline out of sight, and every picture into what one scrolls back to.
-fn framed(text: &str, rows: Option<usize>) -> String {
-    let Some(rows) = rows else {
-        return format!("{text}\n");
-    };
-    // The last row is for what is typed next.
-    let room = rows.saturating_sub(1).max(1);
-    let mut lines: Vec<&str> = text.lines().collect();
-    let over = lines.len().saturating_sub(room);
-    let more = (over > 0).then(|| {
-        lines.truncate(room - 1);
-        let left_out = words::count(over + 1, "line");
-        format!("… {left_out} more; pve-autoscaler status has all")
-    });
-    lines.extend(more.as_deref());
-    // From the corner on, each line to its end, then all that is below: nothing is cleared before there is something to show.
-    let lines = lines.iter().map(|line| format!("{line}\u{1b}[K\n"));
-    format!("\u{1b}[H{}\u{1b}[J", lines.collect::<String>())
+    options.watch.show("status", || shown(&options.output))
 }
 
 /// The daemon's status as it is to be printed.
@@ -542,30 +499,6 @@ mod tests {
             gone.contains("ends in 3m: general-abcde: kubeadm") && whole(&gone),
             "{gone}"
         );
-    }
-
-    #[test]
-    fn a_picture_takes_the_place_of_the_one_before_on_a_terminal_alone() {
-        let drawn = |text: &str, rows: usize| {
-            let drawn = framed(text, Some(rows));
-            let inner = drawn
-                .strip_prefix("\u{1b}[H")
-                .and_then(|text| text.strip_suffix("\u{1b}[J"));
-            inner
-                .expect("from the corner to the end")
-                .replace("\u{1b}[K", "")
-        };
-        assert_eq!(drawn("a\nb\n", 3), "a\nb\n");
-        // One row less, and the headline is what stays.
-        assert_eq!(
-            drawn("a\nb\nc\nd\n", 4),
-            "a\nb\n… 2 lines more; pve-autoscaler status has all\n"
-        );
-        assert_eq!(
-            drawn("a\nb\n", 1),
-            "… 2 lines more; pve-autoscaler status has all\n"
-        );
-        assert_eq!(framed("a\n", None), "a\n\n");
     }
 
     #[test]

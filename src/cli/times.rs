@@ -11,6 +11,8 @@ use crate::clock::Clock;
 use crate::model::time::Time;
 use crate::record::Filter;
 
+/// What stands between columns at least.
+const GAP: &str = "  ";
 /// What a point in time may be.
 const EXPECTED: &str = "expected a time such as '2026-11-23 16:00', '16:00', yesterday or '2026-11-23T16:00:00Z', or how long ago, such as 24h or '2 days'";
 
@@ -118,6 +120,50 @@ pub(super) fn local(at: Time, zone: &TimeZone) -> String {
     }
 }
 
+/// A text for people: each point in time that a sentence of it names, such as `2026-01-01T08:07:11.997Z`, by the clock of a zone, as
+/// `history` has them. What stands in columns behind it stays where it was.
+pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (mut rest, mut owed) = (line, 0);
+        while let Some((at, time, length)) = next_time(rest) {
+            out.push_str(&padded(&rest[..at], &mut owed));
+            let shown = local(time, zone);
+            owed += length.saturating_sub(shown.len());
+            out.push_str(&shown);
+            rest = &rest[at + length..];
+        }
+        out.push_str(&padded(rest, &mut owed));
+    }
+    out
+}
+
+/// The first point in time in a text: where it begins, which it is, how long it is.
+fn next_time(text: &str) -> Option<(usize, Time, usize)> {
+    let ends = text.match_indices('Z').map(|(at, _)| at + 1);
+    ends.filter_map(|end| {
+        let allowed = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+        let begin = text[..end].rfind(|c: char| !allowed(c));
+        let begin = begin.map_or(0, |at| {
+            at + text[at..].chars().next().map_or(1, char::len_utf8)
+        });
+        let timestamp: Timestamp = text[begin..end].parse().ok()?;
+        Some((begin, Time(timestamp.as_millisecond()), end - begin))
+    })
+    .next()
+}
+
+/// A text whose first gap between columns is wider by what is owed to them.
+fn padded(text: &str, owed: &mut usize) -> String {
+    match text.find(GAP).filter(|_| *owed > 0) {
+        Some(at) => {
+            let gap = " ".repeat(std::mem::take(owed));
+            format!("{}{gap}{}", &text[..at], &text[at..])
+        }
+        None => text.to_owned(),
+    }
+}
+
 /// How far the zone is from UTC now, for a heading: `UTC`, `+01:00`.
 pub(super) fn zone_name(zone: &TimeZone) -> String {
     let now = Timestamp::from_millisecond(Clock::System.now().0).unwrap_or_default();
@@ -133,6 +179,26 @@ pub(super) fn zone_name(zone: &TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_in_sentences_are_those_of_the_zone() {
+        let berlin = TimeZone::get("Europe/Berlin").expect("a zone");
+        for (text, wanted) in [
+            (
+                "kept until 2026-01-01T08:07:11.997Z.\n",
+                "kept until 2026-01-01 09:07:11.\n",
+            ),
+            ("2026-07-01T22:00:00Z", "2026-07-02 00:00:00"),
+            (
+                "  a, since 2026-01-01T08:07:11.997Z  yes\n  b                               no\n",
+                "  a, since 2026-01-01 09:07:11       yes\n  b                               no\n",
+            ),
+            ("Z, 12Z and a-Z\n", "Z, 12Z and a-Z\n"),
+            ("äZ 2026-01-01T08:07:11Zä", "äZ 2026-01-01 09:07:11ä"),
+        ] {
+            assert_eq!(in_zone(text, &berlin), wanted);
+        }
+    }
 
     #[test]
     fn what_is_to_come_is_in_no_record() {

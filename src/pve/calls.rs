@@ -16,8 +16,8 @@ use super::sound::{self, Unsound};
 use super::texts::{self, FailureCause};
 use super::transport::{CallEffect, CallError, HttpMethod, PveRequest};
 use super::types::{
-    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus,
-    PveVersion, Task, TaskState, VmStatus, deadline,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, NodeStatus, PveVersion, Task,
+    TaskState, VmStatus, deadline,
 };
 use super::upid::Upid;
 use super::vm_config::{VmConfig, option};
@@ -220,33 +220,6 @@ impl Client {
             .get("host_load", at, params.into(), deadline::READ_HOST)
             .await?;
         Ok(load::read(&data))
-    }
-
-    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, that the caller may use.
-    pub async fn bridges(&self, host: &str) -> Result<BTreeSet<String>, CallError> {
-        Ok(self.bridge_addresses(host).await?.into_keys().collect())
-    }
-
-    /// `GET /nodes/{host}/network`: the bridges of a host, virtual networks included, with the host's addresses on them.
-    pub async fn bridge_addresses(
-        &self,
-        host: &str,
-    ) -> Result<BTreeMap<String, BridgeAddress>, CallError> {
-        let at = host_path(host, &["network"])?;
-        let bridges = vec![pair("type", "any_bridge")];
-        let data = self
-            .get("bridges", at, bridges, deadline::READ_HOST)
-            .await?;
-        let entries = data.as_array().into_iter().flatten().map(Fields::of);
-        let found = entries.filter_map(|entry| {
-            let parsed = |key: &str| entry.text(key);
-            let address = BridgeAddress {
-                cidr: parsed("cidr").and_then(|text| text.parse().ok()),
-                gateway: parsed("gateway").and_then(|text| text.parse().ok()),
-            };
-            Some((entry.text("iface")?, address))
-        });
-        Ok(found.collect())
     }
 
     /// `GET /cluster/mapping/pci`: by mapping of PCI devices the hosts that have some, with the address of each device. PVE

@@ -6,6 +6,7 @@
 //! [`CallEffect::Unknown`] the caller looks again before it acts.
 
 mod admin;
+mod bridges;
 pub mod building;
 mod calls;
 mod client;
@@ -29,6 +30,7 @@ mod types;
 mod upid;
 mod vm_config;
 
+pub use bridges::{Bridge, BridgeKind};
 pub use calls::MAX_STDIN;
 pub use client::Client;
 pub use encode::{component, decoded, form, percent};
@@ -42,8 +44,8 @@ pub use tasks::{Poll, TaskEnd, WaitError};
 pub use texts::FailureCause;
 pub use transport::{CallEffect, CallError, HttpMethod, LATE_CALL, PveRequest, Transport};
 pub use types::{
-    BridgeAddress, BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member,
-    NodeStatus, PveVersion, Task, TaskState, VmStatus,
+    BrokerInfo, CloneVm, ClusterStatus, ConfigUpdate, ExecResult, Member, NodeStatus, PveVersion,
+    Task, TaskState, VmStatus,
 };
 pub use upid::Upid;
 pub use vm_config::{Disk, MAX_QUEUES, Net, VmConfig};

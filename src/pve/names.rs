@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 40] = [
+pub const CALLS: [&str; 41] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -42,4 +42,5 @@ pub const CALLS: [&str; 40] = [
     "version",
     "vm_config",
     "vm_status",
+    "vnet_zones",
 ];

@@ -175,6 +175,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
     client.host_time("pve1").await.expect("time");
     client.host_load("pve1").await.expect("load");
     client.bridges("pve1").await.expect("bridges");
+    client.vnet_zones().await.expect("zones");
     client.pools().await.expect("pools");
     client.pci_mappings().await.expect("mappings");
     client.permissions("/vms/9000").await.expect("privileges");
@@ -239,6 +240,7 @@ async fn what_is_sent_stands_in_pves_schema() {
         include_str!("../sim/pve/tests/mappings.json"),
         include_str!("../sim/pve/tests/firewall.json"),
         include_str!("../sim/pve/tests/load.json"),
+        include_str!("../sim/pve/tests/sdn.json"),
     ] {
         schema.extend(serde_json::from_str::<Vec<Value>>(more).expect("JSON"));
     }

@@ -1,11 +1,9 @@
 //! What the calls take and give.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use serde_json::Value;
 
 use super::perl::{self, Fields};
@@ -43,15 +41,6 @@ impl BrokerInfo {
             cluster: fields.text("cluster"),
         }
     }
-}
-
-/// A bridge's own address on a host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BridgeAddress {
-    /// The host's address in the bridge's network, with the network's prefix.
-    pub cidr: Option<IpNet>,
-    /// The host's default gateway, where it is reached through this bridge.
-    pub gateway: Option<IpAddr>,
 }
 
 /// `GET /version`.

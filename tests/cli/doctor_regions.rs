@@ -84,7 +84,7 @@ fn through_a_broker(simulators: &Simulators, socket: &Path) -> PathBuf {
 }
 
 /// The findings of one probe, as words.
-fn of_probe(config: &Path, probe: &str) -> Vec<String> {
+pub(crate) fn of_probe(config: &Path, probe: &str) -> Vec<String> {
     let output = examine(config, &["-o", "json"]);
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let findings = told["findings"].as_array().expect("a list").clone();

@@ -63,6 +63,22 @@ fn check_changed(
     check_as(&own_name(), &config)
 }
 
+/// A command that is asked to show it again does so: each picture has a line that begins with this.
+fn watched(socket: &Path, command: &[&str], begins: &str) {
+    let watch = program()
+        .args(command)
+        .args(["--watch=1", "--socket"])
+        .arg(socket)
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut watch = Process(watch.expect("it starts"));
+    let output = BufReader::new(watch.0.stdout.take().expect("it is piped"));
+    let pictures = output.lines().map(|line| line.expect("text"));
+    let mut pictures = pictures.filter(|line| !line.is_empty() && line.starts_with(begins));
+    let (first, second) = (pictures.next(), pictures.next());
+    assert!(first.is_some() && second.is_some(), "{command:?}");
+}
+
 #[test]
 fn check_live_says_that_all_is_well() {
     let simulators = Simulators::start(&PveSpec::default());
@@ -540,17 +556,11 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
     });
     assert_eq!(plan["plan"], Value::Array(Vec::new()), "{plan}");
 
-    let watch = program()
-        .args(["status", "--watch=1", "--socket"])
-        .arg(&socket)
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut watch = Process(watch.expect("it starts"));
-    let output = BufReader::new(watch.0.stdout.take().expect("it is piped"));
-    let pictures = output.lines().map(|line| line.expect("text"));
-    let mut pictures = pictures.filter(|line| line.starts_with("pve-autoscaler "));
-    assert!(pictures.next().is_some() && pictures.next().is_some());
-    drop(watch);
+    watched(&socket, &["status"], "pve-autoscaler ");
+    watched(&socket, &["plan", "-o", "json"], "  \"schema_version\"");
+    // What is not there may come: it is asked for again.
+    watched(&socket, &["explain", "node", "w-1"], "");
+    watched(&socket, &["explain", "pod", "a/b"], "");
     let retry = |pool: &str| {
         let mut command = program();
         let command = command.args(["retry", pool, "--socket"]).arg(&socket);

@@ -3,6 +3,7 @@
 mod adopt;
 mod demo;
 mod doctor;
+mod doctor_network;
 mod doctor_regions;
 mod live;
 mod migrate;
@@ -290,20 +291,54 @@ fn a_saved_view_explains_a_pod_and_a_node() {
     assert!(err.contains("no pod default/web"), "{err}");
 }
 
-/// What `plan` says on the saved view with this at the end of the file; the view has all sources that count.
+/// What `plan` says on the saved view with this at the end of the file; the view has all sources that count. The host's clock is that of
+/// Berlin.
 fn plan(more: &str) -> String {
+    plan_as("table", more)
+}
+
+fn plan_as(format: &str, more: &str) -> String {
     let (folder, config) = file(&format!("{POOL}{more}"));
     let view = folder.path().join("view.json");
     std::fs::write(&view, VIEW).expect("written");
     let output = program()
-        .args(["plan", "--config"])
+        .args(["plan", "-o", format, "--config"])
         .arg(&config)
         .arg("--snapshot")
         .arg(&view)
+        .env("TZ", "Europe/Berlin")
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     text(&output.stdout)
+}
+
+/// People read times by the host's clock, as `history` has them, and programs in UTC. It finds a table with the times of programs, and
+/// JSON with those of people.
+#[test]
+fn times_are_the_hosts_for_people_and_utc_for_programs() {
+    let late = "[scale_up]\nnew_pod_scale_up_delay = \"5m\"\n";
+    let until = |format: &str| {
+        let said = plan_as(format, late);
+        let at = said
+            .find("2026-11-21")
+            .map(|at| said[at..].chars().take(20).collect::<String>());
+        (at.unwrap_or_default(), said)
+    };
+    for format in ["table", "wide"] {
+        let (at, said) = until(format);
+        assert!(
+            at.starts_with("2026-11-21 13:04:00") && !said.contains("T12:04"),
+            "{said}"
+        );
+    }
+    for format in ["json", "yaml"] {
+        let (_, said) = until(format);
+        assert!(
+            said.contains("2026-11-21T12:04:00Z") && !said.contains("13:04"),
+            "{said}"
+        );
+    }
 }
 
 /// The pod of the view is a minute old.
@@ -318,7 +353,7 @@ fn a_young_pod_calls_for_no_node_before_new_pod_scale_up_delay() {
     assert!(over.contains("  create "), "{over}");
     let young = plan("[scale_up]\nnew_pod_scale_up_delay = \"5m\"\n");
     assert!(young.starts_with("Nothing to do now."), "{young}");
-    let why = "new_pod_scale_up_delay lets it wait until 2026-11-21T12:04:00Z";
+    let why = "new_pod_scale_up_delay lets it wait until 2026-11-21 13:04:00";
     assert!(young.contains(why), "{young}");
     assert!(
         young.contains("Next decision at the latest in 4m"),

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec};
+use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
 
 use super::live::own_name;
 use super::simulators::Simulators;
@@ -18,6 +18,7 @@ const ADMIN: &[&str] = &[
     "Pool.Allocate",
     "Pool.Audit",
     "Realm.AllocateUser",
+    "SDN.Audit",
     "SDN.Use",
     "Sys.Audit",
     "Sys.Modify",
@@ -176,6 +177,28 @@ fn from_nothing_to_a_file_that_doctor_passes_and_again() {
     assert_eq!(place.file(), changed);
     let kept = std::fs::read_to_string(place.simulators.path("config.toml.before-setup"));
     assert_eq!(kept.expect("it is kept"), file);
+}
+
+/// PVE asks for the right to a VNet in its own zone. It finds a setup whose commands give a right that nobody asks for, and a doctor that
+/// wants to see the zone, which a token with no more rights than it needs does not.
+#[test]
+fn the_right_to_a_vnet_is_given_in_its_zone() {
+    let mut spec = PveSpec::default();
+    spec.vnets.push(VNetSpec {
+        name: "blue".to_owned(),
+        zone: "office".to_owned(),
+        ..VNetSpec::default()
+    });
+    let place = Place::of(spec);
+    place.answer("[network]\nbridge = \"blue\"\n");
+    let (code, said) = place.run(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    let right = "pveum acl modify /sdn/zones/office/blue --users pve-autoscaler@pve --roles NodeAutoscalerNetwork";
+    assert!(said.contains(right), "{said}");
+    let (code, said) = place.run(&["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, found) = place.doctor();
+    assert_eq!(code, Some(0), "{found}\n{}", place.file());
 }
 
 /// As Ansible runs it: the same answers again change nothing, also when what only the first run needs is gone.

@@ -14,6 +14,12 @@ use super::{POOL, VIEW, file, program, text};
 
 /// What a command says on a terminal of so many columns.
 pub(crate) fn on_terminal(columns: u16, arguments: &[&str]) -> String {
+    let own = std::env::var("TERM").unwrap_or_default();
+    on_terminal_of(columns, arguments, &[("NO_COLOR", "1"), ("TERM", &own)])
+}
+
+/// The same with these variables and none else of those that a terminal is told by.
+fn on_terminal_of(columns: u16, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let size = Winsize {
         ws_row: 24,
         ws_col: columns,
@@ -24,7 +30,9 @@ pub(crate) fn on_terminal(columns: u16, arguments: &[&str]) -> String {
     let mut command = program();
     let mut process = command
         .args(arguments)
-        .env("NO_COLOR", "1")
+        .env_remove("NO_COLOR")
+        .env_remove("TERM")
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(pty.slave)
         .stderr(Stdio::inherit())
@@ -67,6 +75,27 @@ fn fits(arguments: &[&str]) {
             );
         }
     }
+}
+
+/// It finds colours that nobody can switch off, and none at all.
+#[test]
+fn colours_are_for_terminals_that_take_them() {
+    let (_folder, config, view) = crowd();
+    let plan = ["plan", "--config", &config, "--snapshot", &view];
+    let is_coloured =
+        |variables: &[(&str, &str)]| on_terminal_of(80, &plan, variables).contains('\u{1b}');
+    let xterm = ("TERM", "xterm-256color");
+    for (variables, coloured) in [
+        (&[xterm][..], true),
+        (&[xterm, ("NO_COLOR", "")], true),
+        (&[xterm, ("NO_COLOR", "0")], false),
+        (&[xterm, ("NO_COLOR", "1")], false),
+        (&[("TERM", "dumb")], false),
+        (&[], false),
+    ] {
+        assert_eq!(is_coloured(variables), coloured, "{variables:?}");
+    }
+    assert!(!says(&plan).contains('\u{1b}'), "a pipe");
 }
 
 /// The view with more of everything: hosts, pools, nodes with taints, pods that nothing takes.

@@ -35,6 +35,8 @@ EXPECTED = [
     ("explain node --socket=./dae", ["explain", "node", "--socket=./daemon"]),
     ("retry --socket ./daemon wor", ["retry", "--socket", "./daemon", "workers"]),
     ("history --machine", ["history", "--machine"]),
+    ("history --socket ./daemon --machine wor", ["history", "--socket", "./daemon", "--machine", "workers-x7k2p"]),
+    ("evacuate --socket ./daemon pve", ["evacuate", "--socket", "./daemon", "pve2"]),
     ("--config ./file.toml template build deb", ["--config", "./file.toml", "template", "build", "debian"]),
     # Where no daemon answers nothing is offered, and the line stays as it was.
     ("explain node --socket ./none pve-", ["explain", "node", "--socket", "./none", "pve-"]),
@@ -44,6 +46,8 @@ NAMES = {
     "pods": ["default/lonely-0", "shop/web-1"],
     "nodes": ["pve-k8s-1", "pve; reboot"],
     "pools": ["workers"],
+    "machines": ["workers-x7k2p"],
+    "hosts": ["pve2"],
 }
 FILE = '[template.debian]\nregion = "home"\n'
 

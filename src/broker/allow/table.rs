@@ -100,6 +100,11 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("nodes"), Host, Fixed("network")],
         &[must("type", values::any_bridge)],
     ),
+    read(
+        "vnet-zones",
+        &[Fixed("cluster"), Fixed("sdn"), Fixed("vnets")],
+        &[],
+    ),
     read("pools", &[Fixed("pools")], &[]),
     read(
         "pci-mappings",

@@ -98,6 +98,7 @@ fn of_pves_whole_api_only_the_list_passes() {
         include_str!("../../sim/pve/tests/mappings.json"),
         include_str!("../../sim/pve/tests/firewall.json"),
         include_str!("../../sim/pve/tests/load.json"),
+        include_str!("../../sim/pve/tests/sdn.json"),
     ] {
         schema.extend(serde_json::from_str::<Vec<Value>>(more).expect("JSON"));
     }

@@ -199,10 +199,11 @@ async fn of_a_storages_disks_the_ranges_own_are_told() {
 }
 
 #[tokio::test]
-async fn of_bridges_and_resource_pools_the_names_are_told() {
+async fn of_lists_what_is_needed_of_them_is_told() {
     let rig = rig();
     for (path, params, key) in [
         ("/nodes/pve1/network", vec![("type", "any_bridge")], "iface"),
+        ("/cluster/sdn/vnets", vec![], "vnet"),
         ("/pools", vec![], "poolid"),
     ] {
         let list = json!({"data": [{key: "k8s", "cidr": "192.0.2.1/24", "comment": "secret"}, {"odd": 1}]});
@@ -213,6 +214,37 @@ async fn of_bridges_and_resource_pools_the_names_are_told() {
         rig.world.answer(path, 200, &json!({"data": null}));
         assert_eq!(rig.send("GET", path, &params).await.outcome, "not-sent");
     }
+}
+
+/// It finds a broker that hides what `doctor` judges bridges by, and one that tells of addresses that no machine could get.
+#[tokio::test]
+async fn of_bridges_it_is_told_what_cards_meet_there() {
+    let rig = super::rig::rig_with(super::world::networked());
+    let path = "/nodes/pve1/network";
+    let cards = json!({
+        "iface": "vmbr0", "type": "bridge", "bridge_vlan_aware": 1, "bridge_vids": "2-99", "bridge_ports": "eno1", "mtu": "9000",
+    });
+    let mut whole = cards.clone();
+    for (key, value) in [
+        ("cidr", "192.0.2.51/24"),
+        ("gateway", "192.0.2.1"),
+        ("cidr6", "2001:db8::11/64"),
+        ("address", "192.0.2.51"),
+        ("comments", "secret"),
+    ] {
+        whole[key] = json!(value);
+    }
+    rig.world.answer(path, 200, &json!({ "data": [whole] }));
+    let reply = rig.send("GET", path, &[("type", "any_bridge")]).await;
+    let told: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+    let mut wanted = cards;
+    wanted["cidr"] = json!("192.0.2.51/24");
+    assert_eq!(told, json!({ "data": [wanted] }));
+    let vnets = json!({"data": [{"vnet": "blue", "zone": "office", "alias": "secret"}]});
+    rig.world.answer("/cluster/sdn/vnets", 200, &vnets);
+    let reply = rig.send("GET", "/cluster/sdn/vnets", &[]).await;
+    let told: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+    assert_eq!(told, json!({"data": [{"vnet": "blue", "zone": "office"}]}));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,9 @@
 //! Every file here has one subject. A probe is a function that looks at it and notes findings; `probes` lists them
 //! all, so that another one is a file and a line there. Gathering is apart from judging; judging is pure.
 
+mod addresses;
 mod admission;
+mod bridges;
 mod broker;
 mod clocks;
 mod clones;
@@ -20,6 +22,7 @@ mod journal;
 mod kubernetes;
 mod lease;
 mod load;
+mod mail;
 mod mends;
 mod network;
 mod new_vms;
@@ -184,12 +187,19 @@ pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
     report.looked.extend(local);
     report.add("kubernetes", found);
     let id = cluster.as_ref().and_then(|cluster| cluster.id.clone());
+    let nodes = match &cluster {
+        Some(cluster) => addresses::of_nodes(cluster).await,
+        None => None,
+    };
     let of_cluster = of_cluster(here, cluster.as_ref());
     let of_regions = regions.into_iter().map(|(found, region)| {
-        let id = id.clone();
+        let (id, nodes) = (id.clone(), nodes.clone());
         async move {
             let looked = match region {
-                Some((region, seen)) => of_region(here, region, seen, id).await,
+                Some((mut region, seen)) => {
+                    (region.cluster, region.nodes) = (id, nodes);
+                    of_region(here, region, seen).await
+                }
                 None => Vec::new(),
             };
             (found, looked)
@@ -212,11 +222,9 @@ async fn of_cluster(here: &Here, cluster: Option<&ReachedCluster>) -> Vec<probe:
 
 async fn of_region(
     here: &Here,
-    mut region: ReachedRegion,
+    region: ReachedRegion,
     seen: Option<RegionSeen>,
-    cluster: Option<ClusterId>,
 ) -> Vec<probe::ProbeFindings> {
-    region.cluster = cluster;
     let about = format!("region {}", region.name);
     let mut looked = look_at(&about, &probes::REGION, &region, here.patience).await;
     if let Some(seen) = seen {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
 
+use super::bridges::{self, BridgesOfHosts};
 use super::finding::Findings;
 use super::mends;
 use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::agent::in_place::groups;
 use crate::config::Settings;
-use crate::config::settings::{Channel, TemplateSettings};
-use crate::pve::{Client, VmConfig};
+use crate::config::settings::Channel;
+use crate::pve::Client;
 
 /// Hosts whose bridges are read: PVE clusters have rarely more.
 const MAX_HOSTS: usize = 64;
@@ -21,12 +22,11 @@ const MAX_HOSTS: usize = 64;
 pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let SeenRegion { region, seen } = region;
     let (client, name, settings) = (&region.client, &*region.name, &*region.here.settings);
-    let bridges = bridges(client, name, seen, findings).await;
+    let found = read_bridges(client, name, seen, findings).await;
     for (template_name, template) in templates::of(name, settings) {
-        for bridge in wanted(seen, template) {
-            let hosts = hosts(seen, template_name, settings);
-            judge_bridge(template_name, &bridge, &hosts, &bridges, findings);
-        }
+        let hosts = hosts(seen, template_name, settings);
+        let cards = bridges::wanted(seen, template);
+        bridges::judge(template_name, &cards, &hosts, &found, findings);
     }
     pools(client, name, settings, findings).await;
     groups(client, name, settings, findings).await;
@@ -102,12 +102,12 @@ async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut
 }
 
 /// The bridges of every host that answers.
-async fn bridges(
+async fn read_bridges(
     client: &Client,
     name: &str,
     seen: &RegionSeen,
     findings: &mut Findings,
-) -> BTreeMap<Arc<str>, BTreeSet<String>> {
+) -> BridgesOfHosts {
     let mut found = BTreeMap::new();
     let online = seen.resources.hosts.iter().filter(|(_, host)| host.online);
     let asked = online
@@ -129,28 +129,6 @@ async fn bridges(
     found
 }
 
-/// The bridges that a template's machines have: those that the file names, and the template's own of its other cards.
-pub(super) fn wanted(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet<String> {
-    let configs = copies(seen, template).filter_map(|(vmid, _)| seen.configs.get(vmid));
-    let cards = || template.cards();
-    let replaced = |number: u8| cards().any(|(card, of)| card == number && of.bridge.is_some());
-    let own = configs.flat_map(|config| of_config(config, replaced));
-    own.chain(cards().filter_map(|(_, card)| card.bridge))
-        .collect()
-}
-
-fn of_config(config: &VmConfig, replaced: impl Fn(u8) -> bool) -> impl Iterator<Item = String> {
-    let nets = config.raw.iter().filter(move |(key, _)| {
-        let number = key.strip_prefix("net").map(str::parse::<u8>);
-        matches!(number, Some(Ok(number)) if !replaced(number))
-    });
-    nets.filter_map(|(_, value)| {
-        let mut parts = value.split(',');
-        let bridge = parts.find_map(|part| part.strip_prefix("bridge="))?;
-        Some(bridge.to_owned())
-    })
-}
-
 /// The hosts that machines of a template may come to.
 fn hosts<'a>(seen: &'a RegionSeen, template: &str, settings: &'a Settings) -> Vec<&'a Arc<str>> {
     let pools = settings.policy.pools.values();
@@ -163,44 +141,6 @@ fn hosts<'a>(seen: &'a RegionSeen, template: &str, settings: &'a Settings) -> Ve
             .any(|pool| pool.hosts.is_empty() || pool.hosts.contains(*host))
     })
     .collect()
-}
-
-fn judge_bridge(
-    template: &str,
-    bridge: &str,
-    hosts: &[&Arc<str>],
-    found: &BTreeMap<Arc<str>, BTreeSet<String>>,
-    findings: &mut Findings,
-) {
-    let looked: Vec<&str> = hosts
-        .iter()
-        .filter(|host| found.contains_key(**host))
-        .map(|host| &***host)
-        .collect();
-    let without: Vec<&str> = looked
-        .iter()
-        .copied()
-        .filter(|host| {
-            !found
-                .get(*host)
-                .is_some_and(|bridges| bridges.contains(bridge))
-        })
-        .collect();
-    if without.is_empty() {
-        if !looked.is_empty() {
-            findings.fine(format!(
-                "template {template}: bridge {bridge} on {}",
-                looked.join(", ")
-            ));
-        }
-        return;
-    }
-    findings
-        .wrong(format!(
-            "template {template}: there is no bridge {bridge} that may be used on {}; machines would not start there",
-            without.join(", ")
-        ))
-        .mend("make it, or name the hosts that have it in the pool's hosts");
 }
 
 /// Resource pools that templates name. A token sees those that it may audit.

@@ -5,9 +5,9 @@ use super::kubernetes::ReachedCluster;
 use super::probe::Probe;
 use super::region::{ReachedRegion, SeenRegion};
 use super::{
-    Here, admission, broker, clocks, clones, cloud_init, collector, daemon, devices, disks,
-    endpoint, hosts, journal, kubernetes, lease, load, network, new_vms, provider, range, region,
-    rights, skew, state, talos, templates, topology, user,
+    Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
+    disks, endpoint, hosts, journal, kubernetes, lease, load, mail, network, new_vms, provider,
+    range, region, rights, skew, state, talos, templates, topology, user,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -27,11 +27,12 @@ macro_rules! probe {
 }
 
 /// On this host; nothing else need be reached.
-pub(super) const HERE: [Probe<Here>; 4] = [
+pub(super) const HERE: [Probe<Here>; 5] = [
     probe!("files", judge user::files),
     probe!("state", judge state::look),
     probe!("daemon", daemon::look),
     probe!("collector", collector::look),
+    probe!("mail", judge mail::look),
 ];
 
 /// In Kubernetes, once the API server answered.
@@ -50,7 +51,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 14] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 15] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -61,6 +62,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 14] = [
     probe!("range", judge range::look),
     probe!("token", rights::look),
     probe!("network", network::look),
+    probe!("addresses", addresses::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
     probe!("load", load::look),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::timeout;
 
+use super::addresses::NodeAddresses;
 use super::broker;
 use super::endpoints;
 use super::finding::Findings;
@@ -36,6 +37,8 @@ pub(super) struct ReachedRegion {
     pub(super) client: Client,
     /// Our cluster's id, when it is known.
     pub(super) cluster: Option<ClusterId>,
+    /// What addresses the cluster's nodes have, where that is known.
+    pub(super) nodes: NodeAddresses,
 }
 
 /// What was seen of a region.
@@ -95,6 +98,7 @@ pub(super) async fn reach(
         name: name.clone(),
         client,
         cluster: None,
+        nodes: None,
     };
     (findings, Some((region, seen)))
 }

@@ -2,14 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::stream::{self, StreamExt as _};
+
+use super::bridges::{self, Card};
 use super::finding::Findings;
 use super::mends;
-use super::network;
-use super::region::{RegionSeen, SeenRegion};
+use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::pve::{BridgeKind, Client};
 
+/// Hosts that are asked for their VNets.
+const MAX_HOSTS: usize = 64;
+/// Where the rights to bridges and VNets lie: below it the zone, the bridge and the VLAN.
+const SDN_ZONES: &str = "/sdn/zones";
+/// How many parts the path of a bridge has, the empty one before the first slash included.
+const BRIDGE_DEPTH: usize = 5;
 /// Where every guest is seen.
 const ALL_GUESTS: &str = "/vms";
 /// What is asked for on a machine that is ours, or in the pool that it comes to.
@@ -23,6 +32,8 @@ const ON_MACHINES: [&str; 8] = [
     "VM.Config.Network",
     "VM.Config.Options",
 ];
+/// What is to be known of a bridge that the token does not see.
+const OF_A_VNET: &str = "; where a bridge is a VNet of PVE's SDN, the path is /sdn/zones/ZONE/VNET (pvesh get /cluster/sdn/vnets shows the zone)";
 /// PVE that has privileges of their own for the guest agent; before, `VM.Monitor` was it.
 const AGENT_PRIVILEGES: u32 = 9;
 
@@ -36,7 +47,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         return;
     };
     let mut missing = Vec::new();
-    let needed = needed(name, seen, settings);
+    let zones = zones(client, seen).await;
+    let needed = needed(name, seen, &zones, settings);
     for (path, privileges) in &needed {
         let held = match client.permissions(path).await {
             Ok(held) => held,
@@ -88,15 +100,58 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
                 missing.join("; ")
             ))
             .mend(format!(
-                "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated"
+                "give a role with them to the token (pveum acl modify PATH --tokens '{token_id}' --roles ROLE), and to its user too when privileges are separated{}",
+                if missing.iter().any(|one| one.contains(SDN_ZONES)) { OF_A_VNET } else { "" }
             ));
     }
+}
+
+/// The zones of VNets, by their names; `None` where PVE shows the VNet to the token and not its zone.
+pub(in crate::cli) type ZonesOfVNets = BTreeMap<String, Option<String>>;
+
+/// Reads the zones of VNets. PVE tells them to who may audit the VNet. On a host it shows a VNet to who may audit or use it: without a zone it
+/// may be used.
+async fn zones(client: &Client, seen: &RegionSeen) -> ZonesOfVNets {
+    let mut zones = ZonesOfVNets::new();
+    let online = seen.resources.hosts.iter().filter(|(_, host)| host.online);
+    let asked = online.take(MAX_HOSTS).map(|(host, _)| client.bridges(host));
+    let mut asked = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some(bridges) = asked.next().await {
+        // `network` tells of a host whose bridges cannot be read.
+        let bridges = bridges.unwrap_or_default().into_iter();
+        let vnets = bridges.filter(|(_, bridge)| bridge.kind == BridgeKind::VNet);
+        zones.extend(vnets.map(|(vnet, _)| (vnet, None)));
+    }
+    let told = client.vnet_zones().await.unwrap_or_default();
+    zones.extend(told.into_iter().map(|(vnet, zone)| (vnet, Some(zone))));
+    zones
+}
+
+/// Where PVE asks for the right to use what a card is plugged into: its bridge or VNet, or the card's VLAN on it; `None` where that cannot be known.
+fn path_of_card(card: &Card, zones: &ZonesOfVNets) -> Option<String> {
+    let zone = match zones.get(&card.bridge) {
+        Some(zone) => zone.as_deref()?,
+        None => "localnetwork",
+    };
+    let bridge = format!("{SDN_ZONES}/{zone}/{}", card.bridge);
+    Some(match card.vlan {
+        Some(vlan) => format!("{bridge}/{vlan}"),
+        None => bridge,
+    })
+}
+
+/// The bridge or VNet of such a path, where a right is given for all its VLANs.
+pub(in crate::cli) fn path_of_bridge(path: &str) -> String {
+    let deep = path.starts_with(SDN_ZONES) && path.split('/').count() > BRIDGE_DEPTH;
+    let bridge = path.rsplit_once('/').map(|(bridge, _)| bridge);
+    bridge.filter(|_| deep).unwrap_or(path).to_owned()
 }
 
 /// Which privileges are needed on which path.
 pub(in crate::cli) fn needed(
     name: &str,
     seen: &RegionSeen,
+    zones: &ZonesOfVNets,
     settings: &Settings,
 ) -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut needed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
@@ -139,8 +194,11 @@ pub(in crate::cli) fn needed(
             add(format!("/storage/{}", cloud_init.storage), &privileges);
             add(on_machines(name, template, settings), &["VM.Config.CDROM"]);
         }
-        for bridge in network::wanted(seen, template) {
-            add(format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"]);
+        let own = bridges::cloned(seen, template);
+        for card in bridges::wanted(seen, template).union(&own) {
+            if let Some(path) = path_of_card(card, zones) {
+                add(path, &["SDN.Use"]);
+            }
         }
     }
     for (_, pool) in settings.policy.pools_in(name) {

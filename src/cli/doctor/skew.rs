@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
+use crate::config::Settings;
 use crate::model::words;
 
 /// Since this minor a kubelet may be three older than its API server; before, two.
@@ -21,6 +22,7 @@ pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
         ));
         return;
     };
+    judge_builds(server, &cluster.here.settings, findings);
     match cluster.client.nodes().await {
         Ok(nodes) => {
             let kubelets = nodes
@@ -43,12 +45,51 @@ pub(super) fn minor(version: &str) -> Option<u32> {
     parts.next()?.parse().ok()
 }
 
+/// The oldest minor that a kubelet may have with this API server.
+fn oldest(server: u32) -> u32 {
+    server.saturating_sub(if server >= THREE_SINCE { 3 } else { 2 })
+}
+
+/// Compares the kubelets that templates are built with, where pools have machines of them.
+fn judge_builds(server: u32, settings: &Settings, findings: &mut Findings) {
+    for (name, template) in &settings.templates {
+        let mut pools = settings.policy.pools.values();
+        let used = pools.any(|pool| pool.of_template(name).is_some());
+        let Some(build) = template.build.as_ref().filter(|_| used) else {
+            continue;
+        };
+        let version = &build.kubernetes;
+        let Some(of_build) = minor(&format!("v{version}")) else {
+            // Without a version nothing of Kubernetes is installed.
+            continue;
+        };
+        let oldest = oldest(server);
+        let why = if of_build > server {
+            "newer than the API server"
+        } else if of_build < oldest {
+            "too old for the API server"
+        } else {
+            findings.fine(format!(
+                "template {name}: its build's kubernetes {version} goes with the API server 1.{server}"
+            ));
+            continue;
+        };
+        findings
+            .wrong(format!(
+                "template {name}: its build's kubernetes {version} is {why} 1.{server}: no kubelet of it may join"
+            ))
+            .mend(format!(
+                "kubernetes = \"1.{server}\" in [template.{name}.build] (1.{oldest} to 1.{server} go), and pve-autoscaler template build {name}; the control plane is upgraded first"
+            ));
+    }
+}
+
 fn judge<'a>(
     server: u32,
     kubelets: impl Iterator<Item = (&'a str, &'a str)>,
     findings: &mut Findings,
 ) {
-    let oldest = server.saturating_sub(if server >= THREE_SINCE { 3 } else { 2 });
+    let oldest = oldest(server);
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (node, version) in kubelets {
         by_version.entry(version).or_default().push(node);

@@ -26,7 +26,7 @@ use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::TokenOptions;
 use crate::pve::transport::token_file::TokenFile;
-use crate::pve::{BridgeAddress, Client, ClusterResources, ClusterStatus, PveVersion, VmConfig};
+use crate::pve::{Bridge, Client, ClusterResources, ClusterStatus, PveVersion, VmConfig};
 
 /// Calls to PVE at the same time.
 const AT_A_TIME: usize = 4;
@@ -60,7 +60,9 @@ pub(super) struct PveFound {
     /// The configurations of the VMs that are templates.
     pub(super) templates: BTreeMap<u32, VmConfig>,
     /// Each host's bridges.
-    pub(super) bridges: BTreeMap<Arc<str>, BTreeMap<String, BridgeAddress>>,
+    pub(super) bridges: BTreeMap<Arc<str>, BTreeMap<String, Bridge>>,
+    /// The zones of VNets.
+    pub(super) vnet_zones: BTreeMap<String, String>,
     /// Guests whose configuration could not be read: their addresses are not known.
     pub(super) unread: usize,
     /// Addresses that guests' configurations and hosts have.
@@ -247,10 +249,13 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     let mut resources = resources;
     client.tell_kept_space(&mut resources).await;
     let pools = client.pools().await?;
+    // PVE without the SDN has no such call.
+    let vnet_zones = client.vnet_zones().await.unwrap_or_default();
     let mut found = PveFound {
         version,
         status,
         pools,
+        vnet_zones,
         unread: resources.guests.len().saturating_sub(MAX_READ),
         ..PveFound::default()
     };
@@ -284,13 +289,13 @@ async fn pve(client: &Client) -> anyhow::Result<PveFound> {
     let online = resources.hosts.iter().filter(|(_, host)| host.online);
     let asked = online
         .take(MAX_READ)
-        .map(|(host, _)| async move { (host.clone(), client.bridge_addresses(host).await) });
+        .map(|(host, _)| async move { (host.clone(), client.bridges(host).await) });
     let mut asked = stream::iter(asked).buffered(AT_A_TIME);
     while let Some((host, bridges)) = asked.next().await {
         let bridges = bridges?;
-        let own = bridges.values();
-        let own = own.flat_map(|at| at.cidr.map(|net| net.addr()).into_iter().chain(at.gateway));
-        found.addresses.extend(own);
+        found
+            .addresses
+            .extend(bridges.values().flat_map(Bridge::addresses));
         found.bridges.insert(host, bridges);
     }
     drop(asked);

@@ -46,7 +46,15 @@ pub(super) fn grants(id: &str, settings: &Settings, pve: &PveFound) -> Option<Gr
         resources: pve.resources.clone(),
         configs: pve.templates.clone(),
     };
-    let mut needed = rights::needed(region, &seen, settings);
+    let zones = pve.vnet_zones.iter();
+    let zones = zones.map(|(vnet, zone)| (vnet.clone(), Some(zone.clone())));
+    let exact = rights::needed(region, &seen, &zones.collect(), settings);
+    // A bridge, and not each VLAN on it: another `vlan` in the file needs no other right then.
+    let mut needed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
+    for (path, privileges) in exact {
+        let path = rights::path_of_bridge(&path);
+        needed.entry(path).or_default().extend(privileges);
+    }
     // Every guest's promises count for its host, and every address of theirs is taken.
     needed
         .entry("/vms".to_owned())

@@ -271,7 +271,7 @@ impl PveWorld {
         pools.map(|(name, _)| name).collect()
     }
 
-    fn acl(&self, caller: &Caller) -> &[AclSpec] {
+    pub(super) fn acl(&self, caller: &Caller) -> &[AclSpec] {
         let mut tokens = self.spec.tokens.iter();
         let token = tokens.find(|token| token.id == caller.name);
         let whose = match token {

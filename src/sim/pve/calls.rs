@@ -3,9 +3,9 @@
 use super::options::OPTIONS;
 use super::params::{
     AGENT_ALL, AGENT_AUDIT, AGENT_COMMANDS, CHANGES, CLONE, CREATE, DESTROY, DOWNLOAD, EXEC, HA,
-    LATER, LOG, MIGRATE, NODE_AUDIT, ON_NODE, ON_STORAGE, ON_TASK, ON_VM, RESIZE, SHUTDOWN, SID,
-    SKIPLOCK, START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, UPLOAD, VM_ALLOCATE,
-    VM_AUDIT, VM_CONFIG, VM_POWER, VOLUME,
+    INTERFACES, LATER, LOG, MIGRATE, NODE_AUDIT, ON_NODE, ON_STORAGE, ON_TASK, ON_VM, RESIZE,
+    SHUTDOWN, SID, SKIPLOCK, START, STOP, STORAGE_AUDIT, TASK_FILTER, TICKET, TIMEOUT, UPLOAD,
+    VM_ALLOCATE, VM_AUDIT, VM_CONFIG, VM_POWER, VOLUME,
 };
 use super::schema::ParamKind::{Boolean, Disk, Enum, Format, Integer, Text};
 use super::schema::{CONFIG_ID, STORAGE, VMID, anything, may, must};
@@ -114,6 +114,14 @@ pub(super) const CALLS: &[ApiMethod] = &[
     ),
     call(
         "GET",
+        "/cluster/sdn/vnets",
+        CallHandler::VNets,
+        CallDuration::Read,
+        NeededPrivilege::None,
+        &[&[may("running", Boolean), may("pending", Boolean)]],
+    ),
+    call(
+        "GET",
         "/pools",
         CallHandler::Pools,
         CallDuration::Read,
@@ -180,28 +188,7 @@ pub(super) const CALLS: &[ApiMethod] = &[
         CallHandler::NodeNetwork,
         CallDuration::Read,
         NeededPrivilege::None,
-        &[
-            ON_NODE,
-            &[may(
-                "type",
-                Enum(&[
-                    "bridge",
-                    "bond",
-                    "eth",
-                    "alias",
-                    "vlan",
-                    "fabric",
-                    "OVSBridge",
-                    "OVSBond",
-                    "OVSPort",
-                    "OVSIntPort",
-                    "vnet",
-                    "any_bridge",
-                    "any_local_bridge",
-                    "include_sdn",
-                ]),
-            )],
-        ],
+        &[ON_NODE, &[INTERFACES]],
     ),
     call(
         "GET",

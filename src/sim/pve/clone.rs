@@ -78,7 +78,7 @@ impl Pve {
 
     fn check_clone_rights(&self, asked: &CheckedCall, plan: &ClonePlan) -> Result<(), ErrorAnswer> {
         self.check_cloned_devices(&asked.caller, plan.source)?;
-        let (storages, bridges) = self.world(|world, _| {
+        let (storages, cards) = self.world(|world, _| {
             let Some(vm) = world.vms.get(&plan.source) else {
                 return (Vec::new(), Vec::new());
             };
@@ -93,14 +93,10 @@ impl Pve {
                 .map(|(_, drive)| storage(drive))
                 .collect();
             let nets = vm.config.iter().filter(|(key, _)| key.starts_with("net"));
-            let bridges: Vec<String> = nets
-                .filter_map(|(_, text)| {
-                    super::properties(text, "model")
-                        .get("bridge")
-                        .map(|name| (*name).to_owned())
-                })
+            let cards: Vec<String> = nets
+                .filter_map(|(_, text)| world.path_of_card(text))
                 .collect();
-            (storages, bridges)
+            (storages, cards)
         });
         for storage in storages {
             self.need(
@@ -109,12 +105,8 @@ impl Pve {
                 &["Datastore.AllocateSpace"],
             )?;
         }
-        for bridge in bridges {
-            self.need(
-                &asked.caller,
-                &format!("/sdn/zones/localnetwork/{bridge}"),
-                &["SDN.Use"],
-            )?;
+        for path in cards {
+            self.need(&asked.caller, &path, &["SDN.Use"])?;
         }
         Ok(())
     }

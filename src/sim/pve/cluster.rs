@@ -40,6 +40,7 @@ impl Pve {
             }
             CallHandler::NodeLoad => Ok(world.rrddata(&asked.node, now)),
             CallHandler::NodeNetwork => Ok(world.network(asked)),
+            CallHandler::VNets => Ok(world.vnets(&asked.caller)),
             CallHandler::NodeStorages => Ok(world.node_storages(asked)),
             CallHandler::StorageStatus => world.storage_status(asked),
             CallHandler::StorageContent => world.storage_content(asked),
@@ -241,38 +242,6 @@ impl PveWorld {
             "boot-info": { "mode": "efi", "secureboot": 0 },
             "pveversion": format!("pve-manager/{}/5155a0f50e2c3a3e", self.spec.version),
         })
-    }
-
-    /// A host's interfaces, of which this world has bridges. PVE leaves out those that the caller may not use, whatever
-    /// was asked for.
-    fn network(&self, asked: &CheckedCall) -> Value {
-        let bridges = self
-            .hosts
-            .get(&asked.node)
-            .map(|host| host.spec.bridges.clone())
-            .unwrap_or_default();
-        let wanted = asked.given("type").is_none_or(|kind| {
-            ["bridge", "any_bridge", "any_local_bridge", "include_sdn"].contains(&kind)
-        });
-        let usable = |bridge: &&String| {
-            let path = format!("/sdn/zones/localnetwork/{bridge}");
-            wanted && self.allowed(&asked.caller, &path, &["SDN.Audit", "SDN.Use"])
-        };
-        let host = self.hosts.get(&asked.node);
-        let address = host.map_or("", |host| host.spec.address.as_str());
-        let rows = bridges.iter().filter(usable).enumerate().map(|(number, bridge)| {
-            let mut row = json!({ "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "method": "manual", "method6": "manual" });
-            // The first carries the host's own address, as the installer sets it up.
-            if let Some((net, _)) = address.rsplit_once('.').filter(|_| number == 0) {
-                row["method"] = json!("static");
-                row["address"] = json!(address);
-                row["netmask"] = json!("24");
-                row["cidr"] = json!(format!("{address}/24"));
-                row["gateway"] = json!(format!("{net}.1"));
-            }
-            row
-        });
-        json!(rows.collect::<Vec<_>>())
     }
 
     fn storage_row(&self, storage: &str, host: &str) -> Value {

@@ -10,7 +10,7 @@ use super::options::{OptionRight, applies_running, hotplugged, option, right};
 use super::schema::{is_disk, split};
 use super::wire::{ErrorAnswer, ParamValue};
 use super::world::{PveWorld, SimVm};
-use super::{CheckedCall, Pve, properties};
+use super::{CheckedCall, Pve};
 use crate::model::time::Time;
 
 /// Parameters of the calls that are no options.
@@ -182,15 +182,10 @@ impl Pve {
                     self.need(&asked.caller, &path, &["Datastore.AllocateSpace"])?;
                 }
             }
-            if let Some(bridge) = properties(value, "model")
-                .get("bridge")
-                .filter(|_| key.starts_with("net"))
+            if key.starts_with("net")
+                && let Some(path) = self.world(|world, _| world.path_of_card(value))
             {
-                self.need(
-                    &asked.caller,
-                    &format!("/sdn/zones/localnetwork/{bridge}"),
-                    &["SDN.Use"],
-                )?;
+                self.need(&asked.caller, &path, &["SDN.Use"])?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ mod accounts;
 mod admin;
 
 mod agent;
+mod bridges;
 mod calls;
 mod calls_of_admins;
 mod clone;
@@ -64,6 +65,7 @@ use crate::clock::Clock;
 use crate::model::time::{Span, Time};
 
 pub use self::admin::{AdminAct, Dump};
+pub use self::bridges::{BridgeSpec, VNetSpec};
 pub use self::facts::{IsoFacts, MachineChange, Seen, VmFacts};
 pub use self::firewall::GuestRule as FirewallRule;
 

@@ -11,6 +11,26 @@ pub(super) const ON_NODE: &[ParamSchema] = &[must("node", NODE)];
 pub(super) const ON_VM: &[ParamSchema] = &[must("node", NODE), must("vmid", VMID)];
 pub(super) const ON_TASK: &[ParamSchema] = &[must("node", NODE), must("upid", Text(None))];
 pub(super) const ON_STORAGE: &[ParamSchema] = &[must("node", NODE), must("storage", STORAGE)];
+/// Which interfaces of a host.
+pub(super) const INTERFACES: ParamSchema = may(
+    "type",
+    Enum(&[
+        "bridge",
+        "bond",
+        "eth",
+        "alias",
+        "vlan",
+        "fabric",
+        "OVSBridge",
+        "OVSBond",
+        "OVSPort",
+        "OVSIntPort",
+        "vnet",
+        "any_bridge",
+        "any_local_bridge",
+        "include_sdn",
+    ]),
+);
 pub(super) const SKIPLOCK: ParamSchema = may("skiplock", Boolean);
 pub(super) const DIGEST: ParamSchema = may("digest", Text(Some(40)));
 pub(super) const TIMEOUT: ParamSchema = may("timeout", Integer(Some(0), None));

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::bridges::UNPLUGGED;
 use super::config::only_root;
 use super::disks::Drive;
 use super::locks::VM_LOCK;
@@ -103,6 +104,13 @@ impl Pve {
                 let pve = worker.pve.clone();
                 let _lock = pve.lock_vm(asked.vmid, VM_LOCK).await?;
                 let outcome = pve.switch_on(&asked, &worker.user).await;
+                if let Err(why) = &outcome
+                    && let Some(why) = why.strip_prefix(UNPLUGGED)
+                {
+                    worker.log(why);
+                    worker.log("kvm: -netdev type=tap: network script /usr/libexec/qemu-server/pve-bridge failed with status 6400");
+                    return Err(EXITED.to_owned());
+                }
                 if outcome.as_ref().is_err_and(|words| words == EXITED) {
                     // What QEMU says to its standard error.
                     worker.log("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory");
@@ -379,36 +387,6 @@ impl SimVm {
     }
 }
 
-/// The MTU of every bridge here, the kernel's default.
-const BRIDGE_MTU: u32 = 1500;
-
-/// Smallest MTU of a virtio card but 1, which means the bridge's.
-const MIN_MTU: u32 = 576;
-
-/// A virtio card on a bridge has no larger MTU than that, nor a tiny one (qemu-server, `print_netdevice_full`).
-fn check_mtus(vm: &SimVm) -> WorkerEnd {
-    for (key, value) in vm.config.iter().filter(|(key, _)| key.starts_with("net")) {
-        let options = properties(value, "model");
-        let mtu = options.get("mtu").and_then(|mtu| mtu.parse::<u32>().ok());
-        let virtio = options.contains_key("virtio") || options.get("model") == Some(&"virtio");
-        let Some(mtu) = mtu.filter(|mtu| virtio && options.contains_key("bridge") && *mtu != 1)
-        else {
-            continue;
-        };
-        if mtu < MIN_MTU {
-            return Err(format!(
-                "netdev {key}: MTU '{mtu}' is smaller than the IP minimum MTU '{MIN_MTU}'"
-            ));
-        }
-        if mtu > BRIDGE_MTU {
-            return Err(format!(
-                "netdev {key}: MTU '{mtu}' is bigger than the bridge MTU '{BRIDGE_MTU}'"
-            ));
-        }
-    }
-    Ok(())
-}
-
 impl PveWorld {
     /// What QEMU and PVE look at before a VM runs.
     fn check_start(&mut self, node: &str, vmid: u32, skiplock: bool, _now: Time) -> WorkerEnd {
@@ -450,19 +428,8 @@ impl PveWorld {
                 return Err(format!("volume '{}' does not exist", iso.file));
             }
         }
-        for (key, value) in &vm.config {
-            let bridge = properties(value, "model")
-                .get("bridge")
-                .copied()
-                .filter(|_| key.starts_with("net"));
-            if let Some(bridge) =
-                bridge.filter(|bridge| !host.spec.bridges.iter().any(|one| one == bridge))
-            {
-                return Err(format!("bridge '{bridge}' does not exist"));
-            }
-        }
+        self.check_cards(host, &vm)?;
         self.choose_devices(node, &vm)?;
-        check_mtus(&vm)?;
         numa::check(&vm, &host.spec)?;
         self.check_snippets(&vm)?;
         let taken: u64 = self

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::bridges::{BridgeSpecs, VNetSpec};
+
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
 /// The VMID of the default template; its disks lie on shared storage.
@@ -33,6 +35,8 @@ pub struct PveSpec {
     pub mappings: BTreeMap<String, BTreeMap<String, Vec<String>>>,
     /// Pools, by name.
     pub pools: Vec<String>,
+    /// Virtual networks of the SDN.
+    pub vnets: Vec<VNetSpec>,
     /// Security groups of the firewall, by name.
     pub security_groups: Vec<String>,
     /// VMs whose firewall is switched on.
@@ -66,6 +70,9 @@ pub struct HostSpec {
     /// Its bridges.
     #[serde(default = "bridges")]
     pub bridges: Vec<String>,
+    /// What bridges have beside their names; one that is not here is as PVE's installer makes it.
+    #[serde(default)]
+    pub bridge_specs: BridgeSpecs,
     /// How many seconds its clock is ahead.
     #[serde(default)]
     pub clock_ahead: i64,
@@ -328,6 +335,7 @@ fn host(number: u8) -> HostSpec {
         memory: 128 * GIB,
         address: format!("192.0.2.{}", 10 + number),
         bridges: bridges(),
+        bridge_specs: BridgeSpecs::new(),
         clock_ahead: 0,
         numa_nodes: one(),
     }
@@ -480,6 +488,7 @@ impl Default for PveSpec {
             ],
             mappings: BTreeMap::new(),
             pools: vec!["k8s".to_owned()],
+            vnets: Vec::new(),
             security_groups: Vec::new(),
             firewall_on: Vec::new(),
             users: vec![PveUserSpec {

@@ -28,6 +28,7 @@ pub(super) enum CallHandler {
     HaAdd,
     HaRemove,
     Mappings,
+    VNets,
     SecurityGroups,
     FirewallRules,
     FirewallOptions,

@@ -9,7 +9,7 @@ use super::super::images::Image;
 use super::super::survey::{KubeFound, PveFound};
 use super::super::text;
 use super::*;
-use crate::pve::{BridgeAddress, GuestResource, HostResource, StorageResource, VmConfig};
+use crate::pve::{Bridge, GuestResource, HostResource, StorageResource, VmConfig};
 
 /// Two hosts with local ZFS and no template, a kubeconfig that works.
 fn survey() -> Survey {
@@ -33,15 +33,16 @@ fn survey() -> Survey {
     ]
     .map(|(name, storage)| (name.into(), storage))
     .into();
-    let bridge = |last: u8| BridgeAddress {
+    let bridge = |last: u8| Bridge {
         cidr: format!("192.0.2.{last}/24").parse().ok(),
         gateway: "192.0.2.1".parse().ok(),
+        ..Bridge::default()
     };
     let mut pve = PveFound::default();
     for (last, name) in [(11, "pve1"), (12, "pve2")] {
         pve.resources.hosts.insert(name.into(), host.clone());
         pve.resources.storages.insert(name.into(), storages.clone());
-        let bridges = [("vmbr0", bridge(last)), ("vmbr1", BridgeAddress::default())];
+        let bridges = [("vmbr0", bridge(last)), ("vmbr1", Bridge::default())];
         let bridges = bridges.map(|(name, at)| (name.to_owned(), at));
         pve.bridges.insert(name.into(), bridges.into());
         pve.addresses

@@ -24,6 +24,8 @@ const MAPPINGS: &str = include_str!("mappings.json");
 const FIREWALL: &str = include_str!("firewall.json");
 /// The averages of a host, which it has for VMs alone: as pve-manager has them (`PVE/API2/Nodes.pm`).
 const LOAD: &str = include_str!("load.json");
+/// The VNets, which it leaves out with all of the SDN: as pve-network has them (`PVE/API2/Network/SDN/Vnets.pm`).
+const SDN: &str = include_str!("sdn.json");
 
 type Schema = BTreeMap<(String, String), Value>;
 
@@ -190,6 +192,7 @@ fn the_table_agrees_with_the_whole_schema() {
     schema.extend(read(MAPPINGS));
     schema.extend(read(FIREWALL));
     schema.extend(read(LOAD));
+    schema.extend(read(SDN));
     assert_eq!(compare(&schema, true), all().count());
 }
 
