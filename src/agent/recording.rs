@@ -119,7 +119,7 @@ impl Recording {
         }
     }
 
-    /// An action could not be begun.
+    /// Records that an action was not begun, and why.
     pub(super) fn not_begun(&self, action: &Action, turn: &Turn, why: String) {
         if let Some(on) = &self.0 {
             let teller = on.recorder.teller();

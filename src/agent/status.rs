@@ -70,7 +70,7 @@ pub struct DaemonStatus {
     /// Networks, by family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<Arc<str>, BTreeMap<Family, NetworkState>>,
-    /// Machines.
+    /// The machines by name.
     pub machines: BTreeMap<Arc<str>, MachineStatus>,
     /// Pods that are not bound: all, and those that a machine is coming for.
     pub pending: PendingCounts,

@@ -23,7 +23,7 @@ pub(super) trait VmRecord: Serialize + DeserializeOwned {
     fn vmid(&self) -> u32;
     /// When it was asked for.
     fn asked(&self) -> Time;
-    /// Its age says nothing against it.
+    /// Whether the record counts however old it is.
     fn lasts(&self) -> bool {
         false
     }

@@ -20,7 +20,7 @@ pub(super) struct ReadFile<'t> {
     pub(super) root: Spanned<DeTable<'t>>,
     /// The file; entries that could not be read have their defaults.
     pub(super) file: ConfigFile,
-    /// These could not be read.
+    /// Keys whose values could not be read.
     pub(super) unread: Vec<KeyPath>,
 }
 

@@ -248,7 +248,7 @@ pub struct Evicted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settled {
-    /// The sum.
+    /// A hash of the UIDs of the pods, the same in any order.
     pub pods: u64,
     /// Since when it is the same.
     pub since: Time,

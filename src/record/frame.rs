@@ -20,7 +20,7 @@ const RECORD: usize = 1 << 30;
 /// Quick, and well enough for text that repeats itself.
 const LEVEL: u32 = 3;
 
-/// The sum of a frame.
+/// The CRC of a frame.
 fn sum(end: u8, bytes: &[u8]) -> u32 {
     let mut sum = Crc::new();
     sum.update(&[end]);

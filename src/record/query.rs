@@ -133,9 +133,9 @@ pub struct RecordedMachine {
 pub struct RecordedStep {
     /// The step, such as `clone`.
     pub step: Arc<str>,
-    /// When it ended.
+    /// When the step ended.
     pub at: Time,
-    /// How long it took.
+    /// How long the step took.
     pub took: Span,
     /// Whether it came to its end.
     pub ok: bool,

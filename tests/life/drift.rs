@@ -105,7 +105,7 @@ fn without_another_file_and_without_a_journal_nothing_drifted() {
 /// the one before have drifted, and those that are cloned from then on have not.
 #[test]
 fn a_template_that_was_replaced_by_hand_makes_its_machines_drift() {
-    let named = HASTY.replace("vmid = 9000\n", "name = \"debian-13\"\n");
+    let named = HASTY.replace("vmid = 9000\n", "vm_name = \"debian-13-k8s\"\n");
     assert_ne!(named, HASTY);
     let put = |scene: &Scene, vmid: u32, uuid: &str| {
         let machines = PveSpec::default().machines.into_iter();

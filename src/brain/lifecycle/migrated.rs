@@ -8,7 +8,7 @@ use model::policy::{STARTUP_TAINT, ZONE_LABEL};
 use crate::decision::turn::{self, DecisionBuilder};
 use crate::observed::view::{MachinePhase, MachineView};
 
-/// Plans that nodes say which host their VM is on.
+/// Plans the zone labels of nodes whose VM has moved to another host.
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     for known in machines.values() {

@@ -14,7 +14,7 @@ use crate::scale_down::drain_rules;
 use crate::simulation::pack;
 use crate::simulation::world::SimCluster;
 
-/// A successor that has not shown for so long is not coming.
+/// How long room is kept for the successor of an evicted pod.
 const PATIENCE: Span = Span::minutes(1);
 
 /// Remembers the pods on nodes that are leaving, and sees which of them are gone.

@@ -213,7 +213,7 @@ pub(crate) fn collect<'a>(
     }
 }
 
-/// A pod that is not our business takes the room all the same that kube-scheduler keeps for it.
+/// Keeps the room on its nominated node for a pod that no machine is made for: kube-scheduler keeps it too.
 fn keep_nominated<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,

@@ -112,7 +112,7 @@ pub(super) struct TemplateWanted {
     pub(super) vlan: Option<u16>,
 }
 
-/// Addresses out of ranges.
+/// The network that `setup` proposes for fixed addresses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NetworkWanted {
     pub(super) subnet: String,

@@ -20,7 +20,7 @@ const CHECKSUMS: [(&str, usize); 6] = [
     ("sha384", 96),
     ("sha512", 128),
 ];
-/// A step that gets less never ends well.
+/// The least timeout of a build: with less no step of it ends well.
 const MIN_TIMEOUT: Span = Span::minutes(1);
 /// Cloud images do not boot, or dnf is killed, with less.
 const MIN_MEMORY: i64 = 1 << 30;

@@ -26,10 +26,12 @@ const SERVED_AGAIN: usize = 1_000;
 pub(super) struct Visit {
     pub(super) group: usize,
     pub(super) pods: Range<usize>,
-    /// Where they went, and how many.
+    /// Where they found room, and how many.
     pub(super) seats: Vec<(usize, usize)>,
-    /// What takes it back; nothing does where others were preempted.
-    pub(super) undo: Option<Vec<(usize, Saved)>>,
+    /// Where expendable pods give way for one of them each, after the others.
+    pub(super) forced: Vec<usize>,
+    /// What takes it back.
+    pub(super) undo: Vec<(usize, Saved)>,
 }
 
 /// The first plan in the making.
@@ -180,16 +182,17 @@ impl FirstPlan<'_, '_, '_> {
             existing,
             &mut Some(&mut undo),
         );
-        let preempts = found.iter().any(|seats| !seats.preempts.is_empty());
         if !found.is_empty() {
-            let seats: Vec<_> = found.iter().map(|seats| (seats.bin, seats.count)).collect();
-            let count: usize = seats.iter().map(|(_, count)| count).sum();
+            let (forced, seats): (Vec<_>, Vec<_>) =
+                found.iter().partition(|seats| !seats.preempts.is_empty());
+            let count: usize = found.iter().map(|seats| seats.count).sum();
             let next = group.next;
             self.visits.push(Visit {
                 group: lead,
                 pods: next..next + count,
-                seats,
-                undo: (!preempts).then_some(undo),
+                seats: seats.iter().map(|of| (of.bin, of.count)).collect(),
+                forced: forced.iter().map(|of| of.bin).collect(),
+                undo,
             });
         }
         for seats in found {

@@ -6,7 +6,6 @@
 //! better the plan stays as it was.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::closed_domains;
@@ -16,7 +15,7 @@ use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::question;
 use super::view::PlanView;
-use super::visits::{come_again, leave, split_staying};
+use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::simulation::company::topology::{DomainId, KeyId};
@@ -202,25 +201,6 @@ fn withdrawable(view: PlanView<'_, '_>, movable: &[bool]) -> Option<Vec<usize>> 
     let left =
         (0..view.pending.groups.len()).any(|group| movable[group] && view.group(group).left() > 0);
     (left || !machines.is_empty()).then_some(machines)
-}
-
-/// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
-/// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
-fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
-    let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
-    let groups = view.pending.groups.iter();
-    let movable = groups.map(|group| {
-        let Some(need) = group.need.as_deref().filter(|need| !need.alone.is_empty()) else {
-            return true;
-        };
-        let key = group.pods[0].key;
-        let mut first = true;
-        for claim in &need.alone {
-            first &= users.insert((&key.namespace, claim));
-        }
-        first && need.refusal.is_none() && view.turn.promises.taken(key, Some(need)).is_none()
-    });
-    movable.collect()
 }
 
 /// The groups whose pods are laid out anew when these machines are withdrawn.

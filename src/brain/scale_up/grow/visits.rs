@@ -1,18 +1,49 @@
-//! Pods that came to nodes there are while the first plan was made: they leave, and come again where the first plan stays.
+//! Pods that came to nodes there are while the first plan was made: which of them may leave; they leave, and come again where the first
+//! plan stays.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::first::Visit;
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
+use crate::simulation::pack::FitIndex;
+use crate::simulation::preempt;
+
+impl Visit {
+    /// The nodes that the pods came to; one for each that others give way for.
+    fn bins(&self) -> impl Iterator<Item = usize> {
+        let free = self.seats.iter().map(|(bin, _)| *bin);
+        free.chain(self.forced.iter().copied())
+    }
+}
+
+/// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
+/// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
+pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
+    let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
+    let groups = view.pending.groups.iter();
+    let movable = groups.map(|group| {
+        let Some(need) = group.need.as_deref().filter(|need| !need.alone.is_empty()) else {
+            return true;
+        };
+        let key = group.pods[0].key;
+        let mut first = true;
+        for claim in &need.alone {
+            first &= users.insert((&key.namespace, claim));
+        }
+        first && need.refusal.is_none() && view.turn.promises.taken(key, Some(need)).is_none()
+    });
+    movable.collect()
+}
 
 /// Tells the visits that stay, whatever is laid out anew, from those that leave.
 ///
-/// A pod that made expendable pods give way stays, and so do those that came to its node before it: what they found is not there to be
-/// restored. So does one that no other place can be looked for. `None` where such a pod is spread, or wants or shuns others: nothing is
-/// laid out anew then, since its place would have to be looked at with theirs.
+/// A pod that no other place can be looked for stays, and so do those that came to its node before it: what they found is not there to
+/// be restored. `None` where one of them is spread, or wants or shuns others: nothing is laid out anew then, since its place would have to
+/// be looked at with theirs.
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
     visits: Vec<Visit>,
@@ -21,8 +52,8 @@ pub(super) fn split_staying(
     let mut held: BTreeSet<usize> = BTreeSet::new();
     let (mut staying, mut leaving) = (Vec::new(), Vec::new());
     for visit in visits.into_iter().rev() {
-        let on_held = visit.seats.iter().any(|(bin, _)| held.contains(bin));
-        if visit.undo.is_some() && movable[visit.group] && !on_held {
+        let on_held = visit.bins().any(|bin| held.contains(&bin));
+        if movable[visit.group] && !on_held {
             leaving.push(visit);
             continue;
         }
@@ -34,7 +65,7 @@ pub(super) fn split_staying(
         {
             return None;
         }
-        held.extend(visit.seats.iter().map(|(bin, _)| *bin));
+        held.extend(visit.bins());
         staying.push(visit);
     }
     staying.reverse();
@@ -49,12 +80,12 @@ pub(super) fn leave<'a>(
     mut visits: Vec<Visit>,
 ) -> Vec<Visit> {
     for visit in visits.iter_mut().rev() {
-        for (bin, saved) in visit.undo.take().into_iter().flatten().rev() {
+        for (bin, saved) in std::mem::take(&mut visit.undo).into_iter().rev() {
             planner.world.restore(bin, saved);
         }
         let shape = pending.groups[visit.group].shape;
-        for (bin, _) in &visit.seats {
-            let guests = &mut planner.world.nodes[*bin].guests;
+        for bin in visit.bins() {
+            let guests = &mut planner.world.nodes[bin].guests;
             if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
                 guests.remove(last);
             }
@@ -84,10 +115,22 @@ pub(super) fn come_again<'a>(
             let guest = (group.shape, group.need.clone(), *count);
             world.nodes[*bin].guests.push(guest);
         }
-        Visit {
-            undo: Some(undo),
-            ..visit
+        for bin in &visit.forced {
+            let world = &mut *planner.world;
+            let mut index = FitIndex::over(&[*bin], world);
+            let need = group.need.as_deref();
+            preempt::force(
+                world,
+                group.shape,
+                need,
+                1,
+                &mut index,
+                &mut Some(&mut undo),
+            );
+            let guest = (group.shape, group.need.clone(), 1);
+            world.nodes[*bin].guests.push(guest);
         }
+        Visit { undo, ..visit }
     });
     again.collect()
 }

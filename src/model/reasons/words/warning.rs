@@ -1,6 +1,7 @@
 //! What a person should look at, in words: what it is about comes first, then what is wrong, then what to do.
 
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use super::Joined;
 use crate::foreign::ForeignText;
@@ -33,6 +34,45 @@ fn write_no_template(
             f,
             ", since none is made of the template {template}: {fault}"
         ),
+    }
+}
+
+fn write_stale_template(
+    f: &mut Formatter<'_>,
+    (region, template): (&str, &str),
+    hosts: &[Arc<str>],
+) -> fmt::Result {
+    write!(
+        f,
+        "the template {template} in the region {region} was built from another definition than the file has now: new machines on {} are made of it as it is; `pve-autoscaler template build {template}` builds it anew",
+        Joined(hosts.iter(), ", ")
+    )
+}
+
+/// What the configuration names and a region does not have, or has otherwise.
+fn of_configuration(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    match warning {
+        Warning::NoTemplate {
+            pool,
+            region,
+            template,
+            fault,
+        } => write_no_template(f, (pool, region, template), fault.as_ref()),
+        Warning::StaleTemplate {
+            region,
+            template,
+            hosts,
+        } => write_stale_template(f, (region, template), hosts),
+        Warning::UnknownHost {
+            region,
+            host,
+            hosts,
+        } => write!(
+            f,
+            "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
+            Joined(hosts.iter(), ", ")
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -123,30 +163,9 @@ impl Display for Warning {
                 "the regions {} each have a host {zone}, which for Kubernetes is one zone: with zone = \"region.host\" in their tables pods are spread over both",
                 Joined(regions.iter(), " and ")
             ),
-            Warning::NoTemplate {
-                pool,
-                region,
-                template,
-                fault,
-            } => write_no_template(f, (pool, region, template), fault.as_ref()),
-            Warning::StaleTemplate {
-                region,
-                template,
-                hosts,
-            } => write!(
-                f,
-                "the template {template} in the region {region} was built from another definition than the file has now: new machines on {} are made of it as it is; `pve-autoscaler template build {template}` builds it anew",
-                Joined(hosts.iter(), ", ")
-            ),
-            Warning::UnknownHost {
-                region,
-                host,
-                hosts,
-            } => write!(
-                f,
-                "the configuration names the host {host}, which the region {region} does not have: its hosts are {}",
-                Joined(hosts.iter(), ", ")
-            ),
+            Warning::NoTemplate { .. }
+            | Warning::StaleTemplate { .. }
+            | Warning::UnknownHost { .. } => of_configuration(self, f),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::NodesOfferLess { .. } => of_less(self, f),
             Warning::OrphanNode { .. } => of_node(self, f),

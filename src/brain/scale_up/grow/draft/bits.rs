@@ -24,7 +24,7 @@ impl Bits {
         all
     }
 
-    /// Takes a number in.
+    /// Adds a number to the set.
     pub(in crate::scale_up::grow) fn insert(&mut self, number: usize) {
         self.0[number / WORD] |= 1 << (number % WORD);
     }

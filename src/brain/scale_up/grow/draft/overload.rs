@@ -21,7 +21,7 @@ const PODS: u64 = 512;
 /// in each start that finds no place.
 const STARTS: usize = 16;
 const SHARINGS: usize = 5_000;
-/// Attempts that may find no machines that have enough, before there are none.
+/// The search ends after so many attempts that find no machine with enough.
 const VAIN: usize = 4;
 /// How many movables of two machines are shared anew at once: each of the 1,024 ways is looked at.
 const SHARED: usize = 10;

@@ -16,7 +16,7 @@ const MEMORY: usize = 1;
 struct Rate {
     /// By resource, in parts of [`PRICE_UNIT`].
     of: Vec<i128>,
-    /// What the largest model is worth.
+    /// The most that any model is worth at these rates.
     most: i128,
 }
 

@@ -11,7 +11,7 @@ use super::{Bits, Problem, To};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
-/// A machine that is made later costs its price and this part of it: pods wait for it once more.
+/// A machine that is made later costs a quarter of its price more (`1 / LATER`): pods wait for it once more.
 const LATER: i128 = 4;
 /// What may be rehearsed in one decision: pods on machines, by this many a look.
 const LOOKS: u64 = 60_000;
