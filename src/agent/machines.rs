@@ -24,10 +24,10 @@ use crate::pve::VmConfig;
 pub struct Observed {
     /// The view.
     pub region: Shared<Region>,
-    /// The VMs that are copies of each configured template by what PVE lists of them.
-    pub templates: BTreeMap<Arc<str>, BTreeSet<u32>>,
     /// SMBIOS UUID and digest by VMID, of VMs whose configuration was read.
     pub facts: BTreeMap<u32, LastVmConfig>,
+    /// The VMs that are copies of each configured template by what PVE lists of them.
+    pub templates: BTreeMap<Arc<str>, BTreeSet<u32>>,
 }
 
 /// What a VM's configuration said when it was last read.

@@ -216,7 +216,7 @@ impl Lab {
         let action = self.removals[index].clone();
         let entry = self.tools.journal.get(&action.target.machine);
         let began = tokio::time::Instant::now();
-        let ended = perform(self.tools.clone(), action, entry).await;
+        let ended = Box::pin(perform(self.tools.clone(), action, entry)).await;
         (ended.result, began.elapsed())
     }
 
@@ -230,7 +230,7 @@ impl Lab {
             tokio::time::sleep(Duration::from_secs(after)).await;
             act.await;
         };
-        tokio::join!(Box::pin(self.remove(0)), act).0
+        tokio::join!(self.remove(0), act).0
     }
 
     pub(super) fn node_path(&self, index: usize) -> String {

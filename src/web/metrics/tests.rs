@@ -239,6 +239,7 @@ fn counters_are_there_before_the_first_failure() {
     // Every name under which a call is made is among those that begin at zero.
     let source = [
         include_str!("../../pve/names.rs"),
+        include_str!("../../pve/bridges.rs"),
         include_str!("../../pve/calls.rs"),
         include_str!("../../pve/firewall.rs"),
         include_str!("../../pve/isos.rs"),

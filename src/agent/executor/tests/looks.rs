@@ -38,7 +38,8 @@ impl Lab {
         let mut action = self.removals[0].clone();
         action.kind = kind;
         let entry = self.tools.journal.get(&self.machine());
-        perform(self.tools.clone(), action, entry).await.result
+        let ended = perform(self.tools.clone(), action, entry);
+        Box::pin(ended).await.result
     }
 
     fn clones(&self) -> usize {
