@@ -101,6 +101,9 @@ fn without_another_file_and_without_a_journal_nothing_drifted() {
     });
 }
 
+/// What a person does between the two lives.
+type Between<'a> = &'a dyn Fn(&Scene);
+
 /// A template that a person made is replaced: under its VMID, or under its name by another VM. The machines that were cloned from
 /// the one before have drifted, and those that are cloned from then on have not.
 #[test]
@@ -143,7 +146,7 @@ fn a_template_that_was_replaced_by_hand_makes_its_machines_drift() {
             },
         );
     };
-    let cases: [(&str, &dyn Fn(&Scene), usize); 4] = [
+    let cases: [(&str, Between<'_>, usize); 4] = [
         (HASTY, &under_its_vmid, 2),
         (&named, &under_its_name, 2),
         // Nothing is there to make other machines of.
