@@ -15,7 +15,7 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 # shellcheck source=/dev/null
 . contrib/dev.d/needs.sh
 
-readonly suite=trixie limit="${1:-2400}"
+readonly suite=trixie limit="${1:-2700}"
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 # What "a fresh Debian with git" has beyond the essential packages.
 readonly packages=git,ca-certificates
