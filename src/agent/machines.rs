@@ -143,16 +143,6 @@ fn our_mark<'a>(vm: &'a Vm, vmid: u32, cluster_id: &str) -> Option<&'a Shared<Ma
     }
 }
 
-/// What counts of the journal while another instance leads: the machines that this one's executor has not yet let go of. How far
-/// the others have come since is in the other instance's journal; what this one remembers of them may be days old.
-pub fn entries_under_work(
-    journal: &BTreeMap<Arc<str>, JournalEntry>,
-    busy: &BTreeMap<Arc<str>, Busy>,
-) -> BTreeMap<Arc<str>, JournalEntry> {
-    let of = |name: &Arc<str>| Some((name.clone(), journal.get(name)?.clone()));
-    busy.keys().filter_map(of).collect()
-}
-
 /// A machine known from the journal alone, with its placeholder if a clone is under way, or with what
 /// is left of it if its removal was cut short.
 fn intended(entry: &JournalEntry, regions: &BTreeMap<RegionName, Observed>) -> Machine {

@@ -1,6 +1,5 @@
 //! Puts the snapshot together: Kubernetes, the regions, the journal, and how old each of them is.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -65,13 +64,13 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
     // Without a cluster id no mark can be ours, and the brain holds everything anyway.
     let id = sources.cluster_id.clone().unwrap_or_default();
     let id = &*id;
-    let another_leads = !sources.leader && !sources.lease.holder.is_empty();
-    let journal = if another_leads {
-        Cow::Owned(machines::entries_under_work(sources.journal, sources.busy))
-    } else {
-        Cow::Borrowed(sources.journal)
-    };
-    let mut machines = machines::machines(id, &observed, &sources.cluster, &journal, sources.busy);
+    let mut machines = machines::machines(
+        id,
+        &observed,
+        &sources.cluster,
+        sources.journal,
+        sources.busy,
+    );
     in_place::compare(&mut machines, &observed, sources.journal, sources.settings);
     drift::mark(&mut machines, &observed, sources.journal, sources.settings);
     let mut states = sources.watches;
