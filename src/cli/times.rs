@@ -140,8 +140,8 @@ pub(super) fn in_zone(text: &str, zone: &TimeZone) -> String {
 
 /// The first point in time in a text: where it begins, which it is, how long it is.
 fn next_time(text: &str) -> Option<(usize, Time, usize)> {
-    let ends = text.match_indices('Z').map(|(at, _)| at + 1);
-    ends.filter_map(|end| {
+    let mut ends = text.match_indices('Z').map(|(at, _)| at + 1);
+    ends.find_map(|end| {
         let allowed = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
         let begin = text[..end].rfind(|c: char| !allowed(c));
         let begin = begin.map_or(0, |at| {
@@ -150,7 +150,6 @@ fn next_time(text: &str) -> Option<(usize, Time, usize)> {
         let timestamp: Timestamp = text[begin..end].parse().ok()?;
         Some((begin, Time(timestamp.as_millisecond()), end - begin))
     })
-    .next()
 }
 
 /// A text whose first gap between columns is wider by what is owed to them.

@@ -59,7 +59,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    fn read(fields: &Fields<'_>) -> Bridge {
+    fn read(fields: Fields<'_>) -> Bridge {
         let text = |key: &str| fields.text(key).unwrap_or_default();
         let words = |key: &str| {
             let text = text(key);
@@ -141,7 +141,7 @@ impl Client {
 
 fn read(data: &Value) -> BTreeMap<String, Bridge> {
     let entries = data.as_array().into_iter().flatten().map(Fields::of);
-    let found = entries.filter_map(|entry| Some((entry.text("iface")?, Bridge::read(&entry))));
+    let found = entries.filter_map(|entry| Some((entry.text("iface")?, Bridge::read(entry))));
     found.collect()
 }
 

@@ -154,12 +154,11 @@ impl PveWorld {
             }
             let tag = options.get("tag").and_then(|tag| tag.parse::<u16>().ok());
             let plugged = match (vnet, tag) {
-                (_, None) => Ok(()),
                 (Some(vnet), Some(_)) if !vnet.vlan_aware => {
                     Err(format!("vm vlans are not allowed on vnet {bridge}"))
                 }
-                (Some(_), Some(_)) => Ok(()),
                 (None, Some(tag)) => check_vlan(host, bridge, tag),
+                _ => Ok(()),
             };
             plugged.map_err(|why| format!("{UNPLUGGED}{why}"))?;
         }
