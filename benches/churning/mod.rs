@@ -431,7 +431,7 @@ fn empty(now: Time) -> Snapshot {
     let copy = TemplateCopy {
         fault: None,
         uuid: None,
-        stale: false,
+        redefined: false,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

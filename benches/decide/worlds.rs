@@ -141,7 +141,7 @@ fn home() -> Region {
     let copy = TemplateCopy {
         fault: None,
         uuid: None,
-        stale: false,
+        redefined: false,
         vmid: 100,
         host: "pve1".into(),
         shared: true,

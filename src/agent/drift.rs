@@ -216,7 +216,7 @@ fn is_of_former_copy(entry: &JournalEntry, observed: &Observed) -> bool {
         .map_or(&[][..], Vec::as_slice);
     if !copies
         .iter()
-        .any(|copy| copy.fault.is_none() && !copy.stale)
+        .any(|copy| copy.fault.is_none() && !copy.redefined)
     {
         return false;
     }
@@ -226,7 +226,7 @@ fn is_of_former_copy(entry: &JournalEntry, observed: &Observed) -> bool {
     }
     let named = observed.templates.get(template);
     let named = named.is_some_and(|vmids| vmids.contains(&spec.template_vmid));
-    // Of a host that is off PVE tells neither names nor tags.
+    // PVE tells neither names nor tags of guests on a host that is offline: whether the VM is still a copy is not known then.
     let told = region.vms.get(&spec.template_vmid).is_none_or(|vm| {
         let host = region.hosts.get(&vm.host);
         vm.unread.is_none() && host.is_some_and(|host| host.online)

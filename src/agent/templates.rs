@@ -77,7 +77,7 @@ impl<'a> RegionTemplates<'a> {
                         .unwrap_or(0),
                     disks: disks(config, template),
                     uuid: config.uuid.clone(),
-                    stale: is_of_another_definition(*vmid, config, template.build.as_deref()),
+                    redefined: is_of_another_definition(*vmid, config, template.build.as_deref()),
                 })
             });
             found.insert(name.clone(), copies.collect());
@@ -111,7 +111,7 @@ fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> Tem
         disks,
         fault: None,
         uuid: None,
-        stale: false,
+        redefined: false,
     }
 }
 

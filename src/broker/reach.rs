@@ -343,7 +343,7 @@ fn groups_of_rules(body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": told }).to_string().into_bytes())
 }
 
-/// Of a list the entries with these of their fields, the first of which each must have. `None` when the answer cannot be read.
+/// A list of PVE's with these fields alone; an entry without the first of them is left out. `None` when the answer cannot be read.
 fn some(keys: &[&str], body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let entries = body.get("data")?.as_array()?.iter();
@@ -356,7 +356,7 @@ fn some(keys: &[&str], body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": told }).to_string().into_bytes())
 }
 
-/// What is told of a bridge: by it `doctor` sees whether a machine's network card works there.
+/// The fields of a bridge that the daemon is told: `doctor` judges by them whether a machine's network card works there.
 const OF_BRIDGE: [&str; 8] = [
     "iface",
     "type",
@@ -368,8 +368,8 @@ const OF_BRIDGE: [&str; 8] = [
     "mtu",
 ];
 
-/// Of a host's bridges what a network card meets there, and which addresses of the configured ranges the host or its gateway has: other
-/// addresses and what is written to them are nobody's business. `None` when the answer cannot be read.
+/// A host's bridges with [`OF_BRIDGE`], and those addresses of the host and its gateway that lie in configured ranges: no other address and
+/// no comment is told. `None` when the answer cannot be read.
 fn bridges(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     let given = |text: &Value| {
         let address = text.as_str()?.split('/').next()?.parse().ok()?;

@@ -165,7 +165,7 @@ impl CaseWorld {
         let copy = TemplateCopy {
             fault: None,
             uuid: None,
-            stale: false,
+            redefined: false,
             vmid: TEMPLATE_VMID,
             host: host.clone(),
             shared: true,

@@ -221,7 +221,7 @@ pub struct TemplateCopy {
     pub uuid: Option<Arc<str>>,
     /// `template build` made it of another definition than the file has now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stale: bool,
+    pub redefined: bool,
 }
 
 /// A disk that a clone gets.

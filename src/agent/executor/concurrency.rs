@@ -154,7 +154,7 @@ mod tests {
         let copy = |vmid: u32, host: &str| TemplateCopy {
             fault: None,
             uuid: None,
-            stale: false,
+            redefined: false,
             vmid,
             host: host.into(),
             shared,

@@ -41,7 +41,7 @@ pub(crate) fn copy<'a>(
         lacks = lacks.take().or(lack);
         complete
     });
-    let found = clonable.min_by_key(|copy| (copy.stale, *copy.host != *host, *copy));
+    let found = clonable.min_by_key(|copy| (copy.redefined, *copy.host != *host, *copy));
     found.ok_or_else(|| {
         lacks.unwrap_or_else(|| HostRefused::NoTemplate {
             template: pool.template.clone(),

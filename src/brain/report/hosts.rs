@@ -43,12 +43,12 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
             .hosts
             .insert(name.clone(), hosts.into_iter().collect());
         let untold = without_template(turn, name, region);
-        let stale = stale_templates(turn, name, region);
+        let redefined = redefined_templates(turn, name, region);
         let all = offline
             .into_iter()
             .chain(unknown)
             .chain(untold)
-            .chain(stale);
+            .chain(redefined);
         for warning in all {
             turn.warn(warning);
         }
@@ -107,18 +107,22 @@ fn without_template(turn: &DecisionBuilder<'_>, name: &str, region: &Region) -> 
 }
 
 /// Templates that were built from another definition than the file has, and of which some pool's machines would be made now.
-fn stale_templates(turn: &DecisionBuilder<'_>, name: &Arc<str>, region: &Region) -> Vec<Warning> {
+fn redefined_templates(
+    turn: &DecisionBuilder<'_>,
+    name: &Arc<str>,
+    region: &Region,
+) -> Vec<Warning> {
     let mut found: BTreeMap<&Arc<str>, BTreeSet<&Arc<str>>> = BTreeMap::new();
     for (_, pool) in turn.view.policy.pools_in(name) {
         for host in region.hosts.keys().filter(|host| pool.may_use(host)) {
-            if reach::copy(region, pool, host).is_ok_and(|copy| copy.stale) {
+            if reach::copy(region, pool, host).is_ok_and(|copy| copy.redefined) {
                 found.entry(&pool.template).or_default().insert(host);
             }
         }
     }
     let warnings = found
         .into_iter()
-        .map(|(template, hosts)| Warning::StaleTemplate {
+        .map(|(template, hosts)| Warning::TemplateRedefined {
             region: name.clone(),
             template: template.clone(),
             hosts: hosts.into_iter().cloned().collect(),

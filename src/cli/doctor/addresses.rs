@@ -50,6 +50,8 @@ struct Holders {
     hosts: BTreeMap<IpAddr, String>,
     /// Guests of which it is not known which addresses they have.
     unknown: Vec<u32>,
+    /// How many guests were not looked at: their hosts are offline, or there are more than [`MAX_READ`].
+    left_out: usize,
 }
 
 /// Looks at the networks of the region's pools.
@@ -64,6 +66,13 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let mut holders = Holders::default();
     of_guests(region, &mut holders).await;
     of_hosts(region, &mut holders).await;
+    if holders.left_out > 0 {
+        findings.unseen(format!(
+            "region {}: the addresses of {} were not read, since their hosts are offline or there are more than {MAX_READ}; one of them may lie in a network's ranges",
+            of.name,
+            words::count(holders.left_out, "guest")
+        ));
+    }
     match &of.nodes {
         Some(nodes) => {
             let nodes = nodes.iter();
@@ -109,6 +118,9 @@ async fn of_guests(region: &SeenRegion, holders: &mut Holders) {
     let is_online = |host: &Arc<str>| seen.resources.hosts.get(host).is_some_and(|of| of.online);
     let guests = seen.resources.guests.iter();
     let guests = guests.filter(|(_, guest)| !guest.template && is_online(&guest.host));
+    let all = seen.resources.guests.values();
+    let all = all.filter(|guest| !guest.template).count();
+    holders.left_out = all - guests.clone().count().min(MAX_READ);
     let asked = guests.take(MAX_READ).map(|(vmid, guest)| async move {
         let known = seen.configs.get(vmid);
         let read = match known {

@@ -386,7 +386,7 @@ one_of_each! { Warning:
     NotMade { replacement: true, refused: Box::new(Refused::NoFreeVmid) },
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
     NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: None },
-    StaleTemplate { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
+    TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
 }
 

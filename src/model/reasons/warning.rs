@@ -252,7 +252,7 @@ pub enum Warning {
         fault: Option<ForeignText>,
     },
     /// Machines are made of a template that was built from another definition than the file has now.
-    StaleTemplate {
+    TemplateRedefined {
         /// The region.
         region: Arc<str>,
         /// The template.

@@ -30,7 +30,7 @@ pub(super) struct Visit {
     pub(super) seats: Vec<(usize, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
     pub(super) forced: Vec<usize>,
-    /// What takes it back.
+    /// What undoes the visit, to be restored last first.
     pub(super) undo: Vec<(usize, Saved)>,
 }
 

@@ -19,7 +19,7 @@ use crate::scale_up::hosts::HostRank;
 use crate::simulation::places;
 use crate::simulation::planned::CreateReason;
 
-/// How good a choice is: its weight and its price, and then its host.
+/// How good a choice is: its weight, its price and what it has that nobody asks for, and then its host.
 type ChoiceRank = ((Reverse<i32>, i64, u32), HostRank);
 
 /// Phase: opens machines for pools that have less than their `min`.
@@ -78,15 +78,13 @@ fn find_cheapest(view: PlanView<'_, '_>, pool: &Arc<str>) -> Result<(usize, usiz
     let of_pool = (0..choices.len()).filter(|index| choices[*index].pool == pool);
     let mut order: Vec<usize> = of_pool.collect();
     // Of several regions the heavier one comes before the price.
-    let scarcity: Vec<u32> = choices
-        .iter()
-        .map(|choice| choice.scarcity(&BTreeSet::new()))
-        .collect();
+    let nothing_wanted = BTreeSet::new();
     let rank = |index: usize| {
         let choice = &choices[index];
-        (Reverse(choice.policy.weight), choice.price, scarcity[index])
+        let scarcity = choice.scarcity(&nothing_wanted);
+        (Reverse(choice.policy.weight), choice.price, scarcity)
     };
-    order.sort_by_key(|index| (rank(*index), *index));
+    order.sort_by_cached_key(|index| (rank(*index), *index));
     let mut refusal = None;
     let mut best: Option<(ChoiceRank, usize, usize)> = None;
     for index in order {

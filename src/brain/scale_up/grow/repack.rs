@@ -108,8 +108,9 @@ pub(super) fn repack_once<'p, 'a>(
 ) -> Vec<Visit> {
     let view = planner.view(catalog, pending);
     let movable = find_movable(view);
-    let Some((mut staying, leaving)) = split_staying(view, visits, &movable) else {
-        return Vec::new();
+    let (mut staying, leaving) = match split_staying(view, visits, &movable) {
+        Ok(split) => split,
+        Err(visits) => return visits,
     };
     let Some(withdrawal) = propose(view, &leaving, &movable) else {
         staying.extend(leaving);

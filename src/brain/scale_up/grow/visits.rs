@@ -42,35 +42,31 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
 /// Tells the visits that stay, whatever is laid out anew, from those that leave.
 ///
 /// A pod that no other place can be looked for stays, and so do those that came to its node before it: what they found is not there to
-/// be restored. `None` where one of them is spread, or wants or shuns others: nothing is laid out anew then, since its place would have to
-/// be looked at with theirs.
+/// be restored. Where one of them is spread, or wants or shuns others, nothing is laid out anew, since its place would have to be looked at
+/// with theirs: then all visits come back as `Err`.
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
     visits: Vec<Visit>,
     movable: &[bool],
-) -> Option<(Vec<Visit>, Vec<Visit>)> {
+) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
+    let company = &view.world.company;
     let mut held: BTreeSet<usize> = BTreeSet::new();
-    let (mut staying, mut leaving) = (Vec::new(), Vec::new());
-    for visit in visits.into_iter().rev() {
-        let on_held = visit.bins().any(|bin| held.contains(&bin));
-        if movable[visit.group] && !on_held {
-            leaving.push(visit);
+    let mut stays = vec![false; visits.len()];
+    for (visit, stays) in visits.iter().zip(&mut stays).rev() {
+        *stays = !movable[visit.group] || visit.bins().any(|bin| held.contains(&bin));
+        if !*stays {
             continue;
         }
-        if view
-            .world
-            .company
-            .known_rules(view.group(visit.group).shape)
-            .is_some()
-        {
-            return None;
+        let shape = view.group(visit.group).shape;
+        if company.known_rules(shape).is_some() {
+            return Err(visits);
         }
         held.extend(visit.bins());
-        staying.push(visit);
     }
-    staying.reverse();
-    leaving.reverse();
-    Some((staying, leaving))
+    let mut stays = stays.into_iter();
+    Ok(visits
+        .into_iter()
+        .partition(|_| stays.next().unwrap_or(true)))
 }
 
 /// Pods leave the nodes that they came to.

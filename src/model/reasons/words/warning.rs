@@ -37,7 +37,7 @@ fn write_no_template(
     }
 }
 
-fn write_stale_template(
+fn write_redefined_template(
     f: &mut Formatter<'_>,
     (region, template): (&str, &str),
     hosts: &[Arc<str>],
@@ -58,11 +58,11 @@ fn of_configuration(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
             template,
             fault,
         } => write_no_template(f, (pool, region, template), fault.as_ref()),
-        Warning::StaleTemplate {
+        Warning::TemplateRedefined {
             region,
             template,
             hosts,
-        } => write_stale_template(f, (region, template), hosts),
+        } => write_redefined_template(f, (region, template), hosts),
         Warning::UnknownHost {
             region,
             host,
@@ -164,7 +164,7 @@ impl Display for Warning {
                 Joined(regions.iter(), " and ")
             ),
             Warning::NoTemplate { .. }
-            | Warning::StaleTemplate { .. }
+            | Warning::TemplateRedefined { .. }
             | Warning::UnknownHost { .. } => of_configuration(self, f),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::NodesOfferLess { .. } => of_less(self, f),

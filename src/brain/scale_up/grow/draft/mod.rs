@@ -141,7 +141,7 @@ pub(super) struct Problem {
     pub(super) fixed: Vec<FixedPlace>,
     pub(super) counters: Vec<Tally>,
     pub(super) pools: Vec<Allowance>,
-    /// What limits of the whole cluster still allow.
+    /// What the limits of all pools together still allow.
     pub(super) total: Allowance,
     /// In the order of their names.
     pub(super) hosts: Vec<HostCapacity>,
