@@ -5,6 +5,7 @@
 mod churning;
 mod common;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use churning::Model;
@@ -30,7 +31,7 @@ const NOON_PERMILLE: i64 = 850;
 /// Decisions within a step: a batch window opens and closes in two.
 const MOST_DECISIONS: u32 = 5;
 
-fn main() {
+fn main() -> ExitCode {
     let mut report =
         Report::new("W6: a day of churn on 500 nodes, against a naive policy of thresholds");
     let brain = day(&mut Brain::default());
@@ -38,7 +39,7 @@ fn main() {
     let waited = naive.pod_seconds_pending();
     report.add(brain.row("brain").at_most("pod_seconds_pending", waited));
     report.add(naive.row("thresholds"));
-    report.finish();
+    report.finish()
 }
 
 /// Who decides.

@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ const BEGIN: Duration = Duration::from_secs(45);
 /// Nothing takes longer than this.
 const PATIENCE: Duration = Duration::from_mins(20);
 
-fn main() {
+fn main() -> ExitCode {
     let mut report = Report::new(
         "50 machines at once, five hosts with storages of their own, two clones on each: against what the hosts need (virtual time, seconds)",
     );
@@ -56,7 +57,7 @@ fn main() {
             .exactly("failures", 0);
         report.add(row);
     }
-    report.finish();
+    report.finish()
 }
 
 /// How long making all fifty machines took, and what went wrong meanwhile.

@@ -8,6 +8,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use common::daemon::{self, Channel, HOST};
@@ -26,7 +27,7 @@ const DAEMON_BYTES: u64 = 20 << 20;
 const BROKER_BYTES: u64 = 8 << 20;
 const CORE_PERCENT: f64 = 0.1;
 
-fn main() {
+fn main() -> ExitCode {
     let broker = services::inside();
     if !broker {
         match services::enter_arena() {
@@ -42,7 +43,7 @@ fn main() {
     for row in runtime.block_on(idle(broker)) {
         report.add(row);
     }
-    report.finish();
+    report.finish()
 }
 
 async fn idle(broker: bool) -> Vec<Row> {

@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use common::daemon::{self, Channel};
@@ -35,14 +36,14 @@ const BURST: u32 = 10_000;
 /// Target: processor time of the daemon in the minute after the burst, in seconds.
 const BURST_SECONDS: f64 = 2.0;
 
-fn main() {
+fn main() -> ExitCode {
     // Which of the two providers of the tree rustls shall use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut report = Report::new("A busy service (real time, real processes)");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     report.add(runtime.block_on(burst()));
     report.add(runtime.block_on(churn()));
-    report.finish();
+    report.finish()
 }
 
 /// 10,000 pods come at once, and machines are made for them.

@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use common::config::small_machines;
@@ -29,7 +30,7 @@ const SHARE_SECONDS: f64 = 1.0;
 /// Runs of each kind, unless `--runs N` says otherwise. With `--calls` every run's calls are shown.
 const RUNS: u64 = 40;
 
-fn main() {
+fn main() -> ExitCode {
     let mut report = Report::new(
         "From a pending pod to a node that takes it: our own share (virtual time, seconds)",
     );
@@ -44,7 +45,7 @@ fn main() {
         runs.sort_by_key(Run::share);
         report.add(row(calls, &runs));
     }
-    report.finish();
+    report.finish()
 }
 
 /// What one run showed.

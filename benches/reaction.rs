@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use common::config::small_machines;
@@ -32,7 +33,7 @@ const REAL_RUNS: u32 = 5;
 /// Between the pods of a burst.
 const BETWEEN: Span = Span(150);
 
-fn main() {
+fn main() -> ExitCode {
     let mut report =
         Report::new("From unschedulable to the first changing call to PVE, without latency");
     for pods in [1, 20] {
@@ -62,7 +63,7 @@ fn main() {
             .collect()
     });
     report.add(row("real", 1, &all));
-    report.finish();
+    report.finish()
 }
 
 /// Times of one run.

@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ const NOT_NOMINATED: f64 = 1.10;
 /// Types by name, cores and GiB; a price goes with the size, as the default ones do.
 const TYPES: [(&str, u32, u32); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
 
-fn main() {
+fn main() -> ExitCode {
     let mut report = Report::new("Machines made over machines planned (virtual time)");
     let mut arguments = std::env::args().skip_while(|argument| argument != "--worlds");
     let given = arguments.nth(1).and_then(|worlds| worlds.parse().ok());
@@ -72,7 +73,7 @@ fn main() {
             );
         }
     }
-    report.finish();
+    report.finish()
 }
 
 /// Machines and their price: of the first plan, and of all that were made until every pod ran.

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use common::config::small_machines;
@@ -23,14 +24,14 @@ const SETTLING: Duration = Duration::from_mins(35);
 /// The target.
 const CALLS_A_MINUTE: f64 = 6.0;
 
-fn main() {
+fn main() -> ExitCode {
     let mut report = Report::new(
         "An hour with nothing to do: calls to PVE, and changes of VMs and nodes (virtual time)",
     );
     for machines in [0, 1, 10, 100] {
         report.add(steady(machines));
     }
-    report.finish();
+    report.finish()
 }
 
 fn steady(machines: usize) -> Row {

@@ -57,6 +57,8 @@ mod record;
 mod recorder;
 #[path = "life/regions.rs"]
 mod regions;
+#[path = "life/remedy.rs"]
+mod remedy;
 #[path = "life/rescue.rs"]
 mod rescue;
 #[path = "life/retry.rs"]

@@ -3,13 +3,13 @@
 //! A bench is a program of its own (`harness = false` in `Cargo.toml`). It prints a table with each
 //! target and whether it is met; with `--json` it prints one object a line instead, as soon as a
 //! number is known. Standard output carries nothing else: what else is to be said goes through
-//! [`note`] to standard error.
+//! [`note`] to standard error. Where a target is missed, the program fails: [`Report::finish`].
 //!
 //! ```ignore
 //! mod common;
 //! use common::{Report, Row, measure};
 //!
-//! fn main() {
+//! fn main() -> ExitCode {
 //!     let mut report = Report::new("What is measured, in a line");
 //!     for pods in [1_000, 5_000] {
 //!         let world = world(pods);
@@ -23,7 +23,7 @@
 //!                 .exactly("nodes", 2_595),
 //!         );
 //!     }
-//!     report.finish();
+//!     report.finish()
 //! }
 //! ```
 //!
@@ -42,6 +42,7 @@ pub(crate) mod services;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -240,11 +241,20 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// Prints the table for people.
-    pub(crate) fn finish(self) {
+    /// Prints the table for people. A target that was missed makes the program fail, whoever reads it.
+    pub(crate) fn finish(self) -> ExitCode {
         if !self.json {
             print!("\n{}\n\n{}\n", self.title, table(&self.rows));
         }
+        let missed = self.rows.iter().filter(|row| !row.met).count();
+        if missed == 0 {
+            return ExitCode::SUCCESS;
+        }
+        note(format!(
+            "{missed} of {} lines miss their target",
+            self.rows.len()
+        ));
+        ExitCode::FAILURE
     }
 }
 

@@ -16,7 +16,7 @@ mod tenant;
 mod worlds;
 
 use std::hint::black_box;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use common::{Measured, Report, Row, measure, process};
 use pve_autoscaler::model::decision::Decision;
@@ -36,12 +36,13 @@ const HOLD: &str = "--hold";
 /// … and with pods that each have a label of their own.
 const HOLD_NUMBERED: &str = "--hold-numbered";
 
-fn main() {
+fn main() -> ExitCode {
     let hold_is = |argument: &String| argument == HOLD || argument == HOLD_NUMBERED;
     let mut arguments = std::env::args().skip_while(|argument| !hold_is(argument));
     if let (Some(what), Some(nodes)) = (arguments.next(), arguments.next()) {
         let nodes = nodes.parse().expect("a number of nodes");
-        return hold(nodes, what == HOLD_NUMBERED);
+        hold(nodes, what == HOLD_NUMBERED);
+        return ExitCode::SUCCESS;
     }
     let mut report = Report::new("A decision: seconds, allocations, nodes and their lower bound");
     for pods in [1_000, 5_000, 10_000, 20_000] {
@@ -89,7 +90,7 @@ fn main() {
     report.add(scaled_down("W5u", 2_000, &worlds::idle(2_000).numbered()));
     add_unequal(&mut report);
     add_tenant(&mut report);
-    report.finish();
+    report.finish()
 }
 
 fn scaled_down(workload: &str, nodes: usize, world: &World) -> Row {

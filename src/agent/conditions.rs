@@ -376,6 +376,14 @@ fn backs_off(turn: &Turn, pool: &str, backoff: &Backoff, now: Time) -> bool {
     backoff.until > now || state.is_some_and(|state| state.coming > 0)
 }
 
+/// What to do about the failure that a back-off is for, as the beginning of a sentence; `general` where its cause is not known.
+fn todo(backoff: &Backoff, general: &str) -> String {
+    let advice = backoff.advice.as_deref().unwrap_or(general);
+    let mut chars = advice.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
 /// Pools and hosts that wait after failures.
 fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
     let memory = &turn.decision.memory;
@@ -385,9 +393,10 @@ fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
                 Kind::PoolBacksOff,
                 pool,
                 format!("Machines of the pool {pool} fail, and it waits before it tries again."),
-                &backoff.message,
+                backoff.words(),
                 &format!(
-                    "Mend the cause; `pve-autoscaler history --pool {pool}` has earlier failures, `pve-autoscaler retry {pool}` ends the wait."
+                    "{}; `pve-autoscaler history --pool {pool}` has earlier failures, `pve-autoscaler retry {pool}` ends the wait.",
+                    todo(backoff, "Mend the cause")
                 ),
             );
         }
@@ -401,9 +410,10 @@ fn of_failures(turn: &Turn, now: Time, seen: &mut FoundConditions) {
                     format!(
                         "Machines of the pool {pool} fail on the host {host}, which it leaves out."
                     ),
-                    &backoff.message,
+                    backoff.words(),
                     &format!(
-                        "Mend the cause on {host}; `pve-autoscaler retry {pool}` ends the wait."
+                        "{}; `pve-autoscaler retry {pool}` ends the wait.",
+                        todo(backoff, &format!("Mend the cause on {host}"))
                     ),
                 );
             }

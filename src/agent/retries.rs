@@ -171,6 +171,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let files = StateFiles::open(folder.path()).expect("opens");
         let backoff = |until| Backoff {
+            advice: None,
             until: Time(until),
             length: Span::minutes(5),
             failed: Time(0),

@@ -125,6 +125,7 @@ mod tests {
             step: None,
             busy: None,
             failure: Some(Failure {
+                advice: None,
                 step: Step::Join,
                 message: WORDS.into(),
                 at: Time(0),

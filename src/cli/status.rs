@@ -315,6 +315,7 @@ mod tests {
         ));
         let mut failed = machine(9002, false, Step::Clone, Span::minutes(3));
         failed.failure = Some(Failure {
+            advice: None,
             step: Step::Clone,
             message: "no space\nleft".into(),
             at: NOW - Span::minutes(2),
@@ -429,6 +430,7 @@ mod tests {
         );
         let mut failed = machine(9002, false, Step::Join, Span::minutes(3));
         failed.failure = Some(Failure {
+            advice: None,
             step: Step::Join,
             message: said.as_str().into(),
             at: NOW - Span::minutes(2),

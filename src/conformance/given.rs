@@ -287,6 +287,7 @@ fn backoff(
     let failed = fields.with("failed", |value| time(value, now))?;
     let failed = failed.unwrap_or(now - Span::minutes(1));
     let backoff = Backoff {
+        advice: None,
         until: fields
             .with("until", |value| time(value, now))?
             .unwrap_or(failed + length),

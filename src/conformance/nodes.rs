@@ -405,6 +405,7 @@ fn machine(
         },
     };
     let usual = (state == "failed").then(|| Failure {
+        advice: None,
         step: cast.step,
         message: "kubeadm join failed".into(),
         at: now - MINUTE,
@@ -438,6 +439,7 @@ fn machine(
 fn failure(value: &CaseValue, step: Step, now: Time) -> Result<Failure, CaseError> {
     if value.scalar().is_some() {
         return Ok(Failure {
+            advice: None,
             step,
             message: text(value)?.into(),
             at: now - MINUTE,
@@ -452,6 +454,7 @@ fn failure(value: &CaseValue, step: Step, now: Time) -> Result<Failure, CaseErro
         None => step,
     };
     let failure = Failure {
+        advice: None,
         step,
         message: fields.with("message", text)?.unwrap_or("it failed").into(),
         at: fields

@@ -290,8 +290,20 @@ pub struct Backoff {
     pub length: Span,
     /// The last failure.
     pub failed: Time,
-    /// The message of the failure.
+    /// The message of the failure. The advice, where there is one, is its end.
     pub message: ForeignText,
+    /// What to do about the failure, where PVE's words tell that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<ForeignText>,
+}
+
+impl Backoff {
+    /// What failed, without what to do about it, which [`Backoff::advice`] says.
+    pub fn words(&self) -> &str {
+        let advice = self.advice.as_deref().unwrap_or_default();
+        let words = self.message.strip_suffix(advice);
+        words.map_or(&*self.message, |words| words.trim_end_matches("; "))
+    }
 }
 
 /// A batch of pending pods.

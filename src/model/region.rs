@@ -427,8 +427,11 @@ impl Step {
 pub struct Failure {
     /// In which step.
     pub step: Step,
-    /// What came back, kubeadm's last lines for instance.
+    /// What came back, kubeadm's last lines for instance. The advice, where there is one, is its end.
     pub message: ForeignText,
+    /// What to do about it, where PVE's words tell that. They are our words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<ForeignText>,
     /// When.
     pub at: Time,
     /// Nobody's fault but this attempt's (VMID taken, storage lock): no back-off of the pool.

@@ -19,6 +19,7 @@ mod names;
 mod pem;
 pub mod perl;
 mod placing;
+pub mod remedy;
 mod resources;
 pub(crate) mod rows;
 pub(crate) mod sound;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::remedy;
 use super::texts::FailureCause;
 use crate::model::foreign::ForeignText;
 use crate::model::time::Span;
@@ -194,11 +195,23 @@ impl CallError {
         }
     }
 
-    /// This error, naming the call it is about.
+    /// This error, naming the call it is about, and what to do about it if that is known.
     #[must_use]
     pub fn about(mut self, request: &PveRequest) -> CallError {
         self.call = format!("{} {}", request.method, request.path);
+        if self.advice.is_none() {
+            self.advice = remedy::of_call(&self, request);
+        }
         self
+    }
+
+    /// What came back, without what to do about it: for whoever says that beside it.
+    pub fn words(&self) -> String {
+        let bare = CallError {
+            advice: None,
+            ..self.clone()
+        };
+        bare.to_string()
     }
 
     /// What the error is about, by PVE's text. What was not sent has no cause of PVE's.

@@ -277,6 +277,7 @@ fn every_metric_after_a_turn_and_some_events() {
     metrics.ended(&removal(unneeded(0)), None);
     metrics.ended(&removal(unneeded(300)), None);
     let failure = Failure {
+        advice: None,
         step: Step::Drain,
         message: "a budget".into(),
         at: NOW,

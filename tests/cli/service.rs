@@ -562,6 +562,7 @@ fn a_poisoned_memory_neither_ends_the_daemon_nor_speaks_to_systemd() {
         |simulators| {
             let now = Clock::System.now();
             let backoff = Backoff {
+                advice: None,
                 until: now + Span::minutes(30),
                 length: Span::minutes(30),
                 failed: now,

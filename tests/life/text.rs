@@ -161,6 +161,7 @@ fn a_poisoned_memory_is_taken_up_and_cleaned() {
             backoff: BTreeMap::from([(
                 Arc::from("general"),
                 Backoff {
+                    advice: None,
                     until: now + Span::minutes(2),
                     length: Span::minutes(2),
                     failed: now,

@@ -277,7 +277,7 @@ async fn ask(work: &Work) -> Result<(), Stop> {
 fn failed(failure: &TaskFailure) -> Stop {
     match failure.cause() {
         FailureCause::VmidTaken | FailureCause::DiskExists => {
-            Stop::Transient(format!("the clone failed: {failure}"))
+            Stop::of_task_as("the clone", failure, true)
         }
         _ => Stop::of_task("the clone", failure),
     }

@@ -57,16 +57,8 @@ pub(super) async fn take_down(
     drain: bool,
 ) -> Result<(), Failure> {
     let at = tools.clock.now();
-    let work = Work::open(tools, entry).map_err(|stop| {
-        let (Stop::Failed(message) | Stop::Transient(message)) = stop;
-        Failure {
-            step: Step::Drain,
-            message: message.into(),
-            at,
-            transient: false,
-            host: None,
-        }
-    })?;
+    let work =
+        Work::open(tools, entry).map_err(|stop| stop.into_lasting_failure(Step::Drain, at))?;
     let limits = work.drain();
     let config = work
         .attempt(Step::Drain, STOP_DEADLINE, present(&work))
@@ -568,6 +560,6 @@ async fn unprotected(work: &Work, config: &VmConfig) -> Result<(), Stop> {
             work.note(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }
-        Err(error) => Err(Stop::Failed(format!("taking off the protection: {error}"))),
+        Err(error) => Err(Stop::of_call("taking off the protection", &error)),
     }
 }

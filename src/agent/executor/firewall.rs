@@ -46,7 +46,7 @@ pub(super) async fn settled(work: &Work) -> Result<(), Stop> {
                 work.wait_before_retry(&error, PAUSE).await?;
             }
             Err(error) => {
-                return Err(Stop::Failed(format!("writing security groups: {error}")));
+                return Err(Stop::of_call("writing security groups", &error));
             }
         }
     }

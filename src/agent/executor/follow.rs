@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::model::foreign::ForeignText;
+use crate::pve::remedy::RemedyContext;
 use crate::pve::{TaskState, Upid};
 
 use super::task::TaskFailure;
@@ -110,10 +112,27 @@ impl Work {
                         // Its last word must do.
                         Ok(Err(_)) | Err(_) => Vec::new(),
                     };
-                    return Ok(Some(TaskFailure::new(text, &log)));
+                    return Ok(Some(self.task_failure(upid, text, &log)));
                 }
             }
         }
+    }
+
+    /// A failed task of PVE's about this machine.
+    fn task_failure(&self, upid: &Upid, text: ForeignText, log: &[String]) -> TaskFailure {
+        let template = self.mark.template.as_str();
+        let settings = self.tools.settings.templates.get(template);
+        let context = RemedyContext {
+            host: Some(upid.node()),
+            vmid: Some(self.mark.vmid),
+            // A start or a resize may be about a disk that lies elsewhere.
+            storage: settings
+                .and_then(|settings| settings.storage.as_deref())
+                .filter(|_| upid.kind() == "qmclone"),
+            template: Some(template),
+            pool: Some(self.mark.pool.as_str()),
+        };
+        TaskFailure::new(text, log, &context)
     }
 }
 

@@ -51,9 +51,7 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
             Ok(()) => return Ok(()),
             Err(error) => match error.cause() {
                 FailureCause::AgentNotConfigured => {
-                    return Err(Stop::Failed(format!(
-                        "{error}; enable the QEMU guest agent in the template's options"
-                    )));
+                    return Err(error.into());
                 }
                 // So it is while the guest boots.
                 FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
@@ -300,7 +298,8 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
                 || text.contains("blacklisted") =>
         {
             Err(Stop::Failed(format!(
-                "{error}; {REFUSES_COMMANDS} (BLOCK_RPCS or allow-rpcs in its configuration), or cloud-init joins its machines: delivery = \"cloud-init\" in [pool.{}.join]",
+                "{}; {REFUSES_COMMANDS} (BLOCK_RPCS or allow-rpcs in its configuration), or cloud-init joins its machines: delivery = \"cloud-init\" in [pool.{}.join]",
+                error.words(),
                 work.mark.pool
             )))
         }
@@ -321,6 +320,6 @@ async fn again(work: &Work, error: &crate::pve::transport::CallError) -> Result<
             work.note_outage(error.to_string());
             Ok(())
         }
-        _ => Err(Stop::Failed(error.to_string())),
+        _ => Err(Stop::of_call("the guest agent", error)),
     }
 }

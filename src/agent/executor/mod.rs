@@ -23,6 +23,7 @@ mod node;
 mod reserved;
 mod restart;
 mod step_time;
+mod stop;
 mod sweep;
 mod task;
 #[cfg(test)]
@@ -409,9 +410,13 @@ fn busy(kind: &Kind) -> Busy {
     }
 }
 
-async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> Ended {
-    tools.observer.begun(&action, entry.as_ref());
-    let result = match (&action.kind, entry) {
+/// Does the work of an action.
+async fn carry_out(
+    tools: &Tools,
+    action: &Action,
+    entry: Option<JournalEntry>,
+) -> Result<(), Failure> {
+    match (&action.kind, entry) {
         (Kind::Create(_), Some(entry)) => {
             Box::pin(up::bring_up(tools.clone(), &entry, up::PlanOrigin::Fresh)).await
         }
@@ -419,7 +424,7 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
             Box::pin(up::bring_up(tools.clone(), &entry, up::PlanOrigin::Earlier)).await
         }
         (Kind::Remove { drain }, Some(entry)) => {
-            down::take_down(tools.clone(), &action, &entry, *drain).await
+            down::take_down(tools.clone(), action, &entry, *drain).await
         }
         (Kind::DeletePlaceholder, Some(entry)) => {
             sweep::delete_placeholder(tools.clone(), &entry).await
@@ -428,16 +433,23 @@ async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> E
         (Kind::Start, Some(entry)) => up::start(tools.clone(), &entry).await,
         (Kind::Relabel, Some(entry)) => up::relabel(tools.clone(), &entry).await,
         (Kind::Update, Some(entry)) => in_place::update(tools.clone(), &entry).await,
-        (Kind::Release, entry) => sweep::release(&tools, &action, entry.as_ref()).await,
-        (Kind::DeleteNode, _) => sweep::delete_node(&tools, &action).await,
+        (Kind::Release, entry) => sweep::release(tools, action, entry.as_ref()).await,
+        (Kind::DeleteNode, _) => sweep::delete_node(tools, action).await,
         (_, None) => Err(Failure {
+            advice: None,
             step: Step::Intent,
             message: "nothing is known of this machine any more".into(),
             at: tools.clock.now(),
             transient: true,
             host: None,
         }),
-    };
+    }
+}
+
+async fn perform(tools: Tools, action: Action, entry: Option<JournalEntry>) -> Ended {
+    tools.observer.begun(&action, entry.as_ref());
+    // On the heap: whoever performs an action holds it only once.
+    let result = Box::pin(carry_out(&tools, &action, entry)).await;
     let machine = &action.target.machine;
     let kept = match &result {
         // It works, whatever came of that; what went wrong before is none of it.

@@ -266,7 +266,7 @@ async fn written(
             work.note_outage(error.to_string());
             work.wait_before_retry(&error, PAUSE).await
         }
-        Err(error) => Err(Stop::Failed(format!("{what}: {error}"))),
+        Err(error) => Err(Stop::of_call(what, &error)),
     }
 }
 
@@ -292,7 +292,7 @@ pub(super) async fn remove_image(work: &Work) {
 fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
     let why = match gone {
         Some(Ok(())) => return,
-        Some(Err(Stop::Failed(why) | Stop::Transient(why))) => why,
+        Some(Err(stop)) => stop.told(),
         None => format!("it took longer than {} s", PATIENCE.as_secs()),
     };
     tracing::warn!(machine = %work.machine, %why, "the ISO for cloud-init could not be removed; it is swept away later, and the token in it counts no more");

@@ -29,16 +29,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 fn open(tools: Tools, entry: &JournalEntry) -> Result<Work, Failure> {
     let at = tools.clock.now();
-    Work::open(tools, entry).map_err(|stop| {
-        let (Stop::Failed(message) | Stop::Transient(message)) = stop;
-        Failure {
-            step: Step::Destroy,
-            message: message.into(),
-            at,
-            transient: false,
-            host: None,
-        }
-    })
+    Work::open(tools, entry).map_err(|stop| stop.into_lasting_failure(Step::Destroy, at))
 }
 
 /// Destroys the locked placeholder of a dead clone, or what is left of a VM whose removal was cut
@@ -161,6 +152,7 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     fn failure(&self, message: String) -> Failure {
         Failure {
+            advice: None,
             step: self.step,
             message: message.into(),
             at: self.tools.clock.now(),

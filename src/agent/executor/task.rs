@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::model::foreign::ForeignText;
 use crate::pve::FailureCause;
+use crate::pve::remedy::{self, RemedyContext};
 
 /// Lines of a failed task's log that are told, the last ones that show no mere progress …
 const LINES_TOLD: usize = 4;
@@ -16,11 +17,17 @@ const MOST_SAID: usize = 400;
 pub(super) struct TaskFailure {
     text: ForeignText,
     said: ForeignText,
+    /// What to do about it.
+    advice: Option<String>,
 }
 
 impl TaskFailure {
-    /// The last word, and the end of the log.
-    pub(super) fn new(text: ForeignText, log: &[String]) -> TaskFailure {
+    /// The last word, and the end of the log, of a task about what `context` tells.
+    pub(super) fn new(
+        text: ForeignText,
+        log: &[String],
+        context: &RemedyContext<'_>,
+    ) -> TaskFailure {
         let tells = |line: &&str| {
             let noise = [
                 "TASK ",
@@ -37,7 +44,21 @@ impl TaskFailure {
         let lines: Vec<&str> = log.iter().map(|line| line.trim()).filter(tells).collect();
         let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
         let said = ForeignText::new(last.join("; ")).cut(MOST_SAID);
-        TaskFailure { text, said }
+        let advice = remedy::of_task(&text, &said, context);
+        TaskFailure { text, said, advice }
+    }
+
+    /// What to do about it, if that is known.
+    pub(super) fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+
+    /// How it failed, without what to do about it.
+    pub(super) fn words(&self) -> String {
+        if self.said.is_empty() {
+            return self.text.to_string();
+        }
+        format!("{}; the task's log says: {}", self.text, self.said)
     }
 
     /// What kind of failure it is. Only PVE's last word tells: the log may speak of locks that were had.
@@ -66,11 +87,11 @@ fn is_lvm_done(line: &str) -> bool {
 
 impl fmt::Display for TaskFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        if self.said.is_empty() {
-            return Ok(());
+        f.write_str(&self.words())?;
+        match &self.advice {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
         }
-        write!(f, "; the task's log says: {}", self.said)
     }
 }
 
@@ -80,7 +101,7 @@ mod tests {
 
     fn failure(text: &str, log: &[&str]) -> TaskFailure {
         let log: Vec<String> = log.iter().map(|line| (*line).to_owned()).collect();
-        TaskFailure::new(text.into(), &log)
+        TaskFailure::new(text.into(), &log, &RemedyContext::default())
     }
 
     #[test]
@@ -95,7 +116,10 @@ mod tests {
             "TASK ERROR: clone failed: copy failed: command 'qemu-img convert' failed: exit code 1",
         ];
         let told = failure(text, &log);
-        let shown = told.to_string();
+        let advice = told.advice().expect("a full storage is known");
+        assert!(advice.starts_with("free space on the storage"), "{advice}");
+        assert!(told.to_string().ends_with(advice), "{told}");
+        let shown = told.words();
         assert!(
             shown.starts_with(text) && shown.ends_with("No space left on device"),
             "{shown}"
@@ -120,7 +144,7 @@ mod tests {
             "  Logical volume \"vm-9000-disk-0\" successfully removed.",
         ];
         assert_eq!(
-            failure(text, &log).to_string(),
+            failure(text, &log).words(),
             format!(
                 "{text}; the task's log says: qemu-img: error while writing: Input/output error"
             )

@@ -9,7 +9,7 @@ use crate::model::region::{Failure, Step};
 use crate::model::time::Span;
 
 use super::tools::Tools;
-use super::work::{Stop, Work};
+use super::work::Work;
 use super::{clone, firewall, guest, joining, nocloud, node, vm};
 
 /// `/cluster/resources` shows for so long how a VM was before: its host tells every ten seconds (pvestatd).
@@ -129,14 +129,5 @@ pub(super) async fn relabel(tools: Tools, entry: &JournalEntry) -> Result<(), Fa
 
 pub(super) fn open(tools: Tools, entry: &JournalEntry, step: Step) -> Result<Work, Failure> {
     let at = tools.clock.now();
-    Work::open(tools, entry).map_err(|stop| {
-        let (Stop::Failed(message) | Stop::Transient(message)) = stop;
-        Failure {
-            step,
-            message: message.into(),
-            at,
-            transient: false,
-            host: None,
-        }
-    })
+    Work::open(tools, entry).map_err(|stop| stop.into_lasting_failure(step, at))
 }

@@ -122,7 +122,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
                 work.note_outage(error.to_string());
                 work.wait_before_retry(&error, PAUSE).await?;
             }
-            Err(error) => return Err(Stop::Failed(format!("writing {keys}: {error}"))),
+            Err(error) => return Err(Stop::of_call(&format!("writing {keys}"), &error)),
         }
     }
 }

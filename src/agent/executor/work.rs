@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::agent::journal::{JournalEntry, JournalError};
+use crate::agent::journal::JournalEntry;
 use crate::model::cluster::PodKey;
 use crate::model::mark::{self, Mark, Ownership};
 use crate::model::region::{Failure, GuestKind, Step};
@@ -17,6 +17,7 @@ use crate::pve::{ClusterResources, FailureCause, Task, VmConfig};
 
 use super::Tools;
 use super::step_time::span;
+pub(super) use super::stop::Stop;
 pub(super) use super::task::TaskFailure;
 pub(super) use super::transient::{is_transient, is_transient_kube};
 
@@ -34,55 +35,6 @@ pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// What was read of a VM this long ago is as good as read now, while nobody here changed it: a look
 /// takes two calls of some ten milliseconds each.
 const FRESH: Duration = Duration::from_millis(250);
-
-/// Why a step does not go on.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// It failed, and the message says what came back.
-    Failed(String),
-    /// It failed by nobody's fault: another attempt may well succeed at once.
-    Transient(String),
-}
-
-impl From<CallError> for Stop {
-    fn from(error: CallError) -> Stop {
-        if is_transient(&error) {
-            Stop::Transient(error.to_string())
-        } else {
-            Stop::Failed(error.to_string())
-        }
-    }
-}
-
-impl From<crate::kube::KubeError> for Stop {
-    fn from(error: crate::kube::KubeError) -> Stop {
-        if is_transient_kube(&error) {
-            Stop::Transient(error.to_string())
-        } else {
-            Stop::Failed(error.to_string())
-        }
-    }
-}
-
-impl Stop {
-    /// The stop that a failed task of PVE's is. What hits every VM of a cluster or a host (no quorum,
-    /// a lock, a host or a worker that went away) is not the fault of the pool.
-    pub(super) fn of_task(what: &str, failure: &TaskFailure) -> Stop {
-        let message = format!("{what} failed: {failure}");
-        let cause = failure.cause();
-        if cause.passes() || matches!(cause, FailureCause::Interrupted) {
-            Stop::Transient(message)
-        } else {
-            Stop::Failed(message)
-        }
-    }
-}
-
-impl From<JournalError> for Stop {
-    fn from(error: JournalError) -> Stop {
-        Stop::Transient(error.to_string())
-    }
-}
 
 /// What a look at a machine's VMID shows.
 #[derive(Debug)]
@@ -273,17 +225,7 @@ impl Work {
 
     /// The failure that a stop in `step` is.
     pub(super) fn failure(&self, step: Step, stop: Stop) -> Failure {
-        let (message, transient) = match stop {
-            Stop::Failed(message) => (message, false),
-            Stop::Transient(message) => (message, true),
-        };
-        Failure {
-            step,
-            message: message.into(),
-            at: self.tools.clock.now(),
-            transient,
-            host: self.host().ok(),
-        }
+        stop.into_failure(step, self.tools.clock.now(), self.host().ok())
     }
 
     /// The pause before the next look at something that has been waited for since `began`. The more

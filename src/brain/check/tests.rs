@@ -502,6 +502,7 @@ fn what_never_worked_is_removed_with_care_too() {
         let at = lab.now;
         lab.edit_machine("m", |machine| {
             machine.failure = Some(Failure {
+                advice: None,
                 step: Step::Join,
                 message: "no".into(),
                 at,

@@ -154,6 +154,8 @@ struct Failed {
     pool: Arc<str>,
     host: Arc<str>,
     message: ForeignText,
+    /// What to do about it, which the message ends with.
+    advice: Option<ForeignText>,
     /// The machine failed before its VM ran, so that the host is to blame and not the guest.
     before_it_ran: bool,
     /// Whether it counts, and by whose memory.
@@ -186,24 +188,28 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         if failed.kind != FailureKind::Lasting && !failed_again(turn, &failed) {
             continue;
         }
-        let message: ForeignText = format!("{}: {}", failed.machine, failed.message).into();
+        let told = FailureWords {
+            message: format!("{}: {}", failed.machine, failed.message).into(),
+            advice: failed.advice,
+        };
         let hosts = turn.memory.host_backoff.entry(failed.pool.clone());
         let hosts = hosts.or_default();
         let before = hosts.get(&failed.host);
         if failed.before_it_ran {
-            let next = lengths.next(before, failed.at, message);
+            let next = lengths.next(before, failed.at, told);
             hosts.insert(failed.host, next);
             continue;
         }
         let lately = Backoff {
+            advice: told.advice.clone(),
             failed: failed.at,
-            message: message.clone(),
+            message: told.message.clone(),
             until: before.map_or(failed.at, |before| before.until),
             length: before.map_or(Span::ZERO, |before| before.length),
         };
         hosts.insert(failed.host, lately);
         let before = turn.memory.backoff.get(&failed.pool);
-        let next = lengths.next(before, failed.at, message);
+        let next = lengths.next(before, failed.at, told);
         turn.memory.backoff.insert(failed.pool, next);
     }
     forget(turn, lengths.reset);
@@ -224,6 +230,12 @@ fn failed_again(turn: &mut DecisionBuilder<'_>, failed: &Failed) -> bool {
     failed.created >= *first
 }
 
+/// A failure, and what to do about it.
+struct FailureWords {
+    message: ForeignText,
+    advice: Option<ForeignText>,
+}
+
 /// How long is waited.
 struct Lengths {
     first: Span,
@@ -233,7 +245,7 @@ struct Lengths {
 
 impl Lengths {
     /// The back-off after one more failure.
-    fn next(&self, before: Option<&Backoff>, at: Time, message: ForeignText) -> Backoff {
+    fn next(&self, before: Option<&Backoff>, at: Time, told: FailureWords) -> Backoff {
         let length = match before {
             Some(before) if at.since(before.failed) > self.reset => self.first,
             Some(before) if before.until > at => before.length,
@@ -245,10 +257,11 @@ impl Lengths {
         let until = before.map_or(at + length, |before| before.until.max(at + length));
         let last = before.map_or(Time::default(), |before| before.failed);
         Backoff {
+            advice: told.advice,
             until,
             length,
             failed: at.max(last),
-            message,
+            message: told.message,
         }
     }
 }
@@ -288,6 +301,8 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
             },
         };
         let there = known.machine.failure.as_ref();
+        let advice = there.filter(|_| known.phase == MachinePhase::Failed);
+        let advice = advice.and_then(|failure| failure.advice.clone());
         let kind = match known.phase {
             MachinePhase::Up => FailureKind::ShutOut,
             MachinePhase::Failed if there.is_some_and(|failure| failure.transient) => {
@@ -303,6 +318,7 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
             pool: known.pool_name().into(),
             host: host_key(turn, known.pool_name(), &known.machine.region, host),
             message,
+            advice,
             before_it_ran,
             kind,
             created: known.machine.mark.created,

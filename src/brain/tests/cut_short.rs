@@ -41,6 +41,7 @@ fn after_a_removal_that_failed_the_time_begins_anew() {
             machine.busy = None;
             machine.step = Some((Step::Done, at));
             machine.failure = Some(Failure {
+                advice: None,
                 step: Step::Drain,
                 message: "somebody uncordoned it".into(),
                 at,
@@ -66,6 +67,7 @@ fn a_node_whose_removal_failed_takes_the_pods_of_others() {
         let at = two.now;
         let mut lab = two.clone().edit_machine("n1", |machine| {
             let failure = Failure {
+                advice: None,
                 step: Step::Drain,
                 message: "429".into(),
                 at,

@@ -77,7 +77,7 @@ proptest! {
         let now = lab.now;
         let mut memory: Memory = first.memory;
         let some = || "n0".into();
-        memory.backoff.insert("p".into(), Backoff { until: now + Span::minutes(5), length: Span::minutes(5), failed: now, message: "no".into() });
+        memory.backoff.insert("p".into(), Backoff { advice: None, until: now + Span::minutes(5), length: Span::minutes(5), failed: now, message: "no".into() });
         memory.batch = Some(Batch { first: now, last: now, pods: [some()].into(), closed: false });
         memory.settled.insert(some(), Settled { pods: 7, since: now });
         memory.unneeded_since.insert(some(), now);

@@ -348,6 +348,7 @@ fn if_30_a_pool_that_backs_off_gets_nothing_and_says_so() {
     lab.memory.backoff.insert(
         "p".into(),
         model::memory::Backoff {
+            advice: None,
             until,
             length: Span::minutes(5),
             failed: lab.now,

@@ -327,6 +327,7 @@ fn a_pod_that_waits_for_what_the_plan_takes_says_so_of_every_offer() {
 fn what_does_not_pass_is_said_before_what_does_and_hosts_are_counted() {
     let lab = world().pod("web", 4_000, 100).with(|lab| {
         let backoff = Backoff {
+            advice: None,
             until: lab.now + Span::minutes(4),
             length: Span::minutes(5),
             failed: lab.now - Span::minutes(1),

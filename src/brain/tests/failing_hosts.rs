@@ -18,6 +18,7 @@ fn failed(lab: Lab, name: &str, host: &'static str, step: Step) -> Lab {
                 machine.vm = None;
             }
             machine.failure = Some(Failure {
+                advice: None,
                 step,
                 message: "storage 'fast' is not online".into(),
                 at,

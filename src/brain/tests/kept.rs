@@ -29,6 +29,7 @@ fn fails(lab: Lab, name: &str, at: Time, transient: bool) -> Lab {
     let lab = lab.machine(name, "p", "one", Step::Join);
     lab.edit_machine(name, |machine| {
         machine.failure = Some(Failure {
+            advice: None,
             step: Step::Join,
             message: "kubeadm: no route to host".into(),
             at,

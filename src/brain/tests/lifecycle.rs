@@ -26,6 +26,7 @@ pub(super) fn failed(step: Step, transient: bool) -> Lab {
     let at = lab.now;
     lab.edit_machine("m", |machine| {
         machine.failure = Some(Failure {
+            advice: None,
             step,
             message: "kubeadm: no route to host".into(),
             at,
@@ -126,6 +127,7 @@ fn lc_17_back_off_doubles_to_its_longest_and_is_forgotten() {
             .machine(&name, "p", "one", Step::Join)
             .edit_machine(&name, |machine| {
                 machine.failure = Some(Failure {
+                    advice: None,
                     step: Step::Join,
                     message: "no".into(),
                     at: now,
@@ -157,6 +159,7 @@ fn nx_08_nx_10_a_transient_failure_backs_nothing_off() {
 #[test]
 fn transient_failures_in_a_row_back_a_pool_off() {
     let forbidden = |at| Failure {
+        advice: None,
         step: Step::Join,
         message: "403".into(),
         at,

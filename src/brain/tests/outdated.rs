@@ -143,6 +143,7 @@ fn a_pool_keeps_its_min_meanwhile() {
 fn nothing_is_given_up_while_new_machines_fail() {
     let failed = drifted(2).with(|lab| {
         let backoff = Backoff {
+            advice: None,
             until: lab.now + Span::minutes(5),
             length: Span::minutes(5),
             failed: lab.now,

@@ -153,6 +153,7 @@ fn node(lab: Lab, name: &str, state: u8) -> Lab {
             .machine(name, "q", "two", Step::Join)
             .edit_machine(name, |machine| {
                 machine.failure = Some(Failure {
+                    advice: None,
                     step: Step::Join,
                     message: "no".into(),
                     at: machine.mark.created,

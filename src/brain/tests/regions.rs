@@ -257,6 +257,7 @@ fn nodes_of_a_region_that_was_never_read_count_for_min_and_max() {
 fn what_failed_on_a_host_is_not_held_against_its_namesake() {
     let lab = pods(world(), 6).with(|lab| {
         let backoff = Backoff {
+            advice: None,
             until: lab.now + Span::minutes(5),
             length: Span::minutes(5),
             failed: lab.now,
@@ -280,6 +281,7 @@ fn a_failure_is_remembered_with_its_region() {
     let machine = lab.snapshot.machines.get_mut("a").expect("a");
     machine.vm = None;
     machine.failure = Some(model::region::Failure {
+        advice: None,
         at: lab.now,
         step: Step::Clone,
         message: "no space".into(),

@@ -353,6 +353,7 @@ fn delays_after_additions_deletions_failures_and_creations() {
         .ours("n2", "p", "one")
         .edit_machine("n2", |machine| {
             machine.failure = Some(Failure {
+                advice: None,
                 step: Step::Drain,
                 message: "429".into(),
                 at: machine.mark.created + Span::minutes(24 * 60),

@@ -47,7 +47,10 @@ async fn read(region: &SeenRegion, findings: &mut Findings) -> BTreeMap<Arc<str>
             Ok(None) => {}
             Err(error) => {
                 findings
-                    .warning(format!("region {name}: the clock of {host}: {error}"))
+                    .warning(format!(
+                        "region {name}: the clock of {host}: {}",
+                        error.words()
+                    ))
                     .mend(mends::of_call(&error, Some(&host)));
             }
         }

@@ -198,6 +198,7 @@ max = 3
         let path = folder.path().join("memory.json");
         let mut memory = Memory::default();
         let backoff = Backoff {
+            advice: None,
             until: Time(2),
             length: Span::minutes(1),
             failed: Time(1),

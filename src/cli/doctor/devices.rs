@@ -25,7 +25,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         Err(error) => {
             findings
                 .warning(format!(
-                    "region {name}: the mappings of PCI devices: {error}"
+                    "region {name}: the mappings of PCI devices: {}",
+                    error.words()
                 ))
                 .mend(mends::of_call(&error, None));
         }

@@ -53,7 +53,8 @@ async fn look_through(
             Err(error) => {
                 findings
                     .warning(format!(
-                        "region {name}: the disks on storage {storage} of host {host}: {error}"
+                        "region {name}: the disks on storage {storage} of host {host}: {}",
+                        error.words()
                     ))
                     .mend(mends::of_call(&error, Some(&*host)));
             }

@@ -33,7 +33,7 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
                     .to_owned(),
             )
         } else {
-            (error.to_string(), of_call(error, None))
+            (error.words(), of_call(error, None))
         };
     };
     let table = table(name);
@@ -72,7 +72,7 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
                     .map_or("https://HOST:8006", String::as_str)
             ),
         ),
-        _ => (error.to_string(), of_call(error, None)),
+        _ => (error.words(), of_call(error, None)),
     }
 }
 
@@ -84,8 +84,11 @@ pub(super) fn table(region: &str) -> String {
     }
 }
 
-/// What to do where one call failed; `host` is the one that it was about.
+/// What to do where one call failed: by PVE's words where they are known, else where to look. `host` is the one that it was about.
 pub(super) fn of_call(error: &CallError, host: Option<&str>) -> String {
+    if let Some(advice) = &error.advice {
+        return advice.clone();
+    }
     let on = host.map_or_else(String::new, |host| format!(", on {host}"));
     match (error.outcome, error.status) {
         (CallEffect::RefusedByBroker, _) => {

@@ -59,7 +59,7 @@ async fn firewalls(
                     )),
                 Err(error) => {
                     findings
-                        .warning(format!("template {template}: its firewall: {error}"))
+                        .warning(format!("template {template}: its firewall: {}", error.words()))
                         .mend(mends::of_call(&error, Some(&*guest.host)));
                 }
             }
@@ -81,7 +81,10 @@ async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut
         Ok(found) => found,
         Err(error) => {
             findings
-                .warning(format!("region {name}: the security groups: {error}"))
+                .warning(format!(
+                    "region {name}: the security groups: {}",
+                    error.words()
+                ))
                 .mend(mends::of_call(&error, None));
             return;
         }
@@ -121,7 +124,10 @@ async fn read_bridges(
             }
             Err(error) => {
                 findings
-                    .warning(format!("region {name}: the bridges of {host}: {error}"))
+                    .warning(format!(
+                        "region {name}: the bridges of {host}: {}",
+                        error.words()
+                    ))
                     .mend(mends::of_call(&error, Some(&**host)));
             }
         }
@@ -155,7 +161,10 @@ async fn pools(client: &Client, name: &str, settings: &Settings, findings: &mut 
         Ok(found) => found,
         Err(error) => {
             findings
-                .warning(format!("region {name}: the resource pools: {error}"))
+                .warning(format!(
+                    "region {name}: the resource pools: {}",
+                    error.words()
+                ))
                 .mend(mends::of_call(&error, None));
             return;
         }

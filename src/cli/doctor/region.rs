@@ -153,7 +153,7 @@ async fn read(
             }
             Err(error) => {
                 findings
-                    .warning(format!("region {name}: VM {vmid}: {error}"))
+                    .warning(format!("region {name}: VM {vmid}: {}", error.words()))
                     .mend(mends::of_call(&error, None));
             }
         }

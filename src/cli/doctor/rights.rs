@@ -55,7 +55,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
             Err(error) => {
                 findings
                     .warning(format!(
-                        "region {name}: what the token {token_id} may do on {path}: {error}"
+                        "region {name}: what the token {token_id} may do on {path}: {}",
+                        error.words()
                     ))
                     .mend(mends::of_call(&error, None));
                 return;
@@ -82,8 +83,7 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         Err(error) => {
             findings
                 .warning(format!(
-                    "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {error}"
-                ))
+                    "region {name}: what the token {token_id} may do on {ALL_GUESTS}: {}", error.words()))
                 .mend(mends::of_call(&error, None));
         }
     }

@@ -15,6 +15,7 @@ use crate::cli::print;
 use crate::config::file::Build;
 use crate::model::foreign::ForeignText;
 use crate::pve::building::Download;
+use crate::pve::remedy::{self, RemedyContext};
 use crate::pve::{
     ClusterResources, ConfigUpdate, FailureCause, Poll, TaskEnd, Upid, VmConfig, WaitError,
 };
@@ -401,11 +402,18 @@ impl Builder<'_> {
 
 /// A task of PVE's that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} failed: {why}; PVE's log says: {}", log.join(" | "))]
+#[error("{what} failed: {why}; PVE's log says: {}{}", log.join(" | "), advised(advice.as_deref()))]
 struct FailedTask {
     what: String,
     why: ForeignText,
     log: Vec<String>,
+    /// What to do about it, where PVE's words tell that.
+    advice: Option<String>,
+}
+
+/// What to do, as the end of a sentence.
+fn advised(advice: Option<&str>) -> String {
+    advice.map_or_else(String::new, |advice| format!("; what to do: {advice}"))
 }
 
 /// Starts a VM that is proven to be of this template, and waits until it runs. The VM's status tells that, not the task: on a busy host PVE stops waiting for
@@ -459,10 +467,17 @@ pub(super) async fn follow(
                     .task_log(task, LOG_LINES)
                     .await
                     .unwrap_or_default();
+                let context = RemedyContext {
+                    host: Some(task.node()),
+                    vmid: task.id().parse().ok(),
+                    ..RemedyContext::default()
+                };
+                let advice = remedy::of_task(&why, &log.join("; "), &context);
                 return Err(FailedTask {
                     what: what.to_owned(),
                     why,
                     log,
+                    advice,
                 }
                 .into());
             }

@@ -515,9 +515,10 @@ impl TemplateTrial<'_> {
             let at_first_boot = pool.is_some_and(|pool| pool.join.at_first_boot);
             if started.elapsed() >= within {
                 bail!(
-                    "the guest agent did not answer within {} (lifecycle.agent): {error}. Is qemu-guest-agent installed and enabled in the \
+                    "the guest agent did not answer within {} (lifecycle.agent): {}. Is qemu-guest-agent installed and enabled in the \
                      template, and does the guest boot? With --keep, `qm terminal {}` on {} shows its console if it has a serial port{}",
                     span(within),
+                    error.words(),
                     self.vmid,
                     self.copy.host,
                     if at_first_boot {

@@ -186,6 +186,7 @@ fn cn_24_what_is_no_candidate() {
     nothing(gone);
     let failed = dear().edit_machine("n1", |machine| {
         machine.failure = Some(Failure {
+            advice: None,
             step: Step::Drain,
             message: "429".into(),
             at: machine.mark.created,

@@ -358,6 +358,7 @@ fn cn_37_when_the_replacement_fails_the_node_stays() {
         .edit_machine(&machine, |machine| {
             machine.busy = None;
             machine.failure = Some(Failure {
+                advice: None,
                 step: Step::Join,
                 message: "no".into(),
                 at,

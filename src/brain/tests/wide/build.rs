@@ -230,6 +230,7 @@ fn node(lab: Lab, name: &str, recipe: &NodeRecipe) -> Lab {
             .machine(name, pool, kind, Step::Join)
             .edit_machine(name, |machine| {
                 machine.failure = Some(Failure {
+                    advice: None,
                     step: Step::Join,
                     message: "no".into(),
                     at: machine.mark.created,
