@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::agent::daemon::named;
 use crate::agent::requeue::{Back, Requeue};
 use crate::kube::{ClusterStore, KubeClient, KubeError, Nomination};
-use crate::model::cluster::{Cluster, Phase, Pod, PodKey};
+use crate::model::cluster::{Cluster, Phase, Pod, PodKey, ReadyStatus};
 use crate::model::policy::LEAVING_TAINT;
 use crate::model::report::{Report, Scope};
 use crate::model::scheduling::DEFAULT_SCHEDULER;
@@ -257,20 +257,21 @@ impl PodNominator {
         }
     }
 
-    /// The nominations that have to be taken back: the pod still waits a minute later, or the node is gone or
-    /// leaving. Forgets them, and those that do not stand any more.
+    /// The nominations that have to be taken back: the pod still waits a minute later, the newest decision lays it out elsewhere, or
+    /// the node is gone, leaving or not Ready. Forgets them, and those that do not stand any more.
     fn end(&self, cluster: &Cluster, leader: bool) -> Vec<OwnNomination> {
         let mut state = self.state();
+        let NominatorState { planned, given, .. } = &mut *state;
         if !leader {
             // Whoever leads now does not know of them; kube-scheduler clears them.
-            state.given.clear();
+            given.clear();
         }
-        if state.given.is_empty() {
+        if given.is_empty() {
             return Vec::new();
         }
         let now = Instant::now();
         let mut ended = Vec::new();
-        state.given.retain(|uid, given| {
+        given.retain(|uid, given| {
             let pod = cluster.pods.get(&given.pod);
             let Some(pod) = pod.filter(|pod| pod.uid == *uid && pod.node.is_none()) else {
                 return false;
@@ -278,7 +279,12 @@ impl PodNominator {
             if pod.nominated.as_ref() != Some(&given.node) {
                 return now < given.at + SEEN_WITHIN;
             }
-            let keep = now < given.at + LIFE && takes_pods(cluster, &given.node);
+            // The view may be older than what the executor saw when the node began to take pods.
+            let ready = now < given.at + SEEN_WITHIN || is_ready(cluster, &given.node);
+            let keep = now < given.at + LIFE
+                && ready
+                && takes_pods(cluster, &given.node)
+                && !is_planned_elsewhere(planned, uid, &given.node);
             if !keep {
                 ended.push(given.clone());
             }
@@ -316,6 +322,23 @@ async fn settled(
             return left;
         }
     }
+}
+
+/// Whether a node is there and Ready.
+fn is_ready(cluster: &Cluster, node: &Arc<str>) -> bool {
+    let node = cluster.nodes.get(node);
+    node.is_some_and(|node| node.ready.status == ReadyStatus::True)
+}
+
+/// Whether a pod (UID) is laid out on another machine or node than this one.
+fn is_planned_elsewhere(
+    planned: &BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    uid: &Arc<str>,
+    node: &Arc<str>,
+) -> bool {
+    let mut on = planned.iter().filter(|(_, pods)| pods.contains(uid));
+    let here = planned.get(node).is_some_and(|pods| pods.contains(uid));
+    !here && on.next().is_some()
 }
 
 /// Whether a node is there and is not leaving.

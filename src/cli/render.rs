@@ -195,8 +195,20 @@ pub(super) fn warnings(text: &mut String, warnings: &[String]) {
     section(text, "Warnings", &[], rows);
 }
 
+/// A line for each pod: those that have no place come first, those that are left alone last.
 fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
-    pods.iter()
+    let mut sorted: Vec<_> = pods.iter().collect();
+    sorted.sort_by_key(|(_, verdict)| match verdict {
+        PodVerdict::NoCompatiblePool { .. } => 0,
+        PodVerdict::Held { .. } => 1,
+        PodVerdict::Unread { .. } => 2,
+        PodVerdict::Batched { .. } => 3,
+        PodVerdict::Triggers { .. } => 4,
+        PodVerdict::FitsMachine { .. } | PodVerdict::FitsNode { .. } => 5,
+        PodVerdict::Ignored { .. } => 6,
+    });
+    sorted
+        .into_iter()
         .map(|(pod, verdict)| {
             let (what, why) = pod_verdict(verdict, now);
             vec![pod.to_string(), what, why]

@@ -98,6 +98,35 @@ async fn it_goes_with_its_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_goes_when_its_node_is_not_ready_any_more() {
+    let broken = json!({"ready": {"status": "Unknown", "since": "2026-01-01T00:01:00Z"}});
+    let nominated = pod("a", &json!({"nominated": NODE}));
+    let view = cluster(vec![nominated], Some(&broken));
+    let nominations = given();
+    // A view may be late.
+    assert!(nominations.end(&view, true).is_empty());
+    pause(11).await;
+    assert_eq!(nominations.end(&view, true).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_when_the_plan_has_another_machine_for_the_pod() {
+    let nominated = pod("a", &json!({"nominated": NODE}));
+    let view = cluster(vec![nominated], Some(&json!({})));
+    let nominations = given();
+    let plan = |on: &[&str]| {
+        let on = on.iter().map(|name| (Arc::from(*name), vec!["a".into()]));
+        nominations.plan(&on.collect());
+    };
+    for here in [&[NODE][..], &[], &["general-2", NODE]] {
+        plan(here);
+        assert!(nominations.end(&view, true).is_empty(), "{here:?}");
+    }
+    plan(&["general-2"]);
+    assert_eq!(nominations.end(&view, true).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_does_not_stand_is_not_taken_back() {
     // Bound, gone, another pod of this name, cleared or changed by kube-scheduler.
     for other in [

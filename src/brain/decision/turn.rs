@@ -115,6 +115,11 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
+    /// The verdict that a pod which needs a place has so far.
+    pub(crate) fn verdict(&self, asker: Asker<'a>) -> Option<&PodVerdict> {
+        self.lines[asker.line?].1.as_ref()
+    }
+
     /// Tells a person.
     pub(crate) fn warn(&mut self, warning: Warning) {
         let said = &mut self.report.warnings_details;

@@ -291,7 +291,7 @@ fn vo_14_a_volume_of_one_host_puts_the_machine_there() {
     assert!(why(&decision, "db", "p/one").contains("pve2"));
 }
 
-fn own_term(app: &str, key: &str) -> PodTerm {
+pub(super) fn own_term(app: &str, key: &str) -> PodTerm {
     PodTerm {
         selector: Some(LabelSelector {
             labels: Labels::from([("app".into(), app.into())]),
@@ -302,7 +302,7 @@ fn own_term(app: &str, key: &str) -> PodTerm {
     }
 }
 
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[test]

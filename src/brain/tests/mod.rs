@@ -33,6 +33,7 @@ mod lifecycle;
 mod living;
 mod migrated;
 mod naive;
+mod of_this_plan;
 mod optimum;
 mod outdated;
 mod partly;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::consolidating::consolidated;
+use super::constraints::{HOSTNAME, own_term};
 use super::lab::{Lab, owner};
 use model::action::{Kind, Reason};
 use model::cluster::PodKey;
@@ -188,6 +189,11 @@ fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
     )
 }
 
+/// Pods that come at once: thousandths of a core, MiB, and what they ask of others.
+fn newcomers() -> impl Strategy<Value = Vec<(u16, u16, u8)>> {
+    proptest::collection::vec((50..1800u16, 50..3000u16, 0..8u8), 1..40)
+}
+
 fn build(recipes: &[Recipe], saving: i64) -> Lab {
     let mut lab = consolidated();
     lab.policy.scale_down.max_parallel_drain = 2;
@@ -253,6 +259,32 @@ proptest! {
         for _ in 0..30 {
             let decision = live(&mut lab, Span::minutes(1));
             prop_assert_eq!(changes(&decision), 0);
+        }
+    }
+
+    /// What scale-up laid out, consolidation has nothing to do with: its plan is as cheap as what consolidation looks for.
+    #[test]
+    fn consolidation_leaves_alone_what_scale_up_laid_out(pods in newcomers()) {
+        let mut lab = consolidated().edit_pool("c", |pool| {
+            let how = pool.consolidation.as_mut().expect("consolidated");
+            how.min_saving.permille = 0;
+        });
+        for (at, (milli, mib, twist)) in pods.iter().enumerate() {
+            let name = format!("app{twist}-{at}");
+            lab = lab.pod(&name, i64::from(*milli), i64::from(*mib));
+            lab = lab.shape(&name, |shape| match twist {
+                0 => shape.pod_anti_affinity.push(own_term("app0", HOSTNAME)),
+                1 => shape.pod_affinity.push(own_term("app2", HOSTNAME)),
+                _ => {}
+            });
+        }
+        for _ in 0..5 {
+            live(&mut lab, Span::minutes(1));
+        }
+        let made = price(&lab);
+        for _ in 0..60 {
+            let decision = live(&mut lab, Span::minutes(1));
+            prop_assert_eq!(&decision.plan, &[], "machines for {} are changed, in the end they cost {}", made, price(&lab));
         }
     }
 

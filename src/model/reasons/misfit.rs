@@ -98,6 +98,9 @@ pub enum Misfit {
         /// The namespaces that it looks in, where they are named or the pod's own.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         namespaces: Vec<Arc<str>>,
+        /// No such pod has a place in any domain.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        nowhere: bool,
     },
     /// The pod's topology spread needs a node with this label.
     SpreadLabel {

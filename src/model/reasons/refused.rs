@@ -143,6 +143,25 @@ pub enum Refused {
     NotCheaper,
     /// Machines of it are for other pods of this plan.
     ForOtherPods,
+    /// The pod has required affinity to a pod that has no place itself.
+    TargetWaits {
+        /// The other pod.
+        pod: PodKey,
+    },
+    /// The pod has required affinity to a pod that goes to a machine of this plan, and does not fit there.
+    TargetPlanned {
+        /// The other pod.
+        pod: PodKey,
+        /// The machine.
+        machine: Arc<str>,
+    },
+    /// The pod would not run on it, because of a pod of this plan.
+    PlannedBeside {
+        /// Why.
+        misfit: Box<Misfit>,
+        /// The other pod.
+        pod: PodKey,
+    },
     /// The pod's constraints are more than one decision looks at.
     TooComplex {
         /// What was counted, in words.

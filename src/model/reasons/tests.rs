@@ -85,7 +85,7 @@ one_of_each! { Misfit:
     AntiAffinityOfOthers { key: "zone".into(), domain: Some("z1".into()) },
     AntiAffinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()] },
     AffinityLabel { key: "zone".into() },
-    Affinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()] },
+    Affinity { key: "zone".into(), domain: Some("z1".into()), selectors: vec![selector()], namespaces: vec!["shop".into()], nowhere: false },
     SpreadLabel { key: "zone".into() },
     Spread {
         key: "zone".into(), domain: Some("z1".into()), pods: 3, least: 0, least_domain: Some("z2".into()), least_is_new: true, max_skew: 1,
@@ -232,6 +232,9 @@ one_of_each! { Refused:
     WeighsLess { pool: "small".into() },
     NotCheaper(),
     ForOtherPods(),
+    TargetWaits { pod: pod() },
+    TargetPlanned { pod: pod(), machine: "p-1".into() },
+    PlannedBeside { misfit: Box::new(Misfit::Cordoned), pod: pod() },
     TooComplex { why: "too complex".into() },
     Chained(),
     TooDear { price: 1_000, most: 0 },
@@ -634,6 +637,24 @@ fn a_verdict_carries_its_words_and_its_details() {
 }
 
 #[test]
+fn a_pod_with_affinity_to_a_pod_that_is_nowhere_is_told_so() {
+    let misfit = Misfit::Affinity {
+        key: "zone".into(),
+        domain: Some("z1".into()),
+        selectors: vec![selector()],
+        namespaces: vec!["shop".into()],
+        nowhere: true,
+    };
+    let told = misfit.to_string();
+    let expected = "its pod affinity over zone: there is no pod of the namespace shop with ";
+    assert!(told.starts_with(expected), "{told}");
+    assert!(
+        told.ends_with(", and one must have a place first"),
+        "{told}"
+    );
+}
+
+#[test]
 fn what_other_pods_forbid_is_told_with_what_would_change_it() {
     let app = |name: &str| LabelSelector {
         labels: [("app".into(), name.into())].into_iter().collect(),
@@ -648,6 +669,7 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
             domain,
             selectors,
             namespaces,
+            nowhere: false,
         };
         misfit.to_string()
     };

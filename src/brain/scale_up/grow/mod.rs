@@ -16,6 +16,7 @@ mod fit_matrix;
 mod larger;
 mod market;
 mod min;
+mod of_this_plan;
 mod pending;
 mod planner;
 mod preferences;
@@ -57,6 +58,7 @@ pub(crate) fn plan<'a>(
         retype::shrink_to_fit(&mut planner, &catalog, &pending);
         repack::repack(&mut planner, &mut catalog, &mut pending, visits);
         preferences::apply(&mut planner, &mut catalog, &pending);
+        of_this_plan::tell(&mut planner, &pending);
     }
     planner.finish(&catalog, &pending);
 }

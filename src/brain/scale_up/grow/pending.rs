@@ -65,6 +65,8 @@ pub(super) struct PendingGroups<'a> {
     /// In the order in which they are served: priority, then those that each need a node of their own, then size.
     pub(super) groups: Vec<PendingGroup<'a>>,
     pub(super) runs: Vec<GroupRun<'a>>,
+    /// The first pod of each group that no pool can run.
+    pub(super) hopeless: Vec<(ShapeId, PodKey)>,
 }
 
 impl PendingGroup<'_> {
@@ -83,8 +85,15 @@ impl<'a> PendingGroups<'a> {
         catalog: &mut Catalog<'_, 'a>,
         groups: Vec<Group<'a>>,
     ) -> PendingGroups<'a> {
-        let hopeful = groups.into_iter();
-        let hopeful = hopeful.filter_map(|group| admit(turn, world, catalog, group));
+        let mut hopeless = Vec::new();
+        let hopeful = groups.into_iter().filter_map(|group| {
+            let first = (group.shape, group.pods[0].key);
+            let admitted = admit(turn, world, catalog, group);
+            if admitted.is_none() {
+                hopeless.push((first.0, first.1.clone()));
+            }
+            admitted
+        });
         let mut groups: Vec<PendingGroup<'a>> = hopeful.collect();
         groups.sort_by_cached_key(|group| {
             let shape = world.shapes[group.shape].shape;
@@ -94,7 +103,11 @@ impl<'a> PendingGroups<'a> {
             (rank, group.row, first.pod.created, first.key)
         });
         let runs = join_runs(world, &mut groups);
-        PendingGroups { groups, runs }
+        PendingGroups {
+            groups,
+            runs,
+            hopeless,
+        }
     }
 
     /// The UIDs of all pods that are pending.

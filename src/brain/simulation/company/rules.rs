@@ -298,6 +298,23 @@ impl Company<'_> {
         self.feeds[id].contains(&counter)
     }
 
+    /// Whether pods with these rules have required affinity to pods of a shape.
+    pub(crate) fn is_wanted(&self, rules: &Rules, id: ShapeId) -> bool {
+        let mut wanted = rules.wanted.iter();
+        wanted.any(|counter| self.is_counted(*counter, id))
+    }
+
+    /// Whether anti-affinity or topology spread over a key of this name keeps pods with these rules and pods of a shape apart.
+    pub(crate) fn is_kept_apart(&self, rules: &Rules, key: &str, id: ShapeId) -> bool {
+        let unwanted = rules.unwanted.iter().map(|(counter, _)| *counter);
+        let spread = rules.spread.iter().map(|spread| spread.counter);
+        let apart = rules.forbidden.iter().copied();
+        let mut apart = apart.chain(unwanted).chain(spread);
+        apart.any(|counter| {
+            self.is_counted(counter, id) && **self.topology.name(self.key_of(counter)) == *key
+        })
+    }
+
     /// The topology key of a counter.
     pub(crate) fn key_of(&self, counter: CounterId) -> KeyId {
         self.counters[counter].subject.key
@@ -351,6 +368,7 @@ impl Company<'_> {
                     domain: value(key, domain),
                     selectors: self.counters[*counter].subject.who.selectors(),
                     namespaces: self.counters[*counter].subject.who.namespaces(),
+                    nowhere: self.counters[*counter].total() == 0,
                 });
             }
         }

@@ -119,9 +119,21 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         ),
         Misfit::Affinity {
             key,
+            selectors,
+            namespaces,
+            nowhere: true,
+            ..
+        } => write!(
+            f,
+            "its pod affinity over {key}: there is no {}, and one must have a place first",
+            pod_of(selectors, namespaces)
+        ),
+        Misfit::Affinity {
+            key,
             domain,
             selectors,
             namespaces,
+            ..
         } => write!(
             f,
             "its pod affinity over {key}: no {} is {}",
@@ -198,7 +210,20 @@ fn of_spread(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
         (_, _, Some(name)) => write!(f, "{} has {least}", named(key, Some(name)))?,
         (_, _, None) => write!(f, "the least has {least}")?,
     }
-    write!(f, ", maxSkew is {max_skew}")
+    write!(f, ", maxSkew is {max_skew}")?;
+    match min_domains {
+        Some(_) if &**key == HOSTNAME_LABEL => {
+            write!(f, "; one more node would help, or a smaller minDomains")
+        }
+        Some(_) => {
+            let short = key.rsplit('/').next().unwrap_or(key);
+            write!(
+                f,
+                "; a node in one more {short} would help, or a smaller minDomains"
+            )
+        }
+        None => Ok(()),
+    }
 }
 
 /// A domain of a topology key by name, such as `zone z1`, and of single nodes the node; one that comes with the node has no name yet.

@@ -56,6 +56,16 @@ impl Display for Refused {
                 f,
                 "its machines are for other pods of this plan, which places more pods so"
             ),
+            Refused::TargetWaits { pod } => {
+                write!(f, "it has pod affinity to {pod}, which has no place itself")
+            }
+            Refused::TargetPlanned { pod, machine } => write!(
+                f,
+                "it has pod affinity to {pod}, which goes to {machine} in this plan, where it does not fit"
+            ),
+            Refused::PlannedBeside { misfit, pod } => {
+                write!(f, "{misfit}; {pod} goes there in this plan")
+            }
             Refused::TooComplex { why } => f.write_str(why),
             Refused::Chained => write!(
                 f,

@@ -1,0 +1,178 @@
+//! Phase `tell`: a pod that waits because of other pods of the same decision is told which.
+//!
+//! What a group's verdict says until here is what rules say of a new node: that no pod it must be with is there, or that one it
+//! must not be with is. Whether that pod waits itself, or goes to another machine of this plan, is known at the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::pending::PendingGroups;
+use super::planner::Planner;
+use crate::simulation::company::Rules;
+use model::cluster::PodKey;
+use model::reasons::{Misfit, Reasons, Refusals, Refused};
+use model::report::PodVerdict;
+
+/// Another pod of this decision that keeps pods of a group from their place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum OtherPod {
+    /// It is wanted beside them, and has no place itself.
+    Waits(PodKey),
+    /// It is wanted beside them, and goes to this machine.
+    Wanted(PodKey, Arc<str>),
+}
+
+/// The reasons that were rewritten: by the address of the old ones and the pod that they name now. Groups share their reasons, and the
+/// new ones are shared likewise.
+type Rewritten = BTreeMap<(usize, Option<OtherPod>), Reasons>;
+
+/// Tells each pod that has no place which pod of this decision it waits for. It counts as held then, and not as a pod that no
+/// pool can run, unless no pool can run the other one either.
+pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
+    let mut rewritten = Rewritten::new();
+    for group in 0..pending.groups.len() {
+        let of = &pending.groups[group];
+        if of.left() == 0 || !of.dependent {
+            continue;
+        }
+        let first = of.pods[of.next];
+        let Some(rules) = planner.world.rules(of.shape) else {
+            continue;
+        };
+        let (why, held) = match planner.turn.verdict(first) {
+            Some(PodVerdict::Held { why }) => (why.clone(), true),
+            Some(PodVerdict::NoCompatiblePool { why }) => (why.clone(), false),
+            _ => continue,
+        };
+        let search = Search {
+            planner,
+            pending,
+            group,
+            rules: &rules,
+        };
+        let other = search.find_wanted();
+        let old = Arc::as_ptr(&why) as usize;
+        let new = match rewritten.get(&(old, other.clone())) {
+            // Of pods that must not be near, each group has its own.
+            Some(new) if other.is_some() => new.clone(),
+            _ => search.rewrite(&why, other.as_ref()),
+        };
+        rewritten.insert((old, other.clone()), new.clone());
+        if new == why {
+            continue;
+        }
+        let never = matches!(&other, Some(OtherPod::Waits(pod)) if pending.hopeless.iter().any(|(_, of)| of == pod));
+        let verdict = if held || !never {
+            PodVerdict::Held { why: new }
+        } else {
+            PodVerdict::NoCompatiblePool { why: new }
+        };
+        for asker in &of.pods[of.next..] {
+            planner.turn.say(*asker, &verdict);
+        }
+    }
+}
+
+/// Looks for the pods of this decision that a waiting group's rules are about.
+struct Search<'s, 'p, 'a> {
+    planner: &'s Planner<'p, 'a>,
+    pending: &'s PendingGroups<'a>,
+    group: usize,
+    rules: &'s Rules,
+}
+
+impl Search<'_, '_, '_> {
+    /// The pod that the group has required affinity to, if it is of this decision: one that waits, or else one that goes to a planned
+    /// machine.
+    fn find_wanted(&self) -> Option<OtherPod> {
+        let company = &self.planner.world.company;
+        let targetless = company.without_target(self.rules);
+        if let Some(counter) = targetless.first() {
+            let counted = |shape| company.is_counted(*counter, shape);
+            let waiting = self.pending.groups.iter().enumerate();
+            let mut waiting = waiting.filter(|(at, of)| *at != self.group && of.left() > 0);
+            let pod = waiting.find(|(_, of)| counted(of.shape));
+            let pod = pod.map(|(_, of)| of.pods[of.next].key.clone());
+            let pod = pod.or_else(|| {
+                let mut hopeless = self.pending.hopeless.iter();
+                let pod = hopeless.find(|(shape, _)| counted(*shape));
+                pod.map(|(_, pod)| pod.clone())
+            });
+            return pod.map(OtherPod::Waits);
+        }
+        let (pod, bin) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
+        let machine = self.planner.world.nodes[bin].name.clone();
+        Some(OtherPod::Wanted(pod, machine))
+    }
+
+    /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
+    fn find_planned(&self, is: impl Fn(usize, usize) -> bool) -> Option<(PodKey, usize)> {
+        self.planner.planned.machines.iter().find_map(|machine| {
+            let assigned = machine.assigned.iter().find(|assigned| {
+                let shape = self.pending.groups[assigned.group].shape;
+                !assigned.pods.is_empty() && is(shape, machine.bin)
+            })?;
+            let pods = &self.pending.groups[assigned.group].pods;
+            Some((pods[assigned.pods.start].key.clone(), machine.bin))
+        })
+    }
+
+    /// The reasons with the other pod named in those that it is the cause of.
+    fn rewrite(&self, why: &Reasons, other: Option<&OtherPod>) -> Reasons {
+        let mut known: BTreeMap<Arc<Refused>, Arc<Refused>> = BTreeMap::new();
+        let mut changed = false;
+        let all = why.iter().map(|(at, refusals)| {
+            let named = refusals.iter().map(|refused| {
+                let named = known.entry(refused.clone());
+                let named = named.or_insert_with(|| self.name(refused, other));
+                changed |= !Arc::ptr_eq(named, refused);
+                named.clone()
+            });
+            let named: Vec<Arc<Refused>> = named.collect();
+            let named = Refusals::try_from(named).unwrap_or_else(|_| refusals.clone());
+            (at.clone(), named)
+        });
+        let all: BTreeMap<Arc<str>, Refusals> = all.collect();
+        if changed { Arc::new(all) } else { why.clone() }
+    }
+
+    /// One reason, with the other pod named where it is the cause.
+    fn name(&self, refused: &Arc<Refused>, other: Option<&OtherPod>) -> Arc<Refused> {
+        let Refused::Misfit { misfit } = &**refused else {
+            return refused.clone();
+        };
+        let named = match (&**misfit, other) {
+            (Misfit::Affinity { .. }, Some(OtherPod::Waits(pod))) => {
+                Some(Refused::TargetWaits { pod: pod.clone() })
+            }
+            (Misfit::Affinity { .. }, Some(OtherPod::Wanted(pod, machine))) => {
+                Some(Refused::TargetPlanned {
+                    pod: pod.clone(),
+                    machine: machine.clone(),
+                })
+            }
+            (
+                Misfit::AntiAffinityOfOthers { key, domain }
+                | Misfit::AntiAffinity { key, domain, .. }
+                | Misfit::Spread { key, domain, .. },
+                _,
+            ) => self.find_in_domain(key, domain.as_ref()).map(|pod| {
+                let misfit = misfit.clone();
+                Refused::PlannedBeside { misfit, pod }
+            }),
+            _ => None,
+        };
+        named.map_or_else(|| refused.clone(), Arc::new)
+    }
+
+    /// A pod of this plan in a domain of a topology key, of those that the group's rules keep apart.
+    fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<PodKey> {
+        let (company, nodes) = (&self.planner.world.company, &self.planner.world.nodes);
+        let domain = domain?;
+        let found = self.find_planned(|shape, bin| {
+            nodes[bin].labels.get(key) == Some(domain)
+                && company.is_kept_apart(self.rules, key, shape)
+        });
+        found.map(|(pod, _)| pod)
+    }
+}
