@@ -7,6 +7,7 @@ use super::causes::Causes;
 use super::render::{
     held, node_verdict, one_line, place, pod_verdict, preempted, section, when, whole_seconds,
 };
+use crate::model::change::Change;
 use crate::model::reasons::{Misfit, Reasons};
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
@@ -46,6 +47,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     }
     section(
         &mut text,
+        "What would have to change, one of these",
+        &["FOR", "CHANGE"],
+        story.changes.iter().map(change).collect(),
+    );
+    section(
+        &mut text,
         "New machines",
         &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
         offers,
@@ -61,6 +68,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     );
     held(&mut text, &story.holds, now);
     text
+}
+
+/// A way to a machine: which machines it brings into reach, and what would have to change.
+fn change(change: &Change) -> Vec<String> {
+    let needed: Vec<String> = change.needed.iter().map(|one| one_line(one)).collect();
+    vec![change.places.join(", "), needed.join("; and ")]
 }
 
 /// What the decision made of a pod, without the causes that stand below.
