@@ -334,6 +334,7 @@ fn amounts(of: &Resources) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::model::change::find_changes;
     use std::sync::Arc;
 
     use super::*;
@@ -396,6 +397,21 @@ mod tests {
             further: Vec::new(),
             preempts: BTreeMap::new(),
         };
+        let offers = vec![
+            offer("small", "pve1", small(), None),
+            offer("small", "pve2", small(), None),
+            offer(
+                "big",
+                "pve1",
+                None,
+                Some(Refused::PoolMax {
+                    machines: 3,
+                    max: 3,
+                    planned: 0,
+                }),
+            ),
+            offer("big", "pve2", None, full),
+        ];
         let story = PodStory {
             pod: PodKey::new("shop", "db-0"),
             bound: None,
@@ -411,21 +427,8 @@ mod tests {
                     .into(),
                 )])),
             }),
-            offers: vec![
-                offer("small", "pve1", small(), None),
-                offer("small", "pve2", small(), None),
-                offer(
-                    "big",
-                    "pve1",
-                    None,
-                    Some(Refused::PoolMax {
-                        machines: 3,
-                        max: 3,
-                        planned: 0,
-                    }),
-                ),
-                offer("big", "pve2", None, full),
-            ],
+            changes: find_changes(&offers),
+            offers,
             nodes: vec![
                 answer(
                     "cp-1",

@@ -118,11 +118,10 @@ def main():
                 f"--web.listen-address=127.0.0.1:{own}",
             ],
         )
-        running = [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            for command, log in zip(commands, logs)
-        ]
+        running = []
         try:
+            for command, log in zip(commands, logs):
+                running.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
             up = f'up{{job="{JOB}"}} == 1'
             until("the daemon is scraped", lambda: ask(own, "query", query=up)["data"]["result"])
             made = "sum(cluster_autoscaler_scaled_up_nodes_total) > 0"

@@ -44,17 +44,17 @@ pub(super) struct Scheduler {
 
 /// Why a pod gets no node.
 #[derive(Debug)]
-struct Refusal {
+struct SchedulingFailure {
     /// In kube-scheduler's words.
     message: String,
     /// Indices of the nodes that might take it if other pods went.
     preemptible: Vec<usize>,
 }
 
-impl Refusal {
+impl SchedulingFailure {
     /// A refusal that no pod's leaving would change.
-    fn of(message: String) -> Refusal {
-        Refusal {
+    fn of(message: String) -> SchedulingFailure {
+        SchedulingFailure {
             message,
             preemptible: Vec::new(),
         }
@@ -103,7 +103,7 @@ impl Scheduler {
                 .map(|o| text(o, "/uid").to_owned());
             let known = kin.as_ref().and_then(|k| refused.get(k)).cloned();
             let outcome = match known {
-                Some(message) => Err(Refusal::of(message)),
+                Some(message) => Err(SchedulingFailure::of(message)),
                 None => self.place(&mut world, &nominations, &pod),
             };
             match outcome {
@@ -139,7 +139,7 @@ impl Scheduler {
         state: &mut State,
         world: &mut NodeInfos<'_>,
         (nominations, pod): (&mut Nominations, &Arc<Value>),
-        refusal: &Refusal,
+        refusal: &SchedulingFailure,
     ) -> bool {
         if refusal.preemptible.is_empty() || !preemption::may_preempt(state, pod) {
             return false;
@@ -230,17 +230,17 @@ impl Scheduler {
         world: &mut NodeInfos<'_>,
         nominations: &Nominations,
         pod: &Value,
-    ) -> Result<usize, Refusal> {
+    ) -> Result<usize, SchedulingFailure> {
         if world.nodes.is_empty() {
             let message = "no nodes available to schedule pods".to_owned();
-            return Err(Refusal::of(message));
+            return Err(SchedulingFailure::of(message));
         }
         let info = self.info_of(pod);
         let crowded = self.crowded(world, nominations, pod, &info);
         let question = world.ask(&info);
         if let Err(no) = question.fits_somewhere() {
             let all = world.nodes.len();
-            return Err(Refusal::of(format!(
+            return Err(SchedulingFailure::of(format!(
                 "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {all} Preemption is not helpful for scheduling.",
                 no.said.join(", ")
             )));
@@ -273,7 +273,7 @@ impl Scheduler {
                 }
             }
         }
-        best.map(|(_, at)| at).ok_or_else(|| Refusal {
+        best.map(|(_, at)| at).ok_or_else(|| SchedulingFailure {
             message: message(&refusals),
             preemptible,
         })
