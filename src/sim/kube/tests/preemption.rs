@@ -12,6 +12,8 @@ async fn full(nodes: &[(&str, [i64; 4])]) -> (Kube, Api) {
     let (kube, api) = cluster();
     for (node, priorities) in nodes {
         add_node(&api, node, "4").await;
+        // It takes pods when it is seen to be Ready; who came before would preempt on the other one.
+        pause(10).await;
         for (number, priority) in priorities.iter().enumerate() {
             add_pod(&api, &format!("{node}-{number}"), "1", *priority).await;
             pause(2).await;
