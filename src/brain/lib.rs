@@ -10,6 +10,7 @@ pub mod budget;
 pub mod check;
 mod constraints;
 mod decision;
+mod index;
 mod lifecycle;
 mod observed;
 mod report;

@@ -16,6 +16,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
@@ -38,8 +39,8 @@ const TAINT_HOLDS: Span = Span::minutes(5);
 pub(crate) struct RemovalCandidate<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) node: &'a Node,
-    /// The node's place in the world, as an index.
-    pub(crate) bin: usize,
+    /// Its simulated node.
+    pub(crate) index: NodeIndex,
     pub(crate) utilization: Utilization,
     /// Why it could go.
     pub(crate) mode: Mode,
@@ -99,13 +100,14 @@ pub(crate) fn find<'a>(
     let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (position, (name, node)) in nodes.iter().enumerate() {
-        if let Some(verdict) = settled(turn, position, name) {
+        let index = NodeIndex(position);
+        if let Some(verdict) = settled(turn, index, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
         }
         let judge = || {
-            let known = turn.view.behind_at(position)?;
-            let at = (position, name);
+            let known = turn.view.behind_at(index.0)?;
+            let at = (index, name);
             Some(judge(
                 turn,
                 world,
@@ -115,7 +117,7 @@ pub(crate) fn find<'a>(
                 node,
             ))
         };
-        match evacuees.take(position).or_else(judge) {
+        match evacuees.take(index).or_else(judge) {
             Some(Ok(candidate)) => candidates.push(candidate),
             Some(Err(keep)) => kept.push((name.clone(), keep)),
             None => {}
@@ -125,8 +127,8 @@ pub(crate) fn find<'a>(
 }
 
 /// The verdict on a node about which nothing is to be decided.
-fn settled(turn: &DecisionBuilder<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
-    let Some(known) = turn.view.behind_at(position) else {
+fn settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Option<NodeVerdict> {
+    let Some(known) = turn.view.behind_at(index.0) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
             Some(why) => NodeVerdict::Unread { why: why.clone() },
@@ -203,16 +205,16 @@ fn judge<'a>(
     world: &mut SimCluster<'a>,
     (budgets, nodes_per_pool): (&Budgets<'a>, &NodesPerPool<'_>),
     known: &MachineView<'a>,
-    (bin, name): (usize, &'a Arc<str>),
+    (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<RemovalCandidate<'a>, Keep> {
-    let (utilization, mode) = eligible(turn, nodes_per_pool, known, (bin, name), node)?;
+    let (utilization, mode) = eligible(turn, nodes_per_pool, known, (index, name), node)?;
     let candidate = candidate(
         turn,
         world,
         budgets,
         known,
-        (bin, name, node),
+        (index, name, node),
         (utilization, mode),
     )?;
     if !candidate.loads.is_empty()
@@ -229,16 +231,16 @@ pub(crate) fn evacuee<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    (bin, name): (usize, &'a Arc<str>),
+    (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.behind_at(bin)?;
+    let known = turn.view.behind_at(index.0)?;
     let mode = Mode::Evacuated {
         host: known.machine.host.clone(),
         since: places::evacuated(turn, known)?,
         missing: None,
     };
-    given_up(turn, world, budgets, (bin, name, node), mode)
+    given_up(turn, world, budgets, (index, name, node), mode)
 }
 
 /// How a Ready node that is outdated could go, or what keeps it; `None` for other nodes.
@@ -246,15 +248,15 @@ pub(crate) fn outdated<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    bin: usize,
+    index: NodeIndex,
     outdated: Outdated,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let (name, node) = turn.view.behind_at(bin)?.node?;
+    let (name, node) = turn.view.behind_at(index.0)?.node?;
     let mode = Mode::Outdated {
         outdated,
         missing: None,
     };
-    given_up(turn, world, budgets, (bin, name, node), mode)
+    given_up(turn, world, budgets, (index, name, node), mode)
 }
 
 /// A Ready node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
@@ -263,17 +265,26 @@ fn given_up<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.behind_at(bin)?;
+    let known = turn.view.behind_at(index.0)?;
     let there = known.phase == MachinePhase::Up || known.resumable();
     if !there || !ready(node) || known.pool.is_none() {
         return None;
     }
     let found = annotated(turn, node)
-        .and_then(|()| utilization(turn, known, bin, node))
-        .and_then(|used| candidate(turn, world, budgets, known, (bin, name, node), (used, mode)));
+        .and_then(|()| utilization(turn, known, index, node))
+        .and_then(|used| {
+            candidate(
+                turn,
+                world,
+                budgets,
+                known,
+                (index, name, node),
+                (used, mode),
+            )
+        });
     Some(found)
 }
 
@@ -283,7 +294,7 @@ fn candidate<'a>(
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
     known: &MachineView<'a>,
-    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     (utilization, mode): (Utilization, Mode),
 ) -> Result<RemovalCandidate<'a>, Keep> {
     let now = turn.now();
@@ -294,8 +305,8 @@ fn candidate<'a>(
         strict: consolidate::of(known).is_some(),
         now,
     };
-    let loads = loads(turn, world, bin, bar)?;
-    let on_node = turn.view.pods_at(bin).iter();
+    let loads = loads(turn, world, index, bar)?;
+    let on_node = turn.view.pods_at(index.0).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
@@ -303,7 +314,7 @@ fn candidate<'a>(
     Ok(RemovalCandidate {
         name,
         node,
-        bin,
+        index,
         utilization,
         mode,
         price: cost::price(turn.view.policy, known),
@@ -315,15 +326,15 @@ fn candidate<'a>(
     })
 }
 
-/// What needs another place when the node of a bin goes, or the pod that blocks.
+/// What needs another place when a node goes, or the pod that blocks.
 fn loads<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bin: usize,
+    index: NodeIndex,
     bar: Bar<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
-    for (key, pod) in turn.view.pods_at(bin) {
+    for (key, pod) in turn.view.pods_at(index.0) {
         match drain_rules::fate(key, pod, bar) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
@@ -348,7 +359,7 @@ fn loads<'a>(
         pods,
         guests: 0,
     });
-    let guests = world.nodes[bin].guests.iter();
+    let guests = world.nodes[index].guests.iter();
     let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),
@@ -379,7 +390,7 @@ fn eligible(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
     let other = |why: Kept| Err(Keep::because(why));
@@ -423,7 +434,7 @@ fn eligible(
         let nodes = replacement.nodes.keys().cloned().collect();
         return other(Kept::Replacement { nodes });
     }
-    moded(turn, nodes_per_pool, known, (position, name), node)
+    moded(turn, nodes_per_pool, known, (index, name), node)
 }
 
 /// The annotations that keep a node.
@@ -461,10 +472,10 @@ fn moded(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
-    let utilization = utilization(turn, known, position, node)?;
+    let utilization = utilization(turn, known, index, node)?;
     let usual = usual(turn, known, node, utilization);
     let pool = known.pool_name();
     let max = known.pool.map_or(0, |pool| pool.max);
@@ -509,7 +520,7 @@ fn usual(
 fn utilization(
     turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
-    position: usize,
+    index: NodeIndex,
     node: &Node,
 ) -> Result<Utilization, Keep> {
     let counting = UtilizationRules {
@@ -517,7 +528,7 @@ fn utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, position), known.kind, counting).map_err(Keep::because)
+    utilization::of(node, (&turn.view, index.0), known.kind, counting).map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.

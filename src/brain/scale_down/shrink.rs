@@ -15,6 +15,7 @@ use model::report::NodeVerdict;
 use model::time::Time;
 
 use crate::decision::turn::{self, DecisionBuilder};
+use crate::index::NodeIndex;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, RemovalCandidate};
@@ -140,7 +141,7 @@ fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, Keep)>) {
 
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(crate) struct Rehearsals {
-    order: Vec<usize>,
+    order: Vec<NodeIndex>,
     /// The nodes of `order` as a lane, for pods of nodes that go by other rules than consolidation.
     lane: FitIndex,
     /// The nodes of `order` without the restless, as a lane, for consolidation.
@@ -148,7 +149,7 @@ pub(crate) struct Rehearsals {
     /// The nodes of `quiet` in the order of their names, for [`rehearsal::is_order_independent`].
     named: FitIndex,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
-    restless: BTreeSet<usize>,
+    restless: BTreeSet<NodeIndex>,
     /// Nodes above a pool's `max`.
     surplus: BTreeMap<Arc<str>, u32>,
     /// How many nodes may become unneeded that were not before.
@@ -164,15 +165,18 @@ impl Rehearsals {
     fn begin(
         turn: &mut DecisionBuilder<'_>,
         world: &SimCluster<'_>,
-        order: Vec<usize>,
+        order: Vec<NodeIndex>,
     ) -> Rehearsals {
-        let restless: BTreeSet<usize> = order
+        let restless: BTreeSet<NodeIndex> = order
             .iter()
             .copied()
-            .filter(|bin| quiet::restless(turn, *bin))
+            .filter(|node| quiet::restless(turn, *node))
             .collect();
-        let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
-        let at_rest: Vec<usize> = at_rest.collect();
+        let at_rest = order
+            .iter()
+            .copied()
+            .filter(|node| !restless.contains(node));
+        let at_rest: Vec<NodeIndex> = at_rest.collect();
         Rehearsals {
             lane: FitIndex::indexed(&order, world),
             quiet: FitIndex::indexed(&at_rest, world),
@@ -186,19 +190,19 @@ impl Rehearsals {
     }
 
     /// These places have more free than before, or are open again.
-    pub(crate) fn raise(&mut self, world: &SimCluster<'_>, bins: &[usize]) {
+    pub(crate) fn raise(&mut self, world: &SimCluster<'_>, nodes: &[NodeIndex]) {
         for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
-            lane.lift(bins, world);
+            lane.lift(nodes, world);
         }
     }
 
     /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
-    fn places(self, unneeded: &[RemovalGroup<'_>]) -> (Vec<usize>, Vec<usize>) {
+    fn places(self, unneeded: &[RemovalGroup<'_>]) -> (Vec<NodeIndex>, Vec<NodeIndex>) {
         let restless = self.restless;
         let order = self.order.into_iter();
-        let order = order.filter(|bin| !restless.contains(bin)).collect();
+        let order = order.filter(|node| !restless.contains(node)).collect();
         let unneeded = unneeded.iter().flat_map(|unit| &unit.nodes);
-        let mut spare: Vec<usize> = unneeded.map(|candidate| candidate.bin).collect();
+        let mut spare: Vec<NodeIndex> = unneeded.map(|candidate| candidate.index).collect();
         spare.extend(restless);
         (order, spare)
     }
@@ -216,7 +220,7 @@ impl Rehearsals {
         }
         let mut undo = RehearsalUndo::default();
         for node in &unit.nodes {
-            rehearsal::close(world, node.bin, &mut undo);
+            rehearsal::close(world, node.index, &mut undo);
         }
         let mut failed = None;
         for index in 0..unit.nodes.len() {
@@ -291,7 +295,7 @@ impl Rehearsals {
             let missing = candidate.mode.missing();
             return missing.map_or(Ok(()), |keep| Err(keep.clone()));
         }
-        if world.nodes[candidate.bin].receives {
+        if world.nodes[candidate.index].receives {
             return Err(Keep::because(Kept::PodsMoveHere));
         }
         if candidate.empty() {

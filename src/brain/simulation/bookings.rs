@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::work;
@@ -30,7 +31,7 @@ pub(crate) struct Bookings<'a> {
 #[derive(Debug)]
 struct Booked<'a> {
     group: usize,
-    bin: usize,
+    node: NodeIndex,
     pods: Vec<Asker<'a>>,
 }
 
@@ -50,9 +51,9 @@ impl<'a> Bookings<'a> {
         for (name, mut pods) in std::mem::take(&mut turn.memory.bookings) {
             let kept = pods.extract_if(.., |pod| nominated.get(pod) == Some(&name));
             keep_uids(turn, &name, kept.collect());
-            let bin = world.by_name.get(&name).copied();
-            if let Some(bin) = bin.filter(|bin| !world.nodes[*bin].closed) {
-                places.extend(pods.into_iter().map(|pod| (pod, bin)));
+            let node = world.by_name.get(&name).copied();
+            if let Some(node) = node.filter(|node| !world.nodes[*node].closed) {
+                places.extend(pods.into_iter().map(|pod| (pod, node)));
             }
         }
         let mut bookings = Bookings::default();
@@ -63,19 +64,19 @@ impl<'a> Bookings<'a> {
             if !group.calls() {
                 continue;
             }
-            let mut found: BTreeMap<usize, Vec<Asker<'a>>> = BTreeMap::new();
+            let mut found: BTreeMap<NodeIndex, Vec<Asker<'a>>> = BTreeMap::new();
             group.pods.retain(|asker| {
-                let bin = places.get(&asker.pod.uid);
-                if let Some(bin) = bin {
-                    found.entry(*bin).or_default().push(*asker);
+                let node = places.get(&asker.pod.uid);
+                if let Some(node) = node {
+                    found.entry(*node).or_default().push(*asker);
                 }
-                bin.is_none()
+                node.is_none()
             });
             bookings
                 .booked
-                .extend(found.into_iter().map(|(bin, pods)| Booked {
+                .extend(found.into_iter().map(|(node, pods)| Booked {
                     group: index,
-                    bin,
+                    node,
                     pods,
                 }));
         }
@@ -110,8 +111,8 @@ impl<'a> Bookings<'a> {
             let mut placed = false;
             for ruled in [true, false] {
                 for booked in &mut self.booked {
-                    let node = world.nodes[booked.bin].site == NodeOrigin::Node;
-                    if node != working || rank.binary_search(&booked.group).is_err() {
+                    let works = world.nodes[booked.node].site == NodeOrigin::Node;
+                    if works != working || rank.binary_search(&booked.group).is_err() {
                         continue;
                     }
                     let group = &groups[booked.group];
@@ -149,12 +150,12 @@ impl<'a> Booked<'a> {
         world: &mut SimCluster<'a>,
         group: &Group<'a>,
     ) -> bool {
-        let (bin, pods) = (self.bin, &self.pods);
+        let (node, pods) = (self.node, &self.pods);
         let placed = pack::seat(turn, world, group, pods, |_, world, need| {
-            let count = pack::put_at(world, group.shape, need, pods.len(), bin);
-            Vec::from([Seats::free(bin, count)])
+            let count = pack::put_at(world, group.shape, need, pods.len(), node);
+            Vec::from([Seats::free(node, count)])
         });
-        let name = world.nodes[bin].name.clone();
+        let name = world.nodes[node].name.clone();
         keep(
             turn,
             &name,

@@ -119,11 +119,11 @@ impl<'a> NodeClasses<'a> {
     }
 
     /// Whether requirements are met by a place.
-    pub(crate) fn fits(&self, id: ChoosyId, bin: &SimNode) -> bool {
+    pub(crate) fn fits(&self, id: ChoosyId, node: &SimNode) -> bool {
         let choosy = &self.choosy[id];
-        match choosy.fits.get(bin.class) {
+        match choosy.fits.get(node.class) {
             Some(fits) => *fits,
-            None => fit::misfit(choosy.shape, bin.place()).is_none(),
+            None => fit::misfit(choosy.shape, node.place()).is_none(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
+use crate::index::NodeIndex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Puts it on a place.
-    pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: usize) {
+    pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: NodeIndex) {
         let id = world.intern(&self.key.namespace, self.shape);
         world.put(index, id, 1, false);
         amounts::take_more(&mut world.nodes[index].free, &self.more);
@@ -483,7 +484,7 @@ pub(crate) fn place<'a>(
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),
     site: NodeOrigin,
-) -> usize {
+) -> NodeIndex {
     let (pool, kind) = (choice.policy, choice.kind);
     let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&kind.labels) {
         let at = NodeAt {
@@ -498,7 +499,7 @@ pub(crate) fn place<'a>(
         labels.insert(HOSTNAME_LABEL.into(), name.clone());
         labels
     };
-    let bin = world.add(SimNode {
+    let node = world.add(SimNode {
         name,
         site,
         labels: labels.into(),
@@ -516,7 +517,7 @@ pub(crate) fn place<'a>(
         receives: false,
     });
     for daemon in &offer.residents {
-        daemon.put(world, bin);
+        daemon.put(world, node);
     }
-    bin
+    node
 }

@@ -12,12 +12,13 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{Resident, ShapeId};
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{IndexVec, NodeIndex};
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group};
 use crate::simulation::preempt;
 use crate::simulation::work;
-use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNode};
+use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
 
 /// Places of a lane that share one bound.
 const BLOCK: usize = 32;
@@ -26,11 +27,11 @@ const BLOCK: usize = 32;
 /// has free, so that full ones are passed over together.
 #[derive(Debug, Default)]
 pub(crate) struct FitIndex {
-    bins: Vec<usize>,
+    nodes: Vec<NodeIndex>,
     /// By stretch: at least what any place of it has free.
     bounds: Vec<Bound>,
     /// Where each place is, by its index, in a lane that can be told of changes.
-    positions: Vec<Option<usize>>,
+    positions: IndexVec<NodeIndex, Option<usize>>,
 }
 
 /// At least what is free on some places.
@@ -69,62 +70,62 @@ impl Bound {
 
 impl FitIndex {
     /// A lane over these places.
-    pub(crate) fn over(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
+    pub(crate) fn over(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
         let mut lane = FitIndex::default();
-        for bin in order {
-            lane.push(*bin, world);
+        for node in order {
+            lane.push(*node, world);
         }
         lane
     }
 
     /// Whether it has no place.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bins.is_empty()
+        self.nodes.is_empty()
     }
 
     /// How many places it has.
     pub(crate) fn len(&self) -> usize {
-        self.bins.len()
+        self.nodes.len()
     }
 
     /// The place at a position.
-    pub(crate) fn at(&self, position: usize) -> usize {
-        self.bins[position]
+    pub(crate) fn at(&self, position: usize) -> NodeIndex {
+        self.nodes[position]
     }
 
     /// Adds a place at the end.
-    pub(crate) fn push(&mut self, bin: usize, world: &SimCluster<'_>) {
-        if self.bins.len().is_multiple_of(BLOCK) {
+    pub(crate) fn push(&mut self, node: NodeIndex, world: &SimCluster<'_>) {
+        if self.nodes.len().is_multiple_of(BLOCK) {
             self.bounds.push(Bound::NOTHING);
         }
-        self.bins.push(bin);
+        self.nodes.push(node);
         if let Some(bound) = self.bounds.last_mut() {
-            bound.raise(&world.nodes[bin].free);
+            bound.raise(&world.nodes[node].free);
         }
     }
 
     /// The place at a position has more free than before.
     pub(crate) fn raise(&mut self, position: usize, world: &SimCluster<'_>) {
-        let free = &world.nodes[self.bins[position]].free;
+        let free = &world.nodes[self.nodes[position]].free;
         self.bounds[position / BLOCK].raise(free);
     }
 
     /// A lane that can be told of places with more free than before ([`FitIndex::lift`]).
-    pub(crate) fn indexed(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
+    pub(crate) fn indexed(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
         let mut lane = FitIndex::over(order, world);
-        let last = order.iter().max().map_or(0, |last| last + 1);
-        lane.positions = vec![None; last];
-        for (position, bin) in order.iter().enumerate() {
-            lane.positions[*bin] = Some(position);
+        let last = order.iter().max().map_or(0, |last| last.0 + 1);
+        lane.positions = IndexVec::from(vec![None; last]);
+        for (position, node) in order.iter().enumerate() {
+            lane.positions[*node] = Some(position);
         }
         lane
     }
 
     /// These places may have more free than before, or are open again.
-    pub(crate) fn lift(&mut self, bins: &[usize], world: &SimCluster<'_>) {
-        for bin in bins {
-            if let Some(position) = self.positions.get(*bin).copied().flatten() {
-                self.bounds[position / BLOCK].raise(&world.nodes[*bin].free);
+    pub(crate) fn lift(&mut self, nodes: &[NodeIndex], world: &SimCluster<'_>) {
+        for node in nodes {
+            if let Some(position) = self.positions.get(*node).copied().flatten() {
+                self.bounds[position / BLOCK].raise(&world.nodes[*node].free);
             }
         }
     }
@@ -132,23 +133,23 @@ impl FitIndex {
     /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
     fn find<T>(
         &mut self,
-        bins: &[SimNode],
+        nodes: &SimNodes,
         from: usize,
         asked: &Resources,
-        mut accept: impl FnMut(usize) -> Option<T>,
+        mut accept: impl FnMut(NodeIndex) -> Option<T>,
     ) -> Option<(usize, T)> {
         let mut at = from;
-        while at < self.bins.len() {
+        while at < self.nodes.len() {
             let block = at / BLOCK;
-            let end = ((block + 1) * BLOCK).min(self.bins.len());
+            let end = ((block + 1) * BLOCK).min(self.nodes.len());
             if self.bounds[block].may_hold(asked) {
                 let mut bound = Bound::NOTHING;
                 for position in at..end {
-                    let index = self.bins[position];
-                    if bins[index].closed {
+                    let index = self.nodes[position];
+                    if nodes[index].closed {
                         continue;
                     }
-                    let free = &bins[index].free;
+                    let free = &nodes[index].free;
                     bound.raise(free);
                     if amounts::full(asked, free) {
                         continue;
@@ -174,11 +175,13 @@ pub(crate) fn existing<'a>(
     world: &mut SimCluster<'a>,
     mut demand: Demand<'a>,
 ) -> (Vec<Group<'a>>, FitIndex) {
-    let mut order: Vec<usize> = (0..world.nodes.len())
+    let mut order: Vec<NodeIndex> = world
+        .nodes
+        .indexes()
         .filter(|index| !world.nodes[*index].closed)
         .collect();
     order.sort_by(|a, b| {
-        let key = |bin: &usize| world.nodes[*bin].site != NodeOrigin::Node;
+        let key = |node: &NodeIndex| world.nodes[*node].site != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
     let mut lane = FitIndex::over(&order, world);
@@ -186,7 +189,7 @@ pub(crate) fn existing<'a>(
     let mut groups = demand.groups;
     let mut nodes = FitIndex::default();
     if !bookings.is_empty() {
-        let working = order.partition_point(|bin| world.nodes[*bin].site == NodeOrigin::Node);
+        let working = order.partition_point(|node| world.nodes[*node].site == NodeOrigin::Node);
         nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
@@ -292,12 +295,12 @@ pub(crate) fn seat<'a>(
         return 0;
     }
     for seats in put(turn, world, need.as_deref()) {
-        let (bin, count) = (seats.bin, seats.count);
+        let (node, count) = (seats.node, seats.count);
         if count == 0 {
             continue;
         }
         let guest = (group.shape, group.need.clone(), count);
-        world.nodes[bin].guests.push(guest);
+        world.nodes[node].guests.push(guest);
         if group.calls() {
             let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
@@ -306,7 +309,7 @@ pub(crate) fn seat<'a>(
                 turn.say(*asker, &verdict);
             }
             if waits {
-                let name = &world.nodes[bin].name;
+                let name = &world.nodes[node].name;
                 bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
             }
         }
@@ -321,7 +324,7 @@ pub(crate) fn seat<'a>(
 /// Pods that were put on one place.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    pub(crate) bin: usize,
+    pub(crate) node: NodeIndex,
     pub(crate) count: usize,
     /// Who is preempted for them.
     pub(crate) preempts: BTreeMap<PodKey, i32>,
@@ -329,9 +332,9 @@ pub(crate) struct Seats {
 
 impl Seats {
     /// Places `count` pods in free room, without preemption.
-    pub(crate) fn free(bin: usize, count: usize) -> Seats {
+    pub(crate) fn free(node: NodeIndex, count: usize) -> Seats {
         Seats {
-            bin,
+            node,
             count,
             preempts: BTreeMap::new(),
         }
@@ -339,13 +342,13 @@ impl Seats {
 
     /// What is said of the pods.
     pub(crate) fn verdict(self, world: &SimCluster<'_>) -> PodVerdict {
-        let bin = &world.nodes[self.bin];
-        match &bin.site {
+        let node = &world.nodes[self.node];
+        match &node.site {
             NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
                 machine: machine.clone(),
             },
             NodeOrigin::Node | NodeOrigin::Planned(_) => PodVerdict::FitsNode {
-                node: bin.name.clone(),
+                node: node.name.clone(),
                 preempts: self.preempts,
             },
         }
@@ -360,14 +363,14 @@ pub(crate) fn on_existing(
     (shape, need): (ShapeId, Option<&VolumeNeed>),
     count: usize,
     lane: &mut FitIndex,
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
 ) -> Vec<Seats> {
     let placed = put(world, (shape, need), count, lane, undo, Newcomers::Settled);
     let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
     let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
     for forced in preempt::force(world, shape, need, left, lane, undo) {
         seats.push(Seats {
-            bin: forced.bin,
+            node: forced.node,
             count: 1,
             preempts: forced.victims(world, &turn.view),
         });
@@ -382,7 +385,7 @@ pub(crate) fn place(
     need: Option<&VolumeNeed>,
     count: usize,
     lane: &mut FitIndex,
-) -> Vec<(usize, usize)> {
+) -> Vec<(NodeIndex, usize)> {
     put(
         world,
         (shape, need),
@@ -400,9 +403,9 @@ pub(crate) fn place_with_undo(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    order: &[usize],
-    undo: &mut Vec<(usize, Saved)>,
-) -> Vec<(usize, usize)> {
+    order: &[NodeIndex],
+    undo: &mut Vec<(NodeIndex, Saved)>,
+) -> Vec<(NodeIndex, usize)> {
     let mut lane = FitIndex::over(order, world);
     lay_with_undo(world, shape, need, count, &mut lane, undo)
 }
@@ -417,8 +420,8 @@ pub(crate) fn lay_with_undo(
     need: Option<&VolumeNeed>,
     count: usize,
     lane: &mut FitIndex,
-    undo: &mut Vec<(usize, Saved)>,
-) -> Vec<(usize, usize)> {
+    undo: &mut Vec<(NodeIndex, Saved)>,
+) -> Vec<(NodeIndex, usize)> {
     let mut undo = Some(undo);
     let mut placed = put(
         world,
@@ -430,7 +433,7 @@ pub(crate) fn lay_with_undo(
     );
     let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
     let forced = preempt::force(world, shape, need, left, lane, &mut undo);
-    placed.extend(forced.into_iter().map(|forced| (forced.bin, 1)));
+    placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
     placed
 }
 
@@ -450,15 +453,15 @@ fn put(
     (id, need): (ShapeId, Option<&VolumeNeed>),
     mut left: usize,
     lane: &mut FitIndex,
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
     newcomers: Newcomers,
-) -> Vec<(usize, usize)> {
+) -> Vec<(NodeIndex, usize)> {
     let rules = world.rules(id);
     world.prepare(id);
     let shape = world.shapes[id].shape;
     let one_by_one = newcomers == Newcomers::OneByOne;
     let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
-    let mut placed: Vec<(usize, usize)> = Vec::new();
+    let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {
         let found = lane.find(&world.nodes, from, &shape.requests, |index| {
@@ -470,7 +473,7 @@ fn put(
         let Some((position, most)) = found else {
             break;
         };
-        let index = lane.bins[position];
+        let index = lane.nodes[position];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));
@@ -499,20 +502,20 @@ pub(crate) fn put_at(
     id: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    bin: usize,
+    node: NodeIndex,
 ) -> usize {
     let rules = world.rules(id).map(|rules| rules.as_things_are());
     world.prepare(id);
     let mut placed = 0;
     while placed < count {
-        let Some(most) = admitted(world, id, need, bin, rules.as_ref()) else {
+        let Some(most) = admitted(world, id, need, node, rules.as_ref()) else {
             break;
         };
         let some = usize::try_from(most)
             .unwrap_or(usize::MAX)
             .min(count - placed);
-        world.put(bin, id, some as u64, false);
-        world.supply(bin, need, some as u64);
+        world.put(node, id, some as u64, false);
+        world.supply(node, need, some as u64);
         placed += some;
     }
     placed
@@ -523,11 +526,11 @@ pub(crate) fn admitted(
     world: &SimCluster<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
-    index: usize,
+    index: NodeIndex,
     rules: Option<&Rules>,
 ) -> Option<u64> {
-    let bin = &world.nodes[index];
-    let room = bin.room(world.shapes[id].shape);
+    let node = &world.nodes[index];
+    let room = node.room(world.shapes[id].shape);
     if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
         return None;
     }

@@ -37,9 +37,9 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> S
     );
     world.name(cluster.nodes.keys());
     let mut counting = ResidentCount::new(turn);
-    // The nodes come first, so that a node's position is its place.
+    // The nodes come first, so that a node's position is its index.
     for (position, (name, node)) in cluster.nodes.iter().enumerate() {
-        let index = world.add_named(node_bin(turn, choices, (position, name), node));
+        let index = world.add_named(simulate_node(turn, choices, (position, name), node));
         let residents = counting.residents(turn, &mut world, position);
         world.fill(index, residents);
         let known = turn.view.behind_at(position);
@@ -278,7 +278,7 @@ pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -
     host.is_some_and(|host| !host.online)
 }
 
-fn node_bin(
+fn simulate_node(
     turn: &DecisionBuilder<'_>,
     choices: &[Choice<'_>],
     (position, name): (usize, &Arc<str>),
@@ -291,7 +291,7 @@ fn node_bin(
     let lost = phase == Some(&MachinePhase::Up)
         && !ready
         && known.is_some_and(|known| expected_back(turn, known, node));
-    let mut bin = SimNode {
+    let mut simulated = SimNode {
         name: name.clone(),
         site: NodeOrigin::Node,
         labels: node.labels.clone(),
@@ -310,23 +310,26 @@ fn node_bin(
     };
     if coming || lost {
         let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
-        bin.taints
+        simulated
+            .taints
             .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
     }
     if let Some(known) = known.filter(|_| coming)
         && let Some(promise) = promise(turn, choices, known)
     {
-        bin.site = NodeOrigin::Machine(known.name.clone());
+        simulated.site = NodeOrigin::Machine(known.name.clone());
         for (key, value) in promise.labels {
-            bin.labels.entry(key).or_insert(value);
+            simulated.labels.entry(key).or_insert(value);
         }
-        bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+        simulated
+            .labels
+            .insert(HOSTNAME_LABEL.into(), known.name.clone());
         for taint in promise.taints {
-            if !bin.taints.contains(&taint) {
-                bin.taints.push(taint);
+            if !simulated.taints.contains(&taint) {
+                simulated.taints.push(taint);
             }
         }
-        bin.free = capacity::promised(&node.allocatable, &promise.allocatable);
+        simulated.free = capacity::promised(&node.allocatable, &promise.allocatable);
     }
-    bin
+    simulated
 }

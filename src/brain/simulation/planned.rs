@@ -15,6 +15,7 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, Offer};
 use crate::simulation::pack::FitIndex;
@@ -42,7 +43,7 @@ pub(crate) struct PlannedMachine {
     /// The host that it is made on: an index into the offers of that choice.
     pub(crate) offer: usize,
     /// The simulated node that stands for it: an index into `SimCluster::nodes`.
-    pub(crate) bin: usize,
+    pub(crate) node: NodeIndex,
     pub(crate) reason: CreateReason,
     /// The pods it is for.
     pub(crate) assigned: Vec<AssignedPods>,
@@ -109,25 +110,25 @@ impl PlannedMachines {
         at: (usize, usize),
         vmid: u32,
         reason: CreateReason,
-    ) -> Option<usize> {
+    ) -> Option<NodeIndex> {
         let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
         let site = NodeOrigin::Planned(self.machines.len());
-        let bin = offer::place(world, choice, offer, (name.clone(), vmid), site);
-        self.lane.push(bin, world);
+        let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
+        self.lane.push(node, world);
         self.machines.push(PlannedMachine {
             choice: at.0,
             offer: at.1,
-            bin,
+            node,
             reason,
             assigned: Vec::new(),
             vmid,
             name,
             token,
         });
-        Some(bin)
+        Some(node)
     }
 
     /// These pods of a group are what the machine at this site is for.

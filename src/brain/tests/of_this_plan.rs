@@ -117,7 +117,9 @@ fn a_pod_whose_target_is_nowhere_has_no_compatible_pool() {
     );
     let told = why(&decision, "app", "p/small");
     assert!(
-        told.ends_with("there is no pod of the namespace default with app=db, and one must have a place first"),
+        told.ends_with(
+            "there is no pod of the namespace default with app=db, and one must have a place first"
+        ),
         "{told}"
     );
 }

@@ -169,21 +169,21 @@ fn rooms(
     let mut bars: Vec<Vec<Option<bool>>> = vec![vec![None; world.shapes.len()]; cliques.len()];
     let mut rooms = Vec::new();
     for (index, free) in &before.rooms {
-        let (bin, amounts) = (&world.nodes[*index], names.amounts(free));
+        let (node, amounts) = (&world.nodes[*index], names.amounts(free));
         let fits = lots.iter().zip(shapes).map(|(lot, shape)| {
             if !holds(&amounts, &lot.amounts) {
                 return false;
             }
             questions += 1;
             questions > MAX_QUESTIONS
-                || mismatch_with(shape, &bin.name, &bin.labels, &bin.taints).is_none()
+                || mismatch_with(shape, &node.name, &node.labels, &node.taints).is_none()
         });
         let may: Vec<bool> = fits.collect();
         if !may.contains(&true) {
             continue;
         }
-        let barred = stays(bin, world, cliques, &mut bars);
-        let most = apart::most_in_room(cliques, &bin.labels, |clique| barred[clique]);
+        let barred = stays(node, world, cliques, &mut bars);
+        let most = apart::most_in_room(cliques, &node.labels, |clique| barred[clique]);
         rooms.push(ExistingNode { amounts, may, most });
     }
     rooms
@@ -191,18 +191,18 @@ fn rooms(
 
 /// By clique: whether a pod that stays on a place keeps its pods off. `known` remembers the answers.
 fn stays(
-    bin: &SimNode,
+    node: &SimNode,
     world: &SimCluster<'_>,
     cliques: &[Clique<'_>],
     known: &mut [Vec<Option<bool>>],
 ) -> Vec<bool> {
     // What this decision put there could be elsewhere in another plan.
     let moves = |shape: usize| -> u64 {
-        let guests = bin.guests.iter().filter(|(guest, ..)| *guest == shape);
+        let guests = node.guests.iter().filter(|(guest, ..)| *guest == shape);
         guests.map(|(_, _, count)| *count as u64).sum()
     };
     let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
-    let stay = bin.residents.iter().filter(stays);
+    let stay = node.residents.iter().filter(stays);
     let stay: Vec<usize> = stay
         .filter(|resident| resident.count > moves(resident.shape))
         .map(|resident| resident.shape)

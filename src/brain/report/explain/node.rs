@@ -7,6 +7,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
@@ -36,7 +37,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let choices = super::choices(&turn);
     let (mut world, mut evacuees) = super::settle(&mut turn, &choices);
     let evacuee = world.by_name.get(name).copied();
-    let evacuee = evacuee.and_then(|bin| evacuees.take(bin)?.ok());
+    let evacuee = evacuee.and_then(|index| evacuees.take(index)?.ok());
     let report = &asked.decision.report;
     Some(NodeStory {
         verdict: report.nodes.get(&full_name).cloned(),
@@ -201,27 +202,27 @@ fn fates<'a>(
 
 /// The other nodes that the decision takes down are gone, and their pods where they are to land.
 fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
-    for (node, verdict) in &asked.decision.report.nodes {
+    for (leaving, verdict) in &asked.decision.report.nodes {
         let NodeVerdict::Leaving { moves, .. } = verdict else {
             continue;
         };
-        if **node == *name {
+        if **leaving == *name {
             continue;
         }
-        let Some(bin) = world.by_name.get(node).copied() else {
+        let Some(node) = world.by_name.get(leaving).copied() else {
             continue;
         };
         // Of a host that a person evacuates they are gone already, and their pods have their places.
-        if world.nodes[bin].closed {
+        if world.nodes[node].closed {
             continue;
         }
-        world.close(bin);
+        world.close(node);
         for (key, to) in moves {
             let pod = asked.snapshot.cluster.pods.get_key_value(key);
-            let bin = world.by_name.get(to).copied();
-            if let (Some((key, pod)), Some(bin)) = (pod, bin) {
+            let target = world.by_name.get(to).copied();
+            if let (Some((key, pod)), Some(target)) = (pod, target) {
                 let shape = world.intern(&key.namespace, &pod.shape);
-                world.put(bin, shape, 1, false);
+                world.put(target, shape, 1, false);
             }
         }
     }
@@ -278,13 +279,15 @@ fn land<'a>(
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
     told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
-    if let Some(bin) = world.by_name.get(name).copied() {
-        world.close(bin);
+    if let Some(node) = world.by_name.get(name).copied() {
+        world.close(node);
     }
-    let open: Vec<usize> = (0..world.nodes.len())
+    let open: Vec<NodeIndex> = world
+        .nodes
+        .indexes()
         .filter(|index| {
-            let bin = &world.nodes[*index];
-            bin.ready && !bin.closed && bin.site == NodeOrigin::Node
+            let node = &world.nodes[*index];
+            node.ready && !node.closed && node.site == NodeOrigin::Node
         })
         .collect();
     for mut load in loads(world, name, moving) {
@@ -293,9 +296,9 @@ fn land<'a>(
         let mut undo = Vec::new();
         let placed = pack::place_with_undo(world, shape, need.as_deref(), count, &open, &mut undo);
         let mut left = std::mem::take(&mut load.pods).into_iter();
-        for (bin, count) in placed {
+        for (node, count) in placed {
             for (key, _) in left.by_ref().take(count) {
-                let to = world.nodes[bin].name.clone();
+                let to = world.nodes[node].name.clone();
                 told.insert(key.clone(), (PodOutcome::Moves { to }, None));
             }
         }
@@ -314,8 +317,8 @@ fn loads<'a>(
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
 ) -> Vec<PodsToMove<'a>> {
-    let bin = world.by_name.get(name).map(|bin| &world.nodes[*bin]);
-    let guests = bin.into_iter().flat_map(|bin| &bin.guests);
+    let node = world.by_name.get(name).map(|node| &world.nodes[*node]);
+    let guests = node.into_iter().flat_map(|node| &node.guests);
     let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),

@@ -7,6 +7,7 @@ use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
@@ -29,7 +30,7 @@ struct PodQuestion<'w, 'a> {
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
     domains: Vec<Vec<Vec<DomainId>>>,
     /// Places where it fits, or would once expendable pods are preempted for it; and which.
-    victims: BTreeMap<usize, BTreeMap<PodKey, i32>>,
+    victims: BTreeMap<NodeIndex, BTreeMap<PodKey, i32>>,
 }
 
 /// Tells of a pod that the view has.
@@ -88,8 +89,8 @@ fn victims(
     turn: &DecisionBuilder<'_>,
     shape: ShapeId,
     need: Option<&VolumeNeed>,
-) -> BTreeMap<usize, BTreeMap<PodKey, i32>> {
-    let soft: Vec<usize> = world.soft.keys().copied().collect();
+) -> BTreeMap<NodeIndex, BTreeMap<PodKey, i32>> {
+    let soft: Vec<NodeIndex> = world.soft.keys().copied().collect();
     let asked = soft.into_iter().filter_map(|index| {
         let victims = preempt::ask(world, &turn.view, shape, need, index)?;
         Some((index, victims))
@@ -124,15 +125,14 @@ impl PodQuestion<'_, '_> {
         let mut answers: Vec<NodeAnswer> = self
             .world
             .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, bin)| !matches!(bin.site, NodeOrigin::Planned(_)))
-            .map(|(index, bin)| {
-                let mut misfits = self.on(index, bin).into_iter();
+            .indexed()
+            .filter(|(_, node)| !matches!(node.site, NodeOrigin::Planned(_)))
+            .map(|(index, node)| {
+                let mut misfits = self.on(index, node).into_iter();
                 NodeAnswer {
-                    name: bin.name.clone(),
-                    coming: bin.site != NodeOrigin::Node,
-                    free: bin.free.clone(),
+                    name: node.name.clone(),
+                    coming: node.site != NodeOrigin::Node,
+                    free: node.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),
                     preempts: self.victims.get(&index).cloned().unwrap_or_default(),
@@ -144,9 +144,9 @@ impl PodQuestion<'_, '_> {
     }
 
     /// All that keeps the pod off a node there is.
-    fn on(&self, index: usize, bin: &SimNode) -> Vec<Misfit> {
+    fn on(&self, index: NodeIndex, node: &SimNode) -> Vec<Misfit> {
         // A node that goes is no place, whatever becomes of the pod.
-        if bin.closed {
+        if node.closed {
             return vec![Misfit::Leaving];
         }
         if self.victims.contains_key(&index) {
@@ -155,7 +155,7 @@ impl PodQuestion<'_, '_> {
         let shape = self.world.shapes[self.shape].shape;
         self.world
             .misfits(index, shape, self.need.as_ref())
-            .chain(fit::all_crowded(shape, &bin.free, &bin.ports))
+            .chain(fit::all_crowded(shape, &node.free, &node.ports))
             .chain(self.company(self.world.company.at(index)))
             .map(fit::here)
             .collect()

@@ -79,9 +79,9 @@ fn exchanged<'a>(
         .collect();
     spares.sort_by_key(|index| (unneeded[*index].nodes[0].price, *index));
     for index in spares.into_iter().take(MOST) {
-        let bin = unneeded[index].nodes[0].bin;
-        world.reopen(bin);
-        rehearsals.raise(world, &[bin]);
+        let empty = unneeded[index].nodes[0].index;
+        world.reopen(empty);
+        rehearsals.raise(world, &[empty]);
         match rehearsals.attempt(turn, world, RemovalGroup::alone(candidate)) {
             Ok(unit) => {
                 let spare = unneeded.remove(index);
@@ -94,7 +94,7 @@ fn exchanged<'a>(
                 return None;
             }
             Err(refused) => {
-                world.close(bin);
+                world.close(empty);
                 candidate = refused.0.into_iter().next()?.0;
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::constraints::shape::Keyed;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::drain_rules;
 use model::memory::Settled;
@@ -47,10 +48,10 @@ pub(crate) fn since(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Opti
     Some((since, since + super::of(known)?.after))
 }
 
-/// Whether something came or went so lately that the node at this position shall be left in peace: its pool is
+/// Whether something came or went so lately that the node shall be left in peace: its pool is
 /// consolidated and its time is not over.
-pub(crate) fn restless(turn: &DecisionBuilder<'_>, node: usize) -> bool {
-    let Some(known) = turn.view.behind_at(node) else {
+pub(crate) fn restless(turn: &DecisionBuilder<'_>, node: NodeIndex) -> bool {
+    let Some(known) = turn.view.behind_at(node.0) else {
         return false;
     };
     super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::trial::{self, Bench, ReplacementMachine};
 use super::{SECOND_LOOK, quiet};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::MachinePhase;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
@@ -43,7 +44,7 @@ pub(crate) fn plan<'a>(
     choices: &[Choice<'a>],
     removals: &RemovalAllowance<'a>,
     stuck: &[RemovalCandidate<'a>],
-    (order, spare): (&[usize], &[usize]),
+    (order, spare): (&[NodeIndex], &[NodeIndex]),
 ) {
     if !turn.holds.may_observe() {
         return;
@@ -125,7 +126,7 @@ fn movable<'a>(
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
         && candidate.loads.iter().all(|load| load.guests == 0)
-        && !world.nodes[candidate.bin].receives
+        && !world.nodes[candidate.index].receives
         && turn.holds.may_shrink(region).is_ok();
     if !wanted {
         return false;

@@ -7,6 +7,7 @@ use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
@@ -23,11 +24,11 @@ pub(super) struct Bench<'b, 'a> {
     pub(super) choices: &'b [Choice<'a>],
     pub(super) ledger: &'b LimitTracker,
     /// Where pods may be sent, in order.
-    pub(super) order: &'b [usize],
+    pub(super) order: &'b [NodeIndex],
     /// Nodes that count as gone or are let be for now, and are there all the same.
-    pub(super) spare: &'b [usize],
+    pub(super) spare: &'b [NodeIndex],
     /// Places that stand for new machines, by choice and offer.
-    pub(super) places: BTreeMap<(usize, usize), usize>,
+    pub(super) places: BTreeMap<(usize, usize), NodeIndex>,
     /// Steps of the decision before.
     pub(super) began: u64,
 }
@@ -59,7 +60,7 @@ pub(super) fn swap<'a>(
 ) -> Option<ReplacementMachine> {
     let mut undo = RehearsalUndo::default();
     for node in nodes {
-        rehearsal::close(world, node.bin, &mut undo);
+        rehearsal::close(world, node.index, &mut undo);
     }
     if spared(world, bench, nodes) {
         undo.roll_back(world);
@@ -101,23 +102,23 @@ fn is_order_independent<'a>(
     bench: &mut Bench<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
     swap: &ReplacementMachine,
-    open: &[usize],
+    open: &[NodeIndex],
 ) -> bool {
-    let bin = bench.place(world, (swap.choice, swap.offer));
+    let new_node = bench.place(world, (swap.choice, swap.offer));
     let mut undo = RehearsalUndo::default();
     for node in nodes {
-        rehearsal::close(world, node.bin, &mut undo);
+        rehearsal::close(world, node.index, &mut undo);
     }
-    world.reopen(bin);
+    world.reopen(new_node);
     // Nobody knows the new machine's name yet: it may be filled first, or last.
     let rest = rehearsal::by_name(world, open.to_vec());
-    let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
-    let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
+    let first: Vec<NodeIndex> = [new_node].into_iter().chain(rest.iter().copied()).collect();
+    let last: Vec<NodeIndex> = rest.into_iter().chain([new_node]).collect();
     let order_independent = [first, last].iter().all(|order| {
         let mut lane = FitIndex::indexed(order, world);
         rehearsal::is_order_independent(world, nodes, &mut lane)
     });
-    world.close(bin);
+    world.close(new_node);
     undo.roll_back(world);
     order_independent
 }
@@ -134,14 +135,14 @@ fn spared<'a>(
     }
     let mut undo = RehearsalUndo::default();
     let mut opened = Vec::new();
-    for bin in bench.spare {
-        if world.nodes[*bin].closed {
-            world.reopen(*bin);
-            opened.push(*bin);
+    for node in bench.spare {
+        if world.nodes[*node].closed {
+            world.reopen(*node);
+            opened.push(*node);
         }
     }
-    let order: Vec<usize> = bench.order.iter().chain(bench.spare).copied().collect();
-    let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
+    let order: Vec<NodeIndex> = bench.order.iter().chain(bench.spare).copied().collect();
+    let gone: BTreeSet<NodeIndex> = nodes.iter().map(|node| node.index).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
     let mut lane = FitIndex::over(&open, world);
@@ -149,8 +150,8 @@ fn spared<'a>(
         rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo).is_empty()
     });
     undo.roll_back(world);
-    for bin in opened {
-        world.close(bin);
+    for node in opened {
+        world.close(node);
     }
     fits
 }
@@ -310,21 +311,21 @@ fn holds<'a>(
             return Err(Refused::Misfit { misfit });
         }
     }
-    let bin = bench.place(world, at);
-    world.reopen(bin);
+    let new_node = bench.place(world, at);
+    world.reopen(new_node);
     let loads: Vec<_> = unplaced
         .iter()
         .map(|unplaced| (unplaced.load, unplaced.pods.len()))
         .collect();
     let mut undo = RehearsalUndo::default();
-    let mut lane = FitIndex::over(&[bin], world);
+    let mut lane = FitIndex::over(&[new_node], world);
     let laid = rehearsal::lay_in_rounds(world, &loads, &mut lane, &mut undo);
     let left = unplaced.iter().zip(laid.left).find_map(|(unplaced, left)| {
         let first = unplaced.pods.len().checked_sub(left).filter(|_| left > 0)?;
         unplaced.pods.get(first).map(|(key, _)| *key)
     });
     undo.roll_back(world);
-    world.close(bin);
+    world.close(new_node);
     match left {
         None => Ok(()),
         Some(key) => Err(Refused::NotAllPods { pod: key.clone() }),
@@ -333,19 +334,19 @@ fn holds<'a>(
 
 impl<'a> Bench<'_, 'a> {
     /// The closed place that stands for a new machine of an offer in trials.
-    fn place(&mut self, world: &mut SimCluster<'a>, at: (usize, usize)) -> usize {
-        if let Some(bin) = self.places.get(&at) {
-            return *bin;
+    fn place(&mut self, world: &mut SimCluster<'a>, at: (usize, usize)) -> NodeIndex {
+        if let Some(new_node) = self.places.get(&at) {
+            return *new_node;
         }
         let choice = &self.choices[at.0];
         let offer = &choice.offers[at.1];
         // A name that no node has, and another for each place: a domain of its own.
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
-        let bin = offer::place(world, choice, offer, named, NodeOrigin::Planned(0));
-        world.close(bin);
-        self.places.insert(at, bin);
-        bin
+        let new_node = offer::place(world, choice, offer, named, NodeOrigin::Planned(0));
+        world.close(new_node);
+        self.places.insert(at, new_node);
+        new_node
     }
 }
 
@@ -353,7 +354,7 @@ impl<'a> Bench<'_, 'a> {
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
 pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) -> Vec<Domain> {
     let mut lone = Vec::new();
-    let labels = &world.nodes[node.bin].labels;
+    let labels = &world.nodes[node.index].labels;
     for load in &node.loads {
         let spreads = world.company.constraints(world.shapes[load.shape]);
         for spread in spreads.iter().filter(|spread| spread.hard) {
@@ -361,8 +362,11 @@ pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) 
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {
                 continue;
             };
-            let others = world.nodes.iter().enumerate().any(|(index, bin)| {
-                index != node.bin && bin.ready && !bin.closed && bin.labels.get(key) == Some(value)
+            let others = world.nodes.indexed().any(|(index, other)| {
+                index != node.index
+                    && other.ready
+                    && !other.closed
+                    && other.labels.get(key) == Some(value)
             });
             if !others {
                 lone.push((key.clone(), value.clone()));

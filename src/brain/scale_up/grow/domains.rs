@@ -153,7 +153,7 @@ fn domains_of_row<'a>(
     let offers = fits.iter().zip(asked.offers).enumerate();
     let offers = offers.filter(|(_, (fits, (open, _)))| **fits && *open);
     let mut found: BTreeSet<DomainId> = offers.map(|(offer, _)| asked.of(offer, key)).collect();
-    for place in 0..world.nodes.len() {
+    for place in world.nodes.indexes() {
         let domain = world.company.at(place)(key);
         let need = group.need.as_deref();
         let could = || {

@@ -10,6 +10,7 @@ use super::refusals::SharedRefusals;
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
+use crate::index::NodeIndex;
 use crate::simulation::company::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
@@ -27,11 +28,11 @@ pub(super) struct Visit {
     pub(super) group: usize,
     pub(super) pods: Range<usize>,
     /// Where they found room, and how many.
-    pub(super) seats: Vec<(usize, usize)>,
+    pub(super) seats: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
-    pub(super) forced: Vec<usize>,
+    pub(super) forced: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
-    pub(super) undo: Vec<(usize, Saved)>,
+    pub(super) undo: Vec<(NodeIndex, Saved)>,
 }
 
 /// The first plan in the making.
@@ -190,14 +191,14 @@ impl FirstPlan<'_, '_, '_> {
             self.visits.push(Visit {
                 group: lead,
                 pods: next..next + count,
-                seats: seats.iter().map(|of| (of.bin, of.count)).collect(),
-                forced: forced.iter().map(|of| of.bin).collect(),
+                seats: seats.iter().map(|of| (of.node, of.count)).collect(),
+                forced: forced.iter().map(|of| of.node).collect(),
                 undo,
             });
         }
         for seats in found {
-            let bin = &mut world.nodes[seats.bin];
-            bin.guests.push((shape, need.clone(), seats.count));
+            let node = &mut world.nodes[seats.node];
+            node.guests.push((shape, need.clone(), seats.count));
             let pods = self.pending.take_next(turn, lead, seats.count);
             let verdict = seats.verdict(world);
             for asker in pods {
@@ -225,8 +226,8 @@ impl FirstPlan<'_, '_, '_> {
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
         let (world, lane) = (&mut *self.planner.world, &mut self.planner.planned.lane);
-        for (bin, count) in pack::place(world, shape, need.as_deref(), left, lane) {
-            self.planner.assign_next(self.pending, (lead, count), bin);
+        for (node, count) in pack::place(world, shape, need.as_deref(), left, lane) {
+            self.planner.assign_next(self.pending, (lead, count), node);
         }
     }
 
@@ -235,7 +236,7 @@ impl FirstPlan<'_, '_, '_> {
         let fill = self.filling(lead, pick);
         let mut offer = pick.offer;
         loop {
-            let bin = match pick.instead {
+            let node = match pick.instead {
                 Some(machine) => {
                     let to = (machine, pick.choice, offer);
                     self.planner.retype(self.catalog, self.pending, to)
@@ -249,10 +250,10 @@ impl FirstPlan<'_, '_, '_> {
             for (group, count) in &fill {
                 let of = &self.pending.groups[*group];
                 let world = &mut *self.planner.world;
-                world.put(bin, of.shape, *count as u64, false);
-                world.supply(bin, of.need.as_deref(), *count as u64);
+                world.put(node, of.shape, *count as u64, false);
+                world.supply(node, of.need.as_deref(), *count as u64);
                 self.planner
-                    .assign_next(self.pending, (*group, *count), bin);
+                    .assign_next(self.pending, (*group, *count), node);
             }
             let loosened = rules.is_some_and(Rules::loosens);
             if loosened || pick.instead.is_some() {

@@ -55,7 +55,7 @@ impl ChoiceSearch<'_, '_, '_> {
             return None;
         }
         let company = &view.world.company;
-        let at = company.at(planned.bin);
+        let at = company.at(planned.node);
         let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
         let price = |choice: usize| i128::from(view.choice(choice).price);
         let more = price(choice) - price(planned.choice);
@@ -83,7 +83,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
         for (machine, planned) in view.planned.machines.iter().enumerate() {
-            let free = &view.world.nodes[planned.bin].free;
+            let free = &view.world.nodes[planned.node].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
@@ -91,7 +91,7 @@ impl ChoiceSearch<'_, '_, '_> {
                 continue;
             }
             let company = &view.world.company;
-            let at = company.at(planned.bin);
+            let at = company.at(planned.node);
             if self.rules.is_some_and(|rules| company.most(rules, at) == 0) {
                 refusals += 1;
             } else {
@@ -112,7 +112,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
-        let ports = &view.world.nodes[planned.bin].ports;
+        let ports = &view.world.nodes[planned.node].ports;
         let sizes = view.catalog.market.sizes(now.pool_slot);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();

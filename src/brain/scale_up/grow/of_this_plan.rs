@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::pending::PendingGroups;
 use super::planner::Planner;
+use crate::index::NodeIndex;
 use crate::simulation::company::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
@@ -100,20 +101,20 @@ impl Search<'_, '_, '_> {
             });
             return pod.map(OtherPod::Waits);
         }
-        let (pod, bin) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
-        let machine = self.planner.world.nodes[bin].name.clone();
+        let (pod, node) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
+        let machine = self.planner.world.nodes[node].name.clone();
         Some(OtherPod::Wanted(pod, machine))
     }
 
     /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
-    fn find_planned(&self, is: impl Fn(usize, usize) -> bool) -> Option<(PodKey, usize)> {
+    fn find_planned(&self, is: impl Fn(usize, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
         self.planner.planned.machines.iter().find_map(|machine| {
             let assigned = machine.assigned.iter().find(|assigned| {
                 let shape = self.pending.groups[assigned.group].shape;
-                !assigned.pods.is_empty() && is(shape, machine.bin)
+                !assigned.pods.is_empty() && is(shape, machine.node)
             })?;
             let pods = &self.pending.groups[assigned.group].pods;
-            Some((pods[assigned.pods.start].key.clone(), machine.bin))
+            Some((pods[assigned.pods.start].key.clone(), machine.node))
         })
     }
 
@@ -169,8 +170,8 @@ impl Search<'_, '_, '_> {
     fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<PodKey> {
         let (company, nodes) = (&self.planner.world.company, &self.planner.world.nodes);
         let domain = domain?;
-        let found = self.find_planned(|shape, bin| {
-            nodes[bin].labels.get(key) == Some(domain)
+        let found = self.find_planned(|shape, node| {
+            nodes[node].labels.get(key) == Some(domain)
                 && company.is_kept_apart(self.rules, key, shape)
         });
         found.map(|(pod, _)| pod)

@@ -10,6 +10,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
@@ -69,18 +70,18 @@ impl<'p, 'a> Planner<'p, 'a> {
         choice: usize,
         offer: usize,
         reason: CreateReason,
-    ) -> Result<usize, Refused> {
+    ) -> Result<NodeIndex, Refused> {
         let chosen = &catalog.choices[choice];
         let vmid = self
             .ledger
             .vmid(self.turn, &chosen.policy.region)
             .ok_or(Refused::NoFreeVmid)?;
         let (planned, at) = (&mut self.planned, (choice, offer));
-        let bin = planned
+        let node = planned
             .add(self.turn, self.world, catalog.choices, at, vmid, reason)
             .ok_or(Refused::NoFreeName)?;
         self.ledger.book(chosen, &chosen.offers[offer], vmid);
-        Ok(bin)
+        Ok(node)
     }
 
     /// Makes a planned machine one of another type; says its place in the world.
@@ -89,23 +90,23 @@ impl<'p, 'a> Planner<'p, 'a> {
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
         (machine, choice, offer): (usize, usize, usize),
-    ) -> usize {
+    ) -> NodeIndex {
         let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
         let (free, slots) = (then.free(), then.slots());
         let wanted = &catalog.choices[choice];
         let planned = &mut self.planned.machines[machine];
         let before = &catalog.choices[planned.choice];
         let from = &before.offers[planned.offer];
-        let bin = planned.bin;
+        let node = planned.node;
         (planned.choice, planned.offer) = (choice, offer);
         let to = &wanted.offers[offer];
         self.ledger.rebook((wanted, to), (before, from));
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
-        self.world.nodes[bin].slots = slots;
-        self.world.become_other(bin, labels, free);
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
+        self.world.nodes[node].slots = slots;
+        self.world.become_other(node, labels, free);
         self.planned.lane.raise(machine, self.world);
-        bin
+        node
     }
 
     /// Moves a planned machine, whose place is closed, to the host of another offer of its choice.
@@ -116,15 +117,15 @@ impl<'p, 'a> Planner<'p, 'a> {
         (machine, offer): (usize, usize),
     ) {
         let planned = &self.planned.machines[machine];
-        let (bin, choice) = (planned.bin, &catalog.choices[planned.choice]);
+        let (node, choice) = (planned.node, &catalog.choices[planned.choice]);
         let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
         let then = Retype::new(self.view(catalog, pending), machine, planned.choice, offer);
         let free = then.free();
         self.ledger.relocate(choice, from, to);
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.planned.machines[machine].offer = offer;
-        self.world.relocate(bin, labels, free);
+        self.world.relocate(node, labels, free);
     }
 
     /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
@@ -133,9 +134,9 @@ impl<'p, 'a> Planner<'p, 'a> {
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
         self.ledger.unbook(choice, offer, planned.vmid);
-        let bin = planned.bin;
-        self.world.assumed.revoke(&self.world.nodes[bin].bindings);
-        self.world.close(bin);
+        let node = planned.node;
+        self.world.assumed.revoke(&self.world.nodes[node].bindings);
+        self.world.close(node);
     }
 
     /// Books a planned machine that was cancelled once more.
@@ -144,9 +145,9 @@ impl<'p, 'a> Planner<'p, 'a> {
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
         self.ledger.book(choice, offer, planned.vmid);
-        let bin = planned.bin;
-        self.world.reopen(bin);
-        self.world.assumed.give(&self.world.nodes[bin].bindings);
+        let node = planned.node;
+        self.world.reopen(node);
+        self.world.assumed.give(&self.world.nodes[node].bindings);
     }
 
     /// Takes these machines, which are cancelled, off the plan.
@@ -189,7 +190,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         for machine in (first..self.planned.machines.len()).rev() {
             let planned = &self.planned.machines[machine];
             let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
-            let residents = &self.world.nodes[planned.bin].residents;
+            let residents = &self.world.nodes[planned.node].residents;
             let pods: u64 = residents.iter().map(|pods| pods.count).sum();
             if pods <= daemons.len() as u64 {
                 self.cancel(catalog, machine);
@@ -201,19 +202,19 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Numbers the planned machines anew.
     fn number(&mut self) {
-        let bins = self.planned.machines.iter().map(|planned| planned.bin);
-        let bins: Vec<usize> = bins.collect();
-        for (machine, bin) in bins.iter().enumerate() {
-            self.world.nodes[*bin].site = NodeOrigin::Planned(machine);
+        let nodes = self.planned.machines.iter().map(|planned| planned.node);
+        let nodes: Vec<NodeIndex> = nodes.collect();
+        for (machine, node) in nodes.iter().enumerate() {
+            self.world.nodes[*node].site = NodeOrigin::Planned(machine);
         }
-        self.planned.lane = FitIndex::over(&bins, self.world);
+        self.planned.lane = FitIndex::over(&nodes, self.world);
     }
 
     /// Indexes the places there are anew, after pods left them.
     pub(super) fn renew_existing(&mut self) {
-        let bins = (0..self.existing.len()).map(|position| self.existing.at(position));
-        let bins: Vec<usize> = bins.collect();
-        self.existing = FitIndex::over(&bins, self.world);
+        let nodes = (0..self.existing.len()).map(|position| self.existing.at(position));
+        let nodes: Vec<NodeIndex> = nodes.collect();
+        self.existing = FitIndex::over(&nodes, self.world);
     }
 
     /// The next pods of a group go to a planned node.
@@ -221,20 +222,20 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         pending: &mut PendingGroups<'a>,
         (group, count): (usize, usize),
-        bin: usize,
+        node: NodeIndex,
     ) {
         let first = pending.groups[group].next;
         let pods = pending.take_next(self.turn, group, count);
         let range: Range<usize> = first..first + count;
         let verdict = PodVerdict::Triggers {
-            machine: self.world.nodes[bin].name.clone(),
+            machine: self.world.nodes[node].name.clone(),
             others: pending.groups[group].why.clone(),
         };
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
         self.planned
-            .assign(&self.world.nodes[bin].site, group, range);
+            .assign(&self.world.nodes[node].site, group, range);
     }
 
     /// Writes the actions of the planned machines.

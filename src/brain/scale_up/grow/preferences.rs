@@ -12,6 +12,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::ShapeId;
+use crate::index::NodeIndex;
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
@@ -142,16 +143,16 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     /// What one more pod of a group counts on a place, preferences about the node included.
-    fn penalty_on(&self, group: usize, bin: usize) -> i64 {
+    fn penalty_on(&self, group: usize, node: NodeIndex) -> i64 {
         let shape = self.planner.world.shapes[self.pending.groups[group].shape].shape;
         let preferences = self.own.get(&group);
         let company = &self.planner.world.company;
         let others = preferences.map_or(0, |preferences| {
-            company.penalty(preferences, company.at(bin))
+            company.penalty(preferences, company.at(node))
         });
         others.saturating_add(node_preferences::unmet(
             shape,
-            self.planner.world.nodes[bin].place(),
+            self.planner.world.nodes[node].place(),
         ))
     }
 
@@ -159,7 +160,7 @@ impl PreferenceSearch<'_, '_, '_> {
     /// with another pod; says whether it did.
     fn change(&mut self, group: usize, machine: usize) -> bool {
         let shape = self.pending.groups[group].shape;
-        let from = self.planner.planned.machines[machine].bin;
+        let from = self.planner.planned.machines[machine].node;
         // A machine that nothing is left on would be made for nothing.
         let last = self.planner.planned.machines[machine].count() == 1;
         self.planner.world.take(from, shape);
@@ -170,7 +171,7 @@ impl PreferenceSearch<'_, '_, '_> {
             if here == 0 || !self.look() {
                 break;
             }
-            let to = self.planner.planned.machines[other].bin;
+            let to = self.planner.planned.machines[other].node;
             let there = self.penalty_on(group, to);
             if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
                 continue;
@@ -182,7 +183,7 @@ impl PreferenceSearch<'_, '_, '_> {
             }
         }
         if let Some((_, other)) = best {
-            let to = self.planner.planned.machines[other].bin;
+            let to = self.planner.planned.machines[other].node;
             self.planner.world.put(to, shape, 1, false);
             self.transfer(group, machine, other);
             return true;
@@ -200,8 +201,8 @@ impl PreferenceSearch<'_, '_, '_> {
     /// together are better off.
     fn swap(&mut self, group: usize, (machine, other): (usize, usize), here: i64) -> bool {
         let (from, to) = (
-            self.planner.planned.machines[machine].bin,
-            self.planner.planned.machines[other].bin,
+            self.planner.planned.machines[machine].node,
+            self.planner.planned.machines[other].node,
         );
         let shape = self.pending.groups[group].shape;
         let partners: BTreeSet<usize> = self.planner.planned.machines[other].groups().collect();
@@ -235,13 +236,13 @@ impl PreferenceSearch<'_, '_, '_> {
         false
     }
 
-    fn admitted(&mut self, group: usize, bin: usize) -> bool {
+    fn admitted(&mut self, group: usize, node: NodeIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let rules = self.planner.world.rules(shape);
-        pack::admitted(self.planner.world, shape, None, bin, rules.as_deref()).is_some()
+        pack::admitted(self.planner.world, shape, None, node, rules.as_deref()).is_some()
     }
 
-    fn pinned(&self, shape: ShapeId, here: usize, there: usize) -> bool {
+    fn pinned(&self, shape: ShapeId, here: NodeIndex, there: NodeIndex) -> bool {
         let company = &self.planner.world.company;
         company.pinned(shape, company.at(here), company.at(there))
     }
@@ -253,7 +254,7 @@ impl PreferenceSearch<'_, '_, '_> {
         };
         let queue = &self.pending.groups[group];
         let verdict = PodVerdict::Triggers {
-            machine: self.planner.world.nodes[self.planner.planned.machines[to].bin]
+            machine: self.planner.world.nodes[self.planner.planned.machines[to].node]
                 .name
                 .clone(),
             others: queue.why.clone(),
@@ -266,7 +267,7 @@ impl PreferenceSearch<'_, '_, '_> {
         let mut moved = false;
         for machine in 0..self.planner.planned.machines.len() {
             let planned = &self.planner.planned.machines[machine];
-            let (bin, choice) = (planned.bin, &self.catalog.choices[planned.choice]);
+            let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
             let counting = self.for_hosts(choice.policy);
             let preferences = planned.groups().any(|group| counting.contains_key(&group));
             if !preferences || !matches!(planned.reason, CreateReason::Pods) {
@@ -280,14 +281,14 @@ impl PreferenceSearch<'_, '_, '_> {
                 continue;
             }
             self.looks = self.looks.saturating_sub(offers.len());
-            self.planner.world.close(bin);
+            self.planner.world.close(node);
             let counting = self.for_hosts(choice.policy);
             if let Some(offer) = better_host(self.view(), machine, offers, counting) {
                 let to = (machine, offer);
                 self.planner.relocate(self.catalog, self.pending, to);
                 moved = true;
             }
-            self.planner.world.reopen(bin);
+            self.planner.world.reopen(node);
         }
         moved
     }
@@ -332,7 +333,7 @@ fn better_host(
         of.fold(0, i64::saturating_add)
     };
     let here = domains_at(view, machine, planned.offer);
-    let residents = &view.world.nodes[planned.bin].residents;
+    let residents = &view.world.nodes[planned.node].residents;
     let free_to_go = |offer: &usize| {
         let there = domains_at(view, machine, *offer);
         let pinned = |shape: ShapeId| company.pinned(shape, here, there);
@@ -356,7 +357,7 @@ fn domains_at<'v>(
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
     let domains = &view.catalog.domains[view.choice(planned.choice).first + offer];
-    let own = view.world.company.at(planned.bin);
+    let own = view.world.company.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),
         domain => domain,

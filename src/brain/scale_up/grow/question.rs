@@ -12,6 +12,7 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
+use crate::index::NodeIndex;
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -49,14 +50,14 @@ struct Inquiry<'q, 'v, 'a> {
     names: CountedNames,
 }
 
-/// The second plan's question, where it is not too large; and the places that stay, by their bins.
+/// The second plan's question, where it is not too large; and the simulated nodes of the places that stay.
 /// [`prepare`] comes first.
 pub(super) fn question(
     view: PlanView<'_, '_>,
     withdrawn: &[usize],
     loose: &[Loose],
     rank: Rank,
-) -> Option<(Problem, Vec<usize>)> {
+) -> Option<(Problem, Vec<NodeIndex>)> {
     let inquiry = Inquiry {
         view,
         loose,
@@ -71,7 +72,7 @@ pub(super) fn question(
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (models, may) = inquiry.models(seen)?;
-    let (fixed, bins) = inquiry.fixed(withdrawn, &numbers);
+    let (fixed, nodes) = inquiry.fixed(withdrawn, &numbers);
     for class in &mut classes {
         class.models = Bits::none(models.len());
     }
@@ -97,7 +98,7 @@ pub(super) fn question(
         looks: Cell::default(),
     };
     tie(&mut problem);
-    Some((problem, bins))
+    Some((problem, nodes))
 }
 
 /// Finds the rules of all these pods, and the domains of all offers.
@@ -388,25 +389,29 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         may.contains(&true).then_some((model, may))
     }
 
-    /// The places that stay, and their bins: machines that are planned for something else, and nodes that
+    /// The places that stay, and their nodes: machines that are planned for something else, and nodes that
     /// others may open to pods.
-    fn fixed(&self, withdrawn: &[usize], numbers: &CounterRules) -> (Vec<FixedPlace>, Vec<usize>) {
+    fn fixed(
+        &self,
+        withdrawn: &[usize],
+        numbers: &CounterRules,
+    ) -> (Vec<FixedPlace>, Vec<NodeIndex>) {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = Vec::new();
-        let mut bins = Vec::new();
-        let mut add = |bin: usize, tier: usize, may: Vec<bool>| {
+        let mut nodes = Vec::new();
+        let mut add = |node: NodeIndex, tier: usize, may: Vec<bool>| {
             if !may.contains(&true) {
                 return;
             }
-            let at = view.world.company.at(bin);
-            let mut free = amounts(&view.world.nodes[bin].free, &self.names, false);
-            let slots = view.world.nodes[bin].slots.as_ref();
+            let at = view.world.company.at(node);
+            let mut free = amounts(&view.world.nodes[node].free, &self.names, false);
+            let slots = view.world.nodes[node].slots.as_ref();
             free.extend(self.names.drivers.iter().map(|driver| {
                 let left = slots.and_then(|slots| slots.left(driver));
                 left.unwrap_or(i64::MAX)
             }));
             let counts = numbers.counters.iter();
-            let counts = counts.map(|tally| view.world.company.counts_on(tally, bin));
+            let counts = counts.map(|tally| view.world.company.counts_on(tally, node));
             fixed.push(FixedPlace {
                 free,
                 tier,
@@ -414,7 +419,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 domains: (0..view.world.company.keys()).map(at).collect(),
                 counts: counts.collect(),
             });
-            bins.push(bin);
+            nodes.push(node);
         };
         for (machine, planned) in view.planned.machines.iter().enumerate() {
             if withdrawn.contains(&machine) {
@@ -424,25 +429,25 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             let may = loose.iter().map(|of| {
                 tier <= of.tier
                     && view.unmet(of.group, planned.choice, planned.offer) <= of.unmet
-                    && view.room_beside(of.group, planned.bin) > 0
+                    && view.room_beside(of.group, planned.node) > 0
             });
-            add(planned.bin, tier, may.collect());
+            add(planned.node, tier, may.collect());
         }
         let dependent = |of: &Loose| view.group(of.group).dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
         if some == 0 || some.saturating_mul(view.existing.len()) > NODES * NODES {
-            return (fixed, bins);
+            return (fixed, nodes);
         }
         for position in 0..view.existing.len() {
-            let bin = view.existing.at(position);
-            if view.world.nodes[bin].closed {
+            let node = view.existing.at(position);
+            if view.world.nodes[node].closed {
                 continue;
             }
             let may = loose.iter();
-            let may = may.map(|of| dependent(of) && view.room_beside(of.group, bin) > 0);
-            add(bin, 0, may.collect());
+            let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
+            add(node, 0, may.collect());
         }
-        (fixed, bins)
+        (fixed, nodes)
     }
 }
 

@@ -70,8 +70,8 @@ impl<'v, 'a> Retype<'v, 'a> {
         &self.view.planned.machines[self.machine]
     }
 
-    pub(super) fn bin(&self) -> &'v SimNode {
-        &self.view.world.nodes[self.planned().bin]
+    pub(super) fn node(&self) -> &'v SimNode {
+        &self.view.world.nodes[self.planned().node]
     }
 
     /// The choice and offer that the machine is of now.
@@ -91,13 +91,13 @@ impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn free(&self) -> Resources {
         let mut free = self.wanted().1.free.clone();
         free.subtract(&self.before().1.free);
-        free.add(&self.bin().free);
+        free.add(&self.node().free);
         free
     }
 
     /// What volumes it could attach.
     pub(super) fn slots(&self) -> Option<Arc<AttachSlots>> {
-        let now = &self.bin().slots;
+        let now = &self.node().slots;
         let unused = now.as_ref().is_none_or(|slots| slots.unused());
         let slots = if unused { &self.wanted().0.slots } else { now };
         slots.clone()
@@ -123,7 +123,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         let (planned, view) = (self.planned(), self.view);
         let ((before, _), (wanted, offer)) = (self.before(), self.wanted());
         let (old, new) = (before.first + planned.offer, wanted.first + self.offer);
-        let slots = &self.bin().slots;
+        let slots = &self.node().slots;
         let alike =
             before.slots == wanted.slots || slots.as_ref().is_some_and(|slots| slots.unused());
         if !alike || !self.is_supplied() {
@@ -133,17 +133,17 @@ impl<'v, 'a> Retype<'v, 'a> {
         planned.groups().all(|group| view.row(group).fits[new])
             && domains[old][..] == domains[new][..]
             && domains[new].len() == view.world.company.keys()
-            && view.world.company.indifferent(planned.bin, &offer.labels)
+            && view.world.company.indifferent(planned.node, &offer.labels)
     }
 
     /// Whether it would have the volumes that its pods took, and those that are made for them.
     fn is_supplied(&self) -> bool {
-        let bin = self.bin();
-        let (now, then) = (bin.at(), self.wanted().1.at());
+        let node = self.node();
+        let (now, then) = (node.at(), self.wanted().1.at());
         let needs = self.planned().groups();
         let needs = needs.filter_map(|group| self.view.group(group).need.as_deref());
         let mut alike = needs.flat_map(|need| &need.waiting);
-        bin.bindings.in_reach(&self.view.world.free_volumes, then)
+        node.bindings.in_reach(&self.view.world.free_volumes, then)
             && alike.all(|claim| claim.provides(then) || !claim.provides(now))
     }
 

@@ -51,7 +51,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
         TrialNode {
             view: then.view,
             free: then.free(),
-            ports: then.bin().ports.clone(),
+            ports: then.node().ports.clone(),
             slots: then.slots(),
             choice: then.choice,
             offer: then.offer,

@@ -9,6 +9,7 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -91,10 +92,10 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// How many pods of a group a place takes, other pods' preferences aside.
-    pub(super) fn room_beside(&self, group: usize, bin: usize) -> u64 {
+    pub(super) fn room_beside(&self, group: usize, node: NodeIndex) -> u64 {
         let group = self.group(group);
         let need = group.need.as_deref();
-        pack::admitted(self.world, group.shape, need, bin, None).unwrap_or(0)
+        pack::admitted(self.world, group.shape, need, node, None).unwrap_or(0)
     }
 
     /// The host for one more machine of a choice: the one that meets most preferences, then the one that the

@@ -8,6 +8,7 @@ use super::rules::{CounterId, Rules};
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::index::NodeIndex;
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
@@ -150,9 +151,9 @@ impl Company<'_> {
     }
 
     /// Whether a counter counts pods on a place.
-    pub(crate) fn counts_on(&self, tally: &Tally, place: usize) -> bool {
-        let domain = self.topology.of(tally.key, place);
-        self.counters[tally.id].sees(place, domain)
+    pub(crate) fn counts_on(&self, tally: &Tally, index: NodeIndex) -> bool {
+        let domain = self.topology.of(tally.key, index);
+        self.counters[tally.id].sees(index, domain)
     }
 }
 

@@ -11,6 +11,7 @@ use model::reasons::Misfit;
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::index::NodeIndex;
 
 /// Index of a counter.
 pub(crate) type CounterId = usize;
@@ -194,8 +195,8 @@ impl Company<'_> {
         })
     }
 
-    /// Pods in the domains of these places beyond what spreading lets them have, as things are now.
-    pub(crate) fn uneven(&self, rules: &Rules, places: &[usize]) -> usize {
+    /// Pods in the domains of these nodes beyond what spreading lets them have, as things are now.
+    pub(crate) fn uneven(&self, rules: &Rules, nodes: &[NodeIndex]) -> usize {
         let spread = rules.spread.iter().filter(|spread| spread.counts_itself);
         spread
             .map(|spread| {
@@ -204,7 +205,7 @@ impl Company<'_> {
                 let least = counter.least().filter(|_| enough).unwrap_or(0);
                 let most = least.saturating_add(spread.max_skew);
                 let key = counter.subject.key;
-                let domains = places.iter().map(|place| self.topology.of(key, *place));
+                let domains = nodes.iter().map(|node| self.topology.of(key, *node));
                 let known: BTreeSet<DomainId> =
                     domains.filter(|domain| counter.knows(*domain)).collect();
                 let over = known.iter().map(|domain| counter.pods(*domain) - most);

@@ -1,0 +1,129 @@
+//! Indexes. Each kind of list that the brain refers into has an index type of its own, so that the index of one list is
+//! never used in another.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Index, IndexMut};
+
+/// An index into one kind of list.
+pub(crate) trait ListIndex: Copy {
+    /// The index of the element at a position.
+    fn at(position: usize) -> Self;
+
+    /// The position of the element, from 0 on.
+    fn position(self) -> usize;
+}
+
+/// Declares index types.
+macro_rules! index_types {
+    ($($(#[$attribute:meta])* $name:ident;)+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(pub(crate) usize);
+
+        impl ListIndex for $name {
+            fn at(position: usize) -> $name {
+                $name(position)
+            }
+
+            fn position(self) -> usize {
+                self.0
+            }
+        }
+    )+};
+}
+
+index_types! {
+    /// Index of a simulated node in `SimCluster::nodes`. The nodes of the snapshot come first, in its order, so that such a
+    /// node's position in the snapshot is its index.
+    NodeIndex;
+}
+
+/// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct IndexVec<I, T> {
+    items: Vec<T>,
+    index: PhantomData<I>,
+}
+
+impl<I, T> Default for IndexVec<I, T> {
+    fn default() -> IndexVec<I, T> {
+        IndexVec::from(Vec::new())
+    }
+}
+
+impl<I, T> From<Vec<T>> for IndexVec<I, T> {
+    fn from(items: Vec<T>) -> IndexVec<I, T> {
+        IndexVec {
+            items,
+            index: PhantomData,
+        }
+    }
+}
+
+impl<I, T> FromIterator<T> for IndexVec<I, T> {
+    fn from_iter<A: IntoIterator<Item = T>>(items: A) -> IndexVec<I, T> {
+        IndexVec::from(Vec::from_iter(items))
+    }
+}
+
+impl<I: ListIndex, T> IndexVec<I, T> {
+    /// Adds an element at the end; says its index.
+    pub(crate) fn push(&mut self, item: T) -> I {
+        let index = I::at(self.items.len());
+        self.items.push(item);
+        index
+    }
+
+    /// The element of an index, if the list is that long.
+    pub(crate) fn get(&self, index: I) -> Option<&T> {
+        self.items.get(index.position())
+    }
+
+    /// The indexes of all elements, in order.
+    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+        (0..self.items.len()).map(I::at)
+    }
+
+    /// All elements with their indexes, in order.
+    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
+        let items = self.items.iter().enumerate();
+        items.map(|(position, item)| (I::at(position), item))
+    }
+}
+
+impl<I: ListIndex, T> Index<I> for IndexVec<I, T> {
+    type Output = T;
+
+    fn index(&self, index: I) -> &T {
+        &self.items[index.position()]
+    }
+}
+
+impl<I: ListIndex, T> IndexMut<I> for IndexVec<I, T> {
+    fn index_mut(&mut self, index: I) -> &mut T {
+        &mut self.items[index.position()]
+    }
+}
+
+impl<I, T> Deref for IndexVec<I, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<I, T> DerefMut for IndexVec<I, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v IndexVec<I, T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+
+    fn into_iter(self) -> std::slice::Iter<'v, T> {
+        self.items.iter()
+    }
+}
