@@ -36,6 +36,18 @@ index_types! {
     /// Index of a simulated node in `SimCluster::nodes`. The nodes of the snapshot come first, in its order, so that such a
     /// node's position in the snapshot is its index.
     NodeIndex;
+
+    /// Index of a choice among the decision's choices. A choice is a pool with one of its instance types in one region.
+    ChoiceIndex;
+
+    /// Index of an offer among those of its choice. An offer is the choice on one host.
+    OfferIndex;
+
+    /// Index of an offer among the offers of all choices.
+    OfferSlot;
+
+    /// Index of a row of the fit matrix: of what groups ask of an empty node.
+    RowIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
@@ -74,6 +86,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
         index
     }
 
+    /// The index that the next element will have.
+    pub(crate) fn next_index(&self) -> I {
+        I::at(self.items.len())
+    }
+
     /// The element of an index, if the list is that long.
     pub(crate) fn get(&self, index: I) -> Option<&T> {
         self.items.get(index.position())
@@ -88,6 +105,15 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
         let items = self.items.iter().enumerate();
         items.map(|(position, item)| (I::at(position), item))
+    }
+}
+
+impl<I, T: Default> IndexVec<I, T> {
+    /// Adds elements at the end until there are so many.
+    pub(crate) fn grow_to(&mut self, len: usize) {
+        if self.items.len() < len {
+            self.items.resize_with(len, T::default);
+        }
     }
 }
 
@@ -116,6 +142,15 @@ impl<I, T> Deref for IndexVec<I, T> {
 impl<I, T> DerefMut for IndexVec<I, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v mut IndexVec<I, T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+
+    fn into_iter(self) -> std::slice::IterMut<'v, T> {
+        self.items.iter_mut()
     }
 }
 

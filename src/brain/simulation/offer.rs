@@ -2,7 +2,7 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex, OfferSlot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,6 +44,12 @@ const GIB_PRICE: i64 = 10_000;
 /// for who asks for it, and for others where nothing else will do.
 const DEVICE_PRICE: i64 = 100_000_000;
 
+/// What a new machine could be, by index.
+pub(crate) type Choices<'a> = IndexVec<ChoiceIndex, Choice<'a>>;
+
+/// The offers of a choice, by index.
+pub(crate) type Offers<'a> = IndexVec<OfferIndex, Offer<'a>>;
+
 /// A pool in one of its regions with one of its instance types.
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
@@ -60,17 +66,22 @@ pub(crate) struct Choice<'a> {
     pub(crate) pool_slot: usize,
     /// Place of the pool in this region among all pools in all of their regions.
     pub(crate) site_slot: usize,
-    /// The number of offers that the choices before this one have.
-    pub(crate) first: usize,
+    /// The slot of its first offer; of the others see [`Choice::slot`].
+    first: OfferSlot,
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
-    pub(crate) offers: Vec<Offer<'a>>,
+    pub(crate) offers: Offers<'a>,
     /// Why there is no offer, where there is none.
     pub(crate) nowhere: Arc<Refused>,
 }
 
 impl Choice<'_> {
+    /// Which of the offers of all choices one of its offers is.
+    pub(crate) fn slot(&self, offer: OfferIndex) -> OfferSlot {
+        OfferSlot(self.first.0 + offer.0)
+    }
+
     /// How much its nodes have that nobody asks for: extended resources that are not among the wanted ones, taints and labels of
     /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
     pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
@@ -212,13 +223,13 @@ impl Choice<'_> {
 }
 
 /// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
-pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
+pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Choices<'a> {
     let policy = turn.view.policy;
     let slots = (
         &StorageSlots::of(turn.view.snapshot),
         &DeviceSlots::of(turn.view.snapshot, policy),
     );
-    let mut choices = Vec::new();
+    let mut choices = Choices::default();
     let (mut first, mut sites) = (0, 0);
     for (pool_slot, (pool, of)) in policy.pools.iter().enumerate() {
         for type_name in &of.instance_types {
@@ -238,7 +249,7 @@ pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
                     label: label(pool, of, there, type_name),
                     pool_slot,
                     site_slot: sites + site,
-                    first: before,
+                    first: OfferSlot(before),
                     slots: slots::promised(turn, pool, Some(kind)),
                     offers,
                     nowhere: nowhere(turn, there),
@@ -260,7 +271,7 @@ fn label(pool: &str, of: &PoolPolicy, there: &PoolPolicy, type_name: &str) -> Ar
 
 /// The choice that a machine is, or would be, made of.
 pub(crate) fn choice_of<'b, 'a>(
-    choices: &'b [Choice<'a>],
+    choices: &'b Choices<'a>,
     mark: &Mark,
     region: &str,
 ) -> Option<&'b Choice<'a>> {
@@ -318,9 +329,9 @@ fn offers<'a>(
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
     kind: &'a InstanceType,
-) -> Vec<Offer<'a>> {
+) -> Offers<'a> {
     let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
-        return Vec::new();
+        return Offers::default();
     };
     let learned = turn
         .memory

@@ -17,12 +17,12 @@ use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
-use crate::simulation::offer::{self, Choice, Daemon};
+use crate::simulation::offer::{self, Choice, Choices, Daemon};
 use crate::simulation::slots;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 /// Everything there is and that is on its way, with what runs on it.
-pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
+pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &Choices<'a>) -> SimCluster<'a> {
     let cluster = &turn.view.snapshot.cluster;
     let evicted = turn.memory.evicted.values().map(|pod| NamespacedShape {
         namespace: &pod.pod.namespace,
@@ -115,7 +115,7 @@ impl ResidentCount {
 fn add_machine<'a>(
     world: &mut SimCluster<'a>,
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &Choices<'a>,
     known: &MachineView<'a>,
 ) {
     if known.phase != MachinePhase::Coming || known.node.is_some() {
@@ -164,7 +164,7 @@ struct Promise {
 /// says of its pool and its type by now.
 fn promise(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &Choices<'_>,
     known: &MachineView<'_>,
 ) -> Option<Promise> {
     let (pool, kind) = (known.promised()?, known.kind?);
@@ -194,7 +194,7 @@ fn promise(
 
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
-    choices: &'b [Choice<'a>],
+    choices: &'b Choices<'a>,
     known: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
     let mark = &known.machine.mark;
@@ -280,7 +280,7 @@ pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -
 
 fn simulate_node(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &Choices<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> SimNode {

@@ -15,9 +15,9 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::simulation::bookings;
-use crate::simulation::offer::{self, Choice, Offer};
+use crate::simulation::offer::{self, Choice, Choices, Offer};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
@@ -39,9 +39,9 @@ pub(crate) enum CreateReason {
 #[derive(Debug)]
 pub(crate) struct PlannedMachine {
     /// The pool and type that it is made of: an index into the decision's choices.
-    pub(crate) choice: usize,
+    pub(crate) choice: ChoiceIndex,
     /// The host that it is made on: an index into the offers of that choice.
-    pub(crate) offer: usize,
+    pub(crate) offer: OfferIndex,
     /// The simulated node that stands for it: an index into `SimCluster::nodes`.
     pub(crate) node: NodeIndex,
     pub(crate) reason: CreateReason,
@@ -106,8 +106,8 @@ impl PlannedMachines {
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        choices: &[Choice<'a>],
-        at: (usize, usize),
+        choices: &Choices<'a>,
+        at: (ChoiceIndex, OfferIndex),
         vmid: u32,
         reason: CreateReason,
     ) -> Option<NodeIndex> {
@@ -165,7 +165,7 @@ impl PlannedMachines {
     pub(crate) fn finish<'k>(
         self,
         turn: &mut DecisionBuilder<'_>,
-        choices: &[Choice<'_>],
+        choices: &Choices<'_>,
         pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
     ) {
         if !self.machines.is_empty() {

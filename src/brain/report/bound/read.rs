@@ -9,7 +9,7 @@ use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds}
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::{Choice, Choices};
 use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
 use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
@@ -45,7 +45,7 @@ impl ResourceNames {
 /// The world as a problem. `kept` are the machines made for the `min` of each pool.
 pub(super) fn problem(
     world: &SimCluster<'_>,
-    choices: &[Choice<'_>],
+    choices: &Choices<'_>,
     before: &BoundInput,
     kept: Vec<i128>,
 ) -> CoverProblem {
@@ -143,7 +143,7 @@ fn lots<'a>(
 fn may_be_made(
     shape: &PodShape,
     asked: &[i64],
-    choices: &[Choice<'_>],
+    choices: &Choices<'_>,
     candidates: &[MachineOption],
 ) -> Vec<bool> {
     let both = choices.iter().zip(candidates);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, Choices};
 use crate::simulation::places;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::action::{Kind, Reason};
@@ -31,7 +31,7 @@ pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
 /// Carries out a decision, as far as pods that are in the view wait for a place.
 pub(super) fn carry_out<'a>(
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &Choices<'a>,
     decision: &Decision,
 ) -> DecidedWorld<'a> {
     let mut world = places::build(turn, choices);

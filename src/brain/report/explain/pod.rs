@@ -7,11 +7,11 @@ use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
-use crate::simulation::offer::{Choice, Offer};
+use crate::simulation::offer::{Choice, Choices, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::cluster::{Pod, PodKey};
@@ -21,6 +21,9 @@ use model::story::{NodeAnswer, OfferAnswer, PodStory};
 
 use super::{Asked, decided, preferences};
 
+/// The domain that a node of each offer would be in, by choice, offer and topology key.
+pub(super) type OfferDomains = IndexVec<ChoiceIndex, IndexVec<OfferIndex, Vec<DomainId>>>;
+
 /// What is asked of every place.
 struct PodQuestion<'w, 'a> {
     world: &'w SimCluster<'a>,
@@ -28,7 +31,7 @@ struct PodQuestion<'w, 'a> {
     need: Option<VolumeNeed>,
     rules: Option<Arc<Rules>>,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
-    domains: Vec<Vec<Vec<DomainId>>>,
+    domains: OfferDomains,
     /// Places where it fits, or would once expendable pods are preempted for it; and which.
     victims: BTreeMap<NodeIndex, BTreeMap<PodKey, i32>>,
 }
@@ -99,10 +102,7 @@ fn victims(
 }
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
-pub(super) fn domains(
-    world: &mut SimCluster<'_>,
-    choices: &[Choice<'_>],
-) -> Vec<Vec<Vec<DomainId>>> {
+pub(super) fn domains(world: &mut SimCluster<'_>, choices: &Choices<'_>) -> OfferDomains {
     let mut of = |offer: &Offer<'_>| {
         (0..world.company.keys())
             .map(|key| world.company.domain(key, &offer.labels))
@@ -169,7 +169,7 @@ impl PodQuestion<'_, '_> {
     fn offers(
         &self,
         turn: &DecisionBuilder<'_>,
-        choices: &[Choice<'_>],
+        choices: &Choices<'_>,
         ledger: &LimitTracker,
     ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();

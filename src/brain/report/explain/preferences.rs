@@ -15,10 +15,10 @@ use crate::constraints::fit::{self, NodeView, node_preferences, selector};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::{Choice, Choices};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
 use model::cluster::{Pod, PodKey};
@@ -30,14 +30,14 @@ use model::story::{PreferenceAnswer, PreferenceKind};
 /// The place of the decision, and everything the pod prefers there.
 struct PreferenceEvaluator<'w, 'a> {
     world: &'w SimCluster<'a>,
-    choices: &'w [Choice<'a>],
+    choices: &'w Choices<'a>,
     pod: &'w PodShape,
     shape: ShapeId,
     preferences: Option<Arc<Preferences>>,
     /// Where it is, as an index.
     own: NodeIndex,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
-    domains: Vec<Vec<Vec<DomainId>>>,
+    domains: pod::OfferDomains,
     /// Everywhere else.
     spots: Vec<OtherPlace>,
     fate: PlacedBy,
@@ -69,7 +69,7 @@ enum NodeOrOffer {
     /// A simulated node.
     Node(NodeIndex),
     /// A machine that could be made: choice and offer.
-    Offer(usize, usize),
+    Offer(ChoiceIndex, OfferIndex),
 }
 
 /// Weighs what a pod prefers; `None` where the decision has no place for it. `turn` must not know the
@@ -77,7 +77,7 @@ enum NodeOrOffer {
 pub(super) fn weigh<'a>(
     asked: Asked<'_>,
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &Choices<'a>,
     key: &'a PodKey,
     pod: &'a Pod,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
@@ -102,7 +102,7 @@ pub(super) fn weigh<'a>(
         world: &world,
     };
     let need = turn.view.need(key, pod);
-    let held = |choice: &Choice<'a>, offer: usize| {
+    let held = |choice: &Choice<'a>, offer: OfferIndex| {
         let on_host = || ledger.host_admits(choice, &choice.offers[offer]);
         let refused = ledger.admits(turn, choice).and_then(|()| on_host()).err();
         refused.map(|refused| refused.to_string())
@@ -139,7 +139,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         &self,
         need: Option<&VolumeNeed>,
         rules: Option<&Rules>,
-        held: impl Fn(&Choice<'a>, usize) -> Option<String>,
+        held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
         let company = |what: NodeOrOffer| {
             let misfit = |rules| {
@@ -168,8 +168,8 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                 }
             })
             .collect();
-        for (at, choice) in self.choices.iter().enumerate() {
-            for (index, offer) in choice.offers.iter().enumerate() {
+        for (at, choice) in self.choices.indexed() {
+            for (index, offer) in choice.offers.indexed() {
                 let what = NodeOrOffer::Offer(at, index);
                 let misfit = choice.misfit(offer, self.pod);
                 let misfit = misfit.or_else(|| {

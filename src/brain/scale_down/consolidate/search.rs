@@ -18,7 +18,7 @@ use crate::scale_down::mode::Mode;
 use crate::scale_down::removals::{self, RemovalAllowance};
 use crate::scale_down::shrink;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::Choices;
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -41,7 +41,7 @@ const MOST_ALONE: usize = 100;
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &Choices<'a>,
     removals: &RemovalAllowance<'a>,
     stuck: &[RemovalCandidate<'a>],
     (order, spare): (&[NodeIndex], &[NodeIndex]),
@@ -220,7 +220,7 @@ fn swap<'a>(
 /// pods are the same, and what takes their place where.
 fn describe(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &Choices<'_>,
     nodes: &[&RemovalCandidate<'_>],
     swap: &ReplacementMachine,
 ) -> String {
@@ -248,7 +248,7 @@ fn not_made(refused: Refused) -> Warning {
 fn make<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &Choices<'a>,
     nodes: &[&RemovalCandidate<'a>],
     swap: &ReplacementMachine,
 ) {

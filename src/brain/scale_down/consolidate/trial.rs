@@ -7,12 +7,12 @@ use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, Choice, Choices};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::PodKey;
@@ -21,14 +21,14 @@ use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
 pub(super) struct Bench<'b, 'a> {
-    pub(super) choices: &'b [Choice<'a>],
+    pub(super) choices: &'b Choices<'a>,
     pub(super) ledger: &'b LimitTracker,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [NodeIndex],
     /// Nodes that count as gone or are let be for now, and are there all the same.
     pub(super) spare: &'b [NodeIndex],
     /// Places that stand for new machines, by choice and offer.
-    pub(super) places: BTreeMap<(usize, usize), NodeIndex>,
+    pub(super) places: BTreeMap<(ChoiceIndex, OfferIndex), NodeIndex>,
     /// Steps of the decision before.
     pub(super) began: u64,
 }
@@ -39,8 +39,8 @@ type Domain = (Arc<str>, Arc<str>);
 /// A machine that would do.
 #[derive(Clone, Debug)]
 pub(super) struct ReplacementMachine {
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
     pub(super) saving: i64,
     /// The pods it is for, sorted.
     pub(super) pods: Vec<PodKey>,
@@ -172,7 +172,7 @@ fn cheapest<'a>(
         .iter()
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
     let most = price.saturating_sub(wanted(turn.view.policy, &olds));
-    let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
+    let mut by_price: Vec<ChoiceIndex> = bench.choices.indexes().collect();
     by_price.sort_by_cached_key(|index| {
         let choice = &bench.choices[*index];
         (choice.price, choice.scarcity(&BTreeSet::new()), *index)
@@ -264,13 +264,13 @@ fn eligible(
 fn host<'a>(
     world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    index: usize,
+    index: ChoiceIndex,
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
-) -> Result<usize, Refused> {
+) -> Result<OfferIndex, Refused> {
     let choice = &bench.choices[index];
     let mut refusal = None;
-    let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
+    let mut offers: Vec<OfferIndex> = choice.offers.indexes().collect();
     offers.sort_by_key(|index| bench.ledger.host_rank(choice, &choice.offers[*index]));
     for at in offers {
         let offer = &choice.offers[at];
@@ -299,7 +299,7 @@ fn host<'a>(
 fn holds<'a>(
     world: &mut SimCluster<'a>,
     bench: &mut Bench<'_, 'a>,
-    at: (usize, usize),
+    at: (ChoiceIndex, OfferIndex),
     unplaced: &[Unplaced<'_, 'a>],
 ) -> Result<(), Refused> {
     let choice = &bench.choices[at.0];
@@ -334,7 +334,7 @@ fn holds<'a>(
 
 impl<'a> Bench<'_, 'a> {
     /// The closed place that stands for a new machine of an offer in trials.
-    fn place(&mut self, world: &mut SimCluster<'a>, at: (usize, usize)) -> NodeIndex {
+    fn place(&mut self, world: &mut SimCluster<'a>, at: (ChoiceIndex, OfferIndex)) -> NodeIndex {
         if let Some(new_node) = self.places.get(&at) {
             return *new_node;
         }

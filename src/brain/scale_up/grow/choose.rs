@@ -7,6 +7,7 @@ use super::pending::GroupRun;
 use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
+use crate::index::{ChoiceIndex, IndexVec, OfferIndex, OfferSlot};
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
@@ -19,8 +20,8 @@ pub(super) const WHOLE: i128 = 100;
 /// A machine to open for a group, and what it would take: the answer of [`choose`].
 #[derive(Debug)]
 pub(super) struct Pick {
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
     /// How many pods of the leading group.
     pub(super) lead: usize,
     /// The worth of all pods it might take.
@@ -45,8 +46,8 @@ pub(super) struct Chosen {
 /// A choice that may be opened, on its best host.
 #[derive(Clone, Copy, Debug)]
 struct OpenableChoice {
-    choice: usize,
-    offer: usize,
+    choice: ChoiceIndex,
+    offer: OfferIndex,
     /// Price, perhaps with preferences that are not met.
     cost: i128,
 }
@@ -64,11 +65,11 @@ pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     /// Something may not be opened that could later.
     held: bool,
     /// By choice: something is said against it already.
-    refused: Vec<bool>,
+    refused: IndexVec<ChoiceIndex, bool>,
     /// What limits say of pools, each in each of its regions.
     pools: BTreeMap<usize, Result<(), Arc<Refused>>>,
     /// What rules say, by an offer.
-    known: Vec<(usize, Arc<Refused>)>,
+    known: Vec<(OfferSlot, Arc<Refused>)>,
 }
 
 /// Finds what to open for a group whose pods follow these rules.
@@ -85,7 +86,7 @@ pub(super) fn choose(
         others: others(view, lead, rules),
         words: RefusalLog::default(),
         held: false,
-        refused: vec![false; view.catalog.choices.len()],
+        refused: vec![false; view.catalog.choices.len()].into(),
         pools: BTreeMap::new(),
         known: Vec::new(),
     };
@@ -130,8 +131,9 @@ impl ChoiceSearch<'_, '_, '_> {
         for (index, of) in tiers.skip(tier) {
             let text = if index == tier { &dearer } else { &lighter };
             let refused = &self.refused;
-            let lost =
-                |choice: &usize| row.any[*choice] && !refused[*choice] && *choice != pick.choice;
+            let lost = |choice: &ChoiceIndex| {
+                row.any[*choice] && !refused[*choice] && *choice != pick.choice
+            };
             let losers = of.choices.iter().copied().filter(lost);
             self.words.say_all(view.catalog.choices, losers, text);
         }
@@ -212,11 +214,11 @@ impl ChoiceSearch<'_, '_, '_> {
         let view = self.view;
         let choice = view.choice(pick.choice);
         let row = view.row(self.lead);
-        let offers = choice.offers.iter().enumerate().filter(|(index, offer)| {
-            row.fits[choice.first + index] && view.ledger.host_admits(choice, offer).is_ok()
+        let offers = choice.offers.indexed().filter(|(index, offer)| {
+            row.fits[choice.slot(*index)] && view.ledger.host_admits(choice, offer).is_ok()
         });
         let penalty = offers.map(|(index, _)| {
-            let slot = choice.first + index;
+            let slot = choice.slot(index);
             let company = &view.world.company;
             company.penalty(preferences, |key| view.catalog.domains[slot][key])
         });
@@ -224,13 +226,13 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The price of a choice for pods of which preferences of this weight are not met.
-    fn cost(&self, choice: usize, unmet: i64) -> i128 {
+    fn cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
         i128::from(self.view.choice(choice).price) * (WHOLE + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it
     /// is noted.
-    fn candidate(&mut self, index: usize, preferences: bool) -> Option<OpenableChoice> {
+    fn candidate(&mut self, index: ChoiceIndex, preferences: bool) -> Option<OpenableChoice> {
         let view = self.view;
         let (choice, choices) = (view.choice(index), view.catalog.choices);
         if !view.row(self.lead).any[index] || self.refused[index] {

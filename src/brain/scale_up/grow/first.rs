@@ -10,7 +10,7 @@ use super::refusals::SharedRefusals;
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, OfferIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
@@ -285,7 +285,7 @@ fn next_offer(
     pick: &Pick,
     fill: &[(usize, usize)],
     rules: Option<&Rules>,
-) -> Option<usize> {
+) -> Option<OfferIndex> {
     let enough = |(group, count): &(usize, usize)| view.group(*group).left() >= *count;
     // Each takes other volumes.
     let waits = |(group, _): &(usize, usize)| {
@@ -300,7 +300,7 @@ fn next_offer(
     view.ledger.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
     let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
-    let fits = |(group, _): &(usize, usize)| view.row(*group).fits[choice.first + next];
+    let fits = |(group, _): &(usize, usize)| view.row(*group).fits[choice.slot(next)];
     let may = rules.map_or(usize::MAX, |rules| view.may(rules, pick.choice, next));
     if view.rather_elsewhere(pick.choice, next, (lead, rules)) {
         return None;

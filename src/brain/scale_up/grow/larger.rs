@@ -4,6 +4,7 @@ use super::choose::{ChoiceSearch, Pick, WHOLE, cheaper};
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use crate::constraints::fit;
+use crate::index::ChoiceIndex;
 use crate::simulation::offer;
 
 /// Planned machines that are tried in the next size before one more is made, at most: those with most to spare.
@@ -21,7 +22,7 @@ impl ChoiceSearch<'_, '_, '_> {
         // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.
         let view = self.view;
         let wanted = view.choice(best.choice);
-        let smaller = |choice: usize| {
+        let smaller = |choice: ChoiceIndex| {
             let now = view.choice(choice);
             now.pool_slot == wanted.pool_slot && now.price < wanted.price
         };
@@ -46,18 +47,18 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, machine: usize, choice: usize) -> Option<Pick> {
+    fn enlarged(&self, machine: usize, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
         let then = Retype::larger(view, machine, choice)?;
         let offer = then.offer;
         let planned = then.planned();
-        if !view.row(lead).fits[view.choice(choice).first + offer] {
+        if !view.row(lead).fits[view.choice(choice).slot(offer)] {
             return None;
         }
         let company = &view.world.company;
         let at = company.at(planned.node);
         let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
-        let price = |choice: usize| i128::from(view.choice(choice).price);
+        let price = |choice: ChoiceIndex| i128::from(view.choice(choice).price);
         let more = price(choice) - price(planned.choice);
         let unmet = i128::from(view.unmet(lead, choice, offer));
         let mut pick = Pick {
@@ -107,7 +108,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
-    fn next_size(&self, machine: usize) -> Option<usize> {
+    fn next_size(&self, machine: usize) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);

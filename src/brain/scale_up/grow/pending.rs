@@ -10,6 +10,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::RowIndex;
 use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
 use crate::simulation::offer;
@@ -30,7 +31,7 @@ pub(super) struct PendingGroup<'a> {
     /// The pods before this one have a place.
     pub(super) next: usize,
     /// What the offers say to it: an index into the catalogue's rows.
-    pub(super) row: usize,
+    pub(super) row: RowIndex,
     /// Which of [`PendingGroups::runs`] it is in.
     pub(super) run: usize,
     /// Other pods matter to it.
@@ -50,7 +51,7 @@ pub(super) struct GroupRun<'a> {
     /// What each of their pods asks.
     pub(super) asked: &'a Resources,
     /// What the offers say to them: an index into the catalogue's rows.
-    pub(super) row: usize,
+    pub(super) row: RowIndex,
     /// Every pod needs a node of its own.
     pub(super) alone: bool,
     /// What one pod is worth, in the units of the default price.

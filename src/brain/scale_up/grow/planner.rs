@@ -10,7 +10,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
@@ -67,8 +67,8 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn open(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        choice: usize,
-        offer: usize,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
         reason: CreateReason,
     ) -> Result<NodeIndex, Refused> {
         let chosen = &catalog.choices[choice];
@@ -89,7 +89,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, choice, offer): (usize, usize, usize),
+        (machine, choice, offer): (usize, ChoiceIndex, OfferIndex),
     ) -> NodeIndex {
         let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
         let (free, slots) = (then.free(), then.slots());
@@ -114,7 +114,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, offer): (usize, usize),
+        (machine, offer): (usize, OfferIndex),
     ) {
         let planned = &self.planned.machines[machine];
         let (node, choice) = (planned.node, &catalog.choices[planned.choice]);

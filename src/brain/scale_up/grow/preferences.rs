@@ -12,7 +12,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::ShapeId;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, OfferIndex};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
@@ -274,9 +274,11 @@ impl PreferenceSearch<'_, '_, '_> {
                 continue;
             }
             let view = self.view();
-            let offers = (0..choice.offers.len())
+            let offers = choice
+                .offers
+                .indexes()
                 .filter(|offer| could_be_at(&Retype::new(view, machine, planned.choice, *offer)));
-            let offers: Vec<usize> = offers.collect();
+            let offers: Vec<OfferIndex> = offers.collect();
             if offers.is_empty() || !self.look() {
                 continue;
             }
@@ -301,7 +303,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
     let fits = |group: usize| {
-        view.row(group).fits[choice.first + then.offer]
+        view.row(group).fits[choice.slot(then.offer)]
             && view.unmet(group, planned.choice, then.offer)
                 <= view.unmet(group, planned.choice, planned.offer)
     };
@@ -317,13 +319,13 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
 fn better_host(
     view: PlanView<'_, '_>,
     machine: usize,
-    offers: Vec<usize>,
+    offers: Vec<OfferIndex>,
     counting: &BTreeMap<usize, Arc<Preferences>>,
-) -> Option<usize> {
+) -> Option<OfferIndex> {
     let planned = &view.planned.machines[machine];
     let choice = view.choice(planned.choice);
     let company = &view.world.company;
-    let penalty = |offer: usize| {
+    let penalty = |offer: OfferIndex| {
         let at = domains_at(view, machine, offer);
         let of = planned.assigned.iter().filter_map(|assigned| {
             let preferences = counting.get(&assigned.group)?;
@@ -334,7 +336,7 @@ fn better_host(
     };
     let here = domains_at(view, machine, planned.offer);
     let residents = &view.world.nodes[planned.node].residents;
-    let free_to_go = |offer: &usize| {
+    let free_to_go = |offer: &OfferIndex| {
         let there = domains_at(view, machine, *offer);
         let pinned = |shape: ShapeId| company.pinned(shape, here, there);
         company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
@@ -353,10 +355,10 @@ fn better_host(
 fn domains_at<'v>(
     view: PlanView<'v, '_>,
     machine: usize,
-    offer: usize,
+    offer: OfferIndex,
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
-    let domains = &view.catalog.domains[view.choice(planned.choice).first + offer];
+    let domains = &view.catalog.domains[view.choice(planned.choice).slot(offer)];
     let own = view.world.company.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),

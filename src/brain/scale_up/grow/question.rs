@@ -12,7 +12,7 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -37,8 +37,8 @@ type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
 
 /// An offer with what decides which model it is of.
 struct SeenOffer<'c, 'a> {
-    choice: usize,
-    at: usize,
+    choice: ChoiceIndex,
+    at: OfferIndex,
     of: &'c Offer<'a>,
     class: usize,
 }
@@ -132,7 +132,7 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 }
 
 /// How much a choice has that none of these groups asks for.
-pub(super) fn scarcity(view: PlanView<'_, '_>, choice: usize, loose: &[Loose]) -> u32 {
+pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loose]) -> u32 {
     let names = names(view, loose);
     view.choice(choice)
         .scarcity(&find_wanted(view, loose, &names))
@@ -253,12 +253,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let view = self.view;
         let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
-        for (index, choice) in view.catalog.choices.iter().enumerate() {
-            for (at, offer) in choice.offers.iter().enumerate() {
+        for (index, choice) in view.catalog.choices.indexed() {
+            for (at, offer) in choice.offers.indexed() {
                 if view.ledger.host_admits(choice, offer).is_err() {
                     continue;
                 }
-                let row = &view.catalog.domains[choice.first + at];
+                let row = &view.catalog.domains[choice.slot(at)];
                 let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
                 let domains = row.iter().enumerate();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
@@ -304,7 +304,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.ledger.admits(view.turn, choice).is_ok();
-        let admits: Vec<bool> = choices.iter().map(admits).collect();
+        let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];
             if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
@@ -358,7 +358,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
         let may = self.loose.iter().map(|of| {
-            view.row(of.group).fits[choice.first + offer.at]
+            view.row(of.group).fits[choice.slot(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });

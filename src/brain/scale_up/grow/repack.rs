@@ -18,7 +18,7 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -424,7 +424,7 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Opens a machine of a model of the problem, on an offer; says its place.
-    fn open(&mut self, (model, offer): (usize, usize)) -> Option<NodeIndex> {
+    fn open(&mut self, (model, offer): (usize, OfferIndex)) -> Option<NodeIndex> {
         let choice = self.problem.models[model].choice;
         let reason = CreateReason::Pods;
         let opened = self.planner.open(self.catalog, choice, offer, reason);
@@ -558,7 +558,7 @@ impl RepackTrial<'_, '_, '_> {
         }
         for (of, placed) in loose.iter().zip(next) {
             if placed < of.placed {
-                let taken = |_: usize| false;
+                let taken = |_: ChoiceIndex| false;
                 let why = self.view().why_not(of.group, taken, &Refused::ForOtherPods);
                 let verdict = PodVerdict::Held { why };
                 for pod in &of.pods[placed..of.placed] {
@@ -580,8 +580,8 @@ impl RepackTrial<'_, '_, '_> {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,
             });
-            let taken: BTreeSet<usize> = machines.collect();
-            let taken = |choice: usize| taken.contains(&choice);
+            let taken: BTreeSet<ChoiceIndex> = machines.collect();
+            let taken = |choice: ChoiceIndex| taken.contains(&choice);
             let why = self.view().why_not(of.group, taken, &Refused::NotCheaper);
             self.pending.groups[of.group].why = why;
         }

@@ -8,6 +8,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::fit::attach::AttachSlots;
+use crate::index::{ChoiceIndex, OfferIndex};
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::SimNode;
@@ -18,16 +19,16 @@ use model::resources::Resources;
 pub(super) struct Retype<'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
     pub(super) machine: usize,
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
 }
 
 impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn new(
         view: PlanView<'v, 'a>,
         machine: usize,
-        choice: usize,
-        offer: usize,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
     ) -> Retype<'v, 'a> {
         Retype {
             view,
@@ -41,12 +42,12 @@ impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn on_same_host(
         view: PlanView<'v, 'a>,
         machine: usize,
-        choice: usize,
+        choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let planned = &view.planned.machines[machine];
         let slot = view.choice(planned.choice).offers[planned.offer].host_slot;
-        let mut offers = view.choice(choice).offers.iter();
-        let offer = offers.position(|offer| offer.host_slot == slot)?;
+        let mut offers = view.choice(choice).offers.indexed();
+        let (offer, _) = offers.find(|(_, offer)| offer.host_slot == slot)?;
         Some(Retype::new(view, machine, choice, offer))
     }
 
@@ -55,7 +56,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn larger(
         view: PlanView<'v, 'a>,
         machine: usize,
-        choice: usize,
+        choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let wanted = view.choice(choice);
         let now = view.choice(view.planned.machines[machine].choice);
@@ -122,7 +123,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     fn is_indifferent(&self) -> bool {
         let (planned, view) = (self.planned(), self.view);
         let ((before, _), (wanted, offer)) = (self.before(), self.wanted());
-        let (old, new) = (before.first + planned.offer, wanted.first + self.offer);
+        let (old, new) = (before.slot(planned.offer), wanted.slot(self.offer));
         let slots = &self.node().slots;
         let alike =
             before.slots == wanted.slots || slots.as_ref().is_some_and(|slots| slots.unused());
@@ -163,7 +164,7 @@ pub(super) fn shrink_to_fit<'a>(
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
 ) {
-    let mut order: Vec<usize> = (0..catalog.choices.len()).collect();
+    let mut order: Vec<ChoiceIndex> = catalog.choices.indexes().collect();
     order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));
     for machine in 0..planner.planned.machines.len() {
         let found = cheapest_that_holds(planner.view(catalog, pending), machine, &order);
@@ -178,8 +179,8 @@ pub(super) fn shrink_to_fit<'a>(
 fn cheapest_that_holds(
     view: PlanView<'_, '_>,
     machine: usize,
-    order: &[usize],
-) -> Option<(usize, usize)> {
+    order: &[ChoiceIndex],
+) -> Option<(ChoiceIndex, OfferIndex)> {
     let planned = &view.planned.machines[machine];
     if !matches!(planned.reason, CreateReason::Pods) {
         return None;

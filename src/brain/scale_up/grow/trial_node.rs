@@ -9,6 +9,7 @@ use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, amounts};
 use crate::constraints::free_volumes::VolumeBindings;
+use crate::index::{ChoiceIndex, OfferIndex, OfferSlot};
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
@@ -20,8 +21,8 @@ pub(super) struct TrialNode<'v, 'a> {
     ports: Vec<HostPort>,
     slots: Option<Arc<AttachSlots>>,
     /// Which offer it is of.
-    choice: usize,
-    offer: usize,
+    choice: ChoiceIndex,
+    offer: OfferIndex,
     /// Volumes that claims take.
     bindings: VolumeBindings,
 }
@@ -30,8 +31,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     /// The room of an empty node of an offer.
     pub(super) fn of_offer(
         view: PlanView<'v, 'a>,
-        choice: usize,
-        offer: usize,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
     ) -> TrialNode<'v, 'a> {
         let of = view.choice(choice);
         let at = &of.offers[offer];
@@ -60,8 +61,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// Which of a row's answers is about this node.
-    fn slot(&self) -> usize {
-        self.view.choice(self.choice).first + self.offer
+    fn slot(&self) -> OfferSlot {
+        self.view.choice(self.choice).slot(self.offer)
     }
 
     /// Adds to a pick what the node would carry: up to `may` pods of the leading group first, then the others in order,

@@ -9,7 +9,7 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex, OfferSlot};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -34,7 +34,7 @@ pub(super) struct PlanView<'v, 'a> {
 }
 
 impl<'v, 'a> PlanView<'v, 'a> {
-    pub(super) fn choice(&self, choice: usize) -> &'v Choice<'a> {
+    pub(super) fn choice(&self, choice: ChoiceIndex) -> &'v Choice<'a> {
         &self.catalog.choices[choice]
     }
 
@@ -57,7 +57,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Which weight class a choice is in: 0 is the heaviest.
-    pub(super) fn tier(&self, choice: usize) -> usize {
+    pub(super) fn tier(&self, choice: ChoiceIndex) -> usize {
         let choices = self.catalog.choices;
         self.catalog
             .market
@@ -65,16 +65,16 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// The weight of a group's preferences that a new node of an offer does not meet.
-    pub(super) fn unmet(&self, group: usize, choice: usize, offer: usize) -> i64 {
+    pub(super) fn unmet(&self, group: usize, choice: ChoiceIndex, offer: OfferIndex) -> i64 {
         let choice = self.choice(choice);
         let place = choice.place(&choice.offers[offer]);
         node_preferences::unmet(self.shape(group).shape, place)
     }
 
     /// How many pods with these rules one new node of an offer may take.
-    pub(super) fn may(&self, rules: &Rules, choice: usize, offer: usize) -> usize {
+    pub(super) fn may(&self, rules: &Rules, choice: ChoiceIndex, offer: OfferIndex) -> usize {
         let choice = self.choice(choice);
-        let slot = choice.first + offer;
+        let slot = choice.slot(offer);
         let at = |key: usize| self.catalog.domains[slot][key];
         let daemons = choice.offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
@@ -102,20 +102,20 @@ impl<'v, 'a> PlanView<'v, 'a> {
     /// pool's strategy takes. With the weight of the preferences it does not meet.
     pub(super) fn host(
         &self,
-        choice: usize,
+        choice: ChoiceIndex,
         lead: Option<(usize, Option<&Rules>)>,
-    ) -> Result<(usize, i64), OfferRefusal> {
+    ) -> Result<(OfferIndex, i64), OfferRefusal> {
         let chosen = self.choice(choice);
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
         let (mut held, mut refusal): (Vec<Refused>, Option<OfferRefusal>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
-        for (index, offer) in chosen.offers.iter().enumerate() {
-            if row.is_some_and(|row| !row.fits[chosen.first + index]) {
+        for (index, offer) in chosen.offers.indexed() {
+            if row.is_some_and(|row| !row.fits[chosen.slot(index)]) {
                 continue;
             }
             let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
-                Some(_) => Err(OfferRefusal::Misfit(chosen.first + index)),
+                Some(_) => Err(OfferRefusal::Misfit(chosen.slot(index))),
                 None => self
                     .ledger
                     .host_admits(chosen, offer)
@@ -158,7 +158,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
         &self,
         no: OfferRefusal,
         rules: Option<&Rules>,
-        known: &mut Vec<(usize, Arc<Refused>)>,
+        known: &mut Vec<(OfferSlot, Arc<Refused>)>,
     ) -> Arc<Refused> {
         let slot = match no {
             OfferRefusal::Held(refused) => return Arc::new(refused),
@@ -169,7 +169,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
             OfferRefusal::Misfit(slot) => slot,
         };
         let domains = &self.catalog.domains;
-        let same = |(other, _): &&(usize, Arc<Refused>)| domains[*other] == domains[slot];
+        let same = |(other, _): &&(OfferSlot, Arc<Refused>)| domains[*other] == domains[slot];
         if let Some((_, refused)) = known.iter().find(same) {
             return refused.clone();
         }
@@ -190,12 +190,12 @@ impl<'v, 'a> PlanView<'v, 'a> {
     pub(super) fn why_not(
         &self,
         group: usize,
-        taken: impl Fn(usize) -> bool,
+        taken: impl Fn(ChoiceIndex) -> bool,
         otherwise: &Refused,
     ) -> Reasons {
         let row = self.row(group);
         let mut why = (*row.why).clone();
-        for (index, choice) in self.catalog.choices.iter().enumerate() {
+        for (index, choice) in self.catalog.choices.indexed() {
             if row.any[index] && !taken(index) {
                 let refused = self.ledger.admits(self.turn, choice).err();
                 let refused = refused.unwrap_or_else(|| otherwise.clone());
