@@ -2,7 +2,7 @@
 //! never used in another.
 
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::ops::{Deref, DerefMut, Index, IndexMut, Range};
 
 /// An index into one kind of list.
 pub(crate) trait ListIndex: Copy {
@@ -11,6 +11,11 @@ pub(crate) trait ListIndex: Copy {
 
     /// The position of the element, from 0 on.
     fn position(self) -> usize;
+}
+
+/// The indexes of a range, in order.
+pub(crate) fn indexes_in<I: ListIndex>(range: Range<I>) -> impl Iterator<Item = I> {
+    (range.start.position()..range.end.position()).map(I::at)
 }
 
 /// Declares index types.
@@ -48,6 +53,15 @@ index_types! {
 
     /// Index of a row of the fit matrix: of what groups ask of an empty node.
     RowIndex;
+
+    /// Index of a group of pods that need new machines, in `PendingGroups::groups`.
+    GroupIndex;
+
+    /// Index of a run of such groups, in `PendingGroups::runs`.
+    RunIndex;
+
+    /// Index of a group of pods in the demand: of all that need a place.
+    DemandIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
@@ -78,6 +92,13 @@ impl<I, T> FromIterator<T> for IndexVec<I, T> {
     }
 }
 
+impl<I, T> IndexVec<I, T> {
+    /// The elements alone.
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.items
+    }
+}
+
 impl<I: ListIndex, T> IndexVec<I, T> {
     /// Adds an element at the end; says its index.
     pub(crate) fn push(&mut self, item: T) -> I {
@@ -94,6 +115,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The element of an index, if the list is that long.
     pub(crate) fn get(&self, index: I) -> Option<&T> {
         self.items.get(index.position())
+    }
+
+    /// The elements from an index on.
+    pub(crate) fn tail(&self, first: I) -> &[T] {
+        &self.items[first.position()..]
     }
 
     /// The indexes of all elements, in order.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
-use crate::simulation::demand::{Demand, Group};
+use crate::index::{DemandIndex, NodeIndex};
+use crate::simulation::demand::{Demand, Group, Groups};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -30,7 +30,7 @@ pub(crate) struct Bookings<'a> {
 /// Pods of one group with a place on one node or machine.
 #[derive(Debug)]
 struct Booked<'a> {
-    group: usize,
+    group: DemandIndex,
     node: NodeIndex,
     pods: Vec<Asker<'a>>,
 }
@@ -75,7 +75,7 @@ impl<'a> Bookings<'a> {
             bookings
                 .booked
                 .extend(found.into_iter().map(|(node, pods)| Booked {
-                    group: index,
+                    group: DemandIndex(index),
                     node,
                     pods,
                 }));
@@ -89,7 +89,7 @@ impl<'a> Bookings<'a> {
     }
 
     /// Whether a pod of one of these groups (in ascending order) is booked.
-    pub(crate) fn any(&self, groups: &[usize]) -> bool {
+    pub(crate) fn any(&self, groups: &[DemandIndex]) -> bool {
         let mut booked = self.booked.iter();
         booked.any(|booked| groups.binary_search(&booked.group).is_ok())
     }
@@ -100,8 +100,8 @@ impl<'a> Bookings<'a> {
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        groups: &mut [Group<'a>],
-        rank: &[usize],
+        groups: &mut Groups<'a>,
+        rank: &[DemandIndex],
         working: bool,
     ) -> bool {
         let mut anybody = false;
@@ -130,7 +130,7 @@ impl<'a> Bookings<'a> {
     }
 
     /// Groups that did not get their place again become like all the others.
-    pub(crate) fn give_up(&mut self, groups: &mut [Group<'a>], rank: &[usize]) {
+    pub(crate) fn give_up(&mut self, groups: &mut Groups<'a>, rank: &[DemandIndex]) {
         for booked in &mut self.booked {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;

@@ -12,10 +12,10 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{Resident, ShapeId};
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{IndexVec, NodeIndex};
+use crate::index::{DemandIndex, IndexVec, NodeIndex};
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
-use crate::simulation::demand::{Demand, Group};
+use crate::simulation::demand::{Demand, Group, Groups};
 use crate::simulation::preempt;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
@@ -194,7 +194,7 @@ pub(crate) fn existing<'a>(
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
-    let mut waiting: Vec<usize> = (0..groups.len()).collect();
+    let mut waiting: Vec<DemandIndex> = groups.indexes().collect();
     loop {
         let mut placed = false;
         for rank in ranks(&waiting, &groups, world) {
@@ -227,8 +227,9 @@ pub(crate) fn existing<'a>(
             break;
         }
     }
-    groups.retain(|group| group.calls() && !group.pods.is_empty());
-    (groups, lane)
+    let mut left = groups.into_vec();
+    left.retain(|group| group.calls() && !group.pods.is_empty());
+    (left, lane)
 }
 
 /// What is left of a group is looked at no more in this decision.
@@ -242,10 +243,14 @@ fn leave_out<'a>(turn: &mut DecisionBuilder<'a>, group: &mut Group<'a>) {
 }
 
 /// Stretches of groups of one rank.
-fn ranks(order: &[usize], groups: &[Group<'_>], world: &SimCluster<'_>) -> Vec<Vec<usize>> {
-    let rank = |group: &usize| groups[*group].rank(world);
+fn ranks(
+    order: &[DemandIndex],
+    groups: &Groups<'_>,
+    world: &SimCluster<'_>,
+) -> Vec<Vec<DemandIndex>> {
+    let rank = |group: &DemandIndex| groups[*group].rank(world);
     let stretches = order.chunk_by(|a, b| rank(a) == rank(b));
-    stretches.map(<[usize]>::to_vec).collect()
+    stretches.map(<[DemandIndex]>::to_vec).collect()
 }
 
 /// Whether pods of a shape have affinity to others of which none has a place yet, so that they fit nowhere.

@@ -15,7 +15,7 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex};
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, Choices, Offer};
 use crate::simulation::pack::FitIndex;
@@ -55,7 +55,7 @@ pub(crate) struct PlannedMachine {
 /// Pods of one group on a machine that is to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct AssignedPods {
-    pub(crate) group: usize,
+    pub(crate) group: GroupIndex,
     /// Which pods of the group, in its order.
     pub(crate) pods: Range<usize>,
 }
@@ -72,12 +72,12 @@ pub(crate) struct PlannedMachines {
 
 impl PlannedMachine {
     /// The groups of its pods; one may come several times.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = GroupIndex> + '_ {
         self.assigned.iter().map(|assigned| assigned.group)
     }
 
     /// Whether pods of a group are on it.
-    pub(crate) fn has(&self, group: usize) -> bool {
+    pub(crate) fn has(&self, group: GroupIndex) -> bool {
         self.groups().any(|of| of == group)
     }
 
@@ -132,7 +132,7 @@ impl PlannedMachines {
     }
 
     /// These pods of a group are what the machine at this site is for.
-    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: usize, pods: Range<usize>) {
+    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
         let NodeOrigin::Planned(machine) = site else {
             return;
         };
@@ -146,7 +146,7 @@ impl PlannedMachines {
     }
 
     /// A pod of a group goes from one planned machine to another; says which pod of the group.
-    pub(crate) fn transfer(&mut self, group: usize, from: usize, to: usize) -> Option<usize> {
+    pub(crate) fn transfer(&mut self, group: GroupIndex, from: usize, to: usize) -> Option<usize> {
         let assigned = &mut self.machines[from].assigned;
         let at = assigned
             .iter()

@@ -7,7 +7,7 @@ use super::pending::GroupRun;
 use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
-use crate::index::{ChoiceIndex, IndexVec, OfferIndex, OfferSlot};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, OfferIndex, OfferSlot, RunIndex};
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
@@ -56,10 +56,10 @@ struct OpenableChoice {
 #[derive(Debug)]
 pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
-    pub(super) lead: usize,
+    pub(super) lead: GroupIndex,
     pub(super) rules: Option<&'r Rules>,
     /// The first run of those that may fill up the node.
-    pub(super) others: Option<usize>,
+    pub(super) others: Option<RunIndex>,
     /// What is said against choices.
     words: RefusalLog,
     /// Something may not be opened that could later.
@@ -75,7 +75,7 @@ pub(super) struct ChoiceSearch<'r, 'v, 'a> {
 /// Finds what to open for a group whose pods follow these rules.
 pub(super) fn choose(
     view: PlanView<'_, '_>,
-    lead: usize,
+    lead: GroupIndex,
     rules: Option<&Rules>,
     refusals: &mut SharedRefusals,
 ) -> Chosen {
@@ -109,7 +109,7 @@ pub(super) fn choose(
 /// The first run of those that may fill up a node which is opened for `lead`. Where every pod of the
 /// lead needs a node of its own there will be as many nodes as pods: each is as cheap as can be, and
 /// the others find what is left on them.
-fn others(view: PlanView<'_, '_>, lead: usize, rules: Option<&Rules>) -> Option<usize> {
+fn others(view: PlanView<'_, '_>, lead: GroupIndex, rules: Option<&Rules>) -> Option<RunIndex> {
     let shape = view.shape(lead).shape;
     let alone = rules.is_some_and(Rules::solitary) || !shape.host_ports.is_empty();
     (!alone).then_some(view.group(lead).run)
@@ -277,7 +277,8 @@ impl ChoiceSearch<'_, '_, '_> {
         let runs = &self.view.pending.runs;
         match self.others {
             None => runs[self.view.group(self.lead).run].worth,
-            Some(first) => runs[first..]
+            Some(first) => runs
+                .tail(first)
                 .iter()
                 .map(|run| times(run.worth, run.left))
                 .fold(0, i128::saturating_add),

@@ -10,7 +10,7 @@ use super::refusals::SharedRefusals;
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
-use crate::index::{NodeIndex, OfferIndex};
+use crate::index::{GroupIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
@@ -25,7 +25,7 @@ const SERVED_AGAIN: usize = 1_000;
 /// Pods that came to nodes there are, once machines were planned.
 #[derive(Debug)]
 pub(super) struct Visit {
-    pub(super) group: usize,
+    pub(super) group: GroupIndex,
     pub(super) pods: Range<usize>,
     /// Where they found room, and how many.
     pub(super) seats: Vec<(NodeIndex, usize)>,
@@ -64,7 +64,7 @@ impl FirstPlan<'_, '_, '_> {
     /// Serves every group in order. Groups that depend on other pods are tried again as long as
     /// something was placed in between: every round but the last places a pod, so it ends.
     fn serve_all(&mut self) {
-        let mut waiting: Vec<usize> = (0..self.pending.groups.len()).collect();
+        let mut waiting: Vec<GroupIndex> = self.pending.groups.indexes().collect();
         let mut again = false;
         loop {
             let before = self.pending.left();
@@ -91,13 +91,13 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// Whether a group that was refused would be refused again: those that it has affinity to have no place yet.
-    fn is_stranded(&mut self, lead: usize) -> bool {
+    fn is_stranded(&mut self, lead: GroupIndex) -> bool {
         let shape = self.pending.groups[lead].shape;
         pack::is_stranded(self.planner.world, shape)
     }
 
     /// These groups are looked at no more in this decision.
-    fn leave_out(&mut self, waiting: &[usize]) {
+    fn leave_out(&mut self, waiting: &[GroupIndex]) {
         for group in waiting {
             self.refuse(*group, work::chained(), false);
         }
@@ -105,7 +105,7 @@ impl FirstPlan<'_, '_, '_> {
 
     /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
     /// opened places there are to pods that depend on others: those come before.
-    fn serve(&mut self, lead: usize, refusals: &mut SharedRefusals) {
+    fn serve(&mut self, lead: GroupIndex, refusals: &mut SharedRefusals) {
         let group = &self.pending.groups[lead];
         let rules = self.planner.world.rules(group.shape);
         let rules = rules.as_deref();
@@ -144,7 +144,7 @@ impl FirstPlan<'_, '_, '_> {
 
     /// First fit on what is planned, and on the places there are whenever the least domain got one more
     /// than `floor`: then others may take one more too. Every round but the last places a pod.
-    fn fill(&mut self, lead: usize, rules: Option<&Rules>, mut floor: Option<i64>) {
+    fn fill(&mut self, lead: GroupIndex, rules: Option<&Rules>, mut floor: Option<i64>) {
         loop {
             if self.floor(rules) > floor {
                 self.fill_existing(lead);
@@ -164,7 +164,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// First fit on the places there are.
-    fn fill_existing(&mut self, lead: usize) {
+    fn fill_existing(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
@@ -208,7 +208,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// Tells the pods of a group that have no place why.
-    fn refuse(&mut self, lead: usize, why: Reasons, held: bool) {
+    fn refuse(&mut self, lead: GroupIndex, why: Reasons, held: bool) {
         let group = &self.pending.groups[lead];
         let verdict = if held {
             PodVerdict::Held { why }
@@ -221,7 +221,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// First fit on the nodes planned so far.
-    fn fill_planned(&mut self, lead: usize) {
+    fn fill_planned(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
@@ -232,7 +232,12 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
-    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), Refused> {
+    fn realise(
+        &mut self,
+        lead: GroupIndex,
+        pick: &Pick,
+        rules: Option<&Rules>,
+    ) -> Result<(), Refused> {
         let fill = self.filling(lead, pick);
         let mut offer = pick.offer;
         loop {
@@ -267,7 +272,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// What a pick puts on its node, as groups with how many pods.
-    fn filling(&self, lead: usize, pick: &Pick) -> Vec<(usize, usize)> {
+    fn filling(&self, lead: GroupIndex, pick: &Pick) -> Vec<(GroupIndex, usize)> {
         let view = self.view();
         let room = match pick.instead {
             None => TrialNode::of_offer(view, pick.choice, pick.offer),
@@ -283,12 +288,12 @@ impl FirstPlan<'_, '_, '_> {
 fn next_offer(
     view: PlanView<'_, '_>,
     pick: &Pick,
-    fill: &[(usize, usize)],
+    fill: &[(GroupIndex, usize)],
     rules: Option<&Rules>,
 ) -> Option<OfferIndex> {
-    let enough = |(group, count): &(usize, usize)| view.group(*group).left() >= *count;
+    let enough = |(group, count): &(GroupIndex, usize)| view.group(*group).left() >= *count;
     // Each takes other volumes.
-    let waits = |(group, _): &(usize, usize)| {
+    let waits = |(group, _): &(GroupIndex, usize)| {
         let need = view.group(*group).need.as_deref();
         need.is_some_and(|need| !need.waiting.is_empty())
     };
@@ -300,7 +305,7 @@ fn next_offer(
     view.ledger.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
     let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
-    let fits = |(group, _): &(usize, usize)| view.row(*group).fits[choice.slot(next)];
+    let fits = |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.slot(next)];
     let may = rules.map_or(usize::MAX, |rules| view.may(rules, pick.choice, next));
     if view.rather_elsewhere(pick.choice, next, (lead, rules)) {
         return None;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::pending::PendingGroups;
 use super::planner::Planner;
-use crate::index::NodeIndex;
+use crate::index::{GroupIndex, NodeIndex};
 use crate::simulation::company::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
@@ -31,8 +31,7 @@ type Rewritten = BTreeMap<(usize, Option<OtherPod>), Reasons>;
 /// pool can run, unless no pool can run the other one either.
 pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
     let mut rewritten = Rewritten::new();
-    for group in 0..pending.groups.len() {
-        let of = &pending.groups[group];
+    for (group, of) in pending.groups.indexed() {
         if of.left() == 0 || !of.dependent {
             continue;
         }
@@ -78,7 +77,7 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
 struct Search<'s, 'p, 'a> {
     planner: &'s Planner<'p, 'a>,
     pending: &'s PendingGroups<'a>,
-    group: usize,
+    group: GroupIndex,
     rules: &'s Rules,
 }
 
@@ -90,7 +89,7 @@ impl Search<'_, '_, '_> {
         let targetless = company.without_target(self.rules);
         if let Some(counter) = targetless.first() {
             let counted = |shape| company.is_counted(*counter, shape);
-            let waiting = self.pending.groups.iter().enumerate();
+            let waiting = self.pending.groups.indexed();
             let mut waiting = waiting.filter(|(at, of)| *at != self.group && of.left() > 0);
             let pod = waiting.find(|(_, of)| counted(of.shape));
             let pod = pod.map(|(_, of)| of.pods[of.next].key.clone());

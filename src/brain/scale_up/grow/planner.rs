@@ -10,7 +10,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
@@ -221,7 +221,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn assign_next(
         &mut self,
         pending: &mut PendingGroups<'a>,
-        (group, count): (usize, usize),
+        (group, count): (GroupIndex, usize),
         node: NodeIndex,
     ) {
         let first = pending.groups[group].next;

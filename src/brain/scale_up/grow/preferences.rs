@@ -12,7 +12,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::ShapeId;
-use crate::index::{NodeIndex, OfferIndex};
+use crate::index::{GroupIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
@@ -36,9 +36,9 @@ struct PreferenceSearch<'s, 'p, 'a> {
     catalog: &'s Catalog<'p, 'a>,
     pending: &'s PendingGroups<'a>,
     /// Preferences that the pods name.
-    own: BTreeMap<usize, Arc<Preferences>>,
+    own: BTreeMap<GroupIndex, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
-    all: BTreeMap<usize, Arc<Preferences>>,
+    all: BTreeMap<GroupIndex, Arc<Preferences>>,
     /// Places that may still be looked at.
     looks: usize,
 }
@@ -75,13 +75,13 @@ fn find_preferences(
     planner: &mut Planner<'_, '_>,
     pending: &PendingGroups<'_>,
 ) -> (
-    BTreeMap<usize, Arc<Preferences>>,
-    BTreeMap<usize, Arc<Preferences>>,
+    BTreeMap<GroupIndex, Arc<Preferences>>,
+    BTreeMap<GroupIndex, Arc<Preferences>>,
 ) {
     let machines = planner.planned.machines.iter();
-    let groups: BTreeSet<usize> = machines.flat_map(PlannedMachine::groups).collect();
-    let own = |group: &usize| Some((*group, pending.groups[*group].preferences.clone()?));
-    let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
+    let groups: BTreeSet<GroupIndex> = machines.flat_map(PlannedMachine::groups).collect();
+    let own = |group: &GroupIndex| Some((*group, pending.groups[*group].preferences.clone()?));
+    let own: BTreeMap<GroupIndex, Arc<Preferences>> = groups.iter().filter_map(own).collect();
     let mut all = own.clone();
     if groups.len() <= USUAL {
         for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
@@ -100,7 +100,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// The preferences that may move a machine of a pool to another host. Who says which hosts a pool takes first means
     /// more than kube-scheduler's defaults, which spread everything.
-    fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<usize, Arc<Preferences>> {
+    fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<GroupIndex, Arc<Preferences>> {
         match pool.host_rules.strategy {
             HostStrategy::Spread => &self.all,
             _ => &self.own,
@@ -115,7 +115,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Moves pods among the planned machines; says whether any moved.
     fn change_machines(&mut self) -> bool {
-        let mut groups: Vec<usize> = self.own.keys().copied().collect();
+        let mut groups: Vec<GroupIndex> = self.own.keys().copied().collect();
         groups.retain(|group| self.mobile(*group));
         let mut moved = false;
         for group in groups {
@@ -133,7 +133,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Whether pods of a group are taken off a machine and put back without traces: claims and host ports
     /// are not.
-    fn mobile(&self, group: usize) -> bool {
+    fn mobile(&self, group: GroupIndex) -> bool {
         let group = &self.pending.groups[group];
         group.need.is_none()
             && self.planner.world.shapes[group.shape]
@@ -143,7 +143,7 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     /// What one more pod of a group counts on a place, preferences about the node included.
-    fn penalty_on(&self, group: usize, node: NodeIndex) -> i64 {
+    fn penalty_on(&self, group: GroupIndex, node: NodeIndex) -> i64 {
         let shape = self.planner.world.shapes[self.pending.groups[group].shape].shape;
         let preferences = self.own.get(&group);
         let company = &self.planner.world.company;
@@ -158,7 +158,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: usize, machine: usize) -> bool {
+    fn change(&mut self, group: GroupIndex, machine: usize) -> bool {
         let shape = self.pending.groups[group].shape;
         let from = self.planner.planned.machines[machine].node;
         // A machine that nothing is left on would be made for nothing.
@@ -199,13 +199,14 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Lets a pod that was taken off the first machine change places with one of the second, if both
     /// together are better off.
-    fn swap(&mut self, group: usize, (machine, other): (usize, usize), here: i64) -> bool {
+    fn swap(&mut self, group: GroupIndex, (machine, other): (usize, usize), here: i64) -> bool {
         let (from, to) = (
             self.planner.planned.machines[machine].node,
             self.planner.planned.machines[other].node,
         );
         let shape = self.pending.groups[group].shape;
-        let partners: BTreeSet<usize> = self.planner.planned.machines[other].groups().collect();
+        let partners: BTreeSet<GroupIndex> =
+            self.planner.planned.machines[other].groups().collect();
         for partner in partners {
             let theirs = self.pending.groups[partner].shape;
             if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
@@ -236,7 +237,7 @@ impl PreferenceSearch<'_, '_, '_> {
         false
     }
 
-    fn admitted(&mut self, group: usize, node: NodeIndex) -> bool {
+    fn admitted(&mut self, group: GroupIndex, node: NodeIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let rules = self.planner.world.rules(shape);
         pack::admitted(self.planner.world, shape, None, node, rules.as_deref()).is_some()
@@ -248,7 +249,7 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     /// Writes down that a pod of a group goes to another planned machine.
-    fn transfer(&mut self, group: usize, from: usize, to: usize) {
+    fn transfer(&mut self, group: GroupIndex, from: usize, to: usize) {
         let Some(pod) = self.planner.planned.transfer(group, from, to) else {
             return;
         };
@@ -302,7 +303,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
     let (view, planned) = (then.view, then.planned());
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
-    let fits = |group: usize| {
+    let fits = |group: GroupIndex| {
         view.row(group).fits[choice.slot(then.offer)]
             && view.unmet(group, planned.choice, then.offer)
                 <= view.unmet(group, planned.choice, planned.offer)
@@ -320,7 +321,7 @@ fn better_host(
     view: PlanView<'_, '_>,
     machine: usize,
     offers: Vec<OfferIndex>,
-    counting: &BTreeMap<usize, Arc<Preferences>>,
+    counting: &BTreeMap<GroupIndex, Arc<Preferences>>,
 ) -> Option<OfferIndex> {
     let planned = &view.planned.machines[machine];
     let choice = view.choice(planned.choice);

@@ -12,7 +12,7 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -153,7 +153,7 @@ fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
 }
 
 /// What one pod of a group asks.
-fn asked<'a>(view: PlanView<'_, 'a>, group: usize) -> &'a Resources {
+fn asked<'a>(view: PlanView<'_, 'a>, group: GroupIndex) -> &'a Resources {
     &view.shape(group).shape.requests
 }
 
@@ -171,8 +171,8 @@ fn find_wanted<'n>(
 }
 
 /// Whether host ports keep pods of two groups from one node.
-fn clash(view: PlanView<'_, '_>, one: usize, other: usize) -> bool {
-    let ports = |group: usize| &view.shape(group).shape.host_ports;
+fn clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bool {
+    let ports = |group: GroupIndex| &view.shape(group).shape.host_ports;
     ports::taken(ports(one), ports(other)).is_some()
 }
 
@@ -205,7 +205,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What one pod of a group asks.
-    fn asks(&self, group: usize) -> Vec<i64> {
+    fn asks(&self, group: GroupIndex) -> Vec<i64> {
         let mut asked = amounts(asked(self.view, group), &self.names, true);
         let need = self.view.group(group).need.as_deref();
         asked.extend(self.names.drivers.iter().map(|driver| {

@@ -3,7 +3,7 @@
 
 use super::choose::Pick;
 use super::view::PlanView;
-use crate::index::{ChoiceIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, OfferIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::offer::Choice;
 
@@ -28,7 +28,7 @@ impl PlanView<'_, '_> {
         &self,
         choice: ChoiceIndex,
         offer: OfferIndex,
-        lead: (usize, Option<&Rules>),
+        lead: (GroupIndex, Option<&Rules>),
     ) -> bool {
         let here = &self.catalog.choices[choice];
         let rank = self.ledger.host_rank(here, &here.offers[offer]);

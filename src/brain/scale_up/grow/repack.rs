@@ -18,7 +18,7 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -33,7 +33,7 @@ const GROUPS: usize = 1_000;
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
 pub(super) struct Loose {
-    pub(super) group: usize,
+    pub(super) group: GroupIndex,
     /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
     pub(super) pods: Vec<usize>,
     /// The number of `pods` that have a place in the first plan; they come first in the list.
@@ -172,7 +172,11 @@ pub(super) fn repack_once<'p, 'a>(
 }
 
 /// What may be laid out anew; `None` where nothing is, or too much.
-fn propose(view: PlanView<'_, '_>, visits: &[Visit], movable: &[bool]) -> Option<Withdrawal> {
+fn propose(
+    view: PlanView<'_, '_>,
+    visits: &[Visit],
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Withdrawal> {
     let machines = withdrawable(view, movable)?;
     let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
@@ -193,15 +197,21 @@ fn propose(view: PlanView<'_, '_>, visits: &[Visit], movable: &[bool]) -> Option
 
 /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
 /// laid out.
-fn withdrawable(view: PlanView<'_, '_>, movable: &[bool]) -> Option<Vec<usize>> {
+fn withdrawable(
+    view: PlanView<'_, '_>,
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Vec<usize>> {
     let machines = (0..view.planned.machines.len()).filter(|machine| {
         let planned = &view.planned.machines[*machine];
         let for_pods = matches!(planned.reason, CreateReason::Pods);
         for_pods && planned.groups().all(|group| movable[group])
     });
     let machines: Vec<usize> = machines.collect();
-    let left =
-        (0..view.pending.groups.len()).any(|group| movable[group] && view.group(group).left() > 0);
+    let left = view
+        .pending
+        .groups
+        .indexes()
+        .any(|group| movable[group] && view.group(group).left() > 0);
     (left || !machines.is_empty()).then_some(machines)
 }
 
@@ -210,9 +220,13 @@ fn find_loose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
     machines: &[usize],
-    movable: &[bool],
+    movable: &IndexVec<GroupIndex, bool>,
 ) -> Vec<Loose> {
-    let groups = (0..view.pending.groups.len()).filter(|group| movable[*group]);
+    let groups = view
+        .pending
+        .groups
+        .indexes()
+        .filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
         .map(|group| Loose {
             group,
@@ -222,7 +236,7 @@ fn find_loose(
             unmet: 0,
         })
         .collect();
-    let at: Vec<usize> = all.iter().map(|loose| loose.group).collect();
+    let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
     for planned in machines
         .iter()
         .map(|machine| &view.planned.machines[*machine])
@@ -268,7 +282,7 @@ fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Ra
     let made: Vec<_> = made.collect();
     let left = loose.iter().map(|of| of.pods.len() - of.placed);
     let left: Vec<usize> = left.collect();
-    let carries = |node: NodeIndex, group: usize| {
+    let carries = |node: NodeIndex, group: GroupIndex| {
         let mut on = made.iter().filter(|(planned, _)| planned.node == node);
         on.any(|(planned, _)| planned.groups().any(|of| of == group))
     };
@@ -276,7 +290,7 @@ fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Ra
 }
 
 /// Whether the machine at a place carries pods of a group.
-type Carries<'c> = dyn Fn(NodeIndex, usize) -> bool + 'c;
+type Carries<'c> = dyn Fn(NodeIndex, GroupIndex) -> bool + 'c;
 
 /// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
 /// place.
@@ -517,7 +531,7 @@ impl RepackTrial<'_, '_, '_> {
             (pods > 0).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
-        let carries = |node: NodeIndex, group: usize| {
+        let carries = |node: NodeIndex, group: GroupIndex| {
             let mut on = seats.iter().filter(|seat| seat.node == node);
             on.any(|seat| loose[seat.loose].group == group)
         };

@@ -9,7 +9,7 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, NodeIndex, OfferIndex, OfferSlot};
+use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex, OfferSlot};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -38,21 +38,21 @@ impl<'v, 'a> PlanView<'v, 'a> {
         &self.catalog.choices[choice]
     }
 
-    pub(super) fn group(&self, group: usize) -> &'v PendingGroup<'a> {
+    pub(super) fn group(&self, group: GroupIndex) -> &'v PendingGroup<'a> {
         &self.pending.groups[group]
     }
 
     /// What a pod of a group is to placing.
-    pub(super) fn shape(&self, group: usize) -> NamespacedShape<'a> {
+    pub(super) fn shape(&self, group: GroupIndex) -> NamespacedShape<'a> {
         self.world.shapes[self.group(group).shape]
     }
 
     /// What the offers say to a group.
-    pub(super) fn row(&self, group: usize) -> &'v FitRow {
+    pub(super) fn row(&self, group: GroupIndex) -> &'v FitRow {
         self.catalog.rows.get(self.group(group).row)
     }
 
-    pub(super) fn priority(&self, group: usize) -> i32 {
+    pub(super) fn priority(&self, group: GroupIndex) -> i32 {
         self.shape(group).shape.priority
     }
 
@@ -65,7 +65,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// The weight of a group's preferences that a new node of an offer does not meet.
-    pub(super) fn unmet(&self, group: usize, choice: ChoiceIndex, offer: OfferIndex) -> i64 {
+    pub(super) fn unmet(&self, group: GroupIndex, choice: ChoiceIndex, offer: OfferIndex) -> i64 {
         let choice = self.choice(choice);
         let place = choice.place(&choice.offers[offer]);
         node_preferences::unmet(self.shape(group).shape, place)
@@ -83,7 +83,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why a new node of an offer finds no volumes for a pod of a group any more.
-    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<VolumeMisfit> {
+    fn unserved(&self, group: GroupIndex, offer: &Offer<'_>) -> Option<VolumeMisfit> {
         let need = self.group(group).need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
         self.world
@@ -92,7 +92,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// How many pods of a group a place takes, other pods' preferences aside.
-    pub(super) fn room_beside(&self, group: usize, node: NodeIndex) -> u64 {
+    pub(super) fn room_beside(&self, group: GroupIndex, node: NodeIndex) -> u64 {
         let group = self.group(group);
         let need = group.need.as_deref();
         pack::admitted(self.world, group.shape, need, node, None).unwrap_or(0)
@@ -103,7 +103,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     pub(super) fn host(
         &self,
         choice: ChoiceIndex,
-        lead: Option<(usize, Option<&Rules>)>,
+        lead: Option<(GroupIndex, Option<&Rules>)>,
     ) -> Result<(OfferIndex, i64), OfferRefusal> {
         let chosen = self.choice(choice);
         let row = lead.map(|(group, _)| self.row(group));
@@ -189,7 +189,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     /// `otherwise`.
     pub(super) fn why_not(
         &self,
-        group: usize,
+        group: GroupIndex,
         taken: impl Fn(ChoiceIndex) -> bool,
         otherwise: &Refused,
     ) -> Reasons {

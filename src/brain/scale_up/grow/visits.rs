@@ -9,7 +9,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
-use crate::index::NodeIndex;
+use crate::index::{GroupIndex, IndexVec, NodeIndex};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
@@ -23,7 +23,7 @@ impl Visit {
 
 /// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
 /// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
-pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
+pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool> {
     let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
     let groups = view.pending.groups.iter();
     let movable = groups.map(|group| {
@@ -48,7 +48,7 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
     visits: Vec<Visit>,
-    movable: &[bool],
+    movable: &IndexVec<GroupIndex, bool>,
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
     let company = &view.world.company;
     let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
