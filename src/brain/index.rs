@@ -62,6 +62,9 @@ index_types! {
 
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
+
+    /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::lane`.
+    PlannedIndex;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
@@ -117,6 +120,21 @@ impl<I: ListIndex, T> IndexVec<I, T> {
         self.items.get(index.position())
     }
 
+    /// Adds an element at an index; those from there on move up.
+    pub(crate) fn insert(&mut self, index: I, item: T) {
+        self.items.insert(index.position(), item);
+    }
+
+    /// Takes the element of an index away; those after it move down.
+    pub(crate) fn remove(&mut self, index: I) -> T {
+        self.items.remove(index.position())
+    }
+
+    /// Takes all elements from an index on away.
+    pub(crate) fn truncate(&mut self, end: I) {
+        self.items.truncate(end.position());
+    }
+
     /// The elements from an index on.
     pub(crate) fn tail(&self, first: I) -> &[T] {
         &self.items[first.position()..]
@@ -125,6 +143,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The indexes of all elements, in order.
     pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
         (0..self.items.len()).map(I::at)
+    }
+
+    /// The indexes from one on, in order.
+    pub(crate) fn indexes_from(&self, first: I) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+        (first.position()..self.items.len()).map(I::at)
     }
 
     /// All elements with their indexes, in order.

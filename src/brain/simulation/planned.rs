@@ -15,7 +15,7 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::bookings;
 use crate::simulation::offer::{self, Choice, Choices, Offer};
 use crate::simulation::pack::FitIndex;
@@ -65,7 +65,7 @@ pub(crate) struct AssignedPods {
 pub(crate) struct PlannedMachines {
     /// What names and tokens are taken, read from all there is when the first machine is planned.
     taken: Option<Taken>,
-    pub(crate) machines: Vec<PlannedMachine>,
+    pub(crate) machines: IndexVec<PlannedIndex, PlannedMachine>,
     /// The machines' places, in the order in which they were opened.
     pub(crate) lane: FitIndex,
 }
@@ -95,7 +95,7 @@ impl PlannedMachines {
     pub(crate) fn begin() -> PlannedMachines {
         PlannedMachines {
             taken: None,
-            machines: Vec::new(),
+            machines: IndexVec::default(),
             lane: FitIndex::default(),
         }
     }
@@ -115,7 +115,7 @@ impl PlannedMachines {
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = NodeOrigin::Planned(self.machines.len());
+        let site = NodeOrigin::Planned(self.machines.next_index());
         let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
         self.lane.push(node, world);
         self.machines.push(PlannedMachine {
@@ -146,7 +146,12 @@ impl PlannedMachines {
     }
 
     /// A pod of a group goes from one planned machine to another; says which pod of the group.
-    pub(crate) fn transfer(&mut self, group: GroupIndex, from: usize, to: usize) -> Option<usize> {
+    pub(crate) fn transfer(
+        &mut self,
+        group: GroupIndex,
+        from: PlannedIndex,
+        to: PlannedIndex,
+    ) -> Option<usize> {
         let assigned = &mut self.machines[from].assigned;
         let at = assigned
             .iter()
@@ -174,7 +179,7 @@ impl PlannedMachines {
         let max_view_age = turn.view.policy.scale_up.max_view_age;
         let mut book = AddressBook::of(turn);
         let mut cpu_book = CpuBook::of(turn);
-        for planned in self.machines {
+        for planned in self.machines.into_vec() {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
             let Some(cpus) = cpu_book.give((choice.policy, choice.kind), offer.host) else {

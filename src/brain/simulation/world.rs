@@ -2,7 +2,7 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
-use crate::index::{IndexVec, NodeIndex};
+use crate::index::{IndexVec, NodeIndex, PlannedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) enum NodeOrigin {
     /// A machine of ours on its way up, by name.
     Machine(Arc<str>),
     /// A machine planned now: index into `PlannedMachines`.
-    Planned(usize),
+    Planned(PlannedIndex),
 }
 
 /// One node, now or soon.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::PlannedIndex;
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::offer::{self, Choices};
 use crate::simulation::places;
@@ -49,8 +50,10 @@ pub(super) fn carry_out<'a>(
         ledger.book(choice, offer, mark.vmid);
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
+            // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
+            let site = NodeOrigin::Planned(PlannedIndex(index));
             let named = (action.target.machine.clone(), mark.vmid);
-            offer::place(&mut world, choice, offer, named, NodeOrigin::Planned(index));
+            offer::place(&mut world, choice, offer, named, site);
         }
     }
     for (key, verdict) in &decision.report.pods {

@@ -7,7 +7,7 @@ use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex, PlannedIndex};
 use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
@@ -343,7 +343,9 @@ impl<'a> Bench<'_, 'a> {
         // A name that no node has, and another for each place: a domain of its own.
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
-        let new_node = offer::place(world, choice, offer, named, NodeOrigin::Planned(0));
+        // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
+        let site = NodeOrigin::Planned(PlannedIndex(0));
+        let new_node = offer::place(world, choice, offer, named, site);
         world.close(new_node);
         self.places.insert(at, new_node);
         new_node

@@ -7,7 +7,9 @@ use super::pending::GroupRun;
 use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, OfferIndex, OfferSlot, RunIndex};
+use crate::index::{
+    ChoiceIndex, GroupIndex, IndexVec, OfferIndex, OfferSlot, PlannedIndex, RunIndex,
+};
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
@@ -29,7 +31,7 @@ pub(super) struct Pick {
     /// What is paid for it, preferences that are not met included.
     pub(super) cost: i128,
     /// The planned machine that grows to this, instead of a new one.
-    pub(super) instead: Option<usize>,
+    pub(super) instead: Option<PlannedIndex>,
 }
 
 /// What came of looking for a machine for one group.

@@ -4,7 +4,7 @@ use super::choose::{ChoiceSearch, Pick, WHOLE, cheaper};
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use crate::constraints::fit;
-use crate::index::ChoiceIndex;
+use crate::index::{ChoiceIndex, PlannedIndex};
 use crate::simulation::offer;
 
 /// Planned machines that are tried in the next size before one more is made, at most: those with most to spare.
@@ -26,7 +26,7 @@ impl ChoiceSearch<'_, '_, '_> {
             let now = view.choice(choice);
             now.pool_slot == wanted.pool_slot && now.price < wanted.price
         };
-        let machines = view.planned.machines.iter().enumerate();
+        let machines = view.planned.machines.indexed();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
         machines.find_map(|(machine, _)| self.enlarged(machine, best.choice))
     }
@@ -47,7 +47,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, machine: usize, choice: ChoiceIndex) -> Option<Pick> {
+    fn enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
         let then = Retype::larger(view, machine, choice)?;
         let offer = then.offer;
@@ -76,14 +76,14 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
     /// asks, and that other pods let it onto.
-    fn roomy(&self, best: &Pick) -> Vec<usize> {
+    fn roomy(&self, best: &Pick) -> Vec<PlannedIndex> {
         let view = self.view;
         let pool = view.choice(best.choice).pool_slot;
         let asked = &view.shape(self.lead).shape.requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
-        let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
+        let mut most: Vec<(i64, PlannedIndex)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
-        for (machine, planned) in view.planned.machines.iter().enumerate() {
+        for (machine, planned) in view.planned.machines.indexed() {
             let free = &view.world.nodes[planned.node].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
@@ -108,7 +108,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
-    fn next_size(&self, machine: usize) -> Option<ChoiceIndex> {
+    fn next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);

@@ -10,7 +10,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
@@ -89,7 +89,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, choice, offer): (usize, ChoiceIndex, OfferIndex),
+        (machine, choice, offer): (PlannedIndex, ChoiceIndex, OfferIndex),
     ) -> NodeIndex {
         let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
         let (free, slots) = (then.free(), then.slots());
@@ -105,7 +105,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.world.nodes[node].slots = slots;
         self.world.become_other(node, labels, free);
-        self.planned.lane.raise(machine, self.world);
+        self.planned.lane.raise(machine.0, self.world);
         node
     }
 
@@ -114,7 +114,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, offer): (usize, OfferIndex),
+        (machine, offer): (PlannedIndex, OfferIndex),
     ) {
         let planned = &self.planned.machines[machine];
         let (node, choice) = (planned.node, &catalog.choices[planned.choice]);
@@ -129,7 +129,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
-    pub(super) fn cancel(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+    pub(super) fn cancel(&mut self, catalog: &Catalog<'_, 'a>, machine: PlannedIndex) {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
@@ -140,7 +140,7 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Books a planned machine that was cancelled once more.
-    pub(super) fn confirm(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+    pub(super) fn confirm(&mut self, catalog: &Catalog<'_, 'a>, machine: PlannedIndex) {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
@@ -151,12 +151,12 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Takes these machines, which are cancelled, off the plan.
-    pub(super) fn take_off(&mut self, machines: &[usize]) -> Vec<PlannedMachine> {
+    pub(super) fn take_off(&mut self, machines: &[PlannedIndex]) -> Vec<PlannedMachine> {
         let all = std::mem::take(&mut self.planned.machines);
-        let gone: BTreeSet<usize> = machines.iter().copied().collect();
-        let (mut off, mut kept) = (Vec::new(), Vec::new());
-        for (machine, planned) in all.into_iter().enumerate() {
-            if gone.contains(&machine) {
+        let gone: BTreeSet<PlannedIndex> = machines.iter().copied().collect();
+        let (mut off, mut kept) = (Vec::new(), IndexVec::default());
+        for (position, planned) in all.into_vec().into_iter().enumerate() {
+            if gone.contains(&PlannedIndex(position)) {
                 off.push(planned);
             } else {
                 kept.push(planned);
@@ -171,11 +171,11 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn put_back(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        first: usize,
+        first: PlannedIndex,
         off: Vec<PlannedMachine>,
-        machines: &[usize],
+        machines: &[PlannedIndex],
     ) {
-        for machine in (first..self.planned.machines.len()).rev() {
+        for machine in self.planned.machines.indexes_from(first).rev() {
             self.cancel(catalog, machine);
         }
         self.planned.machines.truncate(first);
@@ -186,8 +186,8 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Machines from this one on that nothing came to are not made.
-    pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: usize) {
-        for machine in (first..self.planned.machines.len()).rev() {
+    pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: PlannedIndex) {
+        for machine in self.planned.machines.indexes_from(first).rev() {
             let planned = &self.planned.machines[machine];
             let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
             let residents = &self.world.nodes[planned.node].residents;
@@ -204,7 +204,8 @@ impl<'p, 'a> Planner<'p, 'a> {
     fn number(&mut self) {
         let nodes = self.planned.machines.iter().map(|planned| planned.node);
         let nodes: Vec<NodeIndex> = nodes.collect();
-        for (machine, node) in nodes.iter().enumerate() {
+        for (position, node) in nodes.iter().enumerate() {
+            let machine = PlannedIndex(position);
             self.world.nodes[*node].site = NodeOrigin::Planned(machine);
         }
         self.planned.lane = FitIndex::over(&nodes, self.world);

@@ -12,7 +12,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::ShapeId;
-use crate::index::{GroupIndex, NodeIndex, OfferIndex};
+use crate::index::{GroupIndex, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
@@ -120,7 +120,7 @@ impl PreferenceSearch<'_, '_, '_> {
         let mut moved = false;
         for group in groups {
             self.planner.world.prepare(self.pending.groups[group].shape);
-            for machine in 0..self.planner.planned.machines.len() {
+            for machine in self.planner.planned.machines.indexes() {
                 while self.planner.planned.machines[machine].has(group)
                     && self.change(group, machine)
                 {
@@ -158,16 +158,22 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: GroupIndex, machine: usize) -> bool {
+    fn change(&mut self, group: GroupIndex, machine: PlannedIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let from = self.planner.planned.machines[machine].node;
         // A machine that nothing is left on would be made for nothing.
         let last = self.planner.planned.machines[machine].count() == 1;
         self.planner.world.take(from, shape);
         let here = self.penalty_on(group, from);
-        let mut best: Option<(i64, usize)> = None;
+        let mut best: Option<(i64, PlannedIndex)> = None;
         let mut full = Vec::new();
-        for other in (0..self.planner.planned.machines.len()).filter(|other| *other != machine) {
+        for other in self
+            .planner
+            .planned
+            .machines
+            .indexes()
+            .filter(|other| *other != machine)
+        {
             if here == 0 || !self.look() {
                 break;
             }
@@ -199,7 +205,12 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Lets a pod that was taken off the first machine change places with one of the second, if both
     /// together are better off.
-    fn swap(&mut self, group: GroupIndex, (machine, other): (usize, usize), here: i64) -> bool {
+    fn swap(
+        &mut self,
+        group: GroupIndex,
+        (machine, other): (PlannedIndex, PlannedIndex),
+        here: i64,
+    ) -> bool {
         let (from, to) = (
             self.planner.planned.machines[machine].node,
             self.planner.planned.machines[other].node,
@@ -249,7 +260,7 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     /// Writes down that a pod of a group goes to another planned machine.
-    fn transfer(&mut self, group: GroupIndex, from: usize, to: usize) {
+    fn transfer(&mut self, group: GroupIndex, from: PlannedIndex, to: PlannedIndex) {
         let Some(pod) = self.planner.planned.transfer(group, from, to) else {
             return;
         };
@@ -266,7 +277,7 @@ impl PreferenceSearch<'_, '_, '_> {
     /// Moves planned machines to other hosts; says whether any moved.
     fn change_hosts(&mut self) -> bool {
         let mut moved = false;
-        for machine in 0..self.planner.planned.machines.len() {
+        for machine in self.planner.planned.machines.indexes() {
             let planned = &self.planner.planned.machines[machine];
             let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
             let counting = self.for_hosts(choice.policy);
@@ -319,7 +330,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
 /// than where the machine is: the groups' preferences in `counting` count. The machine's place is closed.
 fn better_host(
     view: PlanView<'_, '_>,
-    machine: usize,
+    machine: PlannedIndex,
     offers: Vec<OfferIndex>,
     counting: &BTreeMap<GroupIndex, Arc<Preferences>>,
 ) -> Option<OfferIndex> {
@@ -355,7 +366,7 @@ fn better_host(
 /// The domains that a planned machine would be in on the host of an offer of its choice.
 fn domains_at<'v>(
     view: PlanView<'v, '_>,
-    machine: usize,
+    machine: PlannedIndex,
     offer: OfferIndex,
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];

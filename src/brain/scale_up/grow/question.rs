@@ -12,7 +12,7 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -54,7 +54,7 @@ struct Inquiry<'q, 'v, 'a> {
 /// [`prepare`] comes first.
 pub(super) fn question(
     view: PlanView<'_, '_>,
-    withdrawn: &[usize],
+    withdrawn: &[PlannedIndex],
     loose: &[Loose],
     rank: Rank,
 ) -> Option<(Problem, Vec<NodeIndex>)> {
@@ -393,7 +393,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// others may open to pods.
     fn fixed(
         &self,
-        withdrawn: &[usize],
+        withdrawn: &[PlannedIndex],
         numbers: &CounterRules,
     ) -> (Vec<FixedPlace>, Vec<NodeIndex>) {
         let (view, loose) = (self.view, self.loose);
@@ -421,7 +421,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             });
             nodes.push(node);
         };
-        for (machine, planned) in view.planned.machines.iter().enumerate() {
+        for (machine, planned) in view.planned.machines.indexed() {
             if withdrawn.contains(&machine) {
                 continue;
             }

@@ -18,7 +18,7 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -47,7 +47,7 @@ pub(super) struct Loose {
 #[derive(Debug)]
 struct Withdrawal {
     /// Planned machines, by their numbers.
-    machines: Vec<usize>,
+    machines: Vec<PlannedIndex>,
     loose: Vec<Loose>,
     /// What a second plan must be better than.
     rank: Rank,
@@ -200,13 +200,13 @@ fn propose(
 fn withdrawable(
     view: PlanView<'_, '_>,
     movable: &IndexVec<GroupIndex, bool>,
-) -> Option<Vec<usize>> {
-    let machines = (0..view.planned.machines.len()).filter(|machine| {
+) -> Option<Vec<PlannedIndex>> {
+    let machines = view.planned.machines.indexes().filter(|machine| {
         let planned = &view.planned.machines[*machine];
         let for_pods = matches!(planned.reason, CreateReason::Pods);
         for_pods && planned.groups().all(|group| movable[group])
     });
-    let machines: Vec<usize> = machines.collect();
+    let machines: Vec<PlannedIndex> = machines.collect();
     let left = view
         .pending
         .groups
@@ -219,7 +219,7 @@ fn withdrawable(
 fn find_loose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
-    machines: &[usize],
+    machines: &[PlannedIndex],
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Vec<Loose> {
     let groups = view
@@ -274,7 +274,7 @@ fn find_loose(
 }
 
 /// What the first plan is compared by.
-fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Rank {
+fn rank_first(view: PlanView<'_, '_>, machines: &[PlannedIndex], loose: &[Loose]) -> Rank {
     let made = machines.iter().map(|machine| {
         let planned = &view.planned.machines[*machine];
         (planned, planned.count())
@@ -388,7 +388,7 @@ impl RepackTrial<'_, '_, '_> {
     fn replace(&mut self, answer: &BetterPlan, nodes: &[NodeIndex]) -> bool {
         let machines = &self.withdrawal.machines;
         let old = self.planner.take_off(machines);
-        let first = self.planner.planned.machines.len();
+        let first = self.planner.planned.machines.next_index();
         let mut undo = Vec::new();
         let seats = self.lay(answer, nodes, &mut undo);
         if let Some(seats) = seats.filter(|seats| self.is_better(first, seats)) {
@@ -512,7 +512,7 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
-    fn is_better(&self, first: usize, seats: &[Seat]) -> bool {
+    fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
         let loose = &self.withdrawal.loose;
         let mut left = Vec::with_capacity(loose.len());
         for (index, of) in loose.iter().enumerate() {
@@ -524,7 +524,7 @@ impl RepackTrial<'_, '_, '_> {
         if left.iter().zip(lots).any(|(left, lot)| *left > lot.spare) {
             return false;
         }
-        let made = self.planner.planned.machines[first..].iter();
+        let made = self.planner.planned.machines.tail(first).iter();
         let made = made.filter_map(|planned| {
             let on = seats.iter().filter(|seat| seat.node == planned.node);
             let pods: usize = on.map(|seat| seat.count).sum();

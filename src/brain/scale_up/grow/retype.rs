@@ -8,7 +8,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::fit::attach::AttachSlots;
-use crate::index::{ChoiceIndex, OfferIndex};
+use crate::index::{ChoiceIndex, OfferIndex, PlannedIndex};
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::SimNode;
@@ -18,7 +18,7 @@ use model::resources::Resources;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retype<'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
-    pub(super) machine: usize,
+    pub(super) machine: PlannedIndex,
     pub(super) choice: ChoiceIndex,
     pub(super) offer: OfferIndex,
 }
@@ -26,7 +26,7 @@ pub(super) struct Retype<'v, 'a> {
 impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn new(
         view: PlanView<'v, 'a>,
-        machine: usize,
+        machine: PlannedIndex,
         choice: ChoiceIndex,
         offer: OfferIndex,
     ) -> Retype<'v, 'a> {
@@ -41,7 +41,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     /// The machine as one of a choice on the host where it is; `None` where the choice has no offer there.
     pub(super) fn on_same_host(
         view: PlanView<'v, 'a>,
-        machine: usize,
+        machine: PlannedIndex,
         choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let planned = &view.planned.machines[machine];
@@ -55,7 +55,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     /// depends on the type.
     pub(super) fn larger(
         view: PlanView<'v, 'a>,
-        machine: usize,
+        machine: PlannedIndex,
         choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let wanted = view.choice(choice);
@@ -166,7 +166,7 @@ pub(super) fn shrink_to_fit<'a>(
 ) {
     let mut order: Vec<ChoiceIndex> = catalog.choices.indexes().collect();
     order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));
-    for machine in 0..planner.planned.machines.len() {
+    for machine in planner.planned.machines.indexes() {
         let found = cheapest_that_holds(planner.view(catalog, pending), machine, &order);
         if let Some((choice, offer)) = found {
             planner.retype(catalog, pending, (machine, choice, offer));
@@ -178,7 +178,7 @@ pub(super) fn shrink_to_fit<'a>(
 /// what it is. `order` has the choices by price.
 fn cheapest_that_holds(
     view: PlanView<'_, '_>,
-    machine: usize,
+    machine: PlannedIndex,
     order: &[ChoiceIndex],
 ) -> Option<(ChoiceIndex, OfferIndex)> {
     let planned = &view.planned.machines[machine];
