@@ -63,7 +63,7 @@ index_types! {
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
 
-    /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::lane`.
+    /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 }
 

@@ -69,10 +69,11 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     }
     let mut order = rehearsal::destinations(world, &[]);
     order.retain(|index| !evacuees.nodes.contains_key(index));
-    let mut lane = FitIndex::over(&order, world);
+    let mut fit_index = FitIndex::over(&order, world);
     for mut candidate in going {
         let mut landing = BTreeMap::new();
-        let left = rehearsal::reschedule(world, &candidate, &mut lane, &mut landing, &mut undo);
+        let left =
+            rehearsal::reschedule(world, &candidate, &mut fit_index, &mut landing, &mut undo);
         // Rather one that runs there than one that is to come.
         let running = left.iter().find(|left| !left.pods.is_empty());
         let without = running.or(left.first()).map(|left| {

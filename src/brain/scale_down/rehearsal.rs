@@ -106,7 +106,7 @@ pub(crate) fn close(world: &mut SimCluster<'_>, node: NodeIndex, undo: &mut Rehe
     }
 }
 
-/// Pods of some loads that were put on the open nodes of a lane.
+/// Pods of some loads that were put on the open nodes of a fit index.
 pub(crate) struct LaidLoads {
     /// The load's number, the place, and how many of its pods came there, in the order in which they came.
     placed: Vec<(usize, NodeIndex, usize)>,
@@ -114,12 +114,12 @@ pub(crate) struct LaidLoads {
     pub(crate) left: Vec<usize>,
 }
 
-/// Puts so many pods of loads on the open nodes of a lane, one load after the other. As kube-scheduler does, it tries pods again that go
+/// Puts so many pods of loads on the open nodes of a fit index, one load after the other. As kube-scheduler does, it tries pods again that go
 /// with others, or are spread among them, when others have found a place.
 pub(crate) fn lay_in_rounds<'a>(
     world: &mut SimCluster<'a>,
     loads: &[(&PodsToMove<'a>, usize)],
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut RehearsalUndo,
 ) -> LaidLoads {
     let all = loads.iter().map(|(_, count)| *count);
@@ -131,7 +131,8 @@ pub(crate) fn lay_in_rounds<'a>(
             if count == 0 {
                 continue;
             }
-            let laid = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
+            let laid =
+                pack::lay_with_undo(world, load.shape, need, count, fit_index, &mut undo.puts);
             for (node, count) in laid {
                 left[number] -= count;
                 placed.push((number, node, count));
@@ -148,16 +149,16 @@ pub(crate) fn lay_in_rounds<'a>(
     }
 }
 
-/// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
+/// Puts the pods of a candidate on the open nodes of a fit index; those that find no place come back.
 pub(crate) fn reschedule<'c, 'a>(
     world: &mut SimCluster<'a>,
     candidate: &'c RemovalCandidate<'a>,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
     let loads: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
-    let laid = lay_in_rounds(world, &loads, lane, undo);
+    let laid = lay_in_rounds(world, &loads, fit_index, undo);
     let mut pods: Vec<_> = candidate
         .loads
         .iter()
@@ -177,13 +178,13 @@ pub(crate) fn reschedule<'c, 'a>(
     unplaced.collect()
 }
 
-/// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
+/// Whether the pods of some nodes find room on the open nodes of a fit index as well when they come one group
 /// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
 /// another machine. Nothing stays changed.
 pub(crate) fn is_order_independent<'a>(
     world: &mut SimCluster<'a>,
     nodes: &[&RemovalCandidate<'a>],
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
 ) -> bool {
     let mut loads: Vec<&PodsToMove<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
     loads.sort_by_cached_key(|load| {
@@ -193,9 +194,9 @@ pub(crate) fn is_order_independent<'a>(
     });
     let mut undo = RehearsalUndo::default();
     let loads: Vec<_> = loads.into_iter().map(PodsToMove::counted).collect();
-    let laid = lay_in_rounds(world, &loads, lane, &mut undo);
+    let laid = lay_in_rounds(world, &loads, fit_index, &mut undo);
     let touched = undo.roll_back(world);
-    lane.lift(&touched, world);
+    fit_index.lift(&touched, world);
     laid.left.iter().all(|left| *left == 0)
 }
 

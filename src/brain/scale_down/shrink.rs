@@ -142,9 +142,9 @@ fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, Keep)>) {
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(crate) struct Rehearsals {
     order: Vec<NodeIndex>,
-    /// The nodes of `order` as a lane, for pods of nodes that go by other rules than consolidation.
-    lane: FitIndex,
-    /// The nodes of `order` without the restless, as a lane, for consolidation.
+    /// The nodes of `order` as a fit index, for pods of nodes that go by other rules than consolidation.
+    fit_index: FitIndex,
+    /// The nodes of `order` without the restless, as a fit index, for consolidation.
     quiet: FitIndex,
     /// The nodes of `quiet` in the order of their names, for [`rehearsal::is_order_independent`].
     named: FitIndex,
@@ -178,7 +178,7 @@ impl Rehearsals {
             .filter(|node| !restless.contains(node));
         let at_rest: Vec<NodeIndex> = at_rest.collect();
         Rehearsals {
-            lane: FitIndex::indexed(&order, world),
+            fit_index: FitIndex::indexed(&order, world),
             quiet: FitIndex::indexed(&at_rest, world),
             named: FitIndex::indexed(&rehearsal::by_name(world, at_rest), world),
             order,
@@ -191,8 +191,8 @@ impl Rehearsals {
 
     /// These places have more free than before, or are open again.
     pub(crate) fn raise(&mut self, world: &SimCluster<'_>, nodes: &[NodeIndex]) {
-        for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
-            lane.lift(nodes, world);
+        for fit_index in [&mut self.fit_index, &mut self.quiet, &mut self.named] {
+            fit_index.lift(nodes, world);
         }
     }
 
@@ -317,23 +317,24 @@ impl Rehearsals {
         };
         let (order_independent, unplaced) = match (consolidates, first) {
             (false, _) => {
-                let lane = &mut self.lane;
-                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
+                let fit_index = &mut self.fit_index;
+                let left = rehearsal::reschedule(world, candidate, fit_index, &mut landing, undo);
                 (true, left)
             }
             (true, None) => {
                 let order_independent =
                     rehearsal::is_order_independent(world, &[candidate], &mut self.named);
-                let lane = &mut self.quiet;
-                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
+                let fit_index = &mut self.quiet;
+                let left = rehearsal::reschedule(world, candidate, fit_index, &mut landing, undo);
                 (order_independent, left)
             }
             (true, Some(_)) => {
                 let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
-                let mut lane = FitIndex::indexed(&open, world);
+                let mut fit_index = FitIndex::indexed(&open, world);
                 let order_independent =
-                    rehearsal::is_order_independent(world, &[candidate], &mut lane);
-                let left = rehearsal::reschedule(world, candidate, &mut lane, &mut landing, undo);
+                    rehearsal::is_order_independent(world, &[candidate], &mut fit_index);
+                let left =
+                    rehearsal::reschedule(world, candidate, &mut fit_index, &mut landing, undo);
                 (order_independent, left)
             }
         };

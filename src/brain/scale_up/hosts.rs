@@ -1,6 +1,6 @@
 //! What hosts have, what of it is promised to guests, and which host gets the next machine of a pool.
 //!
-//! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
+//! Plain numbers: the limits of one decision and the search for its plan reckon with the same.
 
 use std::sync::Arc;
 

@@ -78,27 +78,27 @@ impl LimitTracker {
     pub(crate) fn of(turn: &DecisionBuilder<'_>) -> LimitTracker {
         let snapshot = turn.view.snapshot;
         let pools = turn.view.policy.pools.len();
-        let mut ledger = LimitTracker {
+        let mut limits = LimitTracker {
             pools: vec![PoolUse::default(); pools],
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
             store_slots: StoreSlots::of(turn),
             ..LimitTracker::default()
         };
-        ledger.stores = Stores::of(turn, &ledger.store_slots);
-        ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
+        limits.stores = Stores::of(turn, &limits.store_slots);
+        limits.addresses = AddressBook::of(turn).count(turn.view.policy);
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
-            let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
-            ledger.host_slots.insert(name.clone(), slots.collect());
+            let slots = region.hosts.keys().cloned().zip(limits.hosts.len()..);
+            limits.host_slots.insert(name.clone(), slots.collect());
             let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
             let hosts = region.hosts.values();
             let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
-            ledger.hosts.extend(hosts);
+            limits.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
             let taken = region.vms.keys().copied().chain(copies);
-            ledger.vmids.insert(name.clone(), taken.collect());
+            limits.vmids.insert(name.clone(), taken.collect());
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
             let machines = turn.view.machines.values().map(|known| known.machine);
@@ -107,30 +107,30 @@ impl LimitTracker {
             let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
-                if let Some((host, size)) = ledger.host(name, &vm.host).zip(size) {
+                if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
                     host.promise(size);
                 }
             }
         }
-        ledger.demands = ledger.demands(turn);
-        ledger.note_failures(turn);
+        limits.demands = limits.demands(turn);
+        limits.note_failures(turn);
         for known in turn.view.machines.values() {
-            ledger.count(known);
+            limits.count(known);
         }
         for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
-            ledger.count_unread(&unread);
+            limits.count_unread(&unread);
             let node = snapshot.cluster.nodes.contains_key(&unread.vm.name);
-            ledger.nodes += u64::from(!node);
+            limits.nodes += u64::from(!node);
         }
         for (pool, node) in crate::decision::unread::nodes(turn) {
             let slot = turn.view.policy.pools.keys().position(|name| name == pool);
-            if let Some(of) = slot.map(|slot| &mut ledger.pools[slot]) {
+            if let Some(of) = slot.map(|slot| &mut limits.pools[slot]) {
                 of.machines += 1;
                 of.cpu_milli = of.cpu_milli.saturating_add(node.capacity.cpu_milli);
                 of.memory = of.memory.saturating_add(node.capacity.memory);
             }
         }
-        ledger
+        limits
     }
 
     /// What is held against hosts.

@@ -20,7 +20,7 @@ use crate::simulation::preempt;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
 
-/// Places of a lane that share one bound.
+/// Places of a fit index that share one bound.
 const BLOCK: usize = 32;
 
 /// Places in the order in which they are filled, with a bound on what each stretch of them still
@@ -30,7 +30,7 @@ pub(crate) struct FitIndex {
     nodes: Vec<NodeIndex>,
     /// By stretch: at least what any place of it has free.
     bounds: Vec<Bound>,
-    /// Where each place is, by its index, in a lane that can be told of changes.
+    /// Where each place is, by its index, in a fit index that can be told of changes.
     positions: IndexVec<NodeIndex, Option<usize>>,
 }
 
@@ -69,13 +69,13 @@ impl Bound {
 }
 
 impl FitIndex {
-    /// A lane over these places.
+    /// A fit index over these places.
     pub(crate) fn over(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
-        let mut lane = FitIndex::default();
+        let mut fit_index = FitIndex::default();
         for node in order {
-            lane.push(*node, world);
+            fit_index.push(*node, world);
         }
-        lane
+        fit_index
     }
 
     /// Whether it has no place.
@@ -110,15 +110,15 @@ impl FitIndex {
         self.bounds[position / BLOCK].raise(free);
     }
 
-    /// A lane that can be told of places with more free than before ([`FitIndex::lift`]).
+    /// A fit index that can be told of places with more free than before ([`FitIndex::lift`]).
     pub(crate) fn indexed(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
-        let mut lane = FitIndex::over(order, world);
+        let mut fit_index = FitIndex::over(order, world);
         let last = order.iter().max().map_or(0, |last| last.0 + 1);
-        lane.positions = IndexVec::from(vec![None; last]);
+        fit_index.positions = IndexVec::from(vec![None; last]);
         for (position, node) in order.iter().enumerate() {
-            lane.positions[*node] = Some(position);
+            fit_index.positions[*node] = Some(position);
         }
-        lane
+        fit_index
     }
 
     /// These places may have more free than before, or are open again.
@@ -184,7 +184,7 @@ pub(crate) fn existing<'a>(
         let key = |node: &NodeIndex| world.nodes[*node].site != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
-    let mut lane = FitIndex::over(&order, world);
+    let mut fit_index = FitIndex::over(&order, world);
     let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
     let mut nodes = FitIndex::default();
@@ -208,7 +208,7 @@ pub(crate) fn existing<'a>(
                 bookings.give_up(&mut groups, &rank);
             }
             for group in &rank {
-                placed |= settle(turn, world, &mut groups[*group], &mut lane, false);
+                placed |= settle(turn, world, &mut groups[*group], &mut fit_index, false);
             }
         }
         // Where pods were preempted, more room may have come of it than was asked.
@@ -229,7 +229,7 @@ pub(crate) fn existing<'a>(
     }
     let mut left = groups.into_vec();
     left.retain(|group| group.calls() && !group.pods.is_empty());
-    (left, lane)
+    (left, fit_index)
 }
 
 /// What is left of a group is looked at no more in this decision.
@@ -264,7 +264,7 @@ fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &mut Group<'a>,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     firm: bool,
 ) -> bool {
     if is_stranded(world, group.shape) {
@@ -273,11 +273,11 @@ fn settle<'a>(
     let pods = std::mem::take(&mut group.pods);
     let placed = seat(turn, world, group, &pods, |turn, world, need| {
         if firm {
-            let placed = place(world, group.shape, need, pods.len(), lane);
+            let placed = place(world, group.shape, need, pods.len(), fit_index);
             return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
         }
         let asked = (group.shape, need);
-        on_existing(turn, world, asked, pods.len(), lane, &mut None)
+        on_existing(turn, world, asked, pods.len(), fit_index, &mut None)
     });
     group.pods = pods;
     group.pods.drain(..placed);
@@ -360,20 +360,27 @@ impl Seats {
     }
 }
 
-/// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
+/// Places up to `count` pods of a shape on the places of a fit index, and those that fit nowhere where
 /// expendable pods give way for them. Keeps what is needed to take it back ([`SimCluster::restore`], last first), where that is asked for.
 pub(crate) fn on_existing(
     turn: &DecisionBuilder<'_>,
     world: &mut SimCluster<'_>,
     (shape, need): (ShapeId, Option<&VolumeNeed>),
     count: usize,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
 ) -> Vec<Seats> {
-    let placed = put(world, (shape, need), count, lane, undo, Newcomers::Settled);
+    let placed = put(
+        world,
+        (shape, need),
+        count,
+        fit_index,
+        undo,
+        Newcomers::Settled,
+    );
     let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
     let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
-    for forced in preempt::force(world, shape, need, left, lane, undo) {
+    for forced in preempt::force(world, shape, need, left, fit_index, undo) {
         seats.push(Seats {
             node: forced.node,
             count: 1,
@@ -383,19 +390,19 @@ pub(crate) fn on_existing(
     seats
 }
 
-/// Places up to `count` pods of a shape on the places of a lane; says how many went where.
+/// Places up to `count` pods of a shape on the places of a fit index; says how many went where.
 pub(crate) fn place(
     world: &mut SimCluster<'_>,
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
 ) -> Vec<(NodeIndex, usize)> {
     put(
         world,
         (shape, need),
         count,
-        lane,
+        fit_index,
         &mut None,
         Newcomers::Settled,
     )
@@ -411,12 +418,12 @@ pub(crate) fn place_with_undo(
     order: &[NodeIndex],
     undo: &mut Vec<(NodeIndex, Saved)>,
 ) -> Vec<(NodeIndex, usize)> {
-    let mut lane = FitIndex::over(order, world);
-    lay_with_undo(world, shape, need, count, &mut lane, undo)
+    let mut fit_index = FitIndex::over(order, world);
+    lay_with_undo(world, shape, need, count, &mut fit_index, undo)
 }
 
-/// Places up to `count` pods of a shape on the open places of an indexed lane, and keeps what is needed to take it back
-/// ([`SimCluster::restore`], last first); whoever takes it back tells the lane ([`FitIndex::lift`]). Says how many went where.
+/// Places up to `count` pods of a shape on the open places of a fit index, and keeps what is needed to take it back
+/// ([`SimCluster::restore`], last first); whoever takes it back tells the fit index ([`FitIndex::lift`]). Says how many went where.
 /// Expendable pods give way here too: the pods come one by one, in any order, so one that preempts nobody is not put
 /// where others have made room.
 pub(crate) fn lay_with_undo(
@@ -424,7 +431,7 @@ pub(crate) fn lay_with_undo(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut Vec<(NodeIndex, Saved)>,
 ) -> Vec<(NodeIndex, usize)> {
     let mut undo = Some(undo);
@@ -432,12 +439,12 @@ pub(crate) fn lay_with_undo(
         world,
         (shape, need),
         count,
-        lane,
+        fit_index,
         &mut undo,
         Newcomers::OneByOne,
     );
     let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
-    let forced = preempt::force(world, shape, need, left, lane, &mut undo);
+    let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
     placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
     placed
 }
@@ -457,7 +464,7 @@ fn put(
     world: &mut SimCluster<'_>,
     (id, need): (ShapeId, Option<&VolumeNeed>),
     mut left: usize,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
     newcomers: Newcomers,
 ) -> Vec<(NodeIndex, usize)> {
@@ -469,7 +476,7 @@ fn put(
     let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {
-        let found = lane.find(&world.nodes, from, &shape.requests, |index| {
+        let found = fit_index.find(&world.nodes, from, &shape.requests, |index| {
             if timid && world.preempted(index) {
                 return None;
             }
@@ -478,7 +485,7 @@ fn put(
         let Some((position, most)) = found else {
             break;
         };
-        let index = lane.nodes[position];
+        let index = fit_index.nodes[position];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));

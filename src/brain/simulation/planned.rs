@@ -67,7 +67,7 @@ pub(crate) struct PlannedMachines {
     taken: Option<Taken>,
     pub(crate) machines: IndexVec<PlannedIndex, PlannedMachine>,
     /// The machines' places, in the order in which they were opened.
-    pub(crate) lane: FitIndex,
+    pub(crate) fit_index: FitIndex,
 }
 
 impl PlannedMachine {
@@ -96,7 +96,7 @@ impl PlannedMachines {
         PlannedMachines {
             taken: None,
             machines: IndexVec::default(),
-            lane: FitIndex::default(),
+            fit_index: FitIndex::default(),
         }
     }
 
@@ -117,7 +117,7 @@ impl PlannedMachines {
         let (name, token) = taken.fresh(turn, choice.pool)?;
         let site = NodeOrigin::Planned(self.machines.next_index());
         let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
-        self.lane.push(node, world);
+        self.fit_index.push(node, world);
         self.machines.push(PlannedMachine {
             choice: at.0,
             offer: at.1,

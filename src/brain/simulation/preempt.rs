@@ -129,13 +129,13 @@ impl SimCluster<'_> {
 }
 
 /// Puts up to `left` pods of a shape where expendable pods give way for them, one after the other, in the
-/// order of a lane; says where each went.
+/// order of a fit index; says where each went.
 pub(crate) fn force(
     world: &mut SimCluster<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
     left: usize,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
 ) -> Vec<Forced> {
     let mut placed = Vec::new();
@@ -145,8 +145,8 @@ pub(crate) fn force(
     let rules = world.rules(id);
     world.prepare(id);
     let mut from = 0;
-    while placed.len() < left && from < lane.len() {
-        let index = lane.at(from);
+    while placed.len() < left && from < fit_index.len() {
+        let index = fit_index.at(from);
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
             from += 1;
@@ -155,7 +155,7 @@ pub(crate) fn force(
         if let Some(undo) = undo {
             undo.extend(trail.into_iter().map(|saved| (index, saved)));
         }
-        lane.raise(from, world);
+        fit_index.raise(from, world);
         placed.push(Forced {
             node: index,
             victims,

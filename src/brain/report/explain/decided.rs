@@ -17,7 +17,7 @@ use model::report::PodVerdict;
 pub(super) struct DecidedWorld<'a> {
     pub(super) world: SimCluster<'a>,
     /// What limits and hosts still allow.
-    pub(super) ledger: LimitTracker,
+    pub(super) limits: LimitTracker,
 }
 
 /// Where a verdict has its pod.
@@ -36,7 +36,7 @@ pub(super) fn carry_out<'a>(
     decision: &Decision,
 ) -> DecidedWorld<'a> {
     let mut world = places::build(turn, choices);
-    let mut ledger = LimitTracker::of(turn);
+    let mut limits = LimitTracker::of(turn);
     for (index, action) in decision.plan.iter().enumerate() {
         let Kind::Create(spec) = &action.kind else {
             continue;
@@ -47,7 +47,7 @@ pub(super) fn carry_out<'a>(
         let (Some(choice), Some(offer)) = (choice, offer) else {
             continue;
         };
-        ledger.book(choice, offer, mark.vmid);
+        limits.book(choice, offer, mark.vmid);
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
             // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
@@ -67,5 +67,5 @@ pub(super) fn carry_out<'a>(
         world.put(index, shape, 1, false);
         world.supply(index, need.as_ref(), 1);
     }
-    DecidedWorld { world, ledger }
+    DecidedWorld { world, limits }
 }

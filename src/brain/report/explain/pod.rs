@@ -63,8 +63,8 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         world: &world,
     };
     // A pod that has to wait does so beside what is planned for others.
-    let ledger = match asked.decision.report.pods.get(key) {
-        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
+    let limits = match asked.decision.report.pods.get(key) {
+        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).limits,
         _ => LimitTracker::of(&turn),
     };
     let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
@@ -78,7 +78,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         priority: pod.shape.priority,
         asks: pod.shape.requests.clone(),
         verdict: asked.decision.report.pods.get(key).cloned(),
-        offers: question.offers(&turn, &choices, &ledger),
+        offers: question.offers(&turn, &choices, &limits),
         nodes: question.nodes(),
         holds: growth_holds(&asked.decision.report.holds),
         place,
@@ -170,11 +170,11 @@ impl PodQuestion<'_, '_> {
         &self,
         turn: &DecisionBuilder<'_>,
         choices: &Choices<'_>,
-        ledger: &LimitTracker,
+        limits: &LimitTracker,
     ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
         for (choice, domains) in choices.iter().zip(&self.domains) {
-            let limit = ledger.admits(turn, choice).err().map(Arc::new);
+            let limit = limits.admits(turn, choice).err().map(Arc::new);
             for (offer, domains) in choice.offers.iter().zip(domains) {
                 let mut misfits = self.of(choice, offer, domains).into_iter();
                 answers.push(OfferAnswer {
@@ -186,7 +186,7 @@ impl PodQuestion<'_, '_> {
                     free: offer.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),
-                    held: both(limit.as_ref(), ledger.host_admits(choice, offer).err()),
+                    held: both(limit.as_ref(), limits.host_admits(choice, offer).err()),
                 });
             }
             if choice.offers.is_empty() {

@@ -83,7 +83,7 @@ pub(super) fn weigh<'a>(
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
     let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
-    let DecidedWorld { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
+    let DecidedWorld { mut world, limits } = decided::carry_out(turn, choices, asked.decision);
     let own = *world.by_name.get(place)?;
     let shape = world.intern(&key.namespace, &pod.shape);
     let named = world.preferences(shape, false);
@@ -103,8 +103,8 @@ pub(super) fn weigh<'a>(
     };
     let need = turn.view.need(key, pod);
     let held = |choice: &Choice<'a>, offer: OfferIndex| {
-        let on_host = || ledger.host_admits(choice, &choice.offers[offer]);
-        let refused = ledger.admits(turn, choice).and_then(|()| on_host()).err();
+        let on_host = || limits.host_admits(choice, &choice.offers[offer]);
+        let refused = limits.admits(turn, choice).and_then(|()| on_host()).err();
         refused.map(|refused| refused.to_string())
     };
     judge.spots = judge.look_around(need.as_ref(), rules.as_deref(), held);

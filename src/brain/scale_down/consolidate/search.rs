@@ -77,10 +77,10 @@ pub(crate) fn plan<'a>(
         turn.memory.consolidation = Some(before);
         return;
     }
-    let ledger = LimitTracker::of(turn);
+    let limits = LimitTracker::of(turn);
     let mut bench = Bench {
         choices,
-        ledger: &ledger,
+        limits: &limits,
         order,
         spare,
         places: BTreeMap::new(),
@@ -254,11 +254,11 @@ fn make<'a>(
 ) {
     let choice = &choices[swap.choice];
     let mut planned = PlannedMachines::begin();
-    let ledger = LimitTracker::of(turn);
-    if let Err(why) = ledger.addresses_admit(choice) {
+    let limits = LimitTracker::of(turn);
+    if let Err(why) = limits.addresses_admit(choice) {
         return turn.warn(not_made(why.clone()));
     }
-    let vmid = ledger.vmid(turn, &choice.policy.region);
+    let vmid = limits.vmid(turn, &choice.policy.region);
     let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
     let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
     if made.is_none() {

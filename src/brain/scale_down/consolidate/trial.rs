@@ -22,7 +22,7 @@ use model::reasons::{Refusals, Refused};
 /// What trials are made with.
 pub(super) struct Bench<'b, 'a> {
     pub(super) choices: &'b Choices<'a>,
-    pub(super) ledger: &'b LimitTracker,
+    pub(super) limits: &'b LimitTracker,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [NodeIndex],
     /// Nodes that count as gone or are let be for now, and are there all the same.
@@ -67,14 +67,14 @@ pub(super) fn swap<'a>(
         return None;
     }
     let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
-    let mut lane = FitIndex::over(&open, world);
+    let mut fit_index = FitIndex::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut unplaced = Vec::new();
     for node in nodes {
         let lone = lone_domains(world, node);
         if lone.is_empty() {
-            let left = rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo);
+            let left = rehearsal::reschedule(world, node, &mut fit_index, &mut moves, &mut undo);
             unplaced.extend(left);
             continue;
         }
@@ -115,8 +115,8 @@ fn is_order_independent<'a>(
     let first: Vec<NodeIndex> = [new_node].into_iter().chain(rest.iter().copied()).collect();
     let last: Vec<NodeIndex> = rest.into_iter().chain([new_node]).collect();
     let order_independent = [first, last].iter().all(|order| {
-        let mut lane = FitIndex::indexed(order, world);
-        rehearsal::is_order_independent(world, nodes, &mut lane)
+        let mut fit_index = FitIndex::indexed(order, world);
+        rehearsal::is_order_independent(world, nodes, &mut fit_index)
     });
     world.close(new_node);
     undo.roll_back(world);
@@ -145,9 +145,9 @@ fn spared<'a>(
     let gone: BTreeSet<NodeIndex> = nodes.iter().map(|node| node.index).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
-    let mut lane = FitIndex::over(&open, world);
+    let mut fit_index = FitIndex::over(&open, world);
     let fits = nodes.iter().all(|node| {
-        rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo).is_empty()
+        rehearsal::reschedule(world, node, &mut fit_index, &mut moves, &mut undo).is_empty()
     });
     undo.roll_back(world);
     for node in opened {
@@ -183,7 +183,7 @@ fn cheapest<'a>(
         let choice = &bench.choices[index];
         let verdict = match &found {
             Some(_) => Err(Refused::AnotherCheaper),
-            None => eligible(turn, bench.ledger, choice, &olds, most)
+            None => eligible(turn, bench.limits, choice, &olds, most)
                 .and_then(|()| host(world, bench, index, unplaced, domains)),
         };
         match verdict {
@@ -228,7 +228,7 @@ fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
 /// Whether a choice may take the place of these machines, whatever the host.
 fn eligible(
     turn: &DecisionBuilder<'_>,
-    ledger: &LimitTracker,
+    limits: &LimitTracker,
     choice: &Choice<'_>,
     olds: &[&MachineView<'_>],
     most: i64,
@@ -257,7 +257,7 @@ fn eligible(
         let node = old.name.clone();
         return Err(Refused::WeighsLessThanNode { node });
     }
-    ledger.admits(turn, choice)
+    limits.admits(turn, choice)
 }
 
 /// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
@@ -271,7 +271,7 @@ fn host<'a>(
     let choice = &bench.choices[index];
     let mut refusal = None;
     let mut offers: Vec<OfferIndex> = choice.offers.indexes().collect();
-    offers.sort_by_key(|index| bench.ledger.host_rank(choice, &choice.offers[*index]));
+    offers.sort_by_key(|index| bench.limits.host_rank(choice, &choice.offers[*index]));
     for at in offers {
         let offer = &choice.offers[at];
         let elsewhere = domains
@@ -283,7 +283,7 @@ fn host<'a>(
                 domain: domain.clone(),
             }),
             None => bench
-                .ledger
+                .limits
                 .host_admits(choice, offer)
                 .and_then(|()| holds(world, bench, (index, at), unplaced)),
         };
@@ -318,8 +318,8 @@ fn holds<'a>(
         .map(|unplaced| (unplaced.load, unplaced.pods.len()))
         .collect();
     let mut undo = RehearsalUndo::default();
-    let mut lane = FitIndex::over(&[new_node], world);
-    let laid = rehearsal::lay_in_rounds(world, &loads, &mut lane, &mut undo);
+    let mut fit_index = FitIndex::over(&[new_node], world);
+    let laid = rehearsal::lay_in_rounds(world, &loads, &mut fit_index, &mut undo);
     let left = unplaced.iter().zip(laid.left).find_map(|(unplaced, left)| {
         let first = unplaced.pods.len().checked_sub(left).filter(|_| left > 0)?;
         unplaced.pods.get(first).map(|(key, _)| *key)

@@ -217,7 +217,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let choice = view.choice(pick.choice);
         let row = view.row(self.lead);
         let offers = choice.offers.indexed().filter(|(index, offer)| {
-            row.fits[choice.slot(*index)] && view.ledger.host_admits(choice, offer).is_ok()
+            row.fits[choice.slot(*index)] && view.limits.host_admits(choice, offer).is_ok()
         });
         let penalty = offers.map(|(index, _)| {
             let slot = choice.slot(index);
@@ -241,7 +241,7 @@ impl ChoiceSearch<'_, '_, '_> {
             return None;
         }
         let pool = self.pools.entry(choice.site_slot).or_insert_with(|| {
-            let admits = view.ledger.pool_admits(view.turn, choice);
+            let admits = view.limits.pool_admits(view.turn, choice);
             admits.map_err(Arc::new)
         });
         if let Err(why) = pool {
@@ -251,7 +251,7 @@ impl ChoiceSearch<'_, '_, '_> {
             return None;
         }
         let host = view
-            .ledger
+            .limits
             .type_admits(choice, None)
             .map_err(OfferRefusal::Held)
             .and_then(|()| view.host(index, Some((self.lead, self.rules))));

@@ -27,12 +27,12 @@ type SeenOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
 
 /// Looks at every offer.
 fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> SeenOffers<'c> {
-    let ledger = LimitTracker::of(turn);
+    let limits = LimitTracker::of(turn);
     let mut offers = SeenOffers::default();
     for choice in choices {
-        let admits = ledger.admits(turn, choice).is_ok();
+        let admits = limits.admits(turn, choice).is_ok();
         for offer in &choice.offers {
-            let open = admits && ledger.host_admits(choice, offer).is_ok();
+            let open = admits && limits.host_admits(choice, offer).is_ok();
             offers.push((open, &offer.labels));
         }
     }

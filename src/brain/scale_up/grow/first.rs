@@ -116,7 +116,7 @@ impl FirstPlan<'_, '_, '_> {
             return self.planner.turn.say(asker, &verdict);
         }
         self.catalog.locate(self.planner.world);
-        if rules.is_some() && !self.planner.planned.lane.is_empty() {
+        if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
             self.fill_existing(lead);
         }
         let floor = self.floor(rules);
@@ -225,8 +225,11 @@ impl FirstPlan<'_, '_, '_> {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
-        let (world, lane) = (&mut *self.planner.world, &mut self.planner.planned.lane);
-        for (node, count) in pack::place(world, shape, need.as_deref(), left, lane) {
+        let (world, fit_index) = (
+            &mut *self.planner.world,
+            &mut self.planner.planned.fit_index,
+        );
+        for (node, count) in pack::place(world, shape, need.as_deref(), left, fit_index) {
             self.planner.assign_next(self.pending, (lead, count), node);
         }
     }
@@ -301,8 +304,8 @@ fn next_offer(
         return None;
     }
     let choice = view.choice(pick.choice);
-    view.ledger.pool_admits(view.turn, choice).ok()?;
-    view.ledger.type_admits(choice, None).ok()?;
+    view.limits.pool_admits(view.turn, choice).ok()?;
+    view.limits.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
     let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
     let fits = |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.slot(next)];

@@ -99,13 +99,13 @@ fn find_cheapest(
         }
         let choice = &choices[index];
         let found = view
-            .ledger
+            .limits
             .admits(view.turn, choice)
             .map_err(OfferRefusal::Held)
             .and_then(|()| view.host(index, None));
         match found {
             Ok((offer, _)) => {
-                let host = view.ledger.host_rank(choice, &choice.offers[offer]);
+                let host = view.limits.host_rank(choice, &choice.offers[offer]);
                 let found = ((rank(index), host), index, offer);
                 let of_type = |other: ChoiceIndex| choices[other].type_name == choice.type_name;
                 if best.is_none_or(|(best, other, _)| of_type(other) && found.0 < best) {

@@ -23,7 +23,7 @@ use model::report::PodVerdict;
 pub(super) struct Planner<'p, 'a> {
     pub(super) turn: &'p mut DecisionBuilder<'a>,
     pub(super) world: &'p mut SimCluster<'a>,
-    pub(super) ledger: LimitTracker,
+    pub(super) limits: LimitTracker,
     pub(super) planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
     pub(super) existing: FitIndex,
@@ -36,11 +36,11 @@ impl<'p, 'a> Planner<'p, 'a> {
         world: &'p mut SimCluster<'a>,
         existing: FitIndex,
     ) -> Planner<'p, 'a> {
-        let ledger = LimitTracker::of(turn);
+        let limits = LimitTracker::of(turn);
         Planner {
             turn,
             world,
-            ledger,
+            limits,
             planned: PlannedMachines::begin(),
             existing,
         }
@@ -55,7 +55,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         PlanView {
             turn: self.turn,
             world: self.world,
-            ledger: &self.ledger,
+            limits: &self.limits,
             planned: &self.planned,
             existing: &self.existing,
             catalog,
@@ -73,14 +73,14 @@ impl<'p, 'a> Planner<'p, 'a> {
     ) -> Result<NodeIndex, Refused> {
         let chosen = &catalog.choices[choice];
         let vmid = self
-            .ledger
+            .limits
             .vmid(self.turn, &chosen.policy.region)
             .ok_or(Refused::NoFreeVmid)?;
         let (planned, at) = (&mut self.planned, (choice, offer));
         let node = planned
             .add(self.turn, self.world, catalog.choices, at, vmid, reason)
             .ok_or(Refused::NoFreeName)?;
-        self.ledger.book(chosen, &chosen.offers[offer], vmid);
+        self.limits.book(chosen, &chosen.offers[offer], vmid);
         Ok(node)
     }
 
@@ -100,12 +100,12 @@ impl<'p, 'a> Planner<'p, 'a> {
         let node = planned.node;
         (planned.choice, planned.offer) = (choice, offer);
         let to = &wanted.offers[offer];
-        self.ledger.rebook((wanted, to), (before, from));
+        self.limits.rebook((wanted, to), (before, from));
         let mut labels = to.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.world.nodes[node].slots = slots;
         self.world.become_other(node, labels, free);
-        self.planned.lane.raise(machine.0, self.world);
+        self.planned.fit_index.raise(machine.0, self.world);
         node
     }
 
@@ -121,7 +121,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
         let then = Retype::new(self.view(catalog, pending), machine, planned.choice, offer);
         let free = then.free();
-        self.ledger.relocate(choice, from, to);
+        self.limits.relocate(choice, from, to);
         let mut labels = to.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.planned.machines[machine].offer = offer;
@@ -133,7 +133,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
-        self.ledger.unbook(choice, offer, planned.vmid);
+        self.limits.unbook(choice, offer, planned.vmid);
         let node = planned.node;
         self.world.assumed.revoke(&self.world.nodes[node].bindings);
         self.world.close(node);
@@ -144,7 +144,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
-        self.ledger.book(choice, offer, planned.vmid);
+        self.limits.book(choice, offer, planned.vmid);
         let node = planned.node;
         self.world.reopen(node);
         self.world.assumed.give(&self.world.nodes[node].bindings);
@@ -208,7 +208,7 @@ impl<'p, 'a> Planner<'p, 'a> {
             let machine = PlannedIndex(position);
             self.world.nodes[*node].site = NodeOrigin::Planned(machine);
         }
-        self.planned.lane = FitIndex::over(&nodes, self.world);
+        self.planned.fit_index = FitIndex::over(&nodes, self.world);
     }
 
     /// Indexes the places there are anew, after pods left them.

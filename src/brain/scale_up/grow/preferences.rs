@@ -320,7 +320,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
                 <= view.unmet(group, planned.choice, planned.offer)
     };
     then.offer != planned.offer
-        && view.ledger.host_admits(choice, offer).is_ok()
+        && view.limits.host_admits(choice, offer).is_ok()
         && same_daemons(now, offer)
         && then.holds()
         && planned.groups().all(fits)
@@ -357,7 +357,7 @@ fn better_host(
     let better = offers.into_iter().filter_map(|offer| {
         let then = penalty(offer);
         let at = &choice.offers[offer];
-        let rank = (then, view.ledger.host_rank(choice, at));
+        let rank = (then, view.limits.host_rank(choice, at));
         (then < now && free_to_go(&offer)).then_some((rank, offer))
     });
     better.min().map(|(_, offer)| offer)

@@ -80,7 +80,7 @@ pub(super) fn question(
         classes[model.class].models.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
-    let spare = view.ledger.spare(view.turn, choices);
+    let spare = view.limits.spare(view.turn, choices);
     let mut problem = Problem {
         lots,
         models,
@@ -255,7 +255,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
-                if view.ledger.host_admits(choice, offer).is_err() {
+                if view.limits.host_admits(choice, offer).is_err() {
                     continue;
                 }
                 let row = &view.catalog.domains[choice.slot(at)];
@@ -299,11 +299,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// The models, and by group which of them it may be on.
     fn models(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
-        let spare = view.ledger.spare(view.turn, choices);
+        let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
-        let admits = |choice: &Choice<'_>| view.ledger.admits(view.turn, choice).is_ok();
+        let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];

@@ -16,7 +16,7 @@ impl PlanView<'_, '_> {
         );
         let same = one.pool_slot == other.pool_slot && one.type_name == other.type_name;
         let rank = |choice: &Choice<'_>, pick: &Pick| {
-            self.ledger.host_rank(choice, &choice.offers[pick.offer])
+            self.limits.host_rank(choice, &choice.offers[pick.offer])
         };
         same && pick.cost == best.cost
             && pick.worth == best.worth
@@ -31,20 +31,20 @@ impl PlanView<'_, '_> {
         lead: (GroupIndex, Option<&Rules>),
     ) -> bool {
         let here = &self.catalog.choices[choice];
-        let rank = self.ledger.host_rank(here, &here.offers[offer]);
+        let rank = self.limits.host_rank(here, &here.offers[offer]);
         let terms = |choice: &Choice<'_>| (choice.pool_slot, choice.policy.weight, choice.price);
         let sister = |index: &ChoiceIndex| {
             let other = &self.catalog.choices[*index];
             *index != choice
                 && terms(other) == terms(here)
                 && other.type_name == here.type_name
-                && self.ledger.pool_admits(self.turn, other).is_ok()
+                && self.limits.pool_admits(self.turn, other).is_ok()
         };
         let sisters = self.catalog.choices.indexes().filter(sister);
         let mut found = sisters.filter_map(|index| {
             let (offer, _) = self.host(index, Some(lead)).ok()?;
             let other = &self.catalog.choices[index];
-            Some(self.ledger.host_rank(other, &other.offers[offer]))
+            Some(self.limits.host_rank(other, &other.offers[offer]))
         });
         found.any(|other| other < rank)
     }

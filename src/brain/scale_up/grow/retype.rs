@@ -114,9 +114,9 @@ impl<'v, 'a> Retype<'v, 'a> {
     /// Whether limits let it.
     fn limits_admit(&self) -> bool {
         let (before, wanted) = (self.before(), self.wanted());
-        let ledger = self.view.ledger;
-        ledger.host_admits_instead(wanted, before)
-            && ledger.type_admits(wanted.0, Some(before.0.kind)).is_ok()
+        let limits = self.view.limits;
+        limits.host_admits_instead(wanted, before)
+            && limits.type_admits(wanted.0, Some(before.0.kind)).is_ok()
     }
 
     /// Whether all that is on it may be on it then as well, resources aside.

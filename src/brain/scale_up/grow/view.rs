@@ -26,7 +26,7 @@ const HOSTS_NAMED: usize = 3;
 pub(super) struct PlanView<'v, 'a> {
     pub(super) turn: &'v DecisionBuilder<'a>,
     pub(super) world: &'v SimCluster<'a>,
-    pub(super) ledger: &'v LimitTracker,
+    pub(super) limits: &'v LimitTracker,
     pub(super) planned: &'v PlannedMachines,
     pub(super) existing: &'v FitIndex,
     pub(super) catalog: &'v Catalog<'v, 'a>,
@@ -117,7 +117,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
             let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
                 Some(_) => Err(OfferRefusal::Misfit(chosen.slot(index))),
                 None => self
-                    .ledger
+                    .limits
                     .host_admits(chosen, offer)
                     .map_err(OfferRefusal::Held),
             };
@@ -135,7 +135,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
                 continue;
             }
             let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
-            let rank = (unmet, self.ledger.host_rank(chosen, offer));
+            let rank = (unmet, self.limits.host_rank(chosen, offer));
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 best = Some((rank, index));
             }
@@ -197,7 +197,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
         let mut why = (*row.why).clone();
         for (index, choice) in self.catalog.choices.indexed() {
             if row.any[index] && !taken(index) {
-                let refused = self.ledger.admits(self.turn, choice).err();
+                let refused = self.limits.admits(self.turn, choice).err();
                 let refused = refused.unwrap_or_else(|| otherwise.clone());
                 why.insert(choice.label.clone(), refused.into());
             }
