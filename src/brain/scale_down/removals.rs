@@ -16,8 +16,8 @@ use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
 use crate::scale_down::drain_rules::{self, Budgets};
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
+use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
 use crate::scale_down::shrink::{Keep, ready, settings};
-use crate::scale_down::units::{GroupKind, RemovalGroup};
 use crate::simulation::offer::Choice;
 use crate::simulation::places;
 
@@ -88,22 +88,22 @@ impl<'a> RemovalAllowance<'a> {
         }
     }
 
-    /// Whether the nodes of a unit go now, and for what reasons; they are booked if so. They go together
+    /// Whether the nodes of a group go now, and for what reasons; they are booked if so. They go together
     /// or not at all.
     pub(crate) fn admit(
         &mut self,
         turn: &DecisionBuilder<'a>,
-        unit: &RemovalGroup<'a>,
+        group: &RemovalGroup<'a>,
     ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
-        let saved = (unit.nodes.len() > 1).then(|| self.clone());
-        let together = matches!(unit.bond, GroupKind::Pool(_));
+        let saved = (group.nodes.len() > 1).then(|| self.clone());
+        let together = matches!(group.kind, GroupKind::Pool(_));
         let room = if together {
-            self.room_for_all(turn, unit)
+            self.room_for_all(turn, group)
         } else {
             Ok(())
         };
         let mut reasons = Vec::new();
-        for candidate in &unit.nodes {
+        for candidate in &group.nodes {
             let parallel = match &room {
                 Ok(()) if together => Ok(()),
                 Ok(()) => self.parallel(turn, candidate),
@@ -117,14 +117,14 @@ impl<'a> RemovalAllowance<'a> {
                         *self = saved;
                     }
                     let why = keep.why.clone();
-                    let nodes = unit.nodes.iter();
+                    let nodes = group.nodes.iter();
                     return Err(nodes
                         .map(|node| {
                             let own = node.name == candidate.name;
                             let keep = if own {
                                 keep.clone()
                             } else {
-                                unit.bond.keep(candidate.name, &why)
+                                group.kind.keep(candidate.name, &why)
                             };
                             (node.name.clone(), keep)
                         })
@@ -351,10 +351,10 @@ impl<'a> RemovalAllowance<'a> {
     fn room_for_all(
         &self,
         turn: &DecisionBuilder<'_>,
-        unit: &RemovalGroup<'_>,
+        group: &RemovalGroup<'_>,
     ) -> Result<(), Keep> {
-        let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
-        let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
+        let nodes = u32::try_from(group.nodes.len()).unwrap_or(u32::MAX);
+        let drains = group.nodes.iter().filter(|node| !node.pods.is_empty());
         let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
         let nodes = if self.all == 0 { 0 } else { nodes };
         let drains = if self.drains == 0 { 0 } else { drains };
