@@ -302,7 +302,9 @@ impl Rehearsals {
             return Ok(());
         }
         if matches!(candidate.mode, Mode::Consolidate)
-            && let Some((key, domain)) = trial::lone_domains(world, candidate).into_iter().next()
+            && let Some((key, domain)) = trial::find_lone_domains(world, candidate)
+                .into_iter()
+                .next()
         {
             return Err(Keep::because(Kept::LastOfDomain { key, domain }));
         }

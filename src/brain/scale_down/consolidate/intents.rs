@@ -123,7 +123,7 @@ pub(crate) fn rest(
     } else if made.kind.is_some() {
         (
             price.saturating_sub(cost::price(turn.view.policy, made)),
-            trial::wanted(turn.view.policy, &olds),
+            trial::sum_min_savings(turn.view.policy, &olds),
         )
     } else {
         // Of a machine whose type is gone nobody knows what it costs.

@@ -20,7 +20,7 @@ use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
-pub(super) struct Bench<'b, 'a> {
+pub(super) struct ReplacementSearch<'b, 'a> {
     pub(super) choices: &'b Choices<'a>,
     pub(super) limits: &'b LimitTracker,
     /// Where pods may be sent, in order.
@@ -52,27 +52,27 @@ pub(super) struct ReplacementMachine {
 
 /// The cheapest machine that takes the place of these nodes, if it saves enough. The world is as it
 /// was afterwards.
-pub(super) fn swap<'a>(
+pub(super) fn find_replacement<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
 ) -> Option<ReplacementMachine> {
     let mut undo = RehearsalUndo::default();
     for node in nodes {
         rehearsal::close(world, node.index, &mut undo);
     }
-    if spared(world, bench, nodes) {
+    if fits_on_spare_nodes(world, search, nodes) {
         undo.roll_back(world);
         return None;
     }
-    let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
+    let open = rehearsal::open(world, search.order, &BTreeSet::new(), None);
     let mut fit_index = FitIndex::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut unplaced = Vec::new();
     for node in nodes {
-        let lone = lone_domains(world, node);
+        let lone = find_lone_domains(world, node);
         if lone.is_empty() {
             let left = rehearsal::reschedule(world, node, &mut fit_index, &mut moves, &mut undo);
             unplaced.extend(left);
@@ -88,23 +88,23 @@ pub(super) fn swap<'a>(
     let found = if unplaced.is_empty() {
         None
     } else {
-        cheapest(turn, world, bench, nodes, &unplaced, &domains)
+        find_cheapest(turn, world, search, nodes, &unplaced, &domains)
     };
     undo.roll_back(world);
-    let swap = found?;
-    is_order_independent(world, bench, nodes, &swap, &open)
-        .then_some(ReplacementMachine { moves, ..swap })
+    let machine = found?;
+    is_order_independent(world, search, nodes, &machine, &open)
+        .then_some(ReplacementMachine { moves, ..machine })
 }
 
 /// Whether the pods find room on what is left and the machine in whatever order they come.
 fn is_order_independent<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
-    swap: &ReplacementMachine,
+    machine: &ReplacementMachine,
     open: &[NodeIndex],
 ) -> bool {
-    let new_node = bench.place(world, (swap.choice, swap.offer));
+    let new_node = search.place(world, (machine.choice, machine.offer));
     let mut undo = RehearsalUndo::default();
     for node in nodes {
         rehearsal::close(world, node.index, &mut undo);
@@ -125,23 +125,23 @@ fn is_order_independent<'a>(
 
 /// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
 /// no machine is made, and it shows in a while what goes.
-fn spared<'a>(
+fn fits_on_spare_nodes<'a>(
     world: &mut SimCluster<'a>,
-    bench: &Bench<'_, 'a>,
+    search: &ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
 ) -> bool {
-    if bench.spare.is_empty() {
+    if search.spare.is_empty() {
         return false;
     }
     let mut undo = RehearsalUndo::default();
     let mut opened = Vec::new();
-    for node in bench.spare {
+    for node in search.spare {
         if world.nodes[*node].closed {
             world.reopen(*node);
             opened.push(*node);
         }
     }
-    let order: Vec<NodeIndex> = bench.order.iter().chain(bench.spare).copied().collect();
+    let order: Vec<NodeIndex> = search.order.iter().chain(search.spare).copied().collect();
     let gone: BTreeSet<NodeIndex> = nodes.iter().map(|node| node.index).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
@@ -156,10 +156,10 @@ fn spared<'a>(
     fits
 }
 
-fn cheapest<'a>(
+fn find_cheapest<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
@@ -171,20 +171,20 @@ fn cheapest<'a>(
     let price = nodes
         .iter()
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
-    let most = price.saturating_sub(wanted(turn.view.policy, &olds));
-    let mut by_price: Vec<ChoiceIndex> = bench.choices.indexes().collect();
+    let most = price.saturating_sub(sum_min_savings(turn.view.policy, &olds));
+    let mut by_price: Vec<ChoiceIndex> = search.choices.indexes().collect();
     by_price.sort_by_cached_key(|index| {
-        let choice = &bench.choices[*index];
+        let choice = &search.choices[*index];
         (choice.price, choice.scarcity(&BTreeSet::new()), *index)
     });
     let mut others = BTreeMap::new();
     let mut found: Option<ReplacementMachine> = None;
     for index in by_price {
-        let choice = &bench.choices[index];
+        let choice = &search.choices[index];
         let verdict = match &found {
             Some(_) => Err(Refused::AnotherCheaper),
-            None => eligible(turn, bench.limits, choice, &olds, most)
-                .and_then(|()| host(world, bench, index, unplaced, domains)),
+            None => may_replace(turn, search.limits, choice, &olds, most)
+                .and_then(|()| choose_host(world, search, index, unplaced, domains)),
         };
         match verdict {
             Err(why) => {
@@ -195,18 +195,18 @@ fn cheapest<'a>(
                     choice: index,
                     offer,
                     saving: price.saturating_sub(choice.price),
-                    pods: pods(unplaced),
+                    pods: list_pods(unplaced),
                     moves: BTreeMap::new(),
                     others: BTreeMap::new(),
                 });
             }
         }
     }
-    found.map(|swap| ReplacementMachine { others, ..swap })
+    found.map(|machine| ReplacementMachine { others, ..machine })
 }
 
 /// What must be saved at least on these nodes.
-pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
+pub(super) fn sum_min_savings(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
     olds.iter()
         .filter_map(|known| {
             let how = super::of(known)?;
@@ -215,7 +215,7 @@ pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
+fn list_pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
     let mut pods: Vec<PodKey> = unplaced
         .iter()
         .flat_map(|unplaced| &unplaced.pods)
@@ -226,7 +226,7 @@ fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
 }
 
 /// Whether a choice may take the place of these machines, whatever the host.
-fn eligible(
+fn may_replace(
     turn: &DecisionBuilder<'_>,
     limits: &LimitTracker,
     choice: &Choice<'_>,
@@ -261,17 +261,17 @@ fn eligible(
 }
 
 /// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
-fn host<'a>(
+fn choose_host<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     index: ChoiceIndex,
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
 ) -> Result<OfferIndex, Refused> {
-    let choice = &bench.choices[index];
+    let choice = &search.choices[index];
     let mut refusal = None;
     let mut offers: Vec<OfferIndex> = choice.offers.indexes().collect();
-    offers.sort_by_key(|index| bench.limits.host_rank(choice, &choice.offers[*index]));
+    offers.sort_by_key(|index| search.limits.host_rank(choice, &choice.offers[*index]));
     for at in offers {
         let offer = &choice.offers[at];
         let elsewhere = domains
@@ -282,10 +282,10 @@ fn host<'a>(
                 key: key.clone(),
                 domain: domain.clone(),
             }),
-            None => bench
+            None => search
                 .limits
                 .host_admits(choice, offer)
-                .and_then(|()| holds(world, bench, (index, at), unplaced)),
+                .and_then(|()| holds(world, search, (index, at), unplaced)),
         };
         match verdict {
             Ok(()) => return Ok(at),
@@ -298,11 +298,11 @@ fn host<'a>(
 /// Whether one machine of an offer holds the pods.
 fn holds<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     at: (ChoiceIndex, OfferIndex),
     unplaced: &[Unplaced<'_, 'a>],
 ) -> Result<(), Refused> {
-    let choice = &bench.choices[at.0];
+    let choice = &search.choices[at.0];
     let offer = &choice.offers[at.1];
     for Unplaced { load, .. } in unplaced {
         let shape = world.shapes[load.shape].shape;
@@ -311,7 +311,7 @@ fn holds<'a>(
             return Err(Refused::Misfit { misfit });
         }
     }
-    let new_node = bench.place(world, at);
+    let new_node = search.place(world, at);
     world.reopen(new_node);
     let loads: Vec<_> = unplaced
         .iter()
@@ -332,7 +332,7 @@ fn holds<'a>(
     }
 }
 
-impl<'a> Bench<'_, 'a> {
+impl<'a> ReplacementSearch<'_, 'a> {
     /// The closed place that stands for a new machine of an offer in trials.
     fn place(&mut self, world: &mut SimCluster<'a>, at: (ChoiceIndex, OfferIndex)) -> NodeIndex {
         if let Some(new_node) = self.places.get(&at) {
@@ -354,7 +354,10 @@ impl<'a> Bench<'_, 'a> {
 
 /// Domains over which pods of a node must be spread and of which nothing is left without the node.
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
-pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) -> Vec<Domain> {
+pub(crate) fn find_lone_domains(
+    world: &SimCluster<'_>,
+    node: &RemovalCandidate<'_>,
+) -> Vec<Domain> {
     let mut lone = Vec::new();
     let labels = &world.nodes[node.index].labels;
     for load in &node.loads {
