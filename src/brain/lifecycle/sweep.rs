@@ -31,7 +31,7 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     turn.view.machines = machines;
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (position, (name, node)) in nodes.iter().enumerate() {
-        if turn.view.behind_at(position).is_none() {
+        if turn.view.machine_at(position).is_none() {
             orphan_node(turn, name, node);
         }
     }
@@ -232,7 +232,7 @@ fn gone(view: &SnapshotView<'_>, target: &Target, node: &Node) -> bool {
 /// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
 /// host that answers. Such a node is no sign of a fault between us and the nodes.
 pub(crate) fn dead(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> bool {
-    let Some(known) = view.behind(name) else {
+    let Some(known) = view.machine_of_node(name) else {
         let claimed = claimed(view, name, node).filter(|_| says_ours(node));
         return claimed.is_some_and(|target| gone(view, &target, node));
     };

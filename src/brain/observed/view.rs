@@ -252,12 +252,12 @@ impl<'a> SnapshotView<'a> {
     }
 
     /// The machine behind a node.
-    pub(crate) fn behind(&self, node: &str) -> Option<&MachineView<'a>> {
-        self.behind_at(self.pods.number(node)?)
+    pub(crate) fn machine_of_node(&self, node: &str) -> Option<&MachineView<'a>> {
+        self.machine_at(self.pods.number(node)?)
     }
 
     /// The machine behind the node at a position.
-    pub(crate) fn behind_at(&self, position: usize) -> Option<&MachineView<'a>> {
+    pub(crate) fn machine_at(&self, position: usize) -> Option<&MachineView<'a>> {
         let machine = *self.machine_of.get(position)?;
         Some(&self.machines[machine?])
     }
@@ -276,7 +276,7 @@ impl<'a> SnapshotView<'a> {
     fn goes(&self, position: usize, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.behind_at(position).is_some_and(|known| {
+            || self.machine_at(position).is_some_and(|known| {
                 matches!(
                     known.phase,
                     MachinePhase::Leaving

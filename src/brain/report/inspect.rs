@@ -47,9 +47,9 @@ pub fn drain(
     let budgets = Budgets::of(&turn.view, &[]);
     let settings = turn
         .view
-        .behind(node)
+        .machine_of_node(node)
         .map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
-    let known = turn.view.behind(node);
+    let known = turn.view.machine_of_node(node);
     let bar = Bar {
         settings,
         expendable: policy.scale_up.expendable_priority,
@@ -64,7 +64,7 @@ pub fn drain(
             drain.evict.push(key.clone());
             continue;
         }
-        match drain_rules::fate(key, pod, bar) {
+        match drain_rules::decide_outcome(key, pod, bar) {
             DrainOutcome::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
             DrainOutcome::Stays => drain.ignored.push(key.clone()),
             DrainOutcome::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
@@ -95,7 +95,7 @@ pub fn utilization(
     now: Time,
 ) -> Result<RequestedShare, String> {
     let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
-    let known = turn.view.behind(node);
+    let known = turn.view.machine_of_node(node);
     let of = snapshot.cluster.nodes.get(node);
     let position = turn.view.position(node);
     let (of, position) = of

@@ -52,7 +52,7 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     if evacuates {
         for (position, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
             let index = NodeIndex(position);
-            match candidates::evacuee(turn, world, &budgets, (index, name), node) {
+            match candidates::judge_evacuee(turn, world, &budgets, (index, name), node) {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {
                     evacuees.nodes.insert(index, Err(keep));
@@ -117,7 +117,7 @@ fn roll<'a>(
             if going.iter().any(|candidate| candidate.index == index) {
                 continue;
             }
-            match candidates::outdated(turn, world, budgets, index, cause) {
+            match candidates::judge_outdated(turn, world, budgets, index, cause) {
                 Some(Ok(candidate)) => {
                     room -= 1;
                     turn.outdated.insert(name);

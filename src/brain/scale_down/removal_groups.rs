@@ -42,7 +42,7 @@ pub(crate) enum GroupKind {
 
 impl GroupKind {
     fn of(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> GroupKind {
-        let known = turn.view.behind(candidate.name);
+        let known = turn.view.machine_of_node(candidate.name);
         match (&candidate.mode, known.filter(|known| atomic(known))) {
             (_, Some(known)) => GroupKind::Pool(known.pool_name().into()),
             (Mode::Replaced { by, .. }, _) => GroupKind::Machine(by.clone()),

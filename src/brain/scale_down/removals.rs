@@ -141,7 +141,7 @@ impl<'a> RemovalAllowance<'a> {
         candidate: &RemovalCandidate<'a>,
         parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
-        let Some(known) = turn.view.behind(candidate.name) else {
+        let Some(known) = turn.view.machine_of_node(candidate.name) else {
             return Err(Keep::because(Kept::Unknown));
         };
         let settings = settings(turn, known);
@@ -238,7 +238,10 @@ impl<'a> RemovalAllowance<'a> {
             .cpu_milli
             .saturating_add(i64::from(made.kind.cores) * 1000);
         let mut memory = self.memory.saturating_add(made.kind.memory);
-        for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+        for known in nodes
+            .iter()
+            .filter_map(|node| turn.view.machine_of_node(node.name))
+        {
             let (less_cpu, less_memory) = size(known);
             cpu = cpu.saturating_sub(less_cpu);
             memory = memory.saturating_sub(less_memory);

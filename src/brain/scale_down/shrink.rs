@@ -170,7 +170,7 @@ impl Rehearsals {
         let restless: BTreeSet<NodeIndex> = order
             .iter()
             .copied()
-            .filter(|node| quiet::restless(turn, *node))
+            .filter(|node| quiet::is_restless(turn, *node))
             .collect();
         let at_rest = order
             .iter()
@@ -368,7 +368,7 @@ fn pool_of(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Arc<str> {
     group
         .nodes
         .first()
-        .and_then(|node| turn.view.behind(node.name))
+        .and_then(|node| turn.view.machine_of_node(node.name))
         .map_or_else(|| "".into(), |known| known.pool_name().into())
 }
 
@@ -458,7 +458,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (name, since) in before {
-        let known = turn.view.behind(&name);
+        let known = turn.view.machine_of_node(&name);
         let memory = &mut turn.memory;
         if !nodes.contains_key(&name) {
             continue;
@@ -473,7 +473,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
 
 fn remove(turn: &mut DecisionBuilder<'_>, candidate: RemovalCandidate<'_>, reason: Reason) {
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return;
     };
     let precondition = Precondition {
@@ -543,7 +543,7 @@ pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) 
     }
     let off = turn
         .view
-        .behind(name)
+        .machine_of_node(name)
         .and_then(|known| power::off(turn, known));
     let verdict = NodeVerdict::Kept {
         reason: keep.why.reason(),

@@ -274,7 +274,7 @@ fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
         && pod.shape.priority >= cutoff
         && turn.view.leaving(name)
         // What may be taken back is not counted as gone.
-        && !turn.view.behind(name).is_some_and(MachineView::resumable)
+        && !turn.view.machine_of_node(name).is_some_and(MachineView::resumable)
 }
 
 fn classify(turn: &mut DecisionBuilder<'_>, pod: &Pod) -> Triage {

@@ -42,7 +42,7 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &Choices<'a>) -> Si
         let index = world.add_named(simulate_node(turn, choices, (position, name), node));
         let residents = counting.residents(turn, &mut world, position);
         world.fill(index, residents);
-        let known = turn.view.behind_at(position);
+        let known = turn.view.machine_at(position);
         if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
             let mut daemons = expected_daemons(turn, known);
             for resident in &world.nodes[index].residents {
@@ -284,7 +284,7 @@ fn simulate_node(
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> SimNode {
-    let known = turn.view.behind_at(position);
+    let known = turn.view.machine_at(position);
     let phase = known.map(|known| &known.phase);
     let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;

@@ -28,7 +28,10 @@ use super::Asked;
 pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let mut turn = super::begin(asked);
     let node = asked.snapshot.cluster.nodes.get_key_value(name);
-    let known = turn.view.behind(name).or(turn.view.machines.get(name));
+    let known = turn
+        .view
+        .machine_of_node(name)
+        .or(turn.view.machines.get(name));
     let (full_name, machine) = match (node, known) {
         (Some((name, _)), known) => (name.clone(), known.map(|known| facts(&turn, known))),
         (None, Some(known)) => (known.name.clone(), Some(facts(&turn, known))),
@@ -44,7 +47,7 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node
             .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
-        pods: fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
+        pods: find_fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
         node: full_name,
@@ -141,7 +144,7 @@ fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
 }
 
 /// What would become of every pod of the node if it went now, alone.
-fn fates<'a>(
+fn find_fates<'a>(
     asked: Asked<'a>,
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -149,7 +152,7 @@ fn fates<'a>(
 ) -> Vec<PodFate> {
     let settings = turn
         .view
-        .behind(name)
+        .machine_of_node(name)
         .map_or(&turn.view.policy.scale_down, |known| {
             shrink::settings(turn, known)
         });
@@ -161,15 +164,15 @@ fn fates<'a>(
         budgets: &budgets,
         strict: turn
             .view
-            .behind(name)
+            .machine_of_node(name)
             .is_some_and(|known| consolidate::of(known).is_some()),
         now: turn.now(),
     };
-    let mut told = BTreeMap::new();
+    let mut fates = BTreeMap::new();
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
-        let fate = drain_rules::fate(key, pod, bar);
-        let (fate, why) = match fate {
+        let outcome = drain_rules::decide_outcome(key, pod, bar);
+        let (fate, why) = match outcome {
             drain_rules::DrainOutcome::Stays => (PodOutcome::Stays, None),
             drain_rules::DrainOutcome::Goes => (PodOutcome::Goes, None),
             drain_rules::DrainOutcome::Blocks(block) => (
@@ -187,21 +190,22 @@ fn fates<'a>(
                 continue;
             }
         };
-        told.insert((*key).clone(), (fate, why));
+        fates.insert((*key).clone(), (fate, why));
     }
-    others_go(asked, world, name);
-    land(world, name, moving, &mut told);
+    remove_others(asked, world, name);
+    land_elsewhere(world, name, moving, &mut fates);
     if let Some(evacuee) = evacuee {
-        as_evacuated(evacuee, &mut told);
+        land_as_evacuated(evacuee, &mut fates);
     }
-    as_decided(asked, name, &mut told);
-    told.into_iter()
+    land_as_decided(asked, name, &mut fates);
+    fates
+        .into_iter()
         .map(|(pod, (fate, why))| PodFate { pod, fate, why })
         .collect()
 }
 
 /// The other nodes that the decision takes down are gone, and their pods where they are to land.
-fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
+fn remove_others<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
     for (leaving, verdict) in &asked.decision.report.nodes {
         let NodeVerdict::Leaving { moves, .. } = verdict else {
             continue;
@@ -229,12 +233,12 @@ fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
 }
 
 /// A person evacuates the node's host: its pods have their places already, or wait for a machine.
-fn as_evacuated(
+fn land_as_evacuated(
     evacuee: &RemovalCandidate<'_>,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let missing = evacuee.mode.missing();
-    for (key, (fate, why)) in told {
+    for (key, (fate, why)) in fates {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;
         }
@@ -248,10 +252,10 @@ fn as_evacuated(
 }
 
 /// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
-fn as_decided(
+fn land_as_decided(
     asked: Asked<'_>,
     name: &str,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
@@ -259,7 +263,7 @@ fn as_decided(
         Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
         _ => return,
     };
-    for (key, (fate, why)) in told {
+    for (key, (fate, why)) in fates {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;
         }
@@ -273,11 +277,11 @@ fn as_decided(
 }
 
 /// Puts the pods that move elsewhere.
-fn land<'a>(
+fn land_elsewhere<'a>(
     world: &mut SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     if let Some(node) = world.by_name.get(name).copied() {
         world.close(node);
@@ -290,7 +294,7 @@ fn land<'a>(
             node.ready && !node.closed && node.site == NodeOrigin::Node
         })
         .collect();
-    for mut load in loads(world, name, moving) {
+    for mut load in list_pods_to_move(world, name, moving) {
         let (shape, need) = (load.shape, load.need.clone());
         let count = load.pods.len().max(load.guests);
         let mut undo = Vec::new();
@@ -299,20 +303,20 @@ fn land<'a>(
         for (node, count) in placed {
             for (key, _) in left.by_ref().take(count) {
                 let to = world.nodes[node].name.clone();
-                told.insert(key.clone(), (PodOutcome::Moves { to }, None));
+                fates.insert(key.clone(), (PodOutcome::Moves { to }, None));
             }
         }
         load.pods = left.collect();
         for (key, _) in &load.pods {
             let kept = Box::new(rehearsal::no_place(world, &load, Some(key), &open).why);
             let why = Some(FateReason::Unplaced { kept });
-            told.insert((*key).clone(), (PodOutcome::Unplaced, why));
+            fates.insert((*key).clone(), (PodOutcome::Unplaced, why));
         }
     }
 }
 
 /// What needs another place, in the order that scale-down tries it: pending pods that are to come here too.
-fn loads<'a>(
+fn list_pods_to_move<'a>(
     world: &SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
@@ -332,6 +336,6 @@ fn loads<'a>(
         guests: 0,
     });
     let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
-    candidates::hardest_first(world, &mut loads);
+    candidates::sort_hardest_first(world, &mut loads);
     loads
 }

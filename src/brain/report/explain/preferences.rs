@@ -40,7 +40,7 @@ struct PreferenceEvaluator<'w, 'a> {
     domains: pod::OfferDomains,
     /// Everywhere else.
     spots: Vec<OtherPlace>,
-    fate: PlacedBy,
+    placed_by: PlacedBy,
 }
 
 /// How the pod came to its place.
@@ -98,7 +98,7 @@ pub(super) fn weigh<'a>(
         own,
         domains: pod::domains(&mut world, choices),
         spots: Vec::new(),
-        fate: fate(asked, &world, own, verdict),
+        placed_by: find_placed_by(asked, &world, own, verdict),
         world: &world,
     };
     let need = turn.view.need(key, pod);
@@ -112,7 +112,7 @@ pub(super) fn weigh<'a>(
 }
 
 /// How the pod came to its place.
-fn fate(
+fn find_placed_by(
     asked: Asked<'_>,
     world: &SimCluster<'_>,
     own: NodeIndex,
@@ -398,7 +398,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
 
     /// What keeps the pod off the places that meet a preference.
     fn because(&self, meets: impl Fn(NodeOrOffer) -> bool) -> String {
-        if matches!(self.fate, PlacedBy::Bound) {
+        if matches!(self.placed_by, PlacedBy::Bound) {
             return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
@@ -428,7 +428,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             many => format!(" ({many} nodes would meet it)"),
         };
         if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
-            let planned = matches!(self.fate, PlacedBy::Planned { .. });
+            let planned = matches!(self.placed_by, PlacedBy::Planned { .. });
             let why = if planned {
                 "has room once all pods are placed: machines are filled before preferences are weighed"
             } else {
@@ -461,7 +461,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                 "no machine of {label} can be made on {host}: {why}"
             ));
         }
-        let PlacedBy::Planned { mates, others } = &self.fate else {
+        let PlacedBy::Planned { mates, others } = &self.placed_by else {
             return Some("a preference alone makes no machine".to_owned());
         };
         if *mates > 0 {

@@ -30,7 +30,7 @@ pub(crate) fn plan<'a>(
         let wanted = matches!(candidate.mode, Mode::Consolidate)
             && turn
                 .view
-                .behind(candidate.name)
+                .machine_of_node(candidate.name)
                 .is_some_and(super::replaces)
             && !candidate.empty()
             && tries < MOST
@@ -55,7 +55,7 @@ fn may_go(
     budgets: &NodeBudgets<'_>,
     candidate: &RemovalCandidate<'_>,
 ) -> bool {
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
     let of_pool = known.pool.map_or(&[][..], |pool| &pool.budgets);
@@ -112,7 +112,10 @@ fn cheaper(
     let [spare] = &group.nodes[..] else {
         return false;
     };
-    let how = turn.view.behind(candidate.name).and_then(super::of);
+    let how = turn
+        .view
+        .machine_of_node(candidate.name)
+        .and_then(super::of);
     let wanted = how.map_or(i64::MAX, |how| how.min_saving.wanted(candidate.price));
     group.kind == GroupKind::None
         && spare.empty()

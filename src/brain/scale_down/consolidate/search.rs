@@ -113,7 +113,7 @@ fn may_be_replaced<'a>(
     removals: &RemovalAllowance<'a>,
     candidate: &RemovalCandidate<'a>,
 ) -> bool {
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
     let region = &known.machine.region;
@@ -198,7 +198,10 @@ fn find_replacement<'a>(
     nodes: &[&RemovalCandidate<'a>],
 ) -> Option<ReplacementMachine> {
     let mut pools: BTreeMap<&str, u32> = BTreeMap::new();
-    for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+    for known in nodes
+        .iter()
+        .filter_map(|node| turn.view.machine_of_node(node.name))
+    {
         let count = pools.entry(known.pool_name()).or_insert(0);
         *count += 1;
         if removals

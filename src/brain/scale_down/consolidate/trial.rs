@@ -166,7 +166,7 @@ fn find_cheapest<'a>(
 ) -> Option<ReplacementMachine> {
     let olds: Vec<&MachineView<'a>> = nodes
         .iter()
-        .filter_map(|node| turn.view.behind(node.name))
+        .filter_map(|node| turn.view.machine_of_node(node.name))
         .collect();
     let price = nodes
         .iter()

@@ -26,7 +26,7 @@ type DomainQuestion = (RowIndex, Vec<OfferSlot>, KeyId, Vec<KeyId>);
 type SeenOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
 
 /// Looks at every offer.
-fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> SeenOffers<'c> {
+fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> SeenOffers<'c> {
     let limits = LimitTracker::of(turn);
     let mut offers = SeenOffers::default();
     for choice in choices {
@@ -41,7 +41,7 @@ fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> SeenOf
 
 /// The domain that a node of each offer would be in, by topology key; the rules of all pods that are spread are known by now, and with
 /// them their keys.
-fn domains_of(
+fn find_domains(
     world: &mut SimCluster<'_>,
     offers: &SeenOffers<'_>,
 ) -> IndexVec<OfferSlot, Vec<DomainId>> {
@@ -126,7 +126,7 @@ impl ComingTargets {
             let row = rows.of(world, asked.choices, group);
             let domains = self.of_row.entry((row, key)).or_insert_with(|| {
                 let fits = &rows.get(row).fits;
-                domains_of_row(asked, world, group, (fits, key))
+                find_domains_of_row(asked, world, group, (fits, key))
             });
             world.company.work(domains.len());
             found.extend(domains.iter().copied());
@@ -149,7 +149,7 @@ impl ComingTargets {
 }
 
 /// The domains of a key in which a pod of a group could be, by what it asks of a node.
-fn domains_of_row<'a>(
+fn find_domains_of_row<'a>(
     asked: &DomainsAsked<'_, 'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
@@ -205,7 +205,7 @@ pub(crate) fn open<'a>(
     if spread.is_empty() {
         return;
     }
-    let offers = offers_of(turn, choices);
+    let offers = list_offers(turn, choices);
     let mut rows = FitMatrix::default();
     // Many groups ask the same.
     let mut known: BTreeMap<DomainQuestion, Vec<DomainId>> = BTreeMap::new();
@@ -218,7 +218,7 @@ pub(crate) fn open<'a>(
             .rules(group.shape)
             .filter(|rules| rules.has_affinity());
         let barred = rules.map_or_else(Vec::new, |rules| {
-            let domains = everywhere.get_or_insert_with(|| domains_of(world, &offers));
+            let domains = everywhere.get_or_insert_with(|| find_domains(world, &offers));
             let asked = DomainsAsked {
                 turn,
                 choices,

@@ -307,9 +307,11 @@ fn next_offer(
     view.limits.pool_admits(view.turn, choice).ok()?;
     view.limits.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
-    let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
+    let (next, _) = view.find_host(pick.choice, Some((lead, rules))).ok()?;
     let fits = |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.slot(next)];
-    let may = rules.map_or(usize::MAX, |rules| view.may(rules, pick.choice, next));
+    let may = rules.map_or(usize::MAX, |rules| {
+        view.count_admitted(rules, pick.choice, next)
+    });
     if view.rather_elsewhere(pick.choice, next, (lead, rules)) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{ChoiceSearch, Pick, WHOLE, cheaper};
+use super::choose::{ChoiceSearch, Pick, WHOLE, is_cheaper};
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use crate::constraints::fit;
@@ -18,7 +18,7 @@ const STEPS: usize = 16;
 impl ChoiceSearch<'_, '_, '_> {
     /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
     /// one machine less.
-    pub(super) fn larger(&self, best: &Pick) -> Option<Pick> {
+    pub(super) fn find_larger_type(&self, best: &Pick) -> Option<Pick> {
         // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.
         let view = self.view;
         let wanted = view.choice(best.choice);
@@ -28,28 +28,28 @@ impl ChoiceSearch<'_, '_, '_> {
         };
         let machines = view.planned.machines.indexed();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
-        machines.find_map(|(machine, _)| self.enlarged(machine, best.choice))
+        machines.find_map(|(machine, _)| self.weigh_enlarged(machine, best.choice))
     }
 
     /// Finds a planned machine to make one size larger. Candidates are those with most free of what the leading
     /// group asks; each would become the next size that holds one more of the group's pods. The one that then
     /// carries most for the added price wins: what it has free of one resource is of use once it has more of the
     /// other.
-    pub(super) fn roomier(&self, best: &Pick) -> Option<Pick> {
+    pub(super) fn find_roomier_machine(&self, best: &Pick) -> Option<Pick> {
         // Where each pod needs a node of its own there are as many in the end.
         self.others?;
-        let roomy = self.roomy(best).into_iter();
+        let roomy = self.find_roomiest(best).into_iter();
         let picks = roomy.filter_map(|machine| {
-            let choice = self.next_size(machine)?;
-            self.enlarged(machine, choice)
+            let choice = self.find_next_size(machine)?;
+            self.weigh_enlarged(machine, choice)
         });
-        picks.reduce(|best, pick| if cheaper(&pick, &best) { pick } else { best })
+        picks.reduce(|best, pick| if is_cheaper(&pick, &best) { pick } else { best })
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
+    fn weigh_enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
-        let then = Retype::larger(view, machine, choice)?;
+        let then = Retype::to_dearer(view, machine, choice)?;
         let offer = then.offer;
         let planned = then.planned();
         if !view.row(lead).fits[view.choice(choice).slot(offer)] {
@@ -76,7 +76,7 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
     /// asks, and that other pods let it onto.
-    fn roomy(&self, best: &Pick) -> Vec<PlannedIndex> {
+    fn find_roomiest(&self, best: &Pick) -> Vec<PlannedIndex> {
         let view = self.view;
         let pool = view.choice(best.choice).pool_slot;
         let asked = &view.shape(self.lead).shape.requests;
@@ -108,7 +108,7 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
-    fn next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
+    fn find_next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);

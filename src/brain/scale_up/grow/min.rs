@@ -102,7 +102,7 @@ fn find_cheapest(
             .limits
             .admits(view.turn, choice)
             .map_err(OfferRefusal::Held)
-            .and_then(|()| view.host(index, None));
+            .and_then(|()| view.find_host(index, None));
         match found {
             Ok((offer, _)) => {
                 let host = view.limits.host_rank(choice, &choice.offers[offer]);
@@ -112,7 +112,9 @@ fn find_cheapest(
                     best = Some(found);
                 }
             }
-            Err(why) => refusal = refusal.or(Some(view.refused(why, None, &mut Vec::new()))),
+            Err(why) => {
+                refusal = refusal.or(Some(view.explain_refusal(why, None, &mut Vec::new())))
+            }
         }
     }
     match best {

@@ -192,7 +192,7 @@ fn admit<'a>(
         run: RunIndex(0),
         dependent: rules.is_some(),
         preferences,
-        alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
+        alone: rules.is_some_and(|rules| rules.need_a_node_each()) || !ports.is_empty(),
         why,
     })
 }

@@ -116,13 +116,13 @@ impl PreferenceSearch<'_, '_, '_> {
     /// Moves pods among the planned machines; says whether any moved.
     fn change_machines(&mut self) -> bool {
         let mut groups: Vec<GroupIndex> = self.own.keys().copied().collect();
-        groups.retain(|group| self.mobile(*group));
+        groups.retain(|group| self.is_mobile(*group));
         let mut moved = false;
         for group in groups {
             self.planner.world.prepare(self.pending.groups[group].shape);
             for machine in self.planner.planned.machines.indexes() {
                 while self.planner.planned.machines[machine].has(group)
-                    && self.change(group, machine)
+                    && self.move_pod(group, machine)
                 {
                     moved = true;
                 }
@@ -133,7 +133,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Whether pods of a group are taken off a machine and put back without traces: claims and host ports
     /// are not.
-    fn mobile(&self, group: GroupIndex) -> bool {
+    fn is_mobile(&self, group: GroupIndex) -> bool {
         let group = &self.pending.groups[group];
         group.need.is_none()
             && self.planner.world.shapes[group.shape]
@@ -158,7 +158,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: GroupIndex, machine: PlannedIndex) -> bool {
+    fn move_pod(&mut self, group: GroupIndex, machine: PlannedIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let from = self.planner.planned.machines[machine].node;
         // A machine that nothing is left on would be made for nothing.
@@ -179,10 +179,10 @@ impl PreferenceSearch<'_, '_, '_> {
             }
             let to = self.planner.planned.machines[other].node;
             let there = self.penalty_on(group, to);
-            if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
+            if there >= best.map_or(here, |(best, _)| best) || self.is_pinned(shape, from, to) {
                 continue;
             }
-            if !last && self.admitted(group, to) {
+            if !last && self.is_admitted(group, to) {
                 best = Some((there, other));
             } else {
                 full.push(other);
@@ -196,7 +196,7 @@ impl PreferenceSearch<'_, '_, '_> {
         }
         let swapped = full
             .into_iter()
-            .any(|other| self.swap(group, (machine, other), here));
+            .any(|other| self.exchange_pods(group, (machine, other), here));
         if !swapped {
             self.planner.world.put(from, shape, 1, false);
         }
@@ -205,7 +205,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Lets a pod that was taken off the first machine change places with one of the second, if both
     /// together are better off.
-    fn swap(
+    fn exchange_pods(
         &mut self,
         group: GroupIndex,
         (machine, other): (PlannedIndex, PlannedIndex),
@@ -220,7 +220,7 @@ impl PreferenceSearch<'_, '_, '_> {
             self.planner.planned.machines[other].groups().collect();
         for partner in partners {
             let theirs = self.pending.groups[partner].shape;
-            if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
+            if partner == group || !self.is_mobile(partner) || self.is_pinned(theirs, to, from) {
                 continue;
             }
             if !self.look() {
@@ -232,11 +232,11 @@ impl PreferenceSearch<'_, '_, '_> {
             let before = here.saturating_add(self.penalty_on(partner, to));
             self.planner.world.take(from, shape);
             let there = self.penalty_on(group, to);
-            let fits = self.admitted(group, to);
+            let fits = self.is_admitted(group, to);
             self.planner.world.put(to, shape, 1, false);
             let after = there.saturating_add(self.penalty_on(partner, from));
             self.planner.world.prepare(theirs);
-            if fits && after < before && self.admitted(partner, from) {
+            if fits && after < before && self.is_admitted(partner, from) {
                 self.planner.world.put(from, theirs, 1, false);
                 self.transfer(group, machine, other);
                 self.transfer(partner, other, machine);
@@ -248,13 +248,13 @@ impl PreferenceSearch<'_, '_, '_> {
         false
     }
 
-    fn admitted(&mut self, group: GroupIndex, node: NodeIndex) -> bool {
+    fn is_admitted(&mut self, group: GroupIndex, node: NodeIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let rules = self.planner.world.rules(shape);
         pack::admitted(self.planner.world, shape, None, node, rules.as_deref()).is_some()
     }
 
-    fn pinned(&self, shape: ShapeId, here: NodeIndex, there: NodeIndex) -> bool {
+    fn is_pinned(&self, shape: ShapeId, here: NodeIndex, there: NodeIndex) -> bool {
         let company = &self.planner.world.company;
         company.pinned(shape, company.at(here), company.at(there))
     }
@@ -297,7 +297,7 @@ impl PreferenceSearch<'_, '_, '_> {
             self.looks = self.looks.saturating_sub(offers.len());
             self.planner.world.close(node);
             let counting = self.for_hosts(choice.policy);
-            if let Some(offer) = better_host(self.view(), machine, offers, counting) {
+            if let Some(offer) = find_better_host(self.view(), machine, offers, counting) {
                 let to = (machine, offer);
                 self.planner.relocate(self.catalog, self.pending, to);
                 moved = true;
@@ -328,7 +328,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
 
 /// The offer, of these, whose host the pods of a planned machine like best, if they like it better
 /// than where the machine is: the groups' preferences in `counting` count. The machine's place is closed.
-fn better_host(
+fn find_better_host(
     view: PlanView<'_, '_>,
     machine: PlannedIndex,
     offers: Vec<OfferIndex>,

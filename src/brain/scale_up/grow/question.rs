@@ -61,7 +61,7 @@ pub(super) fn question(
     let inquiry = Inquiry {
         view,
         loose,
-        names: names(view, loose),
+        names: list_counted(view, loose),
     };
     let shapes: Vec<usize> = loose.iter().map(|of| view.group(of.group).shape).collect();
     let numbers = view.world.company.numbers(&shapes);
@@ -133,13 +133,13 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 
 /// How much a choice has that none of these groups asks for.
 pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loose]) -> u32 {
-    let names = names(view, loose);
+    let names = list_counted(view, loose);
     view.choice(choice)
         .scarcity(&find_wanted(view, loose, &names))
 }
 
 /// What is counted of these pods.
-fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
+fn list_counted(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
     let asked = loose.iter().map(|loose| asked(view, loose.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
@@ -171,7 +171,7 @@ fn find_wanted<'n>(
 }
 
 /// Whether host ports keep pods of two groups from one node.
-fn clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bool {
+fn ports_clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bool {
     let ports = |group: GroupIndex| &view.shape(group).shape.host_ports;
     ports::taken(ports(one), ports(other)).is_some()
 }
@@ -237,7 +237,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 priority,
                 apart: loose
                     .iter()
-                    .map(|other| clash(view, of.group, other.group))
+                    .map(|other| ports_clash(view, of.group, other.group))
                     .collect(),
                 may,
                 asks,

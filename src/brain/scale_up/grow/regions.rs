@@ -42,7 +42,7 @@ impl PlanView<'_, '_> {
         };
         let sisters = self.catalog.choices.indexes().filter(sister);
         let mut found = sisters.filter_map(|index| {
-            let (offer, _) = self.host(index, Some(lead)).ok()?;
+            let (offer, _) = self.find_host(index, Some(lead)).ok()?;
             let other = &self.catalog.choices[index];
             Some(self.limits.host_rank(other, &other.offers[offer]))
         });

@@ -177,7 +177,7 @@ fn propose(
     visits: &[Visit],
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Withdrawal> {
-    let machines = withdrawable(view, movable)?;
+    let machines = find_withdrawable(view, movable)?;
     let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
     if pods == 0 || pods > PODS || loose.len() > GROUPS {
@@ -197,7 +197,7 @@ fn propose(
 
 /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
 /// laid out.
-fn withdrawable(
+fn find_withdrawable(
     view: PlanView<'_, '_>,
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Option<Vec<PlannedIndex>> {
@@ -573,7 +573,9 @@ impl RepackTrial<'_, '_, '_> {
         for (of, placed) in loose.iter().zip(next) {
             if placed < of.placed {
                 let taken = |_: ChoiceIndex| false;
-                let why = self.view().why_not(of.group, taken, &Refused::ForOtherPods);
+                let why = self
+                    .view()
+                    .explain_refusals(of.group, taken, &Refused::ForOtherPods);
                 let verdict = PodVerdict::Held { why };
                 for pod in &of.pods[placed..of.placed] {
                     let asker = self.pending.groups[of.group].pods[*pod];
@@ -596,7 +598,9 @@ impl RepackTrial<'_, '_, '_> {
             });
             let taken: BTreeSet<ChoiceIndex> = machines.collect();
             let taken = |choice: ChoiceIndex| taken.contains(&choice);
-            let why = self.view().why_not(of.group, taken, &Refused::NotCheaper);
+            let why = self
+                .view()
+                .explain_refusals(of.group, taken, &Refused::NotCheaper);
             self.pending.groups[of.group].why = why;
         }
     }

@@ -53,7 +53,7 @@ impl<'v, 'a> Retype<'v, 'a> {
 
     /// The machine as a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
     /// depends on the type.
-    pub(super) fn larger(
+    pub(super) fn to_dearer(
         view: PlanView<'v, 'a>,
         machine: PlannedIndex,
         choice: ChoiceIndex,
@@ -149,7 +149,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     }
 
     /// Whether it would meet as many preferences of its pods.
-    fn pleases(&self) -> bool {
+    fn meets_as_many_preferences(&self) -> bool {
         let planned = self.planned();
         planned.groups().all(|group| {
             let now = self.view.unmet(group, planned.choice, planned.offer);
@@ -167,7 +167,7 @@ pub(super) fn shrink_to_fit<'a>(
     let mut order: Vec<ChoiceIndex> = catalog.choices.indexes().collect();
     order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));
     for machine in planner.planned.machines.indexes() {
-        let found = cheapest_that_holds(planner.view(catalog, pending), machine, &order);
+        let found = find_cheapest_that_holds(planner.view(catalog, pending), machine, &order);
         if let Some((choice, offer)) = found {
             planner.retype(catalog, pending, (machine, choice, offer));
         }
@@ -176,7 +176,7 @@ pub(super) fn shrink_to_fit<'a>(
 
 /// The cheapest choice of its pool that holds what is on a planned machine, and its offer there; `None` where that is
 /// what it is. `order` has the choices by price.
-fn cheapest_that_holds(
+fn find_cheapest_that_holds(
     view: PlanView<'_, '_>,
     machine: PlannedIndex,
     order: &[ChoiceIndex],
@@ -191,7 +191,10 @@ fn cheapest_that_holds(
     let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_slot == now.pool_slot);
     same_pool.find_map(|choice| {
         let then = Retype::on_same_host(view, machine, choice)?;
-        let fits = then.holds() && then.limits_admit() && then.is_indifferent() && then.pleases();
+        let fits = then.holds()
+            && then.limits_admit()
+            && then.is_indifferent()
+            && then.meets_as_many_preferences();
         fits.then_some((choice, then.offer))
     })
 }

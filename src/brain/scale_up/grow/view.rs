@@ -72,7 +72,12 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// How many pods with these rules one new node of an offer may take.
-    pub(super) fn may(&self, rules: &Rules, choice: ChoiceIndex, offer: OfferIndex) -> usize {
+    pub(super) fn count_admitted(
+        &self,
+        rules: &Rules,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
+    ) -> usize {
         let choice = self.choice(choice);
         let slot = choice.slot(offer);
         let at = |key: usize| self.catalog.domains[slot][key];
@@ -83,7 +88,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why a new node of an offer finds no volumes for a pod of a group any more.
-    fn unserved(&self, group: GroupIndex, offer: &Offer<'_>) -> Option<VolumeMisfit> {
+    fn volume_misfit(&self, group: GroupIndex, offer: &Offer<'_>) -> Option<VolumeMisfit> {
         let need = self.group(group).need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
         self.world
@@ -100,7 +105,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
 
     /// The host for one more machine of a choice: the one that meets most preferences, then the one that the
     /// pool's strategy takes. With the weight of the preferences it does not meet.
-    pub(super) fn host(
+    pub(super) fn find_host(
         &self,
         choice: ChoiceIndex,
         lead: Option<(GroupIndex, Option<&Rules>)>,
@@ -114,7 +119,8 @@ impl<'v, 'a> PlanView<'v, 'a> {
             if row.is_some_and(|row| !row.fits[chosen.slot(index)]) {
                 continue;
             }
-            let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
+            let verdict = match rules.filter(|rules| self.count_admitted(rules, choice, index) == 0)
+            {
                 Some(_) => Err(OfferRefusal::Misfit(chosen.slot(index))),
                 None => self
                     .limits
@@ -122,7 +128,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
                     .map_err(OfferRefusal::Held),
             };
             let verdict = verdict.and_then(|()| {
-                let why = lead.and_then(|(group, _)| self.unserved(group, offer));
+                let why = lead.and_then(|(group, _)| self.volume_misfit(group, offer));
                 why.map_or(Ok(()), |why| Err(OfferRefusal::Volume(why)))
             });
             if let Err(why) = verdict {
@@ -154,7 +160,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why no machine is made somewhere. Of offers in the same domains one refusal is shared.
-    pub(super) fn refused(
+    pub(super) fn explain_refusal(
         &self,
         no: OfferRefusal,
         rules: Option<&Rules>,
@@ -187,7 +193,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
 
     /// Why a group is on none of the choices that could hold it, those that `taken` has aside: what limits say, or else
     /// `otherwise`.
-    pub(super) fn why_not(
+    pub(super) fn explain_refusals(
         &self,
         group: GroupIndex,
         taken: impl Fn(ChoiceIndex) -> bool,

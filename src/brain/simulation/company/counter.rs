@@ -111,7 +111,7 @@ impl Who<'_> {
     }
 
     /// Whether pods of a shape are counted.
-    pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
+    pub(super) fn takes_in(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
         match self {
             Who::Selected(namespace, selector) => {
                 *namespace == pod.namespace

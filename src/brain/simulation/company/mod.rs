@@ -128,7 +128,7 @@ impl<'a> Company<'a> {
         self.work(self.counters.len());
         let others = (0..self.counters.len()).filter(|counter| {
             let who = &self.counters[*counter].subject.who;
-            !who.holding() && who.counts(&around, pod)
+            !who.holding() && who.takes_in(&around, pod)
         });
         self.feeds.push(others.collect());
         self.changes.push(Vec::new());
@@ -397,7 +397,7 @@ impl<'a> Company<'a> {
         let mut rules = Rules::default();
         for term in &shape.pod_anti_affinity {
             let who = Who::Taken(namespace, term);
-            let itself = who.counts(&self.around(), pod);
+            let itself = who.takes_in(&self.around(), pod);
             let counter = self.counter(
                 shapes,
                 nodes,
@@ -409,7 +409,7 @@ impl<'a> Company<'a> {
         }
         if !shape.pod_affinity.is_empty() {
             let all = Who::All(namespace, &shape.pod_affinity);
-            rules.wants_itself = all.counts(&self.around(), pod);
+            rules.wants_itself = all.takes_in(&self.around(), pod);
             for term in &shape.pod_affinity {
                 let key = &term.topology_key;
                 let counter = self.counter(shapes, nodes, all.clone(), key, SpreadScope::default());
@@ -464,7 +464,7 @@ impl<'a> Company<'a> {
                 Who::Selected(pod.namespace, selected.filter(|s| !empty(s)))
             }
         };
-        let counts_itself = who.counts(&self.around(), pod);
+        let counts_itself = who.takes_in(&self.around(), pod);
         let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
         let scope = SpreadScope {
             keys: keys.to_vec(),
@@ -531,7 +531,7 @@ impl<'a> Company<'a> {
                 namespaces: self.namespaces,
                 topology: &self.topology,
             };
-            if !subject.who.counts(&around, shapes[shape]) {
+            if !subject.who.takes_in(&around, shapes[shape]) {
                 continue;
             }
             feeds.push(id);

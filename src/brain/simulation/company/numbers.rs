@@ -147,7 +147,7 @@ impl Company<'_> {
     /// Whether a counter counts pods of a shape.
     pub(crate) fn would_take(&self, tally: &Tally, pod: NamespacedShape<'_>) -> bool {
         let who = &self.counters[tally.id].subject.who;
-        who.counts(&self.around(), pod)
+        who.takes_in(&self.around(), pod)
     }
 
     /// Whether a counter counts pods on a place.

@@ -190,7 +190,7 @@ impl<'a> Company<'a> {
                 counter: *counter,
                 key: subject.key,
                 skew: *skew,
-                itself: subject.who.counts(&self.around(), pod),
+                itself: subject.who.takes_in(&self.around(), pod),
             }
         };
         preferences.even.iter().map(of).collect()

@@ -96,7 +96,7 @@ impl Rules {
 
     /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
     /// every pod needs a domain of its own.
-    pub(crate) fn solitary(&self) -> bool {
+    pub(crate) fn need_a_node_each(&self) -> bool {
         self.unwanted.iter().any(|(_, itself)| *itself)
     }
 
@@ -128,7 +128,7 @@ impl Company<'_> {
         let around = self.around();
         self.most_with(rules, at, |counter| {
             let who = &self.counters[counter].subject.who;
-            pods.clone().any(|pod| who.counts(&around, pod))
+            pods.clone().any(|pod| who.takes_in(&around, pod))
         })
     }
 
