@@ -55,7 +55,7 @@ pub(crate) struct MachineView<'a> {
     pub(crate) pool_slot: Option<usize>,
     /// The machine's instance type: by the terms it was made under, else as it is configured now; `None` if it is no
     /// longer configured.
-    pub(crate) kind: Option<&'a InstanceType>,
+    pub(crate) instance_type: Option<&'a InstanceType>,
     /// The machine's Kubernetes node, with its name; `None` where the cluster has no such Node object.
     pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
     /// The position of its node.
@@ -352,7 +352,7 @@ fn know<'a>(
         // A pool that has left the region: what it says of others is next best.
         pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
         pool_slot: pool.map(|(slot, _)| slot),
-        kind: match &machine.terms {
+        instance_type: match &machine.terms {
             Some(terms) => Some(&terms.kind),
             None => policy.instance_types.get(&*machine.mark.instance_type),
         },

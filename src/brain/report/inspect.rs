@@ -107,8 +107,8 @@ pub fn utilization(
         expendable: policy.scale_up.expendable_priority,
         now,
     };
-    let kind = known.and_then(|known| known.kind);
-    let share = utilization::of(of, (&turn.view, position), kind, counting)
+    let instance_type = known.and_then(|known| known.instance_type);
+    let share = utilization::of(of, (&turn.view, position), instance_type, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(RequestedShare {
@@ -133,14 +133,14 @@ pub struct NodeTemplate {
 pub fn node_template(
     snapshot: &Snapshot,
     policy: &Policy,
-    pool: &str,
-    instance_type: &str,
+    pool_name: &str,
+    type_name: &str,
     (region, host): (&str, &str),
     name: &str,
 ) -> Option<NodeTemplate> {
-    let (pool_name, pool) = policy.pools.get_key_value(pool)?;
+    let (pool_name, pool) = policy.pools.get_key_value(pool_name)?;
     let pool = pool.at(region)?;
-    let (type_name, kind) = policy.instance_types.get_key_value(instance_type)?;
+    let (type_name, instance_type) = policy.instance_types.get_key_value(type_name)?;
     let copies = snapshot
         .regions
         .get(&pool.region)
@@ -154,7 +154,7 @@ pub fn node_template(
             pool_name,
             pool,
             type_name,
-            kind,
+            instance_type,
             &offer::NodeAt {
                 host,
                 zone: &zone,
@@ -163,7 +163,7 @@ pub fn node_template(
             },
         ),
         taints: pool.taints.clone(),
-        allocatable: capacity::predicted(pool, kind, disk),
+        allocatable: capacity::predicted(pool, instance_type, disk),
     })
 }
 

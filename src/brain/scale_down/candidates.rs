@@ -533,7 +533,8 @@ fn measure_utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, index.0), known.kind, counting).map_err(Keep::because)
+    utilization::of(node, (&turn.view, index.0), known.instance_type, counting)
+        .map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.

@@ -236,8 +236,8 @@ impl<'a> RemovalAllowance<'a> {
         *working.entry(made.pool.clone()).or_insert(0) += 1;
         let mut cpu = self
             .cpu_milli
-            .saturating_add(i64::from(made.kind.cores) * 1000);
-        let mut memory = self.memory.saturating_add(made.kind.memory);
+            .saturating_add(i64::from(made.instance_type.cores) * 1000);
+        let mut memory = self.memory.saturating_add(made.instance_type.memory);
         for known in nodes
             .iter()
             .filter_map(|node| turn.view.machine_of_node(node.name))
@@ -392,10 +392,10 @@ fn disrupted(known: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool 
 
 /// CPU and memory of a machine's VM, by its type.
 fn size(known: &MachineView<'_>) -> (i64, i64) {
-    known.kind.map_or((0, 0), |kind| {
+    known.instance_type.map_or((0, 0), |instance_type| {
         (
-            i64::from(kind.cores).saturating_mul(1000),
-            kind.memory.max(0),
+            i64::from(instance_type.cores).saturating_mul(1000),
+            instance_type.memory.max(0),
         )
     })
 }

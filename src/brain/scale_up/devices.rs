@@ -137,7 +137,7 @@ fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
     match written {
         Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
         _ => {
-            let devices = known.kind.iter().flat_map(|kind| &kind.pci);
+            let devices = known.instance_type.iter().flat_map(|of| &of.pci);
             devices
                 .map(|device| PciUse::Mapping(device.mapping.clone()))
                 .collect()

@@ -189,8 +189,8 @@ impl LimitTracker {
 
     fn count(&mut self, known: &MachineView<'_>) {
         let machine = known.machine;
-        let cores = known.kind.map_or(0, |kind| kind.cores);
-        let memory = known.kind.map_or(0, |kind| kind.memory);
+        let cores = known.instance_type.map_or(0, |of| of.cores);
+        let memory = known.instance_type.map_or(0, |of| of.memory);
         if !self
             .vmids
             .get(&machine.region)
@@ -217,7 +217,7 @@ impl LimitTracker {
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
-        let size = known.kind.map(MachineSize::of).unwrap_or_default();
+        let size = known.instance_type.map(MachineSize::of).unwrap_or_default();
         if let Some(host) = self.host(&machine.region, &machine.host) {
             host.count(pool);
             if !running && going_up {
@@ -244,11 +244,13 @@ impl LimitTracker {
         let copies = region.templates.get(&*machine.mark.template);
         let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
         let copy = copies.and_then(|copies| copies.iter().find(reach));
-        let clone = copy.zip(known.kind).filter(|_| being_made || vm.is_none());
+        let clone = copy
+            .zip(known.instance_type)
+            .filter(|_| being_made || vm.is_none());
         let slots = &self.store_slots.storages;
         match (clone, vm) {
-            (Some((copy, kind)), _) => {
-                for disks in slots.of_clone(at, copy, kind) {
+            (Some((copy, instance_type)), _) => {
+                for disks in slots.of_clone(at, copy, instance_type) {
                     self.stores.count(disks, being_made);
                 }
             }
@@ -331,8 +333,8 @@ impl LimitTracker {
     ) -> Result<(), Refused> {
         let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
         let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
-        let cores = |kind: &InstanceType| i64::from(kind.cores) * 1000;
-        let cpu = more(cores(choice.kind), instead.map(cores));
+        let cores = |instance_type: &InstanceType| i64::from(instance_type.cores) * 1000;
+        let cpu = more(cores(choice.instance_type), instead.map(cores));
         let cpu = have.cpu_milli.saturating_add(cpu);
         if let Some(max) = pool.max_cpu_milli.filter(|max| cpu > *max) {
             return Err(Refused::PoolCeiling {
@@ -341,7 +343,7 @@ impl LimitTracker {
                 max,
             });
         }
-        let memory = more(choice.kind.memory, instead.map(|kind| kind.memory));
+        let memory = more(choice.instance_type.memory, instead.map(|of| of.memory));
         let memory = have.memory.saturating_add(memory);
         if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
             return Err(Refused::PoolCeiling {
@@ -351,8 +353,8 @@ impl LimitTracker {
             });
         }
         self.totals_admit(
-            more(cores(choice.kind), instead.map(cores)),
-            more(choice.kind.memory, instead.map(|kind| kind.memory)),
+            more(cores(choice.instance_type), instead.map(cores)),
+            more(choice.instance_type.memory, instead.map(|of| of.memory)),
         )
     }
 
@@ -404,9 +406,9 @@ impl LimitTracker {
         let host = &self.hosts[offer.host_slot];
         let admits = host.admits(
             &self.demands[choice.site_slot],
-            MachineSize::of(choice.kind),
+            MachineSize::of(choice.instance_type),
         );
-        admits.map_err(|full| refused(full.refusal(choice.kind)))?;
+        admits.map_err(|full| refused(full.refusal(choice.instance_type)))?;
         let admits = self.stores.admit(&offer.takes);
         admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
     }
@@ -419,7 +421,10 @@ impl LimitTracker {
     ) -> bool {
         let host = &self.hosts[offer.host_slot];
         let demand = &self.demands[choice.site_slot];
-        let (now, then) = (MachineSize::of(before.kind), MachineSize::of(choice.kind));
+        let (now, then) = (
+            MachineSize::of(before.instance_type),
+            MachineSize::of(choice.instance_type),
+        );
         host.admits_instead(demand, now, then)
             && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
     }
@@ -451,8 +456,8 @@ impl LimitTracker {
         self.pools[choice.pool_slot].planned += 1;
         self.nodes += 1;
         self.in_flight += 1;
-        self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.kind));
+        self.size(choice, choice.instance_type, 1);
+        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.instance_type));
         self.stores.take(&offer.takes);
         let region = &choice.policy.region;
         self.addresses.take(choice.policy);
@@ -469,8 +474,8 @@ impl LimitTracker {
         pool.planned -= 1;
         self.nodes -= 1;
         self.in_flight -= 1;
-        self.size(choice, choice.kind, -1);
-        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.kind));
+        self.size(choice, choice.instance_type, -1);
+        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.instance_type));
         self.stores.give(&offer.takes);
         self.addresses.give(choice.policy);
         let region = &choice.policy.region;
@@ -530,27 +535,29 @@ impl LimitTracker {
         (choice, offer): (&Choice<'_>, &Offer<'_>),
         (before, from): (&Choice<'_>, &Offer<'_>),
     ) {
-        self.size(choice, before.kind, -1);
-        self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot]
-            .resize(MachineSize::of(before.kind), MachineSize::of(choice.kind));
+        self.size(choice, before.instance_type, -1);
+        self.size(choice, choice.instance_type, 1);
+        self.hosts[offer.host_slot].resize(
+            MachineSize::of(before.instance_type),
+            MachineSize::of(choice.instance_type),
+        );
         self.stores.give(&from.takes);
         self.stores.take(&offer.takes);
     }
 
     /// Books that a planned machine of a choice is made on another host.
     pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
-        let size = MachineSize::of(choice.kind);
+        let size = MachineSize::of(choice.instance_type);
         self.hosts[from.host_slot].give(choice.pool_slot, size);
         self.hosts[to.host_slot].take(choice.pool_slot, size);
         self.stores.give(&from.takes);
         self.stores.take(&to.takes);
     }
 
-    fn size(&mut self, choice: &Choice<'_>, kind: &InstanceType, times: i64) {
+    fn size(&mut self, choice: &Choice<'_>, instance_type: &InstanceType, times: i64) {
         let pool = &mut self.pools[choice.pool_slot];
-        let cpu = i64::from(kind.cores) * 1000 * times;
-        let memory = kind.memory.saturating_mul(times);
+        let cpu = i64::from(instance_type.cores) * 1000 * times;
+        let memory = instance_type.memory.saturating_mul(times);
         pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);
         pool.memory = pool.memory.saturating_add(memory);
     }

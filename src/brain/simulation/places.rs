@@ -136,7 +136,7 @@ fn add_machine<'a>(
         free: promise.allocatable,
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::promised(turn, known.pool_name(), known.kind),
+        slots: slots::promised(turn, known.pool_name(), known.instance_type),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
@@ -167,14 +167,16 @@ fn promise(
     choices: &Choices<'_>,
     known: &MachineView<'_>,
 ) -> Option<Promise> {
-    let (pool, kind) = (known.promised()?, known.kind?);
-    let offered = offered(choices, known)
-        .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
+    let (pool, instance_type) = (known.promised()?, known.instance_type?);
+    let offered = offered(choices, known).filter(|(choice, _)| {
+        matches!(pool, Cow::Borrowed(_)) && choice.instance_type == instance_type
+    });
     let allocatable = match offered {
         Some((_, offer)) => offer.allocatable.clone(),
         None => {
             let mark = &known.machine.mark;
-            let lesson = capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, kind);
+            let lesson =
+                capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, instance_type);
             let copies = known
                 .region
                 .and_then(|region| region.templates.get(&*mark.template));
@@ -182,11 +184,11 @@ fn promise(
                 .and_then(|copies| copies.first())
                 .map_or(0, |copy| copy.disk);
             let learned = turn.memory.learned.get(&lesson).cloned();
-            learned.unwrap_or_else(|| capacity::predicted(&pool, kind, disk))
+            learned.unwrap_or_else(|| capacity::predicted(&pool, instance_type, disk))
         }
     };
     Some(Promise {
-        labels: labels(turn, &pool, kind, known),
+        labels: labels(turn, &pool, instance_type, known),
         taints: pool.taints.clone(),
         allocatable,
     })
@@ -212,7 +214,7 @@ fn offered<'b, 'a>(
 fn labels(
     turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
     known: &MachineView<'_>,
 ) -> Labels {
     // A pool that has left the region of the machine.
@@ -231,14 +233,14 @@ fn labels(
         name: known.name,
         vmid: known.machine.mark.vmid,
     };
-    offer::labels(&pool_name, pool, &type_name, kind, &at)
+    offer::labels(&pool_name, pool, &type_name, instance_type, &at)
 }
 
 fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
-    let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
+    let (Some(pool), Some(instance_type)) = (known.promised(), known.instance_type) else {
         return Vec::new();
     };
-    let labels = labels(turn, &pool, kind, known);
+    let labels = labels(turn, &pool, instance_type, known);
     offer::daemons(turn, &labels, &pool, known.name)
 }
 

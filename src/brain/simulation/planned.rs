@@ -182,7 +182,8 @@ impl PlannedMachines {
         for planned in self.machines.into_vec() {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
-            let Some(cpus) = cpu_book.give((choice.policy, choice.kind), offer.host) else {
+            let Some(cpus) = cpu_book.give((choice.policy, choice.instance_type), offer.host)
+            else {
                 continue;
             };
             let Some(addresses) = book.take(turn, choice.policy) else {
@@ -242,7 +243,7 @@ fn create_spec(
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),
         template_uuid: copy.uuid.clone(),
-        terms: Some(Arc::new(Terms::of(choice.policy, choice.kind))),
+        terms: Some(Arc::new(Terms::of(choice.policy, choice.instance_type))),
     })
 }
 

@@ -243,7 +243,7 @@ fn nowhere(
         region: region(turn, choice),
         host: Arc::from(""),
         price: choice.price,
-        free: choice.kind.capacity(),
+        free: choice.instance_type.capacity(),
         misfit: None,
         further: Vec::new(),
         held: Some(why.into()),

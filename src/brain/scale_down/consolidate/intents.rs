@@ -122,7 +122,7 @@ pub(crate) fn find_rest(
     let made = turn.view.machines.get(machine)?;
     let (saving, wanted) = if !gone.is_empty() {
         (price, 1)
-    } else if made.kind.is_some() {
+    } else if made.instance_type.is_some() {
         (
             price.saturating_sub(cost::price(turn.view.policy, made)),
             trial::sum_min_savings(turn.view.policy, &olds),

@@ -382,8 +382,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             price: choice.price,
             scarce: choice.scarcity(wanted),
             free,
-            cpu_milli: i64::from(choice.kind.cores) * 1000,
-            memory: choice.kind.memory,
+            cpu_milli: i64::from(choice.instance_type.cores) * 1000,
+            memory: choice.instance_type.memory,
             class: offer.class,
         };
         may.contains(&true).then_some((model, may))

@@ -207,11 +207,8 @@ fn find_withdrawable(
         for_pods && planned.groups().all(|group| movable[group])
     });
     let machines: Vec<PlannedIndex> = machines.collect();
-    let left = view
-        .pending
-        .groups
-        .indexes()
-        .any(|group| movable[group] && view.group(group).left() > 0);
+    let mut groups = view.pending.groups.indexed();
+    let left = groups.any(|(group, of)| movable[group] && of.left() > 0);
     (left || !machines.is_empty()).then_some(machines)
 }
 
@@ -222,11 +219,8 @@ fn find_loose(
     machines: &[PlannedIndex],
     movable: &IndexVec<GroupIndex, bool>,
 ) -> Vec<Loose> {
-    let groups = view
-        .pending
-        .groups
-        .indexes()
-        .filter(|group| movable[*group]);
+    let groups = view.pending.groups.indexes();
+    let groups = groups.filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
         .map(|group| Loose {
             group,
@@ -237,10 +231,8 @@ fn find_loose(
         })
         .collect();
     let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
-    for planned in machines
-        .iter()
-        .map(|machine| &view.planned.machines[*machine])
-    {
+    let withdrawn = machines.iter();
+    for planned in withdrawn.map(|machine| &view.planned.machines[*machine]) {
         let tier = view.tier(planned.choice);
         for assigned in &planned.assigned {
             let Ok(index) = at.binary_search(&assigned.group) else {

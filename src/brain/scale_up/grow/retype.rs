@@ -116,7 +116,9 @@ impl<'v, 'a> Retype<'v, 'a> {
         let (before, wanted) = (self.before(), self.wanted());
         let limits = self.view.limits;
         limits.host_admits_instead(wanted, before)
-            && limits.type_admits(wanted.0, Some(before.0.kind)).is_ok()
+            && limits
+                .type_admits(wanted.0, Some(before.0.instance_type))
+                .is_ok()
     }
 
     /// Whether all that is on it may be on it then as well, resources aside.
