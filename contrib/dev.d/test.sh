@@ -75,6 +75,7 @@ dev_test() {
         RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((($(nproc) * 3 + 1) / 2))}" \
         cargo test --quiet --locked --no-fail-fast
     part_clients
+    part_prometheus
     part_completion
     part_page
     if [ "$e2e" = no ]; then
@@ -125,6 +126,18 @@ part_page() {
     shown build --locked
     part "the page in a browser" limited 600 python3 tests/page/run.py \
         "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler"
+}
+
+# A real Prometheus on the demo: it scrapes, evaluates the rules and answers the dashboard's questions.
+part_prometheus() {
+    local server=target/promtool/usr/bin/prometheus
+    ! have prometheus || server=prometheus
+    if ! have python3 || ! have "$server"; then
+        skip "Prometheus on the demo: no python3, or Debian's package prometheus cannot be had here"
+        return 0
+    fi
+    shown build --locked
+    part "Prometheus on the demo" limited 300 python3 tests/prometheus/run.py "${CARGO_TARGET_DIR:-target}/debug/pve-autoscaler" "$server"
 }
 
 # promtool from Debian's package prometheus, which is unpacked and not installed: it would start a server.

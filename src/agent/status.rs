@@ -206,10 +206,14 @@ impl DaemonStatus {
                         .waits
                         .step(name)
                         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step));
-                    let status = MachineStatus {
+                    let mut status = MachineStatus {
                         step: further.or(machine.step),
                         ..machine_status(snapshot, machine, waits, ails)
                     };
+                    // What a standby did while it led is old: since then another one works.
+                    if !snapshot.leader && !snapshot.lease.holder.is_empty() {
+                        (status.step, status.failure) = (None, None);
+                    }
                     (name.clone(), status)
                 })
                 .collect(),

@@ -7,6 +7,7 @@ use super::causes::Causes;
 use super::render::{
     held, node_verdict, one_line, place, pod_verdict, preempted, section, when, whole_seconds,
 };
+use crate::model::change::Change;
 use crate::model::reasons::{Misfit, Reasons};
 use crate::model::region::Step;
 use crate::model::report::PodVerdict;
@@ -46,6 +47,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     }
     section(
         &mut text,
+        "What would have to change, one of these",
+        &["FOR", "CHANGE"],
+        story.changes.iter().map(change).collect(),
+    );
+    section(
+        &mut text,
         "New machines",
         &["POOL/TYPE", "HOSTS", "FREE", "POD", "POSSIBLE NOW"],
         offers,
@@ -61,6 +68,12 @@ pub(super) fn pod(story: &PodStory, wide: bool, now: Time) -> String {
     );
     held(&mut text, &story.holds, now);
     text
+}
+
+/// A way to a machine: which machines it brings into reach, and what would have to change.
+fn change(change: &Change) -> Vec<String> {
+    let needed: Vec<String> = change.needed.iter().map(|one| one_line(one)).collect();
+    vec![change.places.join(", "), needed.join("; and ")]
 }
 
 /// What the decision made of a pod, without the causes that stand below.
@@ -321,6 +334,7 @@ fn amounts(of: &Resources) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::model::change::find_changes;
     use std::sync::Arc;
 
     use super::*;
@@ -383,6 +397,21 @@ mod tests {
             further: Vec::new(),
             preempts: BTreeMap::new(),
         };
+        let offers = vec![
+            offer("small", "pve1", small(), None),
+            offer("small", "pve2", small(), None),
+            offer(
+                "big",
+                "pve1",
+                None,
+                Some(Refused::PoolMax {
+                    machines: 3,
+                    max: 3,
+                    planned: 0,
+                }),
+            ),
+            offer("big", "pve2", None, full),
+        ];
         let story = PodStory {
             pod: PodKey::new("shop", "db-0"),
             bound: None,
@@ -398,21 +427,8 @@ mod tests {
                     .into(),
                 )])),
             }),
-            offers: vec![
-                offer("small", "pve1", small(), None),
-                offer("small", "pve2", small(), None),
-                offer(
-                    "big",
-                    "pve1",
-                    None,
-                    Some(Refused::PoolMax {
-                        machines: 3,
-                        max: 3,
-                        planned: 0,
-                    }),
-                ),
-                offer("big", "pve2", None, full),
-            ],
+            changes: find_changes(&offers),
+            offers,
             nodes: vec![
                 answer(
                     "cp-1",

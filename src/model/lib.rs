@@ -23,6 +23,7 @@
 extern crate planted;
 
 pub mod action;
+pub mod change;
 pub mod cluster;
 pub mod condition;
 pub mod cpus;

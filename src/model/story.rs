@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::change::Change;
 use super::cluster::{Phase, PodKey};
 use super::cpus::CpuSet;
 use super::foreign::ForeignText;
@@ -39,6 +40,9 @@ pub struct PodStory {
     pub offers: Vec<OfferAnswer>,
     /// What each node and machine under way is to it now, all other pods placed.
     pub nodes: Vec<NodeAnswer>,
+    /// What would have to change for a machine, for a pod that has no place; each of them is enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// What holds the brain back from adding nodes.
     pub holds: Vec<Hold>,
     /// The node or machine that its preferences are weighed at: where it runs, or where the decision has it.

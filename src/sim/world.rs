@@ -105,6 +105,8 @@ pub struct World {
     pub further: BTreeMap<Arc<str>, FurtherRegion>,
     /// Who hears what the daemon does.
     pub observer: Arc<dyn Observer>,
+    /// Who hears of the daemon's calls to Kubernetes.
+    pub kube_observer: Arc<dyn crate::kube::CallObserver>,
     seed: u64,
 }
 
@@ -167,6 +169,7 @@ impl World {
             broker,
             further,
             observer: Arc::new(Nothing),
+            kube_observer: Arc::new(crate::kube::Unobserved),
             seed: spec.seed,
         })
     }
@@ -228,7 +231,7 @@ impl World {
                 ca_pem: self.kube.authority(),
             }),
             self.host_clock,
-            Arc::new(crate::kube::Unobserved),
+            self.kube_observer.clone(),
         )
         .await;
         let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::agent::status::DaemonStatus;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};
@@ -83,5 +84,43 @@ fn a_lease_for_ever_is_told_with_what_to_do() {
         let command = "kubectl -n kube-system delete lease pve-autoscaler";
         assert!(holds.iter().any(|why| why.contains(command)), "{holds:?}");
         assert_eq!(scene.machines_made(), 0);
+    });
+}
+
+/// A standby that led before shows nothing of its own old work: another one has gone on since then.
+#[test]
+fn a_standby_does_not_tell_what_it_did_while_it_led() {
+    simulate(async {
+        let scene = Scene::new(31, HASTY, GuestSpec::default());
+        let status = || scene.world.turns.borrow().as_deref().map(DaemonStatus::of);
+        let story = async {
+            while scene.machines_made() == 0 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            let led = status().expect("a turn");
+            let takes = serde_json::json!({
+                "spec": {"holderIdentity": "colleague", "leaseDurationSeconds": i32::MAX},
+            });
+            let patch = http::Request::patch(LEASE);
+            let patch = patch.header("content-type", "application/merge-patch+json");
+            crate::patch(&scene, patch, takes.to_string()).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            (led, status().expect("a turn"))
+        };
+        let pods = Workload::visit("web", 1, WorkloadPods::of("1", "1Gi"), Span::minutes(30));
+        let (led, stands_by) = tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => unreachable!("the daemon ended"),
+            () = scene.play(pods) => unreachable!("the pods are gone"),
+            told = story => told,
+        };
+        assert!(led.leader && !stands_by.leader);
+        let steps = |status: &DaemonStatus| {
+            let machines = status.machines.values();
+            machines.filter(|machine| machine.step.is_some()).count()
+        };
+        assert_eq!((steps(&led), stands_by.machines.len()), (1, 1));
+        assert_eq!(steps(&stands_by), 0);
     });
 }

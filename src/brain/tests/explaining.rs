@@ -365,3 +365,52 @@ fn a_machine_whose_vm_is_not_as_the_file_says_is_told_so() {
     let told = "up; to be updated in place: tags is a, the file says b";
     assert_eq!(machine.expect("a machine").standing, told);
 }
+
+/// What would have to change for the pod `web`, as a person reads it.
+fn changes(lab: &Lab) -> Vec<String> {
+    let (story, _) = asked(lab);
+    let changes = story.expect("the pod is there").changes;
+    changes
+        .iter()
+        .map(|change| {
+            format!(
+                "{}: {}",
+                change.places.join(", "),
+                change.needed.join(" and ")
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_pod_without_a_place_is_told_what_would_have_to_change() {
+    // Too large for every type.
+    let told = changes(&world().pod("web", 16_000, 100));
+    assert_eq!(
+        told,
+        [
+            "p/small: ask for at most 2 of cpu, or give [pool.p] an instance type that leaves pods 16",
+            "p/big: ask for at most 8 of cpu, or give [pool.p] an instance type that leaves pods 16",
+        ]
+    );
+    // One of them would run it, if there might be one more.
+    let full = world().edit_pool("p", |pool| pool.max = 1);
+    let told = changes(&full.pod("web", 4_000, 100));
+    assert_eq!(told[0], "p/big: raise max of [pool.p] above 1");
+    // Two things at once.
+    let both = world().edit_pool("p", |pool| {
+        pool.max = 1;
+        pool.taints = vec![Taint {
+            key: "dedicated".into(),
+            value: "gpu".into(),
+            effect: model::scheduling::Effect::NoSchedule,
+        }];
+    });
+    let told = changes(&both.pod("web", 4_000, 100));
+    assert_eq!(
+        told[0],
+        "p/big: let the pod tolerate the taint dedicated=gpu:NoSchedule (spec.tolerations) and raise max of [pool.p] above 1"
+    );
+    // Nothing for a pod that gets its machine.
+    assert_eq!(changes(&world().pod("web", 4_000, 100)), [""; 0]);
+}

@@ -727,7 +727,7 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
         (spread(None, false, None), "the least has 0, maxSkew is 1"),
         (
             spread(None, false, Some((1, 3))),
-            "the least counts as 0 since 1 domain has nodes that count and minDomains is 3, maxSkew is 1",
+            "the least counts as 0 since 1 domain has nodes that count and minDomains is 3, maxSkew is 1; a node in one more zone would help, or a smaller minDomains",
         ),
     ] {
         assert_eq!(told, format!("{over} {expected}"));

@@ -56,6 +56,7 @@ const HUGE: &str = "take `hugepages` from {pool_table} and from the template's V
 const OLD: &str =
     "update {host}, or let `qm config` of the template have a `machine` without a version";
 const LOG: &str = "the task's log says why: `pvenode task list --vmid {vmid} --errors` on {host} finds it, `pvenode task log UPID` shows it";
+const VLAN_AWARE: &str = "let the bridge on {host} be VLAN-aware (its panel, System, Network), or take `vlan` from {template_table}";
 const NUMA: &str =
     "give `numa0` and its like of the template's VM a `policy` (`qm set`), or take them away";
 
@@ -165,6 +166,17 @@ pub(super) const RULES: &[Rule] = &[
         "bridge '{bridge}' does not exist",
         "make {bridge} on {host} (its panel, System, Network), or set `bridge` in {template_table} to one that {host} has, or leave {host} out (`exclude_hosts`)",
     ),
+    // pve-common src/PVE/Network.pm, `tap_plug`, and pve-network src/PVE/Network/SDN/Vnets.pm.
+    log(
+        "vm vlans are not allowed on vnet {bridge}",
+        "take `vlan` from {template_table}, or let the VNet {bridge} be VLAN-aware (Datacenter, SDN, VNets)",
+    ),
+    log(
+        "no physical interface on bridge '{bridge}'",
+        "let {bridge} on {host} be VLAN-aware or give it a port (its panel, System, Network), or take `vlan` from {template_table}",
+    ),
+    log("the interface name {*} is too long", VLAN_AWARE),
+    log("interface {*} already exist in bridge {bridge}", VLAN_AWARE),
     // qemu-server src/PVE/QemuServer.pm, `print_netdevice_full`.
     say(
         "MTU '{*}' is bigger than the bridge MTU '{number}'",

@@ -112,6 +112,7 @@ impl DemoPage {
         let address = listener.local_addr()?;
         let metrics = Arc::new(Metrics::new());
         world.observer = metrics.clone();
+        world.kube_observer = metrics.clone();
         let health = watch::Sender::new(Health::starting(Instant::now()));
         let turns = world.turns.subscribe();
         let seen = turns.clone();

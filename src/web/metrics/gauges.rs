@@ -325,7 +325,9 @@ impl Gauges {
         self.safe.set(flag(!held(Scope::Everything)));
         self.cooldown
             .set(flag(held(Scope::ScaleDown) || held(Scope::Everything)));
-        let mut holds: BTreeMap<&Scope, usize> = BTreeMap::new();
+        // A series that comes and goes is no line in a picture: these scopes are there always.
+        let always = [Scope::Everything, Scope::ScaleUp, Scope::ScaleDown];
+        let mut holds: BTreeMap<&Scope, usize> = always.iter().map(|scope| (scope, 0)).collect();
         for hold in &report.holds {
             *holds.entry(&hold.scope).or_default() += 1;
         }

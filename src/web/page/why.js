@@ -123,7 +123,7 @@ export class Explained {
       h("p", { class: "line" }, sentence ? mark(tone, `It ${sentence[0]}.`.replace("It no pool", "No pool")) : bound),
       sentence?.[1] ? h("p", { class: "why" }, sentence[1]) : "",
       facts([["Asks", amounts(story.asks)], ["Priority", String(story.priority)], ["Phase", story.phase], story.place ? ["Place", story.place] : null]),
-      change("What would have to change", podChanges(story)));
+      change("What would have to change, one of these", podChanges(story)));
     this.table("New machines", OFFERS, story.offers, "What a new machine of each pool, instance type and host would be to it.");
     this.table("Nodes there are", NODES, story.nodes, "What each node, and each machine under way, is to it now.");
     if (story.preferences?.length) this.table("What it prefers", PREFERENCES, story.preferences, story.place ? `Weighed at ${story.place}.` : null);
@@ -161,18 +161,9 @@ function change(title, items) {
   return h("section", { class: "change" }, h("h2", {}, title), h("ul", {}, items.map((item) => h("li", {}, item))));
 }
 
-/// Pools that share a reason share a line; what is only held comes before what would not run it at all.
+/// The ways to a machine; each of them is enough.
 function podChanges(story) {
-  if (story.bound || !["held", "no_compatible_pool"].includes(story.verdict?.verdict)) return [];
-  const reasons = new Map();
-  for (const offer of story.offers) {
-    const place = offered(offer);
-    const said = offer.misfit ? `would not run it: ${misfits(offer).join("; and ")}` : `would run it, and is not made now: ${offer.held ?? "the plan has another one"}`;
-    const rank = offer.misfit ? 1 : 0;
-    if (!reasons.has(said)) reasons.set(said, { rank, places: new Set() });
-    reasons.get(said).places.add(place);
-  }
-  return [...reasons].sort((a, b) => a[1].rank - b[1].rank).map(([said, { places }]) => [h("b", {}, [...places].join(", ")), ` ${said}`]);
+  return (story.changes ?? []).map(({ places, needed }) => [h("b", {}, places.join(", ")), `: ${needed.join("; and ")}`]);
 }
 
 function nodeChanges(story) {

@@ -14,6 +14,7 @@ use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::offer::{Choice, Choices, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
+use model::change;
 use model::cluster::{Pod, PodKey};
 use model::reasons::{Misfit, Refusals, Refused};
 use model::report::{Hold, PodVerdict, Scope};
@@ -71,15 +72,27 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         Some((place, preferences)) => (Some(place), preferences),
         None => (None, Vec::new()),
     };
+    let verdict = asked.decision.report.pods.get(key).cloned();
+    let offers = question.offers(&turn, &choices, &limits);
+    let waits = matches!(
+        verdict,
+        Some(PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. })
+    );
+    let changes = if waits && pod.node.is_none() {
+        change::find_changes(&offers)
+    } else {
+        Vec::new()
+    };
     PodStory {
         pod: key.clone(),
         bound: pod.node.clone(),
         phase: pod.phase,
         priority: pod.shape.priority,
         asks: pod.shape.requests.clone(),
-        verdict: asked.decision.report.pods.get(key).cloned(),
-        offers: question.offers(&turn, &choices, &limits),
+        verdict,
+        offers,
         nodes: question.nodes(),
+        changes,
         holds: growth_holds(&asked.decision.report.holds),
         place,
         preferences,

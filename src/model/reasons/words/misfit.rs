@@ -102,6 +102,22 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             pod_of(selectors, namespaces),
             within(key, domain.as_ref())
         ),
+        Misfit::AffinityLabel { .. } | Misfit::Affinity { .. } => of_affinity(misfit, f),
+        Misfit::SpreadLabel { key } => {
+            write!(f, "its topology spread needs a node with the label {key}")
+        }
+        Misfit::Spread { .. } => of_spread(misfit, f),
+        Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
+            f,
+            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new node"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Why required pod affinity keeps a pod away.
+fn of_affinity(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
+    match misfit {
         Misfit::AffinityLabel { key } => {
             write!(f, "its pod affinity needs a node with the label {key}")
         }
@@ -139,14 +155,6 @@ fn of_other_pods(misfit: &Misfit, f: &mut Formatter<'_>) -> fmt::Result {
             "its pod affinity over {key}: no {} is {}",
             pod_of(selectors, namespaces),
             within(key, domain.as_ref())
-        ),
-        Misfit::SpreadLabel { key } => {
-            write!(f, "its topology spread needs a node with the label {key}")
-        }
-        Misfit::Spread { .. } => of_spread(misfit, f),
-        Misfit::DaemonSetAntiAffinity { key, namespace } => write!(
-            f,
-            "anti-affinity over {key} keeps it from a DaemonSet's pod of the namespace {namespace} on each new node"
         ),
         _ => Ok(()),
     }

@@ -1,10 +1,11 @@
 //! A small kube-scheduler: priority order, upstream's filters (`src/filters`) with upstream's words, least-allocated scoring.
-//! It honours nominated nodes; it does not preempt and ignores preferences.
+//! It honours nominated nodes and preempts; it ignores preferences.
 
 mod arrivals;
 pub(in crate::sim::kube) mod fit;
 mod nominations;
 mod opinion;
+mod preemption;
 pub(in crate::sim::kube) mod read;
 pub(in crate::sim::kube) mod requests;
 mod storage;
@@ -39,6 +40,25 @@ pub(super) struct Scheduler {
     occasions: Occasions,
     arrivals: Arrivals,
     unschedulable: Unschedulable,
+}
+
+/// Why a pod gets no node.
+#[derive(Debug)]
+struct SchedulingFailure {
+    /// In kube-scheduler's words.
+    message: String,
+    /// Indices of the nodes that might take it if other pods went.
+    preemptible: Vec<usize>,
+}
+
+impl SchedulingFailure {
+    /// A refusal that no pod's leaving would change.
+    fn of(message: String) -> SchedulingFailure {
+        SchedulingFailure {
+            message,
+            preemptible: Vec::new(),
+        }
+    }
 }
 
 impl Scheduler {
@@ -83,7 +103,7 @@ impl Scheduler {
                 .map(|o| text(o, "/uid").to_owned());
             let known = kin.as_ref().and_then(|k| refused.get(k)).cloned();
             let outcome = match known {
-                Some(message) => Err(message),
+                Some(message) => Err(SchedulingFailure::of(message)),
                 None => self.place(&mut world, &nominations, &pod),
             };
             match outcome {
@@ -91,7 +111,11 @@ impl Scheduler {
                     self.bind(state, &mut world, &pod, at);
                     nominations.forget(&pod);
                 }
-                Err(message) => {
+                Err(refusal) => {
+                    if self.preempt(state, &mut world, (&mut nominations, &pod), &refusal) {
+                        continue;
+                    }
+                    let message = refusal.message;
                     if let Some(kin) = kin {
                         refused.insert(kin, message.clone());
                     }
@@ -107,6 +131,41 @@ impl Scheduler {
             }
         }
         self.unschedulable.next().filter(|_| misses_events)
+    }
+
+    /// Lets a pod that was refused take the place of others, where it may and that helps. The pod is nominated for their node then.
+    fn preempt(
+        &self,
+        state: &mut State,
+        world: &mut NodeInfos<'_>,
+        (nominations, pod): (&mut Nominations, &Arc<Value>),
+        refusal: &SchedulingFailure,
+    ) -> bool {
+        if refusal.preemptible.is_empty() || !preemption::may_preempt(state, pod) {
+            return false;
+        }
+        let mut kept = BTreeMap::new();
+        for (node, pods) in nominations.against(pod) {
+            if let Some(at) = find(world, node) {
+                let pods = pods.into_iter().map(|other| self.info_of(other));
+                kept.insert(at, pods.collect::<Vec<_>>());
+            }
+        }
+        let info = self.info_of(pod);
+        let nodes = &refusal.preemptible;
+        let asked = (&**pod, &info);
+        let Some(candidate) = preemption::find_candidate(state, world, asked, nodes, &kept) else {
+            return false;
+        };
+        let (told, _) = refusal
+            .message
+            .split_once(" preemption: ")
+            .unwrap_or((&refusal.message, ""));
+        refuse(state, pod, told);
+        preemption::carry_out(state, world, pod, &candidate);
+        let waiting = state.all(PODS).values().filter(|pod| waits(pod)).cloned();
+        *nominations = Nominations::of(&waiting.collect::<Vec<_>>());
+        true
     }
 
     /// Binds a pod to the node at this place, with the volumes that are found or made for it.
@@ -165,25 +224,26 @@ impl Scheduler {
         nodes
     }
 
-    /// The node for a pod, or the message why there is none.
+    /// The node for a pod, or why there is none.
     fn place(
         &self,
         world: &mut NodeInfos<'_>,
         nominations: &Nominations,
         pod: &Value,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, SchedulingFailure> {
         if world.nodes.is_empty() {
-            return Err("no nodes available to schedule pods".to_owned());
+            let message = "no nodes available to schedule pods".to_owned();
+            return Err(SchedulingFailure::of(message));
         }
         let info = self.info_of(pod);
         let crowded = self.crowded(world, nominations, pod, &info);
         let question = world.ask(&info);
         if let Err(no) = question.fits_somewhere() {
             let all = world.nodes.len();
-            return Err(format!(
+            return Err(SchedulingFailure::of(format!(
                 "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {all} Preemption is not helpful for scheduling.",
                 no.said.join(", ")
-            ));
+            )));
         }
         let takes = |at: usize| match crowded.get(&at) {
             Some(no) => Err(no.clone()),
@@ -196,7 +256,7 @@ impl Scheduler {
         let avoided = |spot: &NodeInfo| filters::avoided(&info.shape, &spot.taints);
         let most = world.nodes.iter().map(avoided).max().unwrap_or(0);
         let mut best: Option<(i64, usize)> = None;
-        let mut refusals = Vec::new();
+        let (mut refusals, mut preemptible) = (Vec::new(), Vec::new());
         for (at, spot) in world.nodes.iter().enumerate() {
             match takes(at) {
                 Ok(()) => {
@@ -205,10 +265,18 @@ impl Scheduler {
                         best = Some((score, at));
                     }
                 }
-                Err(no) => refusals.push(no),
+                Err(no) => {
+                    if no.preemptible {
+                        preemptible.push(at);
+                    }
+                    refusals.push(no);
+                }
             }
         }
-        best.map(|(_, at)| at).ok_or_else(|| message(&refusals))
+        best.map(|(_, at)| at).ok_or_else(|| SchedulingFailure {
+            message: message(&refusals),
+            preemptible,
+        })
     }
 
     /// Nodes that do not take a pod beside those whose room on them is kept. That it fits without them is asked as well:

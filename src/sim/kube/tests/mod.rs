@@ -1,6 +1,7 @@
 //! The fake API server, driven over its router on paused time.
 
 mod nominations;
+mod preemption;
 mod rbac;
 mod volumes;
 

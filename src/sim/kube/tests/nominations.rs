@@ -8,7 +8,7 @@ use crate::sim::kube::Kube;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-async fn add_pod(api: &Api, name: &str, cpu: &str, priority: i64) {
+pub(super) async fn add_pod(api: &Api, name: &str, cpu: &str, priority: i64) {
     let class = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": format!("class-of-{name}")}, "value": priority,
@@ -27,17 +27,17 @@ async fn nominate(api: &Api, name: &str, node: &str) {
         .expect("a nomination");
 }
 
-fn field(kube: &Kube, name: &str, pointer: &str) -> Option<String> {
+pub(super) fn field(kube: &Kube, name: &str, pointer: &str) -> Option<String> {
     let pods = kube.objects("v1", "Pod");
     let pod = pods.iter().find(|pod| pod["metadata"]["name"] == name)?;
     Some(pod.pointer(pointer)?.as_str()?.to_owned())
 }
 
-fn node_of(kube: &Kube, name: &str) -> Option<String> {
+pub(super) fn node_of(kube: &Kube, name: &str) -> Option<String> {
     field(kube, name, "/spec/nodeName")
 }
 
-fn nominated(kube: &Kube, name: &str) -> Option<String> {
+pub(super) fn nominated(kube: &Kube, name: &str) -> Option<String> {
     field(kube, name, "/status/nominatedNodeName")
 }
 

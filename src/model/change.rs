@@ -1,0 +1,309 @@
+//! What would have to change so that a waiting pod gets a machine: one sentence for each thing in the way, with the key of the file, the
+//! field of the pod or the command. What passes by itself (machines under way, a view that is not read yet) has none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hosts::LoadKind;
+use crate::reasons::{HostRefused, Limit, Misfit, Refusals, Refused, VolumeMisfit};
+use crate::story::OfferAnswer;
+use crate::words::{amount, bytes, cores};
+
+#[cfg(test)]
+mod tests;
+
+/// Of how many ways to a machine a person is told: those with the fewest changes.
+const MOST: usize = 4;
+
+/// One way to a machine for a pod: all that would have to change for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The machines that come into reach by it, as `pool/type`.
+    pub places: Vec<Arc<str>>,
+    /// The changes, all of them needed, in words.
+    pub needed: Vec<String>,
+}
+
+/// The ways to a machine for a pod that has none, of what a machine of each pool, instance type and host is to it: the one with the fewest
+/// changes first, then the one with the cheapest machine. Empty where nothing that a person could change is in the way.
+pub fn find_changes(offers: &[OfferAnswer]) -> Vec<Change> {
+    // By pool and type the host with the fewest changes.
+    let mut best: BTreeMap<(&str, &str), (i64, Vec<String>)> = BTreeMap::new();
+    for offer in offers {
+        let Some(needed) = of_offer(offer).filter(|needed| !needed.is_empty()) else {
+            continue;
+        };
+        let known = best.entry((&offer.pool, &offer.instance_type));
+        let known = known.or_insert_with(|| (offer.price, needed.clone()));
+        if needed.len() < known.1.len() {
+            *known = (offer.price, needed);
+        }
+    }
+    // What takes the same changes is one way.
+    let mut ways: BTreeMap<Vec<String>, (i64, Vec<Arc<str>>)> = BTreeMap::new();
+    for ((pool, instance_type), (price, needed)) in best {
+        let way = ways.entry(needed).or_insert((price, Vec::new()));
+        way.0 = way.0.min(price);
+        way.1.push(format!("{pool}/{instance_type}").into());
+    }
+    let mut ways: Vec<_> = ways.into_iter().collect();
+    ways.sort_by_key(|(needed, (price, _))| (needed.len(), *price));
+    ways.truncate(MOST);
+    ways.into_iter()
+        .map(|(needed, (_, places))| Change { places, needed })
+        .collect()
+}
+
+/// What would have to change for one machine; `None` where something is in the way that nobody can change.
+fn of_offer(offer: &OfferAnswer) -> Option<Vec<String>> {
+    let misfits = offer.misfit.iter().chain(&offer.further);
+    let misfits = misfits.map(|misfit| of_misfit(misfit, &offer.pool));
+    let held = offer.held.iter().flat_map(Refusals::iter);
+    let held = held.map(|refused| of_refused(refused, &offer.pool));
+    let mut needed: Vec<String> = misfits.chain(held).collect::<Option<_>>()?;
+    needed.dedup();
+    Some(needed)
+}
+
+/// Whether a label's value is the node's own, which no table of the file gives it.
+fn is_own_label(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io")
+}
+
+fn of_misfit(misfit: &Misfit, pool: &str) -> Option<String> {
+    let change = match misfit {
+        Misfit::Taint { taint, .. } => {
+            let value = match &*taint.value {
+                "" => String::new(),
+                value => format!("={value}"),
+            };
+            format!(
+                "let the pod tolerate the taint {}{value}:{:?} (spec.tolerations)",
+                taint.key, taint.effect
+            )
+        }
+        Misfit::NodeSelector { key, value } if is_own_label(key) => {
+            format!("change {key}={value} in the pod's nodeSelector")
+        }
+        Misfit::NodeSelector { key, value } => format!(
+            "give the nodes the label {key}={value} (labels of [pool.{pool}]), or take it from the pod's nodeSelector"
+        ),
+        Misfit::NodeAffinity { .. } => {
+            format!("change the pod's required node affinity, or labels of [pool.{pool}]")
+        }
+        Misfit::Volume { volume } => return of_volume(volume),
+        Misfit::HostPort {
+            daemon_set: Some(set),
+            ..
+        } => format!("use a host port that the DaemonSet {set} does not have"),
+        Misfit::Insufficient {
+            resource,
+            asked,
+            free,
+            ..
+        } => of_resource(resource, *asked, *free, pool),
+        Misfit::AntiAffinity { key, .. } | Misfit::AntiAffinityOfOthers { key, .. } => format!(
+            "prefer the anti-affinity over {key} in place of requiring it, or give [pool.{pool}] hosts in further domains of it"
+        ),
+        Misfit::AffinityLabel { key } | Misfit::SpreadLabel { key } => {
+            format!("give the nodes the label {key} (labels of [pool.{pool}])")
+        }
+        Misfit::Affinity { nowhere: true, .. } => {
+            "start a pod that the pod's affinity selects, and that has a place itself".to_owned()
+        }
+        Misfit::Affinity { key, .. } => format!(
+            "make room where a pod is that the pod's affinity selects, or prefer the affinity over {key} in place of requiring it"
+        ),
+        Misfit::Spread {
+            key,
+            min_domains: Some(_),
+            ..
+        } => format!("lower minDomains of the pod's topology spread over {key}, or add a domain"),
+        Misfit::Spread { key, .. } => format!(
+            "raise maxSkew of the pod's topology spread over {key}, or set whenUnsatisfiable: ScheduleAnyway"
+        ),
+        Misfit::DaemonSetAntiAffinity { key, .. } => {
+            format!("change the anti-affinity over {key} between the pod and the DaemonSet's pods")
+        }
+        Misfit::Leaving | Misfit::Cordoned | Misfit::HostPort { .. } => return None,
+    };
+    Some(change)
+}
+
+fn of_resource(resource: &str, asked: i64, free: i64, pool: &str) -> String {
+    let (asks, offers) = (amount(resource, asked), amount(resource, free));
+    match resource {
+        "pods" => format!("raise max_pods of [pool.{pool}]"),
+        "cpu" | "memory" if free > 0 => format!(
+            "ask for at most {offers} of {resource}, or give [pool.{pool}] an instance type that leaves pods {asks}"
+        ),
+        "ephemeral-storage" if free > 0 => format!(
+            "ask for at most {offers} of {resource}, or give [pool.{pool}] an instance type with a larger disk"
+        ),
+        _ => format!("give [pool.{pool}] an instance type with {asks} of {resource}"),
+    }
+}
+
+fn of_volume(volume: &VolumeMisfit) -> Option<String> {
+    let change = match volume {
+        VolumeMisfit::ClaimInUse { claim, user } => {
+            format!("end the pod {user}, which has the claim {claim} for itself")
+        }
+        VolumeMisfit::NoClaim { claim } => format!("create the claim {claim}"),
+        VolumeMisfit::ClaimLost { claim } | VolumeMisfit::NoVolume { claim, .. } => {
+            format!("restore the volume of the claim {claim}, or make the claim anew")
+        }
+        VolumeMisfit::NoStorageClass { claim, class } => {
+            format!("create the StorageClass {class}, or name another in the claim {claim}")
+        }
+        VolumeMisfit::UnboundWithoutClass { claim } => {
+            format!("name a StorageClass in the claim {claim}, or make one the default")
+        }
+        VolumeMisfit::UnboundImmediate { claim, class } => format!(
+            "see why the claim {claim} is not bound (the provisioner of the StorageClass {class}), or use a class with volumeBindingMode: WaitForFirstConsumer"
+        ),
+        VolumeMisfit::NoneFree { claim, class, .. } => {
+            format!("make a volume of the StorageClass {class} for the claim {claim}")
+        }
+        _ => return None,
+    };
+    Some(change)
+}
+
+fn of_refused(refused: &Refused, pool: &str) -> Option<String> {
+    let change = match refused {
+        Refused::Misfit { misfit } => return of_misfit(misfit, pool),
+        Refused::PoolMax { max, .. } => format!("raise max of [pool.{pool}] above {max}"),
+        Refused::NodesTotal { max, .. } => {
+            format!("raise max_nodes_total of [scale_up] above {max}")
+        }
+        Refused::BacksOff { .. } => format!(
+            "mend what made its machines fail (status tells), then type: pve-autoscaler retry {pool}"
+        ),
+        Refused::NoVmid { region } => format!("widen vmids of the region {region}"),
+        Refused::NetworkFull { network, .. } => format!("widen ranges of [network.{network}]"),
+        Refused::PoolCeiling { of, would, .. } => format!(
+            "raise {} of [pool.{pool}] to {}",
+            limit_key(*of),
+            limit_amount(*of, *would)
+        ),
+        Refused::ClusterCeiling { of, would, .. } => format!(
+            "raise {} of [limits] to {}",
+            limit_key(*of),
+            limit_amount(*of, *would)
+        ),
+        Refused::NoHostShown { .. } | Refused::NoHost => {
+            format!("let [pool.{pool}] use a host (hosts, exclude_hosts)")
+        }
+        Refused::Host { host, refusal } => return of_host(host, refusal, pool),
+        Refused::NoneOfHosts { first, .. } => {
+            return first.iter().find_map(|refused| of_refused(refused, pool));
+        }
+        _ => return None,
+    };
+    Some(change)
+}
+
+fn limit_key(of: Limit) -> &'static str {
+    match of {
+        Limit::Cpu => "max_cpu",
+        Limit::Memory => "max_memory",
+    }
+}
+
+fn limit_amount(of: Limit, amount: i64) -> String {
+    match of {
+        Limit::Cpu => cores(amount),
+        Limit::Memory => bytes(amount),
+    }
+}
+
+fn of_host(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
+    let change = match refusal {
+        HostRefused::Offline => format!("bring the host {host} back"),
+        HostRefused::Maintenance => {
+            format!(
+                "end the maintenance of {host}: ha-manager crm-command node-maintenance disable {host}"
+            )
+        }
+        HostRefused::Evacuated { .. } => {
+            format!("let {host} have machines again: pve-autoscaler evacuate --end {host}")
+        }
+        HostRefused::NoTemplate { template, .. } => {
+            format!("make the template {template} on {host}, or on a storage that {host} shares")
+        }
+        HostRefused::TemplateFault { fault } => format!("mend the template: {fault}"),
+        HostRefused::StorageInactive { storage, .. } | HostRefused::NoStorage { storage, .. } => {
+            format!("make the storage {storage} available on {host}")
+        }
+        HostRefused::BacksOff { .. } => format!(
+            "mend what made machines fail on {host} (status tells), then type: pve-autoscaler retry {pool}"
+        ),
+        HostRefused::PoolMax { machines } => {
+            format!("raise max_per_host of [pool.{pool}] above {machines}")
+        }
+        HostRefused::RegionMax { machines } => {
+            format!("raise max_per_host of its region above {machines}")
+        }
+        room => return of_room(host, room),
+    };
+    Some(change)
+}
+
+/// What would have to change so that a host has room.
+fn of_room(host: &str, refusal: &HostRefused) -> Option<String> {
+    let change = match refusal {
+        HostRefused::Memory { left, asks } => format!(
+            "free {} of memory that guests of {host} are promised, or raise memory_overcommit",
+            bytes(asks.saturating_sub(*left))
+        ),
+        HostRefused::Cpu { left, asks } => format!(
+            "free {} cores that guests of {host} are promised, or raise cpu_overcommit",
+            cores(asks.saturating_sub(*left))
+        ),
+        HostRefused::IdleMemory { .. } => {
+            format!("free memory that is in use on {host}, or lower min_free_memory")
+        }
+        HostRefused::IdleCpu { .. } => {
+            format!("free CPUs that are in use on {host}, or lower min_free_cores")
+        }
+        HostRefused::Load { of, .. } => {
+            format!("take load from {host}, or raise {}", load_key(*of))
+        }
+        HostRefused::StorageFree {
+            storage,
+            free,
+            asks,
+        } => format!(
+            "free {} on the storage {storage} of {host}",
+            bytes(asks.saturating_sub(*free))
+        ),
+        HostRefused::StorageGrowth { storage, .. } => {
+            format!("enlarge the storage {storage} of {host}, or raise storage_overcommit")
+        }
+        HostRefused::UnknownMapping { mapping } | HostRefused::NoDevice { mapping } => {
+            format!("map a device of {host} as {mapping} (Datacenter, Resource Mappings)")
+        }
+        HostRefused::Devices { mapping, .. } => {
+            format!("free a device of {mapping} on {host}")
+        }
+        HostRefused::NoTopology | HostRefused::OtherTopology { .. } => {
+            format!(
+                "put the CPUs of {host} into the file: pve-autoscaler host-topology prints them there"
+            )
+        }
+        _ => return None,
+    };
+    Some(change)
+}
+
+fn load_key(of: LoadKind) -> &'static str {
+    match of {
+        LoadKind::Cpu => "max_cpu_load",
+        LoadKind::Memory => "max_memory_load",
+        LoadKind::CpuPressure | LoadKind::MemoryPressure | LoadKind::IoPressure => "max_pressure",
+    }
+}

@@ -1,0 +1,95 @@
+//! What a person is told to change is in the file.
+
+use super::*;
+use crate::reasons::Refusals;
+
+/// An offer that something keeps from being made.
+fn offer(instance_type: &str, price: i64, held: Option<Refused>) -> OfferAnswer {
+    OfferAnswer {
+        pool: "p".into(),
+        instance_type: instance_type.into(),
+        region: None,
+        host: "pve1".into(),
+        price,
+        free: crate::resources::Resources::default(),
+        misfit: None,
+        further: Vec::new(),
+        held: held.map(Refusals::from),
+    }
+}
+
+/// Refusals, each with the key that its change names.
+#[rustfmt::skip]
+fn refusals() -> Vec<(Refused, &'static str)> {
+    let host = |refusal: HostRefused| Refused::Host { host: "pve1".into(), refusal };
+    let (of_cpu, of_memory) = (Limit::Cpu, Limit::Memory);
+    vec![
+        (Refused::PoolMax { machines: 3, max: 3, planned: 0 }, "max"),
+        (Refused::NodesTotal { nodes: 3, max: 3 }, "max_nodes_total"),
+        (Refused::NoVmid { region: "home".into() }, "vmids"),
+        (Refused::NetworkFull { network: "lan".into(), ranges: None }, "ranges"),
+        (Refused::PoolCeiling { of: of_cpu, would: 3_000, max: 2_000 }, "max_cpu"),
+        (Refused::ClusterCeiling { of: of_memory, would: 1 << 31, max: 1 << 30 }, "max_memory"),
+        (Refused::NoHost, "exclude_hosts"),
+        (host(HostRefused::PoolMax { machines: 2 }), "max_per_host"),
+        (host(HostRefused::RegionMax { machines: 2 }), "max_per_host"),
+        (host(HostRefused::Memory { left: 0, asks: 1 << 30 }), "memory_overcommit"),
+        (host(HostRefused::Cpu { left: 0, asks: 1_000 }), "cpu_overcommit"),
+        (host(HostRefused::IdleMemory { idle: 0, asks: 1, keep: 1 }), "min_free_memory"),
+        (host(HostRefused::IdleCpu { idle: 0, asks: 1, keep: 1 }), "min_free_cores"),
+        (host(HostRefused::Load { of: LoadKind::Cpu, is: None, most: 1 }), "max_cpu_load"),
+        (host(HostRefused::Load { of: LoadKind::Memory, is: None, most: 1 }), "max_memory_load"),
+        (host(HostRefused::Load { of: LoadKind::IoPressure, is: None, most: 1 }), "max_pressure"),
+        (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1 }), "storage_overcommit"),
+    ]
+}
+
+#[test]
+fn each_refusal_that_a_person_can_end_names_a_key_of_the_file_or_a_command() {
+    let keys = include_str!("../../config/example.toml");
+    for (refused, key) in refusals() {
+        let told = of_refused(&refused, "p").unwrap_or_default();
+        let mut words = told.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        assert!(words.any(|word| word == key), "{refused:?}: {told}");
+        let line = format!("\n{key} = ");
+        let commented = format!("\n# {key} = ");
+        assert!(
+            keys.contains(&line) || keys.contains(&commented),
+            "the file has no {key}"
+        );
+    }
+}
+
+#[test]
+fn the_way_with_the_fewest_changes_comes_first_and_what_passes_by_itself_is_none() {
+    let full = Refused::PoolMax {
+        machines: 3,
+        max: 3,
+        planned: 0,
+    };
+    let under_way = Refused::InFlight {
+        machines: 3,
+        max: 3,
+    };
+    let misfit = |resource: &str| Misfit::Insufficient {
+        resource: resource.into(),
+        asked: 4_000,
+        free: 2_000,
+        new_node: true,
+    };
+    let mut small = offer("small", 10, Some(full.clone()));
+    small.misfit = Some(misfit("cpu"));
+    let found = find_changes(&[
+        small,
+        offer("waits", 5, Some(under_way)),
+        offer("large", 40, Some(full.clone())),
+        offer("medium", 20, Some(full)),
+        offer("free", 1, None),
+    ]);
+    let places: Vec<Vec<&str>> = found
+        .iter()
+        .map(|change| change.places.iter().map(|place| &**place).collect())
+        .collect();
+    assert_eq!(places, [vec!["p/large", "p/medium"], vec!["p/small"]]);
+    assert_eq!(found[1].needed.len(), 2);
+}
