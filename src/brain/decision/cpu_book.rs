@@ -97,7 +97,7 @@ impl CpuBook {
         };
         match pool.zip(instance_type) {
             Some((pool, instance_type)) => {
-                free.take_all(demand(pool, instance_type, free.topology()), cpus)
+                free.take_all(demand(pool, instance_type, free.topology()), cpus);
             }
             None => free.take(cpus),
         }

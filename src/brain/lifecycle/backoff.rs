@@ -208,8 +208,8 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
             length: before.map_or(Span::ZERO, |before| before.length),
         };
         hosts.insert(failed.host, lately);
-        let before = turn.memory.backoff.get(&failed.pool);
-        let next = lengths.next(before, failed.at, words);
+        let of_pool = turn.memory.backoff.get(&failed.pool);
+        let next = lengths.next(of_pool, failed.at, words);
         turn.memory.backoff.insert(failed.pool, next);
     }
     forget(turn, lengths.reset);

@@ -58,8 +58,8 @@ fn too_many_lost(turn: &mut DecisionBuilder<'_>) -> bool {
         vm.is_some_and(|vm| vm.marked && vm.running)
     };
     let running = turn.view.machines.values().filter(runs).count();
-    let lost = turn.view.machines.values().filter(runs);
-    let lost = lost
+    let running_machines = turn.view.machines.values().filter(runs);
+    let lost = running_machines
         .filter(|known| known.phase == MachinePhase::NoNode)
         .count();
     let settings = &turn.view.policy.scale_down;
@@ -88,7 +88,7 @@ fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
         _ => return,
     };
     if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
-        let lost = match reason {
+        let what = match reason {
             Reason::NoNode => Lost::Node,
             _ if unmarked(known) => Lost::Mark,
             _ => Lost::Vm,
@@ -96,7 +96,7 @@ fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
         if turn.holds.unread_in(region).is_none() {
             turn.warn(Warning::Quarantined {
                 machine: known.name.clone(),
-                lost,
+                lost: what,
             });
         }
         return;

@@ -127,12 +127,12 @@ pub(crate) fn lay_in_rounds<'a>(
     loop {
         let before = placed.len();
         for (number, (load, _)) in loads.iter().enumerate() {
-            let (need, count) = (load.need.as_deref(), left[number]);
-            if count == 0 {
+            let (need, wanted) = (load.need.as_deref(), left[number]);
+            if wanted == 0 {
                 continue;
             }
             let laid =
-                pack::lay_with_undo(world, load.shape, need, count, fit_index, &mut undo.puts);
+                pack::lay_with_undo(world, load.shape, need, wanted, fit_index, &mut undo.puts);
             for (node, count) in laid {
                 left[number] -= count;
                 placed.push((number, node, count));
@@ -157,8 +157,8 @@ pub(crate) fn reschedule<'c, 'a>(
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
-    let loads: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
-    let laid = lay_in_rounds(world, &loads, fit_index, undo);
+    let counted: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
+    let laid = lay_in_rounds(world, &counted, fit_index, undo);
     let mut pods: Vec<_> = candidate
         .loads
         .iter()

@@ -357,11 +357,12 @@ impl<'a> RemovalAllowance<'a> {
         group: &RemovalGroup<'_>,
     ) -> Result<(), Keep> {
         let nodes = u32::try_from(group.nodes.len()).unwrap_or(u32::MAX);
-        let drains = group.nodes.iter().filter(|node| !node.pods.is_empty());
-        let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
-        let nodes = if self.all == 0 { 0 } else { nodes };
-        let drains = if self.drains == 0 { 0 } else { drains };
-        self.in_parallel(turn, nodes, drains)
+        let with_pods = group.nodes.iter().filter(|node| !node.pods.is_empty());
+        let drains = u32::try_from(with_pods.count()).unwrap_or(u32::MAX);
+        // As long as nothing goes, a group may be larger than what is allowed at once.
+        let counted_nodes = if self.all == 0 { 0 } else { nodes };
+        let counted_drains = if self.drains == 0 { 0 } else { drains };
+        self.in_parallel(turn, counted_nodes, counted_drains)
     }
 
     fn in_parallel(&self, turn: &DecisionBuilder<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {

@@ -79,11 +79,11 @@ pub(crate) fn plan<'a>(
     let (mut candidates, kept) = candidates::find(turn, world, &budgets, evacuees);
     stay_all(turn, kept);
     candidates::sort(&mut candidates, turn);
-    let order = rehearsal::destinations(world, &candidates);
-    evicted::reserve(turn, world, before, &order);
-    let (groups, kept) = removal_groups::bind(turn, candidates);
-    stay_all(turn, kept);
-    let mut rehearsals = Rehearsals::begin(turn, world, order);
+    let destinations = rehearsal::destinations(world, &candidates);
+    evicted::reserve(turn, world, before, &destinations);
+    let (groups, kept_together) = removal_groups::bind(turn, candidates);
+    stay_all(turn, kept_together);
+    let mut rehearsals = Rehearsals::begin(turn, world, destinations);
     let (mut unneeded, mut stuck) = (Vec::new(), Vec::new());
     for group in groups {
         match rehearsals.attempt(turn, world, group) {

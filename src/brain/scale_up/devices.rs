@@ -58,15 +58,15 @@ impl DeviceRooms {
 
     /// Takes what a planned machine needs.
     pub(crate) fn take(&mut self, devices: &[Devices]) {
-        for devices in devices {
-            self.0[devices.slot].taken += devices.count;
+        for of_mapping in devices {
+            self.0[of_mapping.slot].taken += of_mapping.count;
         }
     }
 
     /// Gives back what [`DeviceRooms::take`] took.
     pub(crate) fn give(&mut self, devices: &[Devices]) {
-        for devices in devices {
-            self.0[devices.slot].taken -= devices.count;
+        for of_mapping in devices {
+            self.0[of_mapping.slot].taken -= of_mapping.count;
         }
     }
 

@@ -404,13 +404,13 @@ impl LimitTracker {
             return Err(refused(why.clone()));
         }
         let host = &self.hosts[offer.host_slot];
-        let admits = host.admits(
+        let has_room = host.admits(
             &self.demands[choice.site_slot],
             MachineSize::of(choice.instance_type),
         );
-        admits.map_err(|full| refused(full.refusal(choice.instance_type)))?;
-        let admits = self.stores.admit(&offer.takes);
-        admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
+        has_room.map_err(|full| refused(full.refusal(choice.instance_type)))?;
+        let stores_admit = self.stores.admit(&offer.takes);
+        stores_admit.map_err(|lack| refused(lack.refusal(&self.store_slots)))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.

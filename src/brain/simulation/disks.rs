@@ -84,12 +84,12 @@ impl StorageSlots {
     ) -> Vec<Disks> {
         let mut found: Vec<Disks> = Vec::new();
         for disk in &copy.disks {
-            let Some(slot) = self.at(region, host, &disk.storage) else {
+            let Some(own_slot) = self.at(region, host, &disk.storage) else {
                 continue;
             };
             let grown = if disk.boot { instance_type.disk } else { 0 };
             let size = disk.size.max(grown).max(0);
-            for slot in self.that_lose(slot) {
+            for slot in self.that_lose(own_slot) {
                 match found.iter_mut().find(|of| of.slot == slot) {
                     Some(of) => of.size = of.size.saturating_add(size),
                     None => found.push(Disks { slot, size }),

@@ -227,11 +227,11 @@ fn make_way(
     saved.with(world.supply(index, need, 1));
     trail.push(saved);
     let soft = world.soft.get(&index)?;
-    let victims = victims.into_iter().map(|(id, count)| {
-        let before = world.gone(soft, index, id).saturating_sub(count);
-        (id, before, count)
+    let counted = victims.into_iter().map(|(victim, count)| {
+        let before = world.gone(soft, index, victim).saturating_sub(count);
+        (victim, before, count)
     });
-    Some((victims.collect(), trail))
+    Some((counted.collect(), trail))
 }
 
 /// Who would be preempted for one pod of a shape on a place, if it fits there so. Nothing stays changed.
@@ -252,9 +252,9 @@ pub(crate) fn ask(
         node: index,
         victims,
     };
-    let victims = forced.victims(world, view);
+    let pods = forced.victims(world, view);
     for saved in trail.into_iter().rev() {
         world.restore(index, saved);
     }
-    Some(victims)
+    Some(pods)
 }

@@ -296,9 +296,9 @@ fn land_elsewhere<'a>(
         .collect();
     for mut load in list_pods_to_move(world, name, moving) {
         let (shape, need) = (load.shape, load.need.clone());
-        let count = load.pods.len().max(load.guests);
+        let wanted = load.pods.len().max(load.guests);
         let mut undo = Vec::new();
-        let placed = pack::place_with_undo(world, shape, need.as_deref(), count, &open, &mut undo);
+        let placed = pack::place_with_undo(world, shape, need.as_deref(), wanted, &open, &mut undo);
         let mut left = std::mem::take(&mut load.pods).into_iter();
         for (node, count) in placed {
             for (key, _) in left.by_ref().take(count) {

@@ -262,8 +262,8 @@ fn make<'a>(
         return turn.warn(build_warning(why.clone()));
     }
     let vmid = limits.vmid(turn, &choice.policy.region);
-    let (at, why) = ((machine.choice, machine.offer), CreateReason::Pods);
-    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
+    let (at, reason) = ((machine.choice, machine.offer), CreateReason::Pods);
+    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, reason));
     if made.is_none() {
         return turn.warn(build_warning(match vmid {
             None => Refused::NoFreeVmid,

@@ -271,7 +271,7 @@ fn choose_host<'a>(
     let choice = &search.choices[index];
     let mut refusal = None;
     let mut offers: Vec<OfferIndex> = choice.offers.indexes().collect();
-    offers.sort_by_key(|index| search.limits.host_rank(choice, &choice.offers[*index]));
+    offers.sort_by_key(|offer| search.limits.host_rank(choice, &choice.offers[*offer]));
     for at in offers {
         let offer = &choice.offers[at];
         let elsewhere = domains

@@ -113,7 +113,7 @@ fn find_cheapest(
                 }
             }
             Err(why) => {
-                refusal = refusal.or(Some(view.explain_refusal(why, None, &mut Vec::new())))
+                refusal = refusal.or(Some(view.explain_refusal(why, None, &mut Vec::new())));
             }
         }
     }

@@ -234,8 +234,8 @@ pub(super) fn waits_for_claim(
     key: &PodKey,
     need: Option<&VolumeNeed>,
 ) -> Option<PodVerdict> {
-    let why = turn.promises.taken(key, need)?;
-    let misfit = Box::new(Misfit::Volume { volume: why });
+    let volume = turn.promises.taken(key, need)?;
+    let misfit = Box::new(Misfit::Volume { volume });
     let refusals = Refused::Misfit { misfit }.into();
     let why: Reasons = Arc::new(RefusalsByChoice::from([("*".into(), refusals)]));
     Some(PodVerdict::Held { why })
