@@ -65,6 +65,15 @@ index_types! {
 
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
+
+    /// Index of a counter in `Company`.
+    CounterId;
+
+    /// Index of a class of nodes with equal labels, taints and cordon, in `NodeClasses`.
+    ClassId;
+
+    /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
+    ChoosyId;
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.

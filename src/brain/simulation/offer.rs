@@ -2,7 +2,7 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
-use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex, OfferSlot};
+use crate::index::{ChoiceIndex, ClassId, IndexVec, NodeIndex, OfferIndex, OfferSlot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -529,7 +529,7 @@ pub(crate) fn place<'a>(
         labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,
-        class: 0,
+        class: ClassId(0),
         ready: false,
         closed: false,
         free: offer.allocatable.clone(),

@@ -15,6 +15,7 @@ use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::ClassId;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, Choices, Daemon};
@@ -130,7 +131,7 @@ fn add_machine<'a>(
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
-        class: 0,
+        class: ClassId(0),
         ready: false,
         closed: false,
         free: promise.allocatable,
@@ -299,7 +300,7 @@ fn simulate_node(
         labels: node.labels.clone(),
         taints: node.taints.clone(),
         unschedulable: node.unschedulable,
-        class: 0,
+        class: ClassId(0),
         ready: ready && !coming,
         closed: turn.view.leaving_at(position),
         free: node.allocatable.clone(),

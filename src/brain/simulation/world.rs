@@ -2,7 +2,7 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
-use crate::index::{IndexVec, NodeIndex, PlannedIndex};
+use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
-use crate::simulation::classes::{ChoosyId, ClassId, NodeClasses};
+use crate::simulation::classes::NodeClasses;
 use crate::simulation::company::{Company, Preferences, Rules};
 use crate::simulation::preempt::Soft;
 

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{IndexVec, OfferSlot, RowIndex};
+use crate::index::{CounterId, IndexVec, OfferSlot, RowIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
-use crate::simulation::company::rules::CounterId;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::Choices;

@@ -19,13 +19,13 @@ use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, S
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::NodeIndex;
+use crate::index::{CounterId, IndexVec, NodeIndex};
 use crate::simulation::world::{SimNode, SimNodes};
 use counter::{CountedPods, Counter, SpreadScope, Who};
 pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
-use rules::{CounterId, SpreadRule};
+use rules::SpreadRule;
 use topology::{DomainId, KeyId, NOWHERE, TopologyDomains};
 
 /// What counting looks at besides the counters.
@@ -48,7 +48,7 @@ struct CounterChange {
 #[derive(Debug)]
 pub(crate) struct Company<'a> {
     topology: TopologyDomains,
-    counters: Vec<Counter<'a>>,
+    counters: IndexVec<CounterId, Counter<'a>>,
     known: BTreeMap<CountedPods<'a>, CounterId>,
     /// The counters for spreading: places matter to no other.
     spreading: Vec<CounterId>,
@@ -101,7 +101,7 @@ impl<'a> Company<'a> {
     ) -> Company<'a> {
         Company {
             topology: TopologyDomains::default(),
-            counters: Vec::new(),
+            counters: IndexVec::default(),
             known: BTreeMap::new(),
             spreading: Vec::new(),
             averse: Vec::new(),
@@ -126,7 +126,7 @@ impl<'a> Company<'a> {
             topology: &self.topology,
         };
         self.work(self.counters.len());
-        let others = (0..self.counters.len()).filter(|counter| {
+        let others = self.counters.indexes().filter(|counter| {
             let who = &self.counters[*counter].subject.who;
             !who.holding() && who.takes_in(&around, pod)
         });
@@ -511,7 +511,7 @@ impl<'a> Company<'a> {
         }
         let mut counter = Counter::new(subject.clone());
         let around = self.around();
-        let id = self.counters.len();
+        let id = self.counters.next_index();
         if counter.spreads() {
             for node in nodes {
                 counter.add_node(&around, node);

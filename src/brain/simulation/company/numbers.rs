@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::Company;
 use super::counter::Counter;
-use super::rules::{CounterId, Rules};
+use super::rules::Rules;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::NodeIndex;
+use crate::index::{CounterId, NodeIndex};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 
 use super::counter::{SpreadScope, Who};
-use super::rules::CounterId;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use super::{Company, NamespacedShape};
 use crate::constraints::shape::ShapeId;
-use crate::index::NodeIndex;
+use crate::index::{CounterId, NodeIndex};
 use crate::simulation::world::{SimNode, SimNodes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};

@@ -11,10 +11,7 @@ use model::reasons::Misfit;
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::NodeIndex;
-
-/// Index of a counter.
-pub(crate) type CounterId = usize;
+use crate::index::{CounterId, NodeIndex};
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
