@@ -29,7 +29,7 @@ use crate::scale_down::removal_groups::{self, GroupKind, RemovalGroup};
 use crate::scale_down::removals::RemovalAllowance;
 use crate::scale_down::surplus;
 use crate::simulation::bookings;
-use crate::simulation::offer::Choices;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -66,7 +66,7 @@ impl Keep {
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     before: &'a Memory,
     evacuees: Evacuees<'a>,
 ) {

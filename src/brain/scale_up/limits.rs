@@ -14,7 +14,7 @@ use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::stores::{StoreSlots, Stores};
-use crate::simulation::offer::{Choice, Choices, Offer};
+use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
@@ -488,7 +488,7 @@ impl LimitTracker {
     }
 
     /// What limits still allow.
-    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &Choices<'_>) -> Spare {
+    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>) -> Spare {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let policies = turn.view.policy.pools.values();

@@ -45,10 +45,10 @@ const GIB_PRICE: i64 = 10_000;
 const DEVICE_PRICE: i64 = 100_000_000;
 
 /// What a new machine could be, by index.
-pub(crate) type Choices<'a> = IndexVec<ChoiceIndex, Choice<'a>>;
+pub(crate) type ChoiceList<'a> = IndexVec<ChoiceIndex, Choice<'a>>;
 
 /// The offers of a choice, by index.
-pub(crate) type Offers<'a> = IndexVec<OfferIndex, Offer<'a>>;
+pub(crate) type OfferList<'a> = IndexVec<OfferIndex, Offer<'a>>;
 
 /// A pool in one of its regions with one of its instance types.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Choice<'a> {
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
-    pub(crate) offers: Offers<'a>,
+    pub(crate) offers: OfferList<'a>,
     /// Why there is no offer, where there is none.
     pub(crate) nowhere: Arc<Refused>,
 }
@@ -223,13 +223,13 @@ impl Choice<'_> {
 }
 
 /// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
-pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Choices<'a> {
+pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
     let policy = turn.view.policy;
     let slots = (
         &StorageSlots::of(turn.view.snapshot),
         &DeviceSlots::of(turn.view.snapshot, policy),
     );
-    let mut choices = Choices::default();
+    let mut choices = ChoiceList::default();
     let (mut first, mut sites) = (0, 0);
     for (pool_slot, (pool, of)) in policy.pools.iter().enumerate() {
         for type_name in &of.instance_types {
@@ -271,7 +271,7 @@ fn label(pool: &str, of: &PoolPolicy, there: &PoolPolicy, type_name: &str) -> Ar
 
 /// The choice that a machine is, or would be, made of.
 pub(crate) fn choice_of<'b, 'a>(
-    choices: &'b Choices<'a>,
+    choices: &'b ChoiceList<'a>,
     mark: &Mark,
     region: &str,
 ) -> Option<&'b Choice<'a>> {
@@ -329,9 +329,9 @@ fn offers<'a>(
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
     instance_type: &'a InstanceType,
-) -> Offers<'a> {
+) -> OfferList<'a> {
     let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
-        return Offers::default();
+        return OfferList::default();
     };
     let learned = turn.memory.learned.get(&capacity::lesson_key(
         pool_name,

@@ -18,12 +18,12 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::ClassId;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
-use crate::simulation::offer::{self, Choice, Choices, Daemon};
+use crate::simulation::offer::{self, Choice, ChoiceList, Daemon};
 use crate::simulation::slots;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 /// Everything there is and that is on its way, with what runs on it.
-pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &Choices<'a>) -> SimCluster<'a> {
+pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) -> SimCluster<'a> {
     let cluster = &turn.view.snapshot.cluster;
     let evicted = turn.memory.evicted.values().map(|pod| NamespacedShape {
         namespace: &pod.pod.namespace,
@@ -116,7 +116,7 @@ impl ResidentCount {
 fn add_machine<'a>(
     world: &mut SimCluster<'a>,
     turn: &DecisionBuilder<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     known: &MachineView<'a>,
 ) {
     if known.phase != MachinePhase::Coming || known.node.is_some() {
@@ -165,7 +165,7 @@ struct Promise {
 /// says of its pool and its type by now.
 fn promise(
     turn: &DecisionBuilder<'_>,
-    choices: &Choices<'_>,
+    choices: &ChoiceList<'_>,
     known: &MachineView<'_>,
 ) -> Option<Promise> {
     let (pool, instance_type) = (known.promised()?, known.instance_type?);
@@ -197,7 +197,7 @@ fn promise(
 
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
-    choices: &'b Choices<'a>,
+    choices: &'b ChoiceList<'a>,
     known: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
     let mark = &known.machine.mark;
@@ -283,7 +283,7 @@ pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -
 
 fn simulate_node(
     turn: &DecisionBuilder<'_>,
-    choices: &Choices<'_>,
+    choices: &ChoiceList<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> SimNode {

@@ -17,7 +17,7 @@ use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::bookings;
-use crate::simulation::offer::{self, Choice, Choices, Offer};
+use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
@@ -106,7 +106,7 @@ impl PlannedMachines {
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        choices: &Choices<'a>,
+        choices: &ChoiceList<'a>,
         at: (ChoiceIndex, OfferIndex),
         vmid: u32,
         reason: CreateReason,
@@ -170,7 +170,7 @@ impl PlannedMachines {
     pub(crate) fn finish<'k>(
         self,
         turn: &mut DecisionBuilder<'_>,
-        choices: &Choices<'_>,
+        choices: &ChoiceList<'_>,
         pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
     ) {
         if !self.machines.is_empty() {

@@ -46,7 +46,7 @@ use crate::report::explain::{self, Asked};
 use crate::scale_down::evacuate;
 use crate::scale_up::grow;
 use crate::simulation::demand::{self, Demand};
-use crate::simulation::offer::{self, Choices};
+use crate::simulation::offer::{self, ChoiceList};
 use crate::simulation::places;
 use crate::simulation::world::{SimCluster, SimNode};
 use problem::CoverProblem;
@@ -87,7 +87,7 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
 }
 
 /// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
-fn kept(turn: &DecisionBuilder<'_>, choices: &Choices<'_>, decision: &Decision) -> Vec<i128> {
+fn kept(turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>, decision: &Decision) -> Vec<i128> {
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &decision.plan {
         let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {

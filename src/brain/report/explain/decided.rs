@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::PlannedIndex;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choices};
+use crate::simulation::offer::{self, ChoiceList};
 use crate::simulation::places;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::action::{Kind, Reason};
@@ -32,7 +32,7 @@ pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
 /// Carries out a decision, as far as pods that are in the view wait for a place.
 pub(super) fn carry_out<'a>(
     turn: &DecisionBuilder<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     decision: &Decision,
 ) -> DecidedWorld<'a> {
     let mut world = places::build(turn, choices);

@@ -11,7 +11,7 @@ use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
-use crate::simulation::offer::{Choice, Choices, Offer};
+use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::change;
@@ -115,7 +115,7 @@ fn victims(
 }
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
-pub(super) fn domains(world: &mut SimCluster<'_>, choices: &Choices<'_>) -> OfferDomains {
+pub(super) fn domains(world: &mut SimCluster<'_>, choices: &ChoiceList<'_>) -> OfferDomains {
     let mut of = |offer: &Offer<'_>| {
         (0..world.company.keys())
             .map(|key| world.company.domain(key, &offer.labels))
@@ -182,7 +182,7 @@ impl PodQuestion<'_, '_> {
     fn offers(
         &self,
         turn: &DecisionBuilder<'_>,
-        choices: &Choices<'_>,
+        choices: &ChoiceList<'_>,
         limits: &LimitTracker,
     ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();

@@ -18,7 +18,7 @@ use crate::decision::turn::DecisionBuilder;
 use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
-use crate::simulation::offer::{Choice, Choices};
+use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
 use model::cluster::{Pod, PodKey};
@@ -30,7 +30,7 @@ use model::story::{PreferenceAnswer, PreferenceKind};
 /// The place of the decision, and everything the pod prefers there.
 struct PreferenceEvaluator<'w, 'a> {
     world: &'w SimCluster<'a>,
-    choices: &'w Choices<'a>,
+    choices: &'w ChoiceList<'a>,
     pod: &'w PodShape,
     shape: ShapeId,
     preferences: Option<Arc<Preferences>>,
@@ -77,7 +77,7 @@ enum NodeOrOffer {
 pub(super) fn weigh<'a>(
     asked: Asked<'_>,
     turn: &DecisionBuilder<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     key: &'a PodKey,
     pod: &'a Pod,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {

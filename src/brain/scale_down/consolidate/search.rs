@@ -18,7 +18,7 @@ use crate::scale_down::mode::Mode;
 use crate::scale_down::removals::{self, RemovalAllowance};
 use crate::scale_down::shrink;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::Choices;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -41,7 +41,7 @@ const MOST_ALONE: usize = 100;
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     removals: &RemovalAllowance<'a>,
     stuck: &[RemovalCandidate<'a>],
     (order, spare): (&[NodeIndex], &[NodeIndex]),
@@ -223,7 +223,7 @@ fn find_replacement<'a>(
 /// pods are the same, and what takes their place where.
 fn describe(
     turn: &DecisionBuilder<'_>,
-    choices: &Choices<'_>,
+    choices: &ChoiceList<'_>,
     nodes: &[&RemovalCandidate<'_>],
     machine: &ReplacementMachine,
 ) -> String {
@@ -251,7 +251,7 @@ fn build_warning(refused: Refused) -> Warning {
 fn make<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     nodes: &[&RemovalCandidate<'a>],
     machine: &ReplacementMachine,
 ) {

@@ -12,7 +12,7 @@ use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choice, Choices};
+use crate::simulation::offer::{self, Choice, ChoiceList};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::PodKey;
@@ -21,7 +21,7 @@ use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
 pub(super) struct ReplacementSearch<'b, 'a> {
-    pub(super) choices: &'b Choices<'a>,
+    pub(super) choices: &'b ChoiceList<'a>,
     pub(super) limits: &'b LimitTracker,
     /// Where pods may be sent, in order.
     pub(super) order: &'b [NodeIndex],

@@ -4,14 +4,14 @@ use super::fit_matrix::FitMatrix;
 use super::market::Market;
 use crate::index::{IndexVec, OfferSlot};
 use crate::simulation::company::topology::DomainId;
-use crate::simulation::offer::Choices;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::world::SimCluster;
 
 /// What machines could be made. No phase changes it; answers are added as they are asked for.
 #[derive(Debug)]
 pub(super) struct Catalog<'p, 'a> {
     /// Every pool with each of its types, in each of its regions.
-    pub(super) choices: &'p Choices<'a>,
+    pub(super) choices: &'p ChoiceList<'a>,
     /// In which order choices are tried.
     pub(super) market: Market,
     /// Which offers hold which groups.
@@ -22,7 +22,7 @@ pub(super) struct Catalog<'p, 'a> {
 
 impl<'p, 'a> Catalog<'p, 'a> {
     /// The catalogue of these choices, before anybody asked anything.
-    pub(super) fn of(choices: &'p Choices<'a>) -> Catalog<'p, 'a> {
+    pub(super) fn of(choices: &'p ChoiceList<'a>) -> Catalog<'p, 'a> {
         Catalog {
             choices,
             market: Market::of(choices),

@@ -13,7 +13,7 @@ use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
-use crate::simulation::offer::Choices;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
 use model::scheduling::Labels;
@@ -22,12 +22,12 @@ use model::scheduling::Labels;
 type DomainQuestion = (RowIndex, Vec<OfferSlot>, KeyId, Vec<KeyId>);
 
 /// Of every offer whether a machine of it may be made now, and the labels of its node.
-type SeenOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
+type ListedOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
 
-/// Looks at every offer.
-fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> SeenOffers<'c> {
+/// Lists all offers, of all choices.
+fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c ChoiceList<'_>) -> ListedOffers<'c> {
     let limits = LimitTracker::of(turn);
-    let mut offers = SeenOffers::default();
+    let mut offers = ListedOffers::default();
     for choice in choices {
         let admits = limits.admits(turn, choice).is_ok();
         for offer in &choice.offers {
@@ -42,7 +42,7 @@ fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c Choices<'_>) -> Seen
 /// them their keys.
 fn find_domains(
     world: &mut SimCluster<'_>,
-    offers: &SeenOffers<'_>,
+    offers: &ListedOffers<'_>,
 ) -> IndexVec<OfferSlot, Vec<DomainId>> {
     let keys = world.company.keys();
     let of_offer = |(_, labels): &(bool, &Labels)| {
@@ -65,9 +65,9 @@ struct ComingTargets {
 /// made now and the domains of its node, by topology key.
 struct DomainsAsked<'q, 'a> {
     turn: &'q DecisionBuilder<'a>,
-    choices: &'q Choices<'a>,
+    choices: &'q ChoiceList<'a>,
     groups: &'q [Group<'a>],
-    offers: &'q SeenOffers<'q>,
+    offers: &'q ListedOffers<'q>,
     domains: &'q IndexVec<OfferSlot, Vec<DomainId>>,
 }
 
@@ -197,7 +197,7 @@ fn spread_groups<'d, 'a>(world: &mut SimCluster<'a>, demand: &'d Demand<'a>) -> 
 pub(crate) fn open<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &Choices<'a>,
+    choices: &ChoiceList<'a>,
     demand: &Demand<'a>,
 ) {
     let spread = spread_groups(world, demand);

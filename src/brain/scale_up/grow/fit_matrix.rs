@@ -9,7 +9,7 @@ use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
 use crate::index::{ChoiceIndex, ChoosyId, IndexVec, OfferSlot, RowIndex};
 use crate::simulation::demand::Group;
-use crate::simulation::offer::{Choices, Daemon, Offer};
+use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
 use crate::simulation::world::SimCluster;
 use model::reasons::{Misfit, Refused};
@@ -64,7 +64,7 @@ impl<'a> FitMatrix<'a> {
     pub(super) fn of(
         &mut self,
         world: &SimCluster<'a>,
-        choices: &Choices<'a>,
+        choices: &ChoiceList<'a>,
         group: &Group<'a>,
     ) -> RowIndex {
         let pod = world.shapes[group.shape];
@@ -96,7 +96,7 @@ impl<'a> FitMatrix<'a> {
 }
 
 /// The DaemonSets that run on new nodes, each once.
-fn daemons<'a>(choices: &Choices<'a>) -> Vec<NamespacedShape<'a>> {
+fn daemons<'a>(choices: &ChoiceList<'a>) -> Vec<NamespacedShape<'a>> {
     let mut known = BTreeSet::new();
     let offers = choices.iter().flat_map(|choice| &choice.offers);
     let residents = offers.flat_map(|offer| &offer.residents);
@@ -125,7 +125,7 @@ fn beside(
 
 fn examine(
     world: &SimCluster<'_>,
-    choices: &Choices<'_>,
+    choices: &ChoiceList<'_>,
     group: &Group<'_>,
     foes: &[NamespacedShape<'_>],
 ) -> FitRow {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::index::{ChoiceIndex, IndexVec};
-use crate::simulation::offer::{self, Choices};
+use crate::simulation::offer::{self, ChoiceList};
 
-/// Choices of equal weight.
+/// ChoiceList of equal weight.
 #[derive(Debug)]
 pub(super) struct Tier {
     /// In the order of the policy.
@@ -32,7 +32,7 @@ fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
 }
 
 impl Market {
-    pub(super) fn of(choices: &Choices<'_>) -> Market {
+    pub(super) fn of(choices: &ChoiceList<'_>) -> Market {
         let sizes: IndexVec<ChoiceIndex, (i128, i128)> = choices
             .iter()
             .map(|choice| {
@@ -84,7 +84,7 @@ impl Market {
     }
 
     /// Which tier has the choices of this weight.
-    pub(super) fn tier(&self, choices: &Choices<'_>, weight: i32) -> usize {
+    pub(super) fn tier(&self, choices: &ChoiceList<'_>, weight: i32) -> usize {
         let of = |tier: &Tier| {
             let first = tier.choices.first();
             first.is_some_and(|choice| choices[*choice].policy.weight == weight)

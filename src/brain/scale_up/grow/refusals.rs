@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::index::{ChoiceIndex, OfferSlot, RowIndex};
-use crate::simulation::offer::Choices;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::RefusalsByChoice;
 use model::reasons::{Reasons, Refused, VolumeMisfit};
 
@@ -41,7 +41,7 @@ impl RefusalLog {
     /// Says something of a choice.
     pub(super) fn say(
         &mut self,
-        choices: &Choices<'_>,
+        choices: &ChoiceList<'_>,
         choice: ChoiceIndex,
         refused: &Arc<Refused>,
     ) {
@@ -58,7 +58,7 @@ impl RefusalLog {
     /// Says the same of several choices.
     pub(super) fn say_all(
         &mut self,
-        choices: &Choices<'_>,
+        choices: &ChoiceList<'_>,
         of: impl Iterator<Item = ChoiceIndex>,
         refused: &Arc<Refused>,
     ) {
@@ -74,7 +74,7 @@ impl RefusalLog {
     }
 
     /// By `pool/type`, or `pool/*` where many types of a pool share a reason.
-    fn lines(&self, choices: &Choices<'_>) -> Vec<(Arc<str>, Arc<Refused>)> {
+    fn lines(&self, choices: &ChoiceList<'_>) -> Vec<(Arc<str>, Arc<Refused>)> {
         let mut lines = Vec::new();
         for (_, refused, of) in &self.said {
             if of.len() > NAMED {
@@ -93,7 +93,7 @@ impl SharedRefusals {
     /// What was said, with what the row `row` says of choices that cannot hold the pod at all.
     pub(super) fn reasons(
         &mut self,
-        choices: &Choices<'_>,
+        choices: &ChoiceList<'_>,
         row: RowIndex,
         misfits: &Arc<RefusalsByChoice>,
         words: &RefusalLog,
