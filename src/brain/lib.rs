@@ -10,6 +10,7 @@ pub mod budget;
 pub mod check;
 mod constraints;
 mod decision;
+mod index;
 mod lifecycle;
 mod observed;
 mod report;
@@ -79,8 +80,8 @@ fn decide_on(
     let evacuees = evacuate::plan(&mut turn, &mut world);
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
-    let (unplaced, lane) = pack::existing(&mut turn, &mut world, demand);
-    grow::plan(&mut turn, &mut world, &choices, unplaced, lane);
+    let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand);
+    grow::plan(&mut turn, &mut world, &choices, unplaced, fit_index);
     growth::report(&mut turn, &choices);
     life::plan(&mut turn);
     sweep::plan(&mut turn);

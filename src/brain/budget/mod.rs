@@ -139,11 +139,9 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
         .saturating_mul(kinds)
         .saturating_mul(places);
     let plain = waiting.saturating_mul(places / PLAIN + 1);
-    let budgets = &snapshot.cluster.budgets;
-    let parts = budgets
-        .values()
-        .map(|b| weight::asking(b.selector.as_ref()));
-    let budgets = parts
+    let selectors = snapshot.cluster.budgets.values();
+    let asked = selectors.map(|budget| weight::asking(budget.selector.as_ref()));
+    let budgets = asked
         .sum::<u64>()
         .saturating_mul(count(snapshot.cluster.pods.len()));
     let sum = [asking, ports, volumes, names, reaching, plain, budgets]

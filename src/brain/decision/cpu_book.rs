@@ -55,11 +55,11 @@ impl CpuBook {
         }
         for action in &turn.plan {
             if let Kind::Create(spec) = &action.kind {
-                let kind = spec.terms.as_ref().map(|terms| &terms.kind);
+                let instance_type = spec.terms.as_ref().map(|terms| &terms.kind);
                 let at = (action.target.region.clone(), action.target.host.clone());
                 let pool = turn.view.policy.pools.get(spec.mark.pool.as_str());
                 let pool = pool.and_then(|pool| pool.at(&action.target.region));
-                book.reserve(&at, (pool, kind), &spec.mark.cpus);
+                book.reserve(&at, (pool, instance_type), &spec.mark.cpus);
             }
         }
         book
@@ -83,20 +83,22 @@ impl CpuBook {
             }
             return;
         }
-        self.reserve(&at, (known.pool, known.kind), &machine.mark.cpus);
+        self.reserve(&at, (known.pool, known.instance_type), &machine.mark.cpus);
     }
 
     fn reserve(
         &mut self,
         at: &(RegionName, Arc<str>),
-        (pool, kind): (Option<&PoolPolicy>, Option<&InstanceType>),
+        (pool, instance_type): (Option<&PoolPolicy>, Option<&InstanceType>),
         cpus: &CpuSet,
     ) {
         let Some(free) = self.hosts.get_mut(at) else {
             return;
         };
-        match pool.zip(kind) {
-            Some((pool, kind)) => free.take_all(demand(pool, kind, free.topology()), cpus),
+        match pool.zip(instance_type) {
+            Some((pool, instance_type)) => {
+                free.take_all(demand(pool, instance_type, free.topology()), cpus);
+            }
             None => free.take(cpus),
         }
     }
@@ -109,7 +111,7 @@ impl CpuBook {
     /// Takes the CPUs of one machine; none for a pool that gives none. `None` where there are too few.
     pub(crate) fn give(
         &mut self,
-        (pool, kind): (&PoolPolicy, &InstanceType),
+        (pool, instance_type): (&PoolPolicy, &InstanceType),
         host: &Arc<str>,
     ) -> Option<CpuSet> {
         if !pool.pinning.cpus {
@@ -117,7 +119,7 @@ impl CpuBook {
         }
         let at = (pool.region.clone(), host.clone());
         let free = self.hosts.get_mut(&at)?;
-        let demand = demand(pool, kind, free.topology());
+        let demand = demand(pool, instance_type, free.topology());
         let cpus = free.place(demand)?;
         free.take_all(demand, &cpus);
         Some(cpus)
@@ -125,13 +127,13 @@ impl CpuBook {
 }
 
 /// What a machine of a pool takes of a host's CPUs for itself.
-fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology) -> CpuDemand {
-    let devices = kind.pci.iter();
+fn demand(pool: &PoolPolicy, instance_type: &InstanceType, host: &HostTopology) -> CpuDemand {
+    let devices = instance_type.pci.iter();
     let nodes = devices.filter_map(|device| host.devices.get(&device.mapping));
     let bits = nodes.flatten().filter_map(|node| u32::try_from(*node).ok());
     CpuDemand {
-        cpus: kind.cores,
-        memory: kind.memory,
+        cpus: instance_type.cores,
+        memory: instance_type.memory,
         page_mib: pool.pinning.page_mib(),
         near: bits.fold(0, |near, node| near | 1u64.checked_shl(node).unwrap_or(0)),
     }
@@ -140,11 +142,11 @@ fn demand(pool: &PoolPolicy, kind: &InstanceType, host: &HostTopology) -> CpuDem
 /// What a machine of a pool takes of a host's CPUs for itself; `None` where its pool gives none, or the topology is not known.
 pub(crate) fn demand_at(
     turn: &DecisionBuilder<'_>,
-    (pool, kind): (&PoolPolicy, &InstanceType),
+    (pool, instance_type): (&PoolPolicy, &InstanceType),
     host: &Arc<str>,
 ) -> Option<CpuDemand> {
     let topology = topology(turn, pool, host).filter(|_| pool.pinning.cpus)?;
-    Some(demand(pool, kind, topology))
+    Some(demand(pool, instance_type, topology))
 }
 
 /// What the file says of a host's CPUs.

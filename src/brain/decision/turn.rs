@@ -168,9 +168,9 @@ impl<'a> DecisionBuilder<'a> {
     /// The decision.
     pub(crate) fn finish(mut self) -> Decision {
         let warnings = std::mem::take(&mut self.report.warnings_details);
-        let mut told: Vec<(String, Warning)> = warnings.into_iter().map(with_words).collect();
-        told.sort();
-        (self.report.warnings, self.report.warnings_details) = told.into_iter().unzip();
+        let mut sorted: Vec<(String, Warning)> = warnings.into_iter().map(with_words).collect();
+        sorted.sort();
+        (self.report.warnings, self.report.warnings_details) = sorted.into_iter().unzip();
         let lines = std::mem::take(&mut self.lines).into_iter();
         let holds = &self.holds;
         self.report.pods = lines

@@ -52,7 +52,7 @@ pub(crate) fn nodes<'t, 'a>(
     all.filter_map(move |(position, node)| {
         let unread = node.labels.get(REGION_LABEL);
         let unread = unread.is_some_and(|region| dark.contains_key(region));
-        if !unread || view.behind_at(position).is_some() {
+        if !unread || view.machine_at(position).is_some() {
             return None;
         }
         let (pool, _) = view

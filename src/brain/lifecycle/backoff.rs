@@ -188,7 +188,7 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         if failed.kind != FailureKind::Lasting && !failed_again(turn, &failed) {
             continue;
         }
-        let told = FailureWords {
+        let words = FailureWords {
             message: format!("{}: {}", failed.machine, failed.message).into(),
             advice: failed.advice,
         };
@@ -196,20 +196,20 @@ pub(crate) fn count(turn: &mut DecisionBuilder<'_>) {
         let hosts = hosts.or_default();
         let before = hosts.get(&failed.host);
         if failed.before_it_ran {
-            let next = lengths.next(before, failed.at, told);
+            let next = lengths.next(before, failed.at, words);
             hosts.insert(failed.host, next);
             continue;
         }
         let lately = Backoff {
-            advice: told.advice.clone(),
+            advice: words.advice.clone(),
             failed: failed.at,
-            message: told.message.clone(),
+            message: words.message.clone(),
             until: before.map_or(failed.at, |before| before.until),
             length: before.map_or(Span::ZERO, |before| before.length),
         };
         hosts.insert(failed.host, lately);
-        let before = turn.memory.backoff.get(&failed.pool);
-        let next = lengths.next(before, failed.at, told);
+        let of_pool = turn.memory.backoff.get(&failed.pool);
+        let next = lengths.next(of_pool, failed.at, words);
         turn.memory.backoff.insert(failed.pool, next);
     }
     forget(turn, lengths.reset);
@@ -245,7 +245,7 @@ struct Lengths {
 
 impl Lengths {
     /// The back-off after one more failure.
-    fn next(&self, before: Option<&Backoff>, at: Time, told: FailureWords) -> Backoff {
+    fn next(&self, before: Option<&Backoff>, at: Time, words: FailureWords) -> Backoff {
         let length = match before {
             Some(before) if at.since(before.failed) > self.reset => self.first,
             Some(before) if before.until > at => before.length,
@@ -257,11 +257,11 @@ impl Lengths {
         let until = before.map_or(at + length, |before| before.until.max(at + length));
         let last = before.map_or(Time::default(), |before| before.failed);
         Backoff {
-            advice: told.advice,
+            advice: words.advice,
             until,
             length,
             failed: at.max(last),
-            message: told.message,
+            message: words.message,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     let mut due = Vec::new();
     for known in machines.values() {
-        told(turn, known);
+        warn_not_updated(turn, known);
         if let Some(keys) = look(turn, known) {
             due.push((last_failed(known), known, keys));
         }
@@ -72,7 +72,7 @@ fn last_failed(known: &MachineView<'_>) -> Option<Time> {
 }
 
 /// Tells of what is not written any more.
-fn told(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
+fn warn_not_updated(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
     let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
     let differences: Vec<Difference> = differs.filter(|one| one.given_up()).cloned().collect();
     if !differences.is_empty() {

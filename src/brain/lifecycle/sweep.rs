@@ -31,7 +31,7 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     turn.view.machines = machines;
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (position, (name, node)) in nodes.iter().enumerate() {
-        if turn.view.behind_at(position).is_none() {
+        if turn.view.machine_at(position).is_none() {
             orphan_node(turn, name, node);
         }
     }
@@ -58,8 +58,8 @@ fn too_many_lost(turn: &mut DecisionBuilder<'_>) -> bool {
         vm.is_some_and(|vm| vm.marked && vm.running)
     };
     let running = turn.view.machines.values().filter(runs).count();
-    let lost = turn.view.machines.values().filter(runs);
-    let lost = lost
+    let running_machines = turn.view.machines.values().filter(runs);
+    let lost = running_machines
         .filter(|known| known.phase == MachinePhase::NoNode)
         .count();
     let settings = &turn.view.policy.scale_down;
@@ -88,7 +88,7 @@ fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
         _ => return,
     };
     if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
-        let lost = match reason {
+        let what = match reason {
             Reason::NoNode => Lost::Node,
             _ if unmarked(known) => Lost::Mark,
             _ => Lost::Vm,
@@ -96,7 +96,7 @@ fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
         if turn.holds.unread_in(region).is_none() {
             turn.warn(Warning::Quarantined {
                 machine: known.name.clone(),
-                lost,
+                lost: what,
             });
         }
         return;
@@ -232,7 +232,7 @@ fn gone(view: &SnapshotView<'_>, target: &Target, node: &Node) -> bool {
 /// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
 /// host that answers. Such a node is no sign of a fault between us and the nodes.
 pub(crate) fn dead(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> bool {
-    let Some(known) = view.behind(name) else {
+    let Some(known) = view.machine_of_node(name) else {
         let claimed = claimed(view, name, node).filter(|_| says_ours(node));
         return claimed.is_some_and(|target| gone(view, &target, node));
     };

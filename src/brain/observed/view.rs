@@ -55,7 +55,7 @@ pub(crate) struct MachineView<'a> {
     pub(crate) pool_slot: Option<usize>,
     /// The machine's instance type: by the terms it was made under, else as it is configured now; `None` if it is no
     /// longer configured.
-    pub(crate) kind: Option<&'a InstanceType>,
+    pub(crate) instance_type: Option<&'a InstanceType>,
     /// The machine's Kubernetes node, with its name; `None` where the cluster has no such Node object.
     pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
     /// The position of its node.
@@ -252,12 +252,12 @@ impl<'a> SnapshotView<'a> {
     }
 
     /// The machine behind a node.
-    pub(crate) fn behind(&self, node: &str) -> Option<&MachineView<'a>> {
-        self.behind_at(self.pods.number(node)?)
+    pub(crate) fn machine_of_node(&self, node: &str) -> Option<&MachineView<'a>> {
+        self.machine_at(self.pods.number(node)?)
     }
 
     /// The machine behind the node at a position.
-    pub(crate) fn behind_at(&self, position: usize) -> Option<&MachineView<'a>> {
+    pub(crate) fn machine_at(&self, position: usize) -> Option<&MachineView<'a>> {
         let machine = *self.machine_of.get(position)?;
         Some(&self.machines[machine?])
     }
@@ -276,7 +276,7 @@ impl<'a> SnapshotView<'a> {
     fn goes(&self, position: usize, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.behind_at(position).is_some_and(|known| {
+            || self.machine_at(position).is_some_and(|known| {
                 matches!(
                     known.phase,
                     MachinePhase::Leaving
@@ -352,7 +352,7 @@ fn know<'a>(
         // A pool that has left the region: what it says of others is next best.
         pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
         pool_slot: pool.map(|(slot, _)| slot),
-        kind: match &machine.terms {
+        instance_type: match &machine.terms {
             Some(terms) => Some(&terms.kind),
             None => policy.instance_types.get(&*machine.mark.instance_type),
         },

@@ -4,11 +4,11 @@ use model::action::Kind;
 use model::report::Growth;
 
 use crate::decision::turn::DecisionBuilder;
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, ChoiceList};
 
 /// Writes how many machines the plan makes so far, and what they cost. Nothing where it makes none. Machines that
 /// replace others are planned later and do not count.
-pub(crate) fn report(turn: &mut DecisionBuilder<'_>, choices: &[Choice<'_>]) {
+pub(crate) fn report(turn: &mut DecisionBuilder<'_>, choices: &ChoiceList<'_>) {
     let mut growth = Growth::default();
     for action in &turn.plan {
         let Kind::Create(spec) = &action.kind else {

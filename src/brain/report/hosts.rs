@@ -18,7 +18,7 @@ use crate::scale_up::limits::LimitTracker;
 
 /// Writes the hosts into the report.
 pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
-    let ledger = LimitTracker::of(turn);
+    let limits = LimitTracker::of(turn);
     let cpus = CpuBook::of(turn);
     for (name, region) in &turn.view.snapshot.regions {
         if turn.holds.unread_in(name).is_some() {
@@ -28,7 +28,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
         let users = |host: &str| users(turn, name, host);
         for (host, seen) in &region.hosts {
             let pools = users(host);
-            let Some(capacity) = ledger.capacity(name, host) else {
+            let Some(capacity) = limits.capacity(name, host) else {
                 continue;
             };
             let mut notes = notes(turn, (name, host, seen), &pools);

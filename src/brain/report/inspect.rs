@@ -47,9 +47,9 @@ pub fn drain(
     let budgets = Budgets::of(&turn.view, &[]);
     let settings = turn
         .view
-        .behind(node)
+        .machine_of_node(node)
         .map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
-    let known = turn.view.behind(node);
+    let known = turn.view.machine_of_node(node);
     let bar = Bar {
         settings,
         expendable: policy.scale_up.expendable_priority,
@@ -64,7 +64,7 @@ pub fn drain(
             drain.evict.push(key.clone());
             continue;
         }
-        match drain_rules::fate(key, pod, bar) {
+        match drain_rules::decide_outcome(key, pod, bar) {
             DrainOutcome::Stays if drain_rules::daemon(pod) => drain.daemons.push(key.clone()),
             DrainOutcome::Stays => drain.ignored.push(key.clone()),
             DrainOutcome::Goes if pod.deletion.is_some() => drain.ignored.push(key.clone()),
@@ -95,7 +95,7 @@ pub fn utilization(
     now: Time,
 ) -> Result<RequestedShare, String> {
     let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
-    let known = turn.view.behind(node);
+    let known = turn.view.machine_of_node(node);
     let of = snapshot.cluster.nodes.get(node);
     let position = turn.view.position(node);
     let (of, position) = of
@@ -107,8 +107,8 @@ pub fn utilization(
         expendable: policy.scale_up.expendable_priority,
         now,
     };
-    let kind = known.and_then(|known| known.kind);
-    let share = utilization::of(of, (&turn.view, position), kind, counting)
+    let instance_type = known.and_then(|known| known.instance_type);
+    let share = utilization::of(of, (&turn.view, position), instance_type, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(RequestedShare {
@@ -133,14 +133,14 @@ pub struct NodeTemplate {
 pub fn node_template(
     snapshot: &Snapshot,
     policy: &Policy,
-    pool: &str,
-    instance_type: &str,
+    pool_name: &str,
+    type_name: &str,
     (region, host): (&str, &str),
     name: &str,
 ) -> Option<NodeTemplate> {
-    let (pool_name, pool) = policy.pools.get_key_value(pool)?;
+    let (pool_name, pool) = policy.pools.get_key_value(pool_name)?;
     let pool = pool.at(region)?;
-    let (type_name, kind) = policy.instance_types.get_key_value(instance_type)?;
+    let (type_name, instance_type) = policy.instance_types.get_key_value(type_name)?;
     let copies = snapshot
         .regions
         .get(&pool.region)
@@ -154,7 +154,7 @@ pub fn node_template(
             pool_name,
             pool,
             type_name,
-            kind,
+            instance_type,
             &offer::NodeAt {
                 host,
                 zone: &zone,
@@ -163,7 +163,7 @@ pub fn node_template(
             },
         ),
         taints: pool.taints.clone(),
-        allocatable: capacity::predicted(pool, kind, disk),
+        allocatable: capacity::predicted(pool, instance_type, disk),
     })
 }
 

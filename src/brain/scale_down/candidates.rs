@@ -16,6 +16,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
@@ -38,8 +39,8 @@ const TAINT_HOLDS: Span = Span::minutes(5);
 pub(crate) struct RemovalCandidate<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) node: &'a Node,
-    /// The node's place in the world, as an index.
-    pub(crate) bin: usize,
+    /// Its simulated node.
+    pub(crate) index: NodeIndex,
     pub(crate) utilization: Utilization,
     /// Why it could go.
     pub(crate) mode: Mode,
@@ -99,13 +100,14 @@ pub(crate) fn find<'a>(
     let nodes_per_pool = surplus::have(turn);
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (position, (name, node)) in nodes.iter().enumerate() {
-        if let Some(verdict) = settled(turn, position, name) {
+        let index = NodeIndex(position);
+        if let Some(verdict) = find_settled(turn, index, name) {
             turn.report.nodes.insert(name.clone(), verdict);
             continue;
         }
         let judge = || {
-            let known = turn.view.behind_at(position)?;
-            let at = (position, name);
+            let known = turn.view.machine_at(index.0)?;
+            let at = (index, name);
             Some(judge(
                 turn,
                 world,
@@ -115,7 +117,7 @@ pub(crate) fn find<'a>(
                 node,
             ))
         };
-        match evacuees.take(position).or_else(judge) {
+        match evacuees.take(index).or_else(judge) {
             Some(Ok(candidate)) => candidates.push(candidate),
             Some(Err(keep)) => kept.push((name.clone(), keep)),
             None => {}
@@ -125,8 +127,8 @@ pub(crate) fn find<'a>(
 }
 
 /// The verdict on a node about which nothing is to be decided.
-fn settled(turn: &DecisionBuilder<'_>, position: usize, name: &str) -> Option<NodeVerdict> {
-    let Some(known) = turn.view.behind_at(position) else {
+fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Option<NodeVerdict> {
+    let Some(known) = turn.view.machine_at(index.0) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
             Some(why) => NodeVerdict::Unread { why: why.clone() },
@@ -139,7 +141,7 @@ fn settled(turn: &DecisionBuilder<'_>, position: usize, name: &str) -> Option<No
             moves: BTreeMap::new(),
         });
     }
-    let (by, replacement) = intents::replacing(turn, name)?;
+    let (by, replacement) = intents::find_replacing(turn, name)?;
     (!intents::works(turn, by)).then(|| NodeVerdict::Replaced {
         by: by.clone(),
         why: Replacing::OnItsWay {
@@ -188,7 +190,12 @@ pub(crate) fn last_failure<'a>(
     turn: &DecisionBuilder<'a>,
     candidate: &RemovalCandidate<'_>,
 ) -> Option<&'a Failure> {
-    let failure = turn.view.behind(candidate.name)?.machine.failure.as_ref()?;
+    let failure = turn
+        .view
+        .machine_of_node(candidate.name)?
+        .machine
+        .failure
+        .as_ref()?;
     (failure.step > Step::Done).then_some(failure)
 }
 
@@ -203,16 +210,16 @@ fn judge<'a>(
     world: &mut SimCluster<'a>,
     (budgets, nodes_per_pool): (&Budgets<'a>, &NodesPerPool<'_>),
     known: &MachineView<'a>,
-    (bin, name): (usize, &'a Arc<str>),
+    (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<RemovalCandidate<'a>, Keep> {
-    let (utilization, mode) = eligible(turn, nodes_per_pool, known, (bin, name), node)?;
-    let candidate = candidate(
+    let (utilization, mode) = find_eligible_mode(turn, nodes_per_pool, known, (index, name), node)?;
+    let candidate = build_candidate(
         turn,
         world,
         budgets,
         known,
-        (bin, name, node),
+        (index, name, node),
         (utilization, mode),
     )?;
     if !candidate.loads.is_empty()
@@ -225,65 +232,74 @@ fn judge<'a>(
 }
 
 /// How a Ready node on a host that a person evacuates could go, or what keeps it; `None` for other nodes.
-pub(crate) fn evacuee<'a>(
+pub(crate) fn judge_evacuee<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    (bin, name): (usize, &'a Arc<str>),
+    (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.behind_at(bin)?;
+    let known = turn.view.machine_at(index.0)?;
     let mode = Mode::Evacuated {
         host: known.machine.host.clone(),
         since: places::evacuated(turn, known)?,
         missing: None,
     };
-    given_up(turn, world, budgets, (bin, name, node), mode)
+    judge_given_up(turn, world, budgets, (index, name, node), mode)
 }
 
 /// How a Ready node that is outdated could go, or what keeps it; `None` for other nodes.
-pub(crate) fn outdated<'a>(
+pub(crate) fn judge_outdated<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    bin: usize,
+    index: NodeIndex,
     outdated: Outdated,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let (name, node) = turn.view.behind_at(bin)?.node?;
+    let (name, node) = turn.view.machine_at(index.0)?.node?;
     let mode = Mode::Outdated {
         outdated,
         missing: None,
     };
-    given_up(turn, world, budgets, (bin, name, node), mode)
+    judge_given_up(turn, world, budgets, (index, name, node), mode)
 }
 
 /// A Ready node that is given up: neither its utilisation counts nor whether scale-down is on. What a pod or an annotation forbids
 /// does.
-fn given_up<'a>(
+fn judge_given_up<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.behind_at(bin)?;
+    let known = turn.view.machine_at(index.0)?;
     let there = known.phase == MachinePhase::Up || known.resumable();
     if !there || !ready(node) || known.pool.is_none() {
         return None;
     }
-    let found = annotated(turn, node)
-        .and_then(|()| utilization(turn, known, bin, node))
-        .and_then(|used| candidate(turn, world, budgets, known, (bin, name, node), (used, mode)));
+    let found = check_annotations(turn, node)
+        .and_then(|()| measure_utilization(turn, known, index, node))
+        .and_then(|used| {
+            build_candidate(
+                turn,
+                world,
+                budgets,
+                known,
+                (index, name, node),
+                (used, mode),
+            )
+        });
     Some(found)
 }
 
 /// A node that could go by these rules, with its pods; or the pod that blocks.
-fn candidate<'a>(
+fn build_candidate<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
     known: &MachineView<'a>,
-    (bin, name, node): (usize, &'a Arc<str>, &'a Node),
+    (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     (utilization, mode): (Utilization, Mode),
 ) -> Result<RemovalCandidate<'a>, Keep> {
     let now = turn.now();
@@ -294,8 +310,8 @@ fn candidate<'a>(
         strict: consolidate::of(known).is_some(),
         now,
     };
-    let loads = loads(turn, world, bin, bar)?;
-    let on_node = turn.view.pods_at(bin).iter();
+    let loads = list_pods_to_move(turn, world, index, bar)?;
+    let on_node = turn.view.pods_at(index.0).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
@@ -303,7 +319,7 @@ fn candidate<'a>(
     Ok(RemovalCandidate {
         name,
         node,
-        bin,
+        index,
         utilization,
         mode,
         price: cost::price(turn.view.policy, known),
@@ -315,16 +331,16 @@ fn candidate<'a>(
     })
 }
 
-/// What needs another place when the node of a bin goes, or the pod that blocks.
-fn loads<'a>(
+/// What needs another place when a node goes, or the pod that blocks.
+fn list_pods_to_move<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bin: usize,
+    index: NodeIndex,
     bar: Bar<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
-    for (key, pod) in turn.view.pods_at(bin) {
-        match drain_rules::fate(key, pod, bar) {
+    for (key, pod) in turn.view.pods_at(index.0) {
+        match drain_rules::decide_outcome(key, pod, bar) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
                 let mut keep = Keep::because(Kept::BlockedByPod {
@@ -348,7 +364,7 @@ fn loads<'a>(
         pods,
         guests: 0,
     });
-    let guests = world.nodes[bin].guests.iter();
+    let guests = world.nodes[index].guests.iter();
     let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),
@@ -356,12 +372,12 @@ fn loads<'a>(
         guests: *guests,
     });
     let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
-    hardest_first(world, &mut loads);
+    sort_hardest_first(world, &mut loads);
     Ok(loads)
 }
 
 /// Important pods first, then large ones: they are hardest to place.
-pub(crate) fn hardest_first(world: &SimCluster<'_>, loads: &mut [PodsToMove<'_>]) {
+pub(crate) fn sort_hardest_first(world: &SimCluster<'_>, loads: &mut [PodsToMove<'_>]) {
     loads.sort_by_cached_key(|load| {
         let shape = world.shapes[load.shape];
         let size = crate::simulation::offer::price(&shape.shape.requests);
@@ -375,11 +391,11 @@ pub(crate) fn hardest_first(world: &SimCluster<'_>, loads: &mut [PodsToMove<'_>]
 }
 
 /// The rules that do not look at single pods.
-fn eligible(
+fn find_eligible_mode(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
     let other = |why: Kept| Err(Keep::because(why));
@@ -407,7 +423,7 @@ fn eligible(
             return other(Kept::VmGone);
         }
     }
-    annotated(turn, node)?;
+    check_annotations(turn, node)?;
     let settings = settings(turn, known);
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
         return other(Kept::ScaleDownDisabled);
@@ -423,11 +439,11 @@ fn eligible(
         let nodes = replacement.nodes.keys().cloned().collect();
         return other(Kept::Replacement { nodes });
     }
-    moded(turn, nodes_per_pool, known, (position, name), node)
+    find_mode(turn, nodes_per_pool, known, (index, name), node)
 }
 
 /// The annotations that keep a node.
-fn annotated(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep> {
+fn check_annotations(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep> {
     let value = |key: &str| node.annotations.get(key).map(|value| &**value);
     if disables_scale_down(node) {
         let annotation = SCALE_DOWN_DISABLED.into();
@@ -457,22 +473,22 @@ fn annotated(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep> {
 }
 
 /// By which rules a node could go.
-fn moded(
+fn find_mode(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
     known: &MachineView<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
-    let utilization = utilization(turn, known, position, node)?;
-    let usual = usual(turn, known, node, utilization);
+    let utilization = measure_utilization(turn, known, index, node)?;
+    let usual = find_usual_mode(turn, known, node, utilization);
     let pool = known.pool_name();
     let max = known.pool.map_or(0, |pool| pool.max);
     let have = nodes_per_pool.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
-            && let Some((by, replacement)) = intents::replacing(turn, name)
-            && let Some(rest) = intents::rest(turn, by, replacement, Some(name)) =>
+            && let Some((by, replacement)) = intents::find_replacing(turn, name)
+            && let Some(rest) = intents::find_rest(turn, by, replacement, Some(name)) =>
         {
             Mode::Replaced {
                 by: by.clone(),
@@ -491,14 +507,14 @@ fn moded(
 
 /// By which rules a node could go, surpluses and replacements apart. A node that is not Ready is
 /// cluster-autoscaler's business in every pool.
-fn usual(
+fn find_usual_mode(
     turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
 ) -> Result<Mode, Keep> {
     match consolidate::of(known).filter(|_| ready(node)) {
-        None => underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
+        None => check_underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
         Some(how) if how.policy == ConsolidationPolicy::Never => {
             Err(Keep::because(Kept::NeverConsolidated))
         }
@@ -506,10 +522,10 @@ fn usual(
     }
 }
 
-fn utilization(
+fn measure_utilization(
     turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
-    position: usize,
+    index: NodeIndex,
     node: &Node,
 ) -> Result<Utilization, Keep> {
     let counting = UtilizationRules {
@@ -517,11 +533,12 @@ fn utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, position), known.kind, counting).map_err(Keep::because)
+    utilization::of(node, (&turn.view, index.0), known.instance_type, counting)
+        .map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.
-fn underused(
+fn check_underused(
     turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     node: &Node,

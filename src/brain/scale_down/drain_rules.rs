@@ -218,7 +218,7 @@ fn spends(pod: &Pod, budget: &DisruptionBudget) -> bool {
 }
 
 /// The fate of one pod.
-pub(crate) fn fate(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> DrainOutcome {
+pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> DrainOutcome {
     if !concerned(pod, bar.now) {
         return match held_daemon(key, pod, bar) {
             Some(block) => DrainOutcome::Blocks(block),

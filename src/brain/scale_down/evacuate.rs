@@ -11,6 +11,7 @@ use std::sync::Arc;
 use model::cluster::{Pod, PodKey};
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::scale_down::candidates::{self, RemovalCandidate};
 use crate::scale_down::drain_rules::Budgets;
 use crate::scale_down::mode::Mode;
@@ -23,16 +24,16 @@ use crate::simulation::world::SimCluster;
 /// The nodes that are given up, with how each can go, and the pods on them that have no place on other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Evacuees<'a> {
-    /// By the node's place in the world: how it can go, or why it stays.
-    nodes: BTreeMap<usize, Result<RemovalCandidate<'a>, Keep>>,
+    /// By simulated node: how it can go, or why it stays.
+    nodes: BTreeMap<NodeIndex, Result<RemovalCandidate<'a>, Keep>>,
     /// Pods that run there and find room nowhere else.
     pub(crate) displaced: BTreeMap<&'a PodKey, &'a Pod>,
 }
 
 impl<'a> Evacuees<'a> {
-    /// What was found of the node at this place, once.
-    pub(crate) fn take(&mut self, bin: usize) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-        self.nodes.remove(&bin)
+    /// What was found of a node, once.
+    pub(crate) fn take(&mut self, index: NodeIndex) -> Option<Result<RemovalCandidate<'a>, Keep>> {
+        self.nodes.remove(&index)
     }
 }
 
@@ -49,11 +50,12 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     let budgets = Budgets::of(&turn.view, &shrink::under_way(turn));
     let mut going = Vec::new();
     if evacuates {
-        for (bin, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
-            match candidates::evacuee(turn, world, &budgets, (bin, name), node) {
+        for (position, (name, node)) in turn.view.snapshot.cluster.nodes.iter().enumerate() {
+            let index = NodeIndex(position);
+            match candidates::judge_evacuee(turn, world, &budgets, (index, name), node) {
                 Some(Ok(candidate)) => going.push(candidate),
                 Some(Err(keep)) => {
-                    evacuees.nodes.insert(bin, Err(keep));
+                    evacuees.nodes.insert(index, Err(keep));
                 }
                 None => {}
             }
@@ -63,14 +65,15 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
     // All of them first: what leaves one must not be sent to another. Nor to a node that stays there for a reason.
     let mut undo = RehearsalUndo::default();
     for candidate in &going {
-        rehearsal::close(world, candidate.bin, &mut undo);
+        rehearsal::close(world, candidate.index, &mut undo);
     }
     let mut order = rehearsal::destinations(world, &[]);
-    order.retain(|bin| !evacuees.nodes.contains_key(bin));
-    let mut lane = FitIndex::over(&order, world);
+    order.retain(|index| !evacuees.nodes.contains_key(index));
+    let mut fit_index = FitIndex::over(&order, world);
     for mut candidate in going {
         let mut landing = BTreeMap::new();
-        let left = rehearsal::reschedule(world, &candidate, &mut lane, &mut landing, &mut undo);
+        let left =
+            rehearsal::reschedule(world, &candidate, &mut fit_index, &mut landing, &mut undo);
         // Rather one that runs there than one that is to come.
         let running = left.iter().find(|left| !left.pods.is_empty());
         let without = running.or(left.first()).map(|left| {
@@ -85,11 +88,11 @@ pub(crate) fn plan<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a
             *missing = without;
         }
         candidate.landing = landing;
-        evacuees.nodes.insert(candidate.bin, Ok(candidate));
+        evacuees.nodes.insert(candidate.index, Ok(candidate));
     }
     undo.keep(world);
-    for (bin, keep) in stay {
-        evacuees.nodes.entry(bin).or_insert(Err(keep));
+    for (index, keep) in stay {
+        evacuees.nodes.entry(index).or_insert(Err(keep));
     }
     evacuees
 }
@@ -102,25 +105,25 @@ fn roll<'a>(
     budgets: &Budgets<'a>,
     queues: BTreeMap<Arc<str>, RolloutQueue>,
     going: &mut Vec<RemovalCandidate<'a>>,
-) -> Vec<(usize, Keep)> {
+) -> Vec<(NodeIndex, Keep)> {
     let mut stay = Vec::new();
     for queue in queues.into_values() {
         let mut room = queue.room;
         for (name, cause) in queue.nodes {
-            let bin = world.by_name.get(&name).copied();
-            let Some(bin) = bin.filter(|_| room > 0) else {
+            let index = world.by_name.get(&name).copied();
+            let Some(index) = index.filter(|_| room > 0) else {
                 continue;
             };
-            if going.iter().any(|candidate| candidate.bin == bin) {
+            if going.iter().any(|candidate| candidate.index == index) {
                 continue;
             }
-            match candidates::outdated(turn, world, budgets, bin, cause) {
+            match candidates::judge_outdated(turn, world, budgets, index, cause) {
                 Some(Ok(candidate)) => {
                     room -= 1;
                     turn.outdated.insert(name);
                     going.push(candidate);
                 }
-                Some(Err(keep)) => stay.push((bin, keep)),
+                Some(Err(keep)) => stay.push((index, keep)),
                 None => {}
             }
         }

@@ -10,6 +10,7 @@ use model::scheduling::PodShape;
 use model::time::Span;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::scale_down::drain_rules;
 use crate::simulation::pack;
 use crate::simulation::world::SimCluster;
@@ -74,7 +75,7 @@ pub(crate) fn reserve<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     before: &'a Memory,
-    order: &[usize],
+    order: &[NodeIndex],
 ) {
     let awaited: Vec<Arc<str>> = awaited(turn);
     for uid in awaited {
@@ -95,8 +96,8 @@ pub(crate) fn reserve<'a>(
         let id = world.intern(namespace, shape);
         let mut undo = Vec::new();
         let placed = pack::place_with_undo(world, id, None, 1, order, &mut undo);
-        for (bin, _) in placed {
-            world.nodes[bin].receives = true;
+        for (node, _) in placed {
+            world.nodes[node].receives = true;
         }
     }
 }

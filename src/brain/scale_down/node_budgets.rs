@@ -44,7 +44,7 @@ impl<'a> NodeBudgets<'a> {
             let disrupted = match known.phase {
                 // One whose drain was interrupted is cordoned until it is released.
                 MachinePhase::Leaving => true,
-                MachinePhase::Up => !known.ready() || intents::replacing(turn, name).is_some(),
+                MachinePhase::Up => !known.ready() || intents::find_replacing(turn, name).is_some(),
                 _ => continue,
             };
             let pool = pools.entry(known.pool_name()).or_default();

@@ -7,6 +7,7 @@ use model::cluster::PodKey;
 use model::reasons::Kept;
 
 use crate::constraints::fit;
+use crate::index::NodeIndex;
 use crate::scale_down::candidates::{PodsToMove, RemovalCandidate};
 use crate::scale_down::shrink::Keep;
 use crate::simulation::company::Rules;
@@ -16,29 +17,29 @@ use crate::simulation::world::{NodeOrigin, Saved, SimCluster};
 /// What takes a rehearsal back.
 #[derive(Debug, Default)]
 pub(crate) struct RehearsalUndo {
-    puts: Vec<(usize, Saved)>,
-    closed: Vec<usize>,
+    puts: Vec<(NodeIndex, Saved)>,
+    closed: Vec<NodeIndex>,
 }
 
 impl RehearsalUndo {
     /// Takes everything back; says which places have more free than before, or are open again.
-    pub(crate) fn roll_back(self, world: &mut SimCluster<'_>) -> Vec<usize> {
+    pub(crate) fn roll_back(self, world: &mut SimCluster<'_>) -> Vec<NodeIndex> {
         let mut touched = Vec::with_capacity(self.puts.len() + self.closed.len());
-        for (bin, saved) in self.puts.into_iter().rev() {
-            world.restore(bin, saved);
-            touched.push(bin);
+        for (node, saved) in self.puts.into_iter().rev() {
+            world.restore(node, saved);
+            touched.push(node);
         }
-        for bin in self.closed.into_iter().rev() {
-            world.reopen(bin);
-            touched.push(bin);
+        for node in self.closed.into_iter().rev() {
+            world.reopen(node);
+            touched.push(node);
         }
         touched
     }
 
     /// Takes nothing back: where pods were put there must be a node.
     pub(crate) fn keep(self, world: &mut SimCluster<'_>) {
-        for (bin, _) in self.puts {
-            world.nodes[bin].receives = true;
+        for (node, _) in self.puts {
+            world.nodes[node].receives = true;
         }
     }
 }
@@ -55,21 +56,23 @@ pub(crate) struct Unplaced<'c, 'a> {
 pub(crate) fn destinations(
     world: &SimCluster<'_>,
     candidates: &[RemovalCandidate<'_>],
-) -> Vec<usize> {
-    let rank: BTreeMap<usize, usize> = candidates
+) -> Vec<NodeIndex> {
+    let rank: BTreeMap<NodeIndex, usize> = candidates
         .iter()
         .enumerate()
-        .map(|(rank, candidate)| (candidate.bin, rank + 1))
+        .map(|(rank, candidate)| (candidate.index, rank + 1))
         .collect();
-    let mut order: Vec<usize> = (0..world.nodes.len())
+    let mut order: Vec<NodeIndex> = world
+        .nodes
+        .indexes()
         .filter(|index| {
-            let bin = &world.nodes[*index];
-            bin.ready && !bin.closed && bin.site == NodeOrigin::Node
+            let node = &world.nodes[*index];
+            node.ready && !node.closed && node.site == NodeOrigin::Node
         })
         .collect();
     order.sort_by(|a, b| {
-        let key = |bin: &usize| {
-            let rank = rank.get(bin).copied();
+        let key = |node: &NodeIndex| {
+            let rank = rank.get(node).copied();
             (rank.is_some(), std::cmp::Reverse(rank))
         };
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
@@ -80,43 +83,43 @@ pub(crate) fn destinations(
 /// The destinations that are still open, those in `avoid` left out, `first` in front.
 pub(crate) fn open(
     world: &SimCluster<'_>,
-    order: &[usize],
-    avoid: &BTreeSet<usize>,
-    first: Option<usize>,
-) -> Vec<usize> {
+    order: &[NodeIndex],
+    avoid: &BTreeSet<NodeIndex>,
+    first: Option<NodeIndex>,
+) -> Vec<NodeIndex> {
     let rest = order
         .iter()
         .copied()
-        .filter(|bin| !avoid.contains(bin) && Some(*bin) != first);
+        .filter(|node| !avoid.contains(node) && Some(*node) != first);
     first
         .into_iter()
         .chain(rest)
-        .filter(|bin| !world.nodes[*bin].closed)
+        .filter(|node| !world.nodes[*node].closed)
         .collect()
 }
 
 /// Takes a node for gone.
-pub(crate) fn close(world: &mut SimCluster<'_>, bin: usize, undo: &mut RehearsalUndo) {
-    if !world.nodes[bin].closed {
-        world.close(bin);
-        undo.closed.push(bin);
+pub(crate) fn close(world: &mut SimCluster<'_>, node: NodeIndex, undo: &mut RehearsalUndo) {
+    if !world.nodes[node].closed {
+        world.close(node);
+        undo.closed.push(node);
     }
 }
 
-/// Pods of some loads that were put on the open nodes of a lane.
+/// Pods of some loads that were put on the open nodes of a fit index.
 pub(crate) struct LaidLoads {
     /// The load's number, the place, and how many of its pods came there, in the order in which they came.
-    placed: Vec<(usize, usize, usize)>,
+    placed: Vec<(usize, NodeIndex, usize)>,
     /// How many pods of each load found no place.
     pub(crate) left: Vec<usize>,
 }
 
-/// Puts so many pods of loads on the open nodes of a lane, one load after the other. As kube-scheduler does, it tries pods again that go
+/// Puts so many pods of loads on the open nodes of a fit index, one load after the other. As kube-scheduler does, it tries pods again that go
 /// with others, or are spread among them, when others have found a place.
 pub(crate) fn lay_in_rounds<'a>(
     world: &mut SimCluster<'a>,
     loads: &[(&PodsToMove<'a>, usize)],
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     undo: &mut RehearsalUndo,
 ) -> LaidLoads {
     let all = loads.iter().map(|(_, count)| *count);
@@ -124,14 +127,15 @@ pub(crate) fn lay_in_rounds<'a>(
     loop {
         let before = placed.len();
         for (number, (load, _)) in loads.iter().enumerate() {
-            let (need, count) = (load.need.as_deref(), left[number]);
-            if count == 0 {
+            let (need, wanted) = (load.need.as_deref(), left[number]);
+            if wanted == 0 {
                 continue;
             }
-            let laid = pack::lay_with_undo(world, load.shape, need, count, lane, &mut undo.puts);
-            for (bin, count) in laid {
+            let laid =
+                pack::lay_with_undo(world, load.shape, need, wanted, fit_index, &mut undo.puts);
+            for (node, count) in laid {
                 left[number] -= count;
-                placed.push((number, bin, count));
+                placed.push((number, node, count));
             }
         }
         let mut waiting = loads.iter().zip(&left).filter(|(_, left)| **left > 0);
@@ -145,24 +149,24 @@ pub(crate) fn lay_in_rounds<'a>(
     }
 }
 
-/// Puts the pods of a candidate on the open nodes of a lane; those that find no place come back.
+/// Puts the pods of a candidate on the open nodes of a fit index; those that find no place come back.
 pub(crate) fn reschedule<'c, 'a>(
     world: &mut SimCluster<'a>,
     candidate: &'c RemovalCandidate<'a>,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     landing: &mut BTreeMap<PodKey, std::sync::Arc<str>>,
     undo: &mut RehearsalUndo,
 ) -> Vec<Unplaced<'c, 'a>> {
-    let loads: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
-    let laid = lay_in_rounds(world, &loads, lane, undo);
+    let counted: Vec<_> = candidate.loads.iter().map(PodsToMove::counted).collect();
+    let laid = lay_in_rounds(world, &counted, fit_index, undo);
     let mut pods: Vec<_> = candidate
         .loads
         .iter()
         .map(|load| load.pods.iter())
         .collect();
-    for (number, bin, count) in laid.placed {
+    for (number, node, count) in laid.placed {
         for (key, _) in pods[number].by_ref().take(count) {
-            landing.insert((*key).clone(), world.nodes[bin].name.clone());
+            landing.insert((*key).clone(), world.nodes[node].name.clone());
         }
     }
     let loads = candidate.loads.iter().zip(pods).zip(laid.left);
@@ -174,13 +178,13 @@ pub(crate) fn reschedule<'c, 'a>(
     unplaced.collect()
 }
 
-/// Whether the pods of some nodes find room on the open nodes of a lane as well when they come one group
+/// Whether the pods of some nodes find room on the open nodes of a fit index as well when they come one group
 /// after the other in kube-scheduler's order. What fits only as it was laid out here would call for
 /// another machine. Nothing stays changed.
 pub(crate) fn is_order_independent<'a>(
     world: &mut SimCluster<'a>,
     nodes: &[&RemovalCandidate<'a>],
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
 ) -> bool {
     let mut loads: Vec<&PodsToMove<'a>> = nodes.iter().flat_map(|node| &node.loads).collect();
     loads.sort_by_cached_key(|load| {
@@ -190,14 +194,14 @@ pub(crate) fn is_order_independent<'a>(
     });
     let mut undo = RehearsalUndo::default();
     let loads: Vec<_> = loads.into_iter().map(PodsToMove::counted).collect();
-    let laid = lay_in_rounds(world, &loads, lane, &mut undo);
+    let laid = lay_in_rounds(world, &loads, fit_index, &mut undo);
     let touched = undo.roll_back(world);
-    lane.lift(&touched, world);
+    fit_index.lift(&touched, world);
     laid.left.iter().all(|left| *left == 0)
 }
 
 /// Nodes in the order in which pods are put on what there is: by name.
-pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<usize>) -> Vec<usize> {
+pub(crate) fn by_name(world: &SimCluster<'_>, mut nodes: Vec<NodeIndex>) -> Vec<NodeIndex> {
     nodes.sort_by(|a, b| world.nodes[*a].name.cmp(&world.nodes[*b].name));
     nodes
 }
@@ -207,15 +211,15 @@ pub(crate) fn no_place(
     world: &SimCluster<'_>,
     load: &PodsToMove<'_>,
     pod: Option<&PodKey>,
-    open: &[usize],
+    open: &[NodeIndex],
 ) -> Keep {
     let shape = world.shapes[load.shape].shape;
     let first = open.first().copied();
     let misfit = first.and_then(|index| {
-        let bin = &world.nodes[index];
+        let node = &world.nodes[index];
         world
             .misfit(index, shape, load.need.as_deref())
-            .or_else(|| fit::crowded(shape, &bin.free, &bin.ports))
+            .or_else(|| fit::crowded(shape, &node.free, &node.ports))
             .or_else(|| {
                 let rules = world.company.known_rules(load.shape)?;
                 world.company.misfit(rules, world.company.at(index))

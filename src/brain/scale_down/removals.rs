@@ -16,8 +16,8 @@ use crate::scale_down::consolidate::{SECOND_LOOK, quiet};
 use crate::scale_down::drain_rules::{self, Budgets};
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
+use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
 use crate::scale_down::shrink::{Keep, ready, settings};
-use crate::scale_down::units::{GroupKind, RemovalGroup};
 use crate::simulation::offer::Choice;
 use crate::simulation::places;
 
@@ -88,22 +88,22 @@ impl<'a> RemovalAllowance<'a> {
         }
     }
 
-    /// Whether the nodes of a unit go now, and for what reasons; they are booked if so. They go together
+    /// Whether the nodes of a group go now, and for what reasons; they are booked if so. They go together
     /// or not at all.
     pub(crate) fn admit(
         &mut self,
         turn: &DecisionBuilder<'a>,
-        unit: &RemovalGroup<'a>,
+        group: &RemovalGroup<'a>,
     ) -> Result<Vec<Reason>, Vec<(Arc<str>, Keep)>> {
-        let saved = (unit.nodes.len() > 1).then(|| self.clone());
-        let together = matches!(unit.bond, GroupKind::Pool(_));
+        let saved = (group.nodes.len() > 1).then(|| self.clone());
+        let together = matches!(group.kind, GroupKind::Pool(_));
         let room = if together {
-            self.room_for_all(turn, unit)
+            self.room_for_all(turn, group)
         } else {
             Ok(())
         };
         let mut reasons = Vec::new();
-        for candidate in &unit.nodes {
+        for candidate in &group.nodes {
             let parallel = match &room {
                 Ok(()) if together => Ok(()),
                 Ok(()) => self.parallel(turn, candidate),
@@ -117,14 +117,14 @@ impl<'a> RemovalAllowance<'a> {
                         *self = saved;
                     }
                     let why = keep.why.clone();
-                    let nodes = unit.nodes.iter();
+                    let nodes = group.nodes.iter();
                     return Err(nodes
                         .map(|node| {
                             let own = node.name == candidate.name;
                             let keep = if own {
                                 keep.clone()
                             } else {
-                                unit.bond.keep(candidate.name, &why)
+                                group.kind.keep(candidate.name, &why)
                             };
                             (node.name.clone(), keep)
                         })
@@ -141,7 +141,7 @@ impl<'a> RemovalAllowance<'a> {
         candidate: &RemovalCandidate<'a>,
         parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
-        let Some(known) = turn.view.behind(candidate.name) else {
+        let Some(known) = turn.view.machine_of_node(candidate.name) else {
             return Err(Keep::because(Kept::Unknown));
         };
         let settings = settings(turn, known);
@@ -236,9 +236,12 @@ impl<'a> RemovalAllowance<'a> {
         *working.entry(made.pool.clone()).or_insert(0) += 1;
         let mut cpu = self
             .cpu_milli
-            .saturating_add(i64::from(made.kind.cores) * 1000);
-        let mut memory = self.memory.saturating_add(made.kind.memory);
-        for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+            .saturating_add(i64::from(made.instance_type.cores) * 1000);
+        let mut memory = self.memory.saturating_add(made.instance_type.memory);
+        for known in nodes
+            .iter()
+            .filter_map(|node| turn.view.machine_of_node(node.name))
+        {
             let (less_cpu, less_memory) = size(known);
             cpu = cpu.saturating_sub(less_cpu);
             memory = memory.saturating_sub(less_memory);
@@ -351,14 +354,15 @@ impl<'a> RemovalAllowance<'a> {
     fn room_for_all(
         &self,
         turn: &DecisionBuilder<'_>,
-        unit: &RemovalGroup<'_>,
+        group: &RemovalGroup<'_>,
     ) -> Result<(), Keep> {
-        let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
-        let drains = unit.nodes.iter().filter(|node| !node.pods.is_empty());
-        let drains = u32::try_from(drains.count()).unwrap_or(u32::MAX);
-        let nodes = if self.all == 0 { 0 } else { nodes };
-        let drains = if self.drains == 0 { 0 } else { drains };
-        self.in_parallel(turn, nodes, drains)
+        let nodes = u32::try_from(group.nodes.len()).unwrap_or(u32::MAX);
+        let with_pods = group.nodes.iter().filter(|node| !node.pods.is_empty());
+        let drains = u32::try_from(with_pods.count()).unwrap_or(u32::MAX);
+        // As long as nothing goes, a group may be larger than what is allowed at once.
+        let counted_nodes = if self.all == 0 { 0 } else { nodes };
+        let counted_drains = if self.drains == 0 { 0 } else { drains };
+        self.in_parallel(turn, counted_nodes, counted_drains)
     }
 
     fn in_parallel(&self, turn: &DecisionBuilder<'_>, nodes: u32, drains: u32) -> Result<(), Keep> {
@@ -389,10 +393,10 @@ fn disrupted(known: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool 
 
 /// CPU and memory of a machine's VM, by its type.
 fn size(known: &MachineView<'_>) -> (i64, i64) {
-    known.kind.map_or((0, 0), |kind| {
+    known.instance_type.map_or((0, 0), |instance_type| {
         (
-            i64::from(kind.cores).saturating_mul(1000),
-            kind.memory.max(0),
+            i64::from(instance_type.cores).saturating_mul(1000),
+            instance_type.memory.max(0),
         )
     })
 }

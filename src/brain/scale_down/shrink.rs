@@ -15,6 +15,7 @@ use model::report::NodeVerdict;
 use model::time::Time;
 
 use crate::decision::turn::{self, DecisionBuilder};
+use crate::index::NodeIndex;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, RemovalCandidate};
@@ -24,11 +25,11 @@ use crate::scale_down::evacuate::Evacuees;
 use crate::scale_down::evicted;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::rehearsal::{self, RehearsalUndo};
+use crate::scale_down::removal_groups::{self, GroupKind, RemovalGroup};
 use crate::scale_down::removals::RemovalAllowance;
 use crate::scale_down::surplus;
-use crate::scale_down::units::{self, GroupKind, RemovalGroup};
 use crate::simulation::bookings;
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -65,7 +66,7 @@ impl Keep {
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     before: &'a Memory,
     evacuees: Evacuees<'a>,
 ) {
@@ -78,15 +79,15 @@ pub(crate) fn plan<'a>(
     let (mut candidates, kept) = candidates::find(turn, world, &budgets, evacuees);
     stay_all(turn, kept);
     candidates::sort(&mut candidates, turn);
-    let order = rehearsal::destinations(world, &candidates);
-    evicted::reserve(turn, world, before, &order);
-    let (units, kept) = units::bind(turn, candidates);
-    stay_all(turn, kept);
-    let mut rehearsals = Rehearsals::begin(turn, world, order);
+    let destinations = rehearsal::destinations(world, &candidates);
+    evicted::reserve(turn, world, before, &destinations);
+    let (groups, kept_together) = removal_groups::bind(turn, candidates);
+    stay_all(turn, kept_together);
+    let mut rehearsals = Rehearsals::begin(turn, world, destinations);
     let (mut unneeded, mut stuck) = (Vec::new(), Vec::new());
-    for unit in units {
-        match rehearsals.attempt(turn, world, unit) {
-            Ok(unit) => unneeded.push(unit),
+    for group in groups {
+        match rehearsals.attempt(turn, world, group) {
+            Ok(group) => unneeded.push(group),
             Err(refused) => {
                 for (candidate, keep) in refused.0 {
                     stay(turn, candidate.name, keep);
@@ -99,30 +100,30 @@ pub(crate) fn plan<'a>(
     remember(turn, &unneeded);
     let mut removals = RemovalAllowance::begin(turn, budgets, &leaving);
     // Those that may need more evictions at once than are allowed come last.
-    unneeded.sort_by_key(|unit| unit.nodes.iter().any(|candidate| candidate.risky));
+    unneeded.sort_by_key(|group| group.nodes.iter().any(|candidate| candidate.risky));
     let (order, spare) = rehearsals.places(&unneeded);
-    for unit in unneeded {
-        dismiss(turn, &mut removals, unit);
+    for group in unneeded {
+        dismiss(turn, &mut removals, group);
     }
     search::plan(turn, world, choices, &removals, &stuck, (&order, &spare));
     release(turn);
 }
 
-/// Lets a unit go if it may go now. Nodes that a machine replaces all have a place, so that they may
+/// Lets a group go if it may go now. Nodes that a machine replaces all have a place, so that they may
 /// follow one another.
 fn dismiss<'a>(
     turn: &mut DecisionBuilder<'a>,
     removals: &mut RemovalAllowance<'a>,
-    unit: RemovalGroup<'a>,
+    group: RemovalGroup<'a>,
 ) {
-    let units = match unit.bond {
-        GroupKind::Machine(_) => unit.nodes.into_iter().map(RemovalGroup::alone).collect(),
-        GroupKind::None | GroupKind::Pool(_) => vec![unit],
+    let groups = match group.kind {
+        GroupKind::Machine(_) => group.nodes.into_iter().map(RemovalGroup::alone).collect(),
+        GroupKind::None | GroupKind::Pool(_) => vec![group],
     };
-    for unit in units {
-        match removals.admit(turn, &unit) {
+    for group in groups {
+        match removals.admit(turn, &group) {
             Ok(reasons) => {
-                for (candidate, reason) in unit.nodes.into_iter().zip(reasons) {
+                for (candidate, reason) in group.nodes.into_iter().zip(reasons) {
                     intents::goes(turn, candidate.name, &reason);
                     remove(turn, candidate, reason);
                 }
@@ -140,15 +141,15 @@ fn stay_all(turn: &mut DecisionBuilder<'_>, kept: Vec<(Arc<str>, Keep)>) {
 
 /// Rehearsals one after the other in one world: the next sees what the last one left.
 pub(crate) struct Rehearsals {
-    order: Vec<usize>,
-    /// The nodes of `order` as a lane, for pods of nodes that go by other rules than consolidation.
-    lane: FitIndex,
-    /// The nodes of `order` without the restless, as a lane, for consolidation.
+    order: Vec<NodeIndex>,
+    /// The nodes of `order` as a fit index, for pods of nodes that go by other rules than consolidation.
+    fit_index: FitIndex,
+    /// The nodes of `order` without the restless, as a fit index, for consolidation.
     quiet: FitIndex,
     /// The nodes of `quiet` in the order of their names, for [`rehearsal::is_order_independent`].
     named: FitIndex,
     /// Nodes on which something came or went lately: consolidation sends nothing there.
-    restless: BTreeSet<usize>,
+    restless: BTreeSet<NodeIndex>,
     /// Nodes above a pool's `max`.
     surplus: BTreeMap<Arc<str>, u32>,
     /// How many nodes may become unneeded that were not before.
@@ -164,63 +165,66 @@ impl Rehearsals {
     fn begin(
         turn: &mut DecisionBuilder<'_>,
         world: &SimCluster<'_>,
-        order: Vec<usize>,
+        order: Vec<NodeIndex>,
     ) -> Rehearsals {
-        let restless: BTreeSet<usize> = order
+        let restless: BTreeSet<NodeIndex> = order
             .iter()
             .copied()
-            .filter(|bin| quiet::restless(turn, *bin))
+            .filter(|node| quiet::is_restless(turn, *node))
             .collect();
-        let at_rest = order.iter().copied().filter(|bin| !restless.contains(bin));
-        let at_rest: Vec<usize> = at_rest.collect();
+        let at_rest = order
+            .iter()
+            .copied()
+            .filter(|node| !restless.contains(node));
+        let at_rest: Vec<NodeIndex> = at_rest.collect();
         Rehearsals {
-            lane: FitIndex::indexed(&order, world),
+            fit_index: FitIndex::indexed(&order, world),
             quiet: FitIndex::indexed(&at_rest, world),
             named: FitIndex::indexed(&rehearsal::by_name(world, at_rest), world),
             order,
             restless,
             surplus: surplus::by_pool(turn),
-            newcomers: newcomers(turn),
+            newcomers: count_newcomers_allowed(turn),
             began: world.company.steps(),
         }
     }
 
     /// These places have more free than before, or are open again.
-    pub(crate) fn raise(&mut self, world: &SimCluster<'_>, bins: &[usize]) {
-        for lane in [&mut self.lane, &mut self.quiet, &mut self.named] {
-            lane.lift(bins, world);
+    pub(crate) fn raise(&mut self, world: &SimCluster<'_>, nodes: &[NodeIndex]) {
+        for fit_index in [&mut self.fit_index, &mut self.quiet, &mut self.named] {
+            fit_index.lift(nodes, world);
         }
     }
 
     /// Where consolidation may send pods; and the nodes where it may not for now, or that are unneeded.
-    fn places(self, unneeded: &[RemovalGroup<'_>]) -> (Vec<usize>, Vec<usize>) {
+    fn places(self, unneeded: &[RemovalGroup<'_>]) -> (Vec<NodeIndex>, Vec<NodeIndex>) {
         let restless = self.restless;
         let order = self.order.into_iter();
-        let order = order.filter(|bin| !restless.contains(bin)).collect();
-        let unneeded = unneeded.iter().flat_map(|unit| &unit.nodes);
-        let mut spare: Vec<usize> = unneeded.map(|candidate| candidate.bin).collect();
+        let order = order.filter(|node| !restless.contains(node)).collect();
+        let unneeded = unneeded.iter().flat_map(|group| &group.nodes);
+        let mut spare: Vec<NodeIndex> = unneeded.map(|candidate| candidate.index).collect();
         spare.extend(restless);
         (order, spare)
     }
 
-    /// Takes the nodes of a unit for gone and puts their pods elsewhere; undoes it all when one pod
+    /// Takes the nodes of a group for gone and puts their pods elsewhere; undoes it all when one pod
     /// finds no place.
     pub(crate) fn attempt<'a>(
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        mut unit: RemovalGroup<'a>,
+        mut group: RemovalGroup<'a>,
     ) -> Result<RemovalGroup<'a>, NotRemoved<'a>> {
-        if let Some(refused) = self.refuse(turn, world, &mut unit) {
+        if let Some(refused) = self.refuse(turn, world, &mut group) {
             return Err(refused);
         }
         let mut undo = RehearsalUndo::default();
-        for node in &unit.nodes {
-            rehearsal::close(world, node.bin, &mut undo);
+        for node in &group.nodes {
+            rehearsal::close(world, node.index, &mut undo);
         }
         let mut failed = None;
-        for index in 0..unit.nodes.len() {
-            match self.reschedule(world, &mut unit.nodes[index], &mut undo) {
+        for index in 0..group.nodes.len() {
+            match self.reschedule(world, &mut group.nodes[index], &mut undo) {
                 Ok(()) => {}
                 Err(keep) => {
                     failed = Some((index, keep));
@@ -230,14 +234,14 @@ impl Rehearsals {
         }
         let Some((at, keep)) = failed else {
             undo.keep(world);
-            self.count(turn, &unit);
-            return Ok(unit);
+            self.count(turn, &group);
+            return Ok(group);
         };
         let touched = undo.roll_back(world);
         self.raise(world, &touched);
-        let (name, why) = (unit.nodes[at].name.clone(), keep.why.clone());
-        let bond = unit.bond;
-        let nodes = unit.nodes.into_iter().enumerate();
+        let (name, why) = (group.nodes[at].name.clone(), keep.why.clone());
+        let kind = group.kind;
+        let nodes = group.nodes.into_iter().enumerate();
         Err(NotRemoved(
             nodes
                 .map(|(index, mut candidate)| {
@@ -245,7 +249,7 @@ impl Rehearsals {
                     let keep = if index == at {
                         keep.clone()
                     } else {
-                        bond.keep(&name, &why)
+                        kind.keep(&name, &why)
                     };
                     (candidate, keep)
                 })
@@ -253,29 +257,29 @@ impl Rehearsals {
         ))
     }
 
-    /// Why a unit is not even tried.
+    /// Why a group is not even tried.
     fn refuse<'a>(
         &self,
         turn: &DecisionBuilder<'a>,
         world: &SimCluster<'a>,
-        unit: &mut RemovalGroup<'a>,
+        group: &mut RemovalGroup<'a>,
     ) -> Option<NotRemoved<'a>> {
-        let pool = pool_of(turn, unit);
+        let pool = pool_of(turn, group);
         let surplus = self.surplus.get(&pool).copied().unwrap_or(0);
-        let enough = unit
+        let enough = group
             .nodes
             .iter()
             .find_map(|node| node.mode.fallback().filter(|_| surplus == 0));
         let keep = match enough {
             Some(keep) => keep.clone(),
             None if work::used_up(turn, world, self.began) => Keep::because(Kept::WorkUsedUp),
-            None if self.newcomers == 0 && counts(turn, unit) => {
+            None if self.newcomers == 0 && is_newcomer(turn, group) => {
                 Keep::because(Kept::EnoughUnneeded)
                     .until(turn.now() + turn.view.policy.scale_down.scan_interval)
             }
             None => return None,
         };
-        let nodes = std::mem::take(&mut unit.nodes).into_iter();
+        let nodes = std::mem::take(&mut group.nodes).into_iter();
         Some(NotRemoved(
             nodes.map(|candidate| (candidate, keep.clone())).collect(),
         ))
@@ -291,14 +295,16 @@ impl Rehearsals {
             let missing = candidate.mode.missing();
             return missing.map_or(Ok(()), |keep| Err(keep.clone()));
         }
-        if world.nodes[candidate.bin].receives {
+        if world.nodes[candidate.index].receives {
             return Err(Keep::because(Kept::PodsMoveHere));
         }
         if candidate.empty() {
             return Ok(());
         }
         if matches!(candidate.mode, Mode::Consolidate)
-            && let Some((key, domain)) = trial::lone_domains(world, candidate).into_iter().next()
+            && let Some((key, domain)) = trial::find_lone_domains(world, candidate)
+                .into_iter()
+                .next()
         {
             return Err(Keep::because(Kept::LastOfDomain { key, domain }));
         }
@@ -313,23 +319,24 @@ impl Rehearsals {
         };
         let (order_independent, unplaced) = match (consolidates, first) {
             (false, _) => {
-                let lane = &mut self.lane;
-                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
+                let fit_index = &mut self.fit_index;
+                let left = rehearsal::reschedule(world, candidate, fit_index, &mut landing, undo);
                 (true, left)
             }
             (true, None) => {
                 let order_independent =
                     rehearsal::is_order_independent(world, &[candidate], &mut self.named);
-                let lane = &mut self.quiet;
-                let left = rehearsal::reschedule(world, candidate, lane, &mut landing, undo);
+                let fit_index = &mut self.quiet;
+                let left = rehearsal::reschedule(world, candidate, fit_index, &mut landing, undo);
                 (order_independent, left)
             }
             (true, Some(_)) => {
                 let open = rehearsal::open(world, &self.order, &BTreeSet::new(), first);
-                let mut lane = FitIndex::indexed(&open, world);
+                let mut fit_index = FitIndex::indexed(&open, world);
                 let order_independent =
-                    rehearsal::is_order_independent(world, &[candidate], &mut lane);
-                let left = rehearsal::reschedule(world, candidate, &mut lane, &mut landing, undo);
+                    rehearsal::is_order_independent(world, &[candidate], &mut fit_index);
+                let left =
+                    rehearsal::reschedule(world, candidate, &mut fit_index, &mut landing, undo);
                 (order_independent, left)
             }
         };
@@ -345,22 +352,23 @@ impl Rehearsals {
         Ok(())
     }
 
-    /// Counts a unit that works out.
-    fn count(&mut self, turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) {
-        if counts(turn, unit) {
+    /// Counts a group that works out.
+    fn count(&mut self, turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) {
+        if is_newcomer(turn, group) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
-        if let Some(surplus) = self.surplus.get_mut(&pool_of(turn, unit)) {
-            let nodes = u32::try_from(unit.nodes.len()).unwrap_or(u32::MAX);
+        if let Some(surplus) = self.surplus.get_mut(&pool_of(turn, group)) {
+            let nodes = u32::try_from(group.nodes.len()).unwrap_or(u32::MAX);
             *surplus = surplus.saturating_sub(nodes);
         }
     }
 }
 
-fn pool_of(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
-    unit.nodes
+fn pool_of(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Arc<str> {
+    group
+        .nodes
         .first()
-        .and_then(|node| turn.view.behind(node.name))
+        .and_then(|node| turn.view.machine_of_node(node.name))
         .map_or_else(|| "".into(), |known| known.pool_name().into())
 }
 
@@ -368,7 +376,7 @@ fn pool_of(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Arc<str> {
 /// time they may go, so that timers do not run for nodes that could be needed by then.
 ///
 /// Source: cluster-autoscaler's `unneededNodesLimit`, `min(unneeded + 2N, N·U/I + N)`, never below 2N.
-fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
+fn count_newcomers_allowed(turn: &DecisionBuilder<'_>) -> u64 {
     let settings = &turn.view.policy.scale_down;
     let known = turn.memory.unneeded_since.len() as u64;
     let parallel = u64::from(settings.max_parallel);
@@ -383,11 +391,11 @@ fn newcomers(turn: &DecisionBuilder<'_>) -> u64 {
     limit.saturating_sub(known)
 }
 
-/// Whether a unit takes one of the places of those that become unneeded: not what is unneeded already,
+/// Whether a group takes one of the places of those that become unneeded: not what is unneeded already,
 /// and not what goes together.
-fn counts(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> bool {
-    unit.bond == GroupKind::None
-        && unit.nodes.iter().any(|node| {
+fn is_newcomer(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> bool {
+    group.kind == GroupKind::None
+        && group.nodes.iter().any(|node| {
             !turn.memory.unneeded_since.contains_key(node.name) && !node.mode.gives_up()
         })
 }
@@ -419,13 +427,13 @@ pub(crate) fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()
-        .filter(|known| goes(known))
+        .filter(|known| is_under_way(known))
         .filter_map(|known| known.node.map(|(name, _)| &**name))
         .collect()
 }
 
 /// Whether the removal of a machine is under way, and nothing is decided on it anew.
-fn goes(known: &MachineView<'_>) -> bool {
+fn is_under_way(known: &MachineView<'_>) -> bool {
     known.phase == MachinePhase::Leaving && !known.resumable()
 }
 
@@ -439,7 +447,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     let now = turn.now();
     let mut before = std::mem::take(&mut turn.memory.unneeded_since);
     before.append(&mut turn.memory.unneeded_before_removal);
-    for candidate in unneeded.iter().flat_map(|unit| &unit.nodes) {
+    for candidate in unneeded.iter().flat_map(|group| &group.nodes) {
         let since = before.get(candidate.name).copied().unwrap_or(now);
         // One whose removal failed or was given up waits as long as any other.
         let failed = candidates::last_failure(turn, candidate);
@@ -450,12 +458,12 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (name, since) in before {
-        let known = turn.view.behind(&name);
+        let known = turn.view.machine_of_node(&name);
         let memory = &mut turn.memory;
         if !nodes.contains_key(&name) {
             continue;
         }
-        if known.is_some_and(goes) {
+        if known.is_some_and(is_under_way) {
             memory.unneeded_before_removal.insert(name, since);
         } else if turn.holds.in_the_dark(known) {
             memory.unneeded_since.entry(name).or_insert(since);
@@ -465,7 +473,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
 
 fn remove(turn: &mut DecisionBuilder<'_>, candidate: RemovalCandidate<'_>, reason: Reason) {
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return;
     };
     let precondition = Precondition {
@@ -535,7 +543,7 @@ pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) 
     }
     let off = turn
         .view
-        .behind(name)
+        .machine_of_node(name)
         .and_then(|known| power::off(turn, known));
     let verdict = NodeVerdict::Kept {
         reason: keep.why.reason(),

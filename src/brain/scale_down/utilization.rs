@@ -61,18 +61,18 @@ struct RequestedAmount {
     apart: i128,
 }
 
-/// The utilisation of a node, which has a position in the view; `kind` says which GPUs it shall have. An
+/// The utilisation of a node, which has a position in the view; `instance_type` says which GPUs it shall have. An
 /// amount that the node does not report is an error, never a silent zero.
 pub(crate) fn of(
     node: &Node,
     pods: (&SnapshotView<'_>, usize),
-    kind: Option<&InstanceType>,
+    instance_type: Option<&InstanceType>,
     counting: UtilizationRules<'_>,
 ) -> Result<Utilization, Kept> {
     let has = |gpu: &&str| {
         node.allocatable.get(gpu) > 0
             || node.capacity.get(gpu) > 0
-            || kind.is_some_and(|kind| kind.extended.get(*gpu).is_some_and(|n| *n > 0))
+            || instance_type.is_some_and(|of| of.extended.get(*gpu).is_some_and(|n| *n > 0))
     };
     if let Some(gpu) = GPUS.into_iter().find(has) {
         if node.allocatable.get(gpu) <= 0 {

@@ -58,15 +58,15 @@ impl DeviceRooms {
 
     /// Takes what a planned machine needs.
     pub(crate) fn take(&mut self, devices: &[Devices]) {
-        for devices in devices {
-            self.0[devices.slot].taken += devices.count;
+        for of_mapping in devices {
+            self.0[of_mapping.slot].taken += of_mapping.count;
         }
     }
 
     /// Gives back what [`DeviceRooms::take`] took.
     pub(crate) fn give(&mut self, devices: &[Devices]) {
-        for devices in devices {
-            self.0[devices.slot].taken -= devices.count;
+        for of_mapping in devices {
+            self.0[of_mapping.slot].taken -= of_mapping.count;
         }
     }
 
@@ -137,7 +137,7 @@ fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
     match written {
         Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
         _ => {
-            let devices = known.kind.iter().flat_map(|kind| &kind.pci);
+            let devices = known.instance_type.iter().flat_map(|of| &of.pci);
             devices
                 .map(|device| PciUse::Mapping(device.mapping.clone()))
                 .collect()

@@ -1,6 +1,6 @@
 //! What hosts have, what of it is promised to guests, and which host gets the next machine of a pool.
 //!
-//! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
+//! Plain numbers: the limits of one decision and the search for its plan reckon with the same.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ pub(crate) struct MachineSize {
 
 impl MachineSize {
     /// What a machine of an instance type takes.
-    pub(crate) fn of(kind: &InstanceType) -> MachineSize {
+    pub(crate) fn of(instance_type: &InstanceType) -> MachineSize {
         MachineSize {
-            cpu_milli: i64::from(kind.cores).saturating_mul(1000),
-            memory: kind.memory.max(0),
+            cpu_milli: i64::from(instance_type.cores).saturating_mul(1000),
+            memory: instance_type.memory.max(0),
         }
     }
 }
@@ -428,8 +428,8 @@ impl HostDemand {
 
 impl Full {
     /// Why a host gets no further machine of a type.
-    pub(crate) fn refusal(self, kind: &InstanceType) -> HostRefused {
-        let MachineSize { memory, cpu_milli } = MachineSize::of(kind);
+    pub(crate) fn refusal(self, instance_type: &InstanceType) -> HostRefused {
+        let MachineSize { memory, cpu_milli } = MachineSize::of(instance_type);
         match self {
             Full::UnknownMemory => HostRefused::UnknownMemory,
             Full::UnknownCpus => HostRefused::UnknownCpus,

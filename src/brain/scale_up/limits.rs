@@ -14,7 +14,7 @@ use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
 use crate::scale_up::stores::{StoreSlots, Stores};
-use crate::simulation::offer::{Choice, Offer};
+use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
@@ -78,27 +78,27 @@ impl LimitTracker {
     pub(crate) fn of(turn: &DecisionBuilder<'_>) -> LimitTracker {
         let snapshot = turn.view.snapshot;
         let pools = turn.view.policy.pools.len();
-        let mut ledger = LimitTracker {
+        let mut limits = LimitTracker {
             pools: vec![PoolUse::default(); pools],
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
             store_slots: StoreSlots::of(turn),
             ..LimitTracker::default()
         };
-        ledger.stores = Stores::of(turn, &ledger.store_slots);
-        ledger.addresses = AddressBook::of(turn).count(turn.view.policy);
+        limits.stores = Stores::of(turn, &limits.store_slots);
+        limits.addresses = AddressBook::of(turn).count(turn.view.policy);
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
-            let slots = region.hosts.keys().cloned().zip(ledger.hosts.len()..);
-            ledger.host_slots.insert(name.clone(), slots.collect());
+            let slots = region.hosts.keys().cloned().zip(limits.hosts.len()..);
+            limits.host_slots.insert(name.clone(), slots.collect());
             let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
             let hosts = region.hosts.values();
             let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
-            ledger.hosts.extend(hosts);
+            limits.hosts.extend(hosts);
             // Templates are VMs too and are in the list; a copy that is not seen is still taken.
             let copies = region.templates.values().flatten().map(|copy| copy.vmid);
             let taken = region.vms.keys().copied().chain(copies);
-            ledger.vmids.insert(name.clone(), taken.collect());
+            limits.vmids.insert(name.clone(), taken.collect());
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
             let machines = turn.view.machines.values().map(|known| known.machine);
@@ -107,30 +107,30 @@ impl LimitTracker {
             let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
-                if let Some((host, size)) = ledger.host(name, &vm.host).zip(size) {
+                if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
                     host.promise(size);
                 }
             }
         }
-        ledger.demands = ledger.demands(turn);
-        ledger.note_failures(turn);
+        limits.demands = limits.demands(turn);
+        limits.note_failures(turn);
         for known in turn.view.machines.values() {
-            ledger.count(known);
+            limits.count(known);
         }
         for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
-            ledger.count_unread(&unread);
+            limits.count_unread(&unread);
             let node = snapshot.cluster.nodes.contains_key(&unread.vm.name);
-            ledger.nodes += u64::from(!node);
+            limits.nodes += u64::from(!node);
         }
         for (pool, node) in crate::decision::unread::nodes(turn) {
             let slot = turn.view.policy.pools.keys().position(|name| name == pool);
-            if let Some(of) = slot.map(|slot| &mut ledger.pools[slot]) {
+            if let Some(of) = slot.map(|slot| &mut limits.pools[slot]) {
                 of.machines += 1;
                 of.cpu_milli = of.cpu_milli.saturating_add(node.capacity.cpu_milli);
                 of.memory = of.memory.saturating_add(node.capacity.memory);
             }
         }
-        ledger
+        limits
     }
 
     /// What is held against hosts.
@@ -189,8 +189,8 @@ impl LimitTracker {
 
     fn count(&mut self, known: &MachineView<'_>) {
         let machine = known.machine;
-        let cores = known.kind.map_or(0, |kind| kind.cores);
-        let memory = known.kind.map_or(0, |kind| kind.memory);
+        let cores = known.instance_type.map_or(0, |of| of.cores);
+        let memory = known.instance_type.map_or(0, |of| of.memory);
         if !self
             .vmids
             .get(&machine.region)
@@ -217,7 +217,7 @@ impl LimitTracker {
         let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
-        let size = known.kind.map(MachineSize::of).unwrap_or_default();
+        let size = known.instance_type.map(MachineSize::of).unwrap_or_default();
         if let Some(host) = self.host(&machine.region, &machine.host) {
             host.count(pool);
             if !running && going_up {
@@ -244,11 +244,13 @@ impl LimitTracker {
         let copies = region.templates.get(&*machine.mark.template);
         let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
         let copy = copies.and_then(|copies| copies.iter().find(reach));
-        let clone = copy.zip(known.kind).filter(|_| being_made || vm.is_none());
+        let clone = copy
+            .zip(known.instance_type)
+            .filter(|_| being_made || vm.is_none());
         let slots = &self.store_slots.storages;
         match (clone, vm) {
-            (Some((copy, kind)), _) => {
-                for disks in slots.of_clone(at, copy, kind) {
+            (Some((copy, instance_type)), _) => {
+                for disks in slots.of_clone(at, copy, instance_type) {
                     self.stores.count(disks, being_made);
                 }
             }
@@ -331,8 +333,8 @@ impl LimitTracker {
     ) -> Result<(), Refused> {
         let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
         let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
-        let cores = |kind: &InstanceType| i64::from(kind.cores) * 1000;
-        let cpu = more(cores(choice.kind), instead.map(cores));
+        let cores = |instance_type: &InstanceType| i64::from(instance_type.cores) * 1000;
+        let cpu = more(cores(choice.instance_type), instead.map(cores));
         let cpu = have.cpu_milli.saturating_add(cpu);
         if let Some(max) = pool.max_cpu_milli.filter(|max| cpu > *max) {
             return Err(Refused::PoolCeiling {
@@ -341,7 +343,7 @@ impl LimitTracker {
                 max,
             });
         }
-        let memory = more(choice.kind.memory, instead.map(|kind| kind.memory));
+        let memory = more(choice.instance_type.memory, instead.map(|of| of.memory));
         let memory = have.memory.saturating_add(memory);
         if let Some(max) = pool.max_memory.filter(|max| memory > *max) {
             return Err(Refused::PoolCeiling {
@@ -351,8 +353,8 @@ impl LimitTracker {
             });
         }
         self.totals_admit(
-            more(cores(choice.kind), instead.map(cores)),
-            more(choice.kind.memory, instead.map(|kind| kind.memory)),
+            more(cores(choice.instance_type), instead.map(cores)),
+            more(choice.instance_type.memory, instead.map(|of| of.memory)),
         )
     }
 
@@ -402,13 +404,13 @@ impl LimitTracker {
             return Err(refused(why.clone()));
         }
         let host = &self.hosts[offer.host_slot];
-        let admits = host.admits(
+        let has_room = host.admits(
             &self.demands[choice.site_slot],
-            MachineSize::of(choice.kind),
+            MachineSize::of(choice.instance_type),
         );
-        admits.map_err(|full| refused(full.refusal(choice.kind)))?;
-        let admits = self.stores.admit(&offer.takes);
-        admits.map_err(|lack| refused(lack.refusal(&self.store_slots)))
+        has_room.map_err(|full| refused(full.refusal(choice.instance_type)))?;
+        let stores_admit = self.stores.admit(&offer.takes);
+        stores_admit.map_err(|lack| refused(lack.refusal(&self.store_slots)))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
@@ -419,7 +421,10 @@ impl LimitTracker {
     ) -> bool {
         let host = &self.hosts[offer.host_slot];
         let demand = &self.demands[choice.site_slot];
-        let (now, then) = (MachineSize::of(before.kind), MachineSize::of(choice.kind));
+        let (now, then) = (
+            MachineSize::of(before.instance_type),
+            MachineSize::of(choice.instance_type),
+        );
         host.admits_instead(demand, now, then)
             && self.stores.admit_instead(&offer.takes, &from.takes).is_ok()
     }
@@ -451,8 +456,8 @@ impl LimitTracker {
         self.pools[choice.pool_slot].planned += 1;
         self.nodes += 1;
         self.in_flight += 1;
-        self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.kind));
+        self.size(choice, choice.instance_type, 1);
+        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.instance_type));
         self.stores.take(&offer.takes);
         let region = &choice.policy.region;
         self.addresses.take(choice.policy);
@@ -469,8 +474,8 @@ impl LimitTracker {
         pool.planned -= 1;
         self.nodes -= 1;
         self.in_flight -= 1;
-        self.size(choice, choice.kind, -1);
-        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.kind));
+        self.size(choice, choice.instance_type, -1);
+        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.instance_type));
         self.stores.give(&offer.takes);
         self.addresses.give(choice.policy);
         let region = &choice.policy.region;
@@ -483,7 +488,7 @@ impl LimitTracker {
     }
 
     /// What limits still allow.
-    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &[Choice<'_>]) -> Spare {
+    pub(crate) fn spare(&self, turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>) -> Spare {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let policies = turn.view.policy.pools.values();
@@ -530,27 +535,29 @@ impl LimitTracker {
         (choice, offer): (&Choice<'_>, &Offer<'_>),
         (before, from): (&Choice<'_>, &Offer<'_>),
     ) {
-        self.size(choice, before.kind, -1);
-        self.size(choice, choice.kind, 1);
-        self.hosts[offer.host_slot]
-            .resize(MachineSize::of(before.kind), MachineSize::of(choice.kind));
+        self.size(choice, before.instance_type, -1);
+        self.size(choice, choice.instance_type, 1);
+        self.hosts[offer.host_slot].resize(
+            MachineSize::of(before.instance_type),
+            MachineSize::of(choice.instance_type),
+        );
         self.stores.give(&from.takes);
         self.stores.take(&offer.takes);
     }
 
     /// Books that a planned machine of a choice is made on another host.
     pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
-        let size = MachineSize::of(choice.kind);
+        let size = MachineSize::of(choice.instance_type);
         self.hosts[from.host_slot].give(choice.pool_slot, size);
         self.hosts[to.host_slot].take(choice.pool_slot, size);
         self.stores.give(&from.takes);
         self.stores.take(&to.takes);
     }
 
-    fn size(&mut self, choice: &Choice<'_>, kind: &InstanceType, times: i64) {
+    fn size(&mut self, choice: &Choice<'_>, instance_type: &InstanceType, times: i64) {
         let pool = &mut self.pools[choice.pool_slot];
-        let cpu = i64::from(kind.cores) * 1000 * times;
-        let memory = kind.memory.saturating_mul(times);
+        let cpu = i64::from(instance_type.cores) * 1000 * times;
+        let memory = instance_type.memory.saturating_mul(times);
         pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);
         pool.memory = pool.memory.saturating_add(memory);
     }

@@ -1,6 +1,6 @@
 //! What storages have room for: disks of machines that are there, that are being made and that are planned.
 //!
-//! Plain numbers: the ledger of one decision and the search for its plan reckon with the same.
+//! Plain numbers: the limits of one decision and the search for its plan reckon with the same.
 
 use model::reasons::HostRefused;
 use model::region::Storage;

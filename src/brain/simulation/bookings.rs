@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::simulation::demand::{Demand, Group};
+use crate::index::{DemandIndex, NodeIndex};
+use crate::simulation::demand::{Demand, Group, Groups};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};
@@ -29,8 +30,8 @@ pub(crate) struct Bookings<'a> {
 /// Pods of one group with a place on one node or machine.
 #[derive(Debug)]
 struct Booked<'a> {
-    group: usize,
-    bin: usize,
+    group: DemandIndex,
+    node: NodeIndex,
     pods: Vec<Asker<'a>>,
 }
 
@@ -50,9 +51,9 @@ impl<'a> Bookings<'a> {
         for (name, mut pods) in std::mem::take(&mut turn.memory.bookings) {
             let kept = pods.extract_if(.., |pod| nominated.get(pod) == Some(&name));
             keep_uids(turn, &name, kept.collect());
-            let bin = world.by_name.get(&name).copied();
-            if let Some(bin) = bin.filter(|bin| !world.nodes[*bin].closed) {
-                places.extend(pods.into_iter().map(|pod| (pod, bin)));
+            let node = world.by_name.get(&name).copied();
+            if let Some(node) = node.filter(|node| !world.nodes[*node].closed) {
+                places.extend(pods.into_iter().map(|pod| (pod, node)));
             }
         }
         let mut bookings = Bookings::default();
@@ -63,19 +64,19 @@ impl<'a> Bookings<'a> {
             if !group.calls() {
                 continue;
             }
-            let mut found: BTreeMap<usize, Vec<Asker<'a>>> = BTreeMap::new();
+            let mut found: BTreeMap<NodeIndex, Vec<Asker<'a>>> = BTreeMap::new();
             group.pods.retain(|asker| {
-                let bin = places.get(&asker.pod.uid);
-                if let Some(bin) = bin {
-                    found.entry(*bin).or_default().push(*asker);
+                let node = places.get(&asker.pod.uid);
+                if let Some(node) = node {
+                    found.entry(*node).or_default().push(*asker);
                 }
-                bin.is_none()
+                node.is_none()
             });
             bookings
                 .booked
-                .extend(found.into_iter().map(|(bin, pods)| Booked {
-                    group: index,
-                    bin,
+                .extend(found.into_iter().map(|(node, pods)| Booked {
+                    group: DemandIndex(index),
+                    node,
                     pods,
                 }));
         }
@@ -88,7 +89,7 @@ impl<'a> Bookings<'a> {
     }
 
     /// Whether a pod of one of these groups (in ascending order) is booked.
-    pub(crate) fn any(&self, groups: &[usize]) -> bool {
+    pub(crate) fn any(&self, groups: &[DemandIndex]) -> bool {
         let mut booked = self.booked.iter();
         booked.any(|booked| groups.binary_search(&booked.group).is_ok())
     }
@@ -99,8 +100,8 @@ impl<'a> Bookings<'a> {
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        groups: &mut [Group<'a>],
-        rank: &[usize],
+        groups: &mut Groups<'a>,
+        rank: &[DemandIndex],
         working: bool,
     ) -> bool {
         let mut anybody = false;
@@ -110,8 +111,8 @@ impl<'a> Bookings<'a> {
             let mut placed = false;
             for ruled in [true, false] {
                 for booked in &mut self.booked {
-                    let node = world.nodes[booked.bin].site == NodeOrigin::Node;
-                    if node != working || rank.binary_search(&booked.group).is_err() {
+                    let works = world.nodes[booked.node].site == NodeOrigin::Node;
+                    if works != working || rank.binary_search(&booked.group).is_err() {
                         continue;
                     }
                     let group = &groups[booked.group];
@@ -129,7 +130,7 @@ impl<'a> Bookings<'a> {
     }
 
     /// Groups that did not get their place again become like all the others.
-    pub(crate) fn give_up(&mut self, groups: &mut [Group<'a>], rank: &[usize]) {
+    pub(crate) fn give_up(&mut self, groups: &mut Groups<'a>, rank: &[DemandIndex]) {
         for booked in &mut self.booked {
             if rank.binary_search(&booked.group).is_ok() && !booked.pods.is_empty() {
                 let pods = &mut groups[booked.group].pods;
@@ -149,12 +150,12 @@ impl<'a> Booked<'a> {
         world: &mut SimCluster<'a>,
         group: &Group<'a>,
     ) -> bool {
-        let (bin, pods) = (self.bin, &self.pods);
+        let (node, pods) = (self.node, &self.pods);
         let placed = pack::seat(turn, world, group, pods, |_, world, need| {
-            let count = pack::put_at(world, group.shape, need, pods.len(), bin);
-            Vec::from([Seats::free(bin, count)])
+            let count = pack::put_at(world, group.shape, need, pods.len(), node);
+            Vec::from([Seats::free(node, count)])
         });
-        let name = world.nodes[bin].name.clone();
+        let name = world.nodes[node].name.clone();
         keep(
             turn,
             &name,

@@ -26,19 +26,26 @@ const DAY: Span = Span::minutes(24 * 60);
 
 /// Allocatable by the model: capacity minus what kernel, kubelet, system and eviction keep.
 /// `template_disk` is used where the type keeps the template's disk.
-pub(crate) fn predicted(pool: &PoolPolicy, kind: &InstanceType, template_disk: i64) -> Resources {
-    let mut offer = kind.capacity();
+pub(crate) fn predicted(
+    pool: &PoolPolicy,
+    instance_type: &InstanceType,
+    template_disk: i64,
+) -> Resources {
+    let mut offer = instance_type.capacity();
     let reserved = &pool.reserved;
     offer.cpu_milli = offer.cpu_milli.saturating_sub(reserved.cpu_milli).max(0);
     offer.memory = offer
         .memory
         .saturating_sub(reserved.kernel_memory)
-        .saturating_sub(permille(kind.memory, reserved.kernel_memory_permille))
+        .saturating_sub(permille(
+            instance_type.memory,
+            reserved.kernel_memory_permille,
+        ))
         .saturating_sub(reserved.memory)
         .saturating_sub(reserved.eviction_memory)
         .max(0);
-    let disk = if kind.disk > 0 {
-        kind.disk
+    let disk = if instance_type.disk > 0 {
+        instance_type.disk
     } else {
         template_disk
     };
@@ -60,14 +67,14 @@ pub(crate) fn lesson_key(
     pool_name: &str,
     type_name: &str,
     pool: &PoolPolicy,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
 ) -> Arc<str> {
     let reserved = &pool.reserved;
     let mut text = format!(
         "{} {} {} {} {} {} {} {} {} {}",
-        kind.cores,
-        kind.memory,
-        kind.disk,
+        instance_type.cores,
+        instance_type.memory,
+        instance_type.disk,
         pool.max_pods,
         reserved.kernel_memory,
         reserved.kernel_memory_permille,
@@ -76,7 +83,7 @@ pub(crate) fn lesson_key(
         reserved.eviction_memory,
         reserved.disk_permille,
     );
-    for (name, amount) in &kind.extended {
+    for (name, amount) in &instance_type.extended {
         let _ = write!(text, " {name}={amount}");
     }
     let sum = Sha256::digest(text.as_bytes());
@@ -95,15 +102,15 @@ pub(crate) fn learn(turn: &mut DecisionBuilder<'_>) {
     let mut seen: BTreeMap<(&str, &str, &str), (Arc<str>, Resources)> = BTreeMap::new();
     for known in turn.view.machines.values() {
         // A machine with terms of its own teaches nothing about those to come, unless it has their size.
-        let kind = turn
+        let instance_type = turn
             .view
             .policy
             .instance_types
             .get(&*known.machine.mark.instance_type);
-        let (Some(pool), Some(kind)) = (known.pool, kind) else {
+        let (Some(pool), Some(instance_type)) = (known.pool, instance_type) else {
             continue;
         };
-        let Some(truth) = lesson(turn, known, pool, kind) else {
+        let Some(truth) = lesson(turn, known, pool, instance_type) else {
             continue;
         };
         let mark = &known.machine.mark;
@@ -111,7 +118,7 @@ pub(crate) fn learn(turn: &mut DecisionBuilder<'_>) {
         match seen.get_mut(&alike) {
             Some((_, least)) => lower_to(least, &truth),
             None => {
-                let key = lesson_key(&mark.pool, &mark.instance_type, pool, kind);
+                let key = lesson_key(&mark.pool, &mark.instance_type, pool, instance_type);
                 seen.insert(alike, (key, truth));
             }
         }
@@ -152,12 +159,12 @@ pub(crate) fn tell_of_less(turn: &mut DecisionBuilder<'_>) {
     let warnings = turn.memory.learned.iter().filter_map(|(key, offered)| {
         let mut parts = key.split('/');
         let (name, pool) = policy.pools.get_key_value(parts.next()?)?;
-        let (type_name, kind) = policy.instance_types.get_key_value(parts.next()?)?;
-        let reckoned = predicted(pool, kind, 0);
+        let (type_name, instance_type) = policy.instance_types.get_key_value(parts.next()?)?;
+        let reckoned = predicted(pool, instance_type, 0);
         let tells =
             less(offered.cpu_milli, reckoned.cpu_milli) || less(offered.memory, reckoned.memory);
         // What was learned under another promise says nothing of this one.
-        let holds = tells && *key == lesson_key(name, type_name, pool, kind);
+        let holds = tells && *key == lesson_key(name, type_name, pool, instance_type);
         holds.then(|| Warning::NodesOfferLess {
             pool: name.clone(),
             instance_type: type_name.clone(),
@@ -177,7 +184,7 @@ fn lesson(
     turn: &DecisionBuilder<'_>,
     known: &MachineView<'_>,
     pool: &PoolPolicy,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
 ) -> Option<Resources> {
     let ((_, node), position) = (known.node?, known.position?);
     let working = known.phase == MachinePhase::Up && known.ready();
@@ -187,8 +194,9 @@ fn lesson(
     let mark = &known.machine.mark;
     let vm = known.region?.vms.get(&mark.vmid)?;
     // A VM that was made with another size teaches nothing about this one.
-    let same =
-        vm.cpus == kind.cores && vm.memory == kind.memory && *mark.template == *pool.template;
+    let same = vm.cpus == instance_type.cores
+        && vm.memory == instance_type.memory
+        && *mark.template == *pool.template;
     let known_size = node.allocatable.cpu_milli > 0 && node.allocatable.memory > 0;
     if !same || !known_size {
         return None;
@@ -205,9 +213,9 @@ fn lesson(
     // Device plugins report late: until the node works the promise stands (see `promised`).
     truth
         .extended
-        .retain(|name, _| working && kind.extended.contains_key(name));
+        .retain(|name, _| working && instance_type.extended.contains_key(name));
     if !working {
-        truth.extended.clone_from(&kind.extended);
+        truth.extended.clone_from(&instance_type.extended);
     }
     Some(truth)
 }

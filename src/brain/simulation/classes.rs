@@ -7,12 +7,8 @@ use model::scheduling::{Labels, NodeTerm, PodShape, Taint, Toleration};
 
 use crate::constraints::fit::{self, NodeView};
 use crate::constraints::shape::HOSTNAME_LABEL;
+use crate::index::{ChoosyId, ClassId, IndexVec};
 use crate::simulation::world::SimNode;
-
-/// Index of a class.
-pub(crate) type ClassId = usize;
-/// Index of a demand.
-pub(crate) type ChoosyId = usize;
 
 /// What the nodes of one class share.
 #[derive(Debug)]
@@ -33,17 +29,17 @@ struct Choosy<'a> {
     /// It asks for a node by name: classes do not answer that.
     by_name: bool,
     /// By class.
-    fits: Vec<bool>,
+    fits: IndexVec<ClassId, bool>,
 }
 
 /// All classes, and what was asked of them.
 #[derive(Debug, Default)]
 pub(crate) struct NodeClasses<'a> {
-    all: Vec<NodeClass>,
+    all: IndexVec<ClassId, NodeClass>,
     /// All of them in the order of what they share, so that one is found without making a key for it.
     sorted: Vec<ClassId>,
     requirements: BTreeMap<NodeRequirements<'a>, ChoosyId>,
-    choosy: Vec<Choosy<'a>>,
+    choosy: IndexVec<ChoosyId, Choosy<'a>>,
 }
 
 impl<'a> NodeClasses<'a> {
@@ -69,7 +65,7 @@ impl<'a> NodeClasses<'a> {
             Err(position) => {
                 let mut labels = labels.clone();
                 labels.remove(HOSTNAME_LABEL);
-                let id = self.all.len();
+                let id = self.all.next_index();
                 self.all.push(NodeClass {
                     labels,
                     taints: taints.to_vec(),
@@ -88,13 +84,13 @@ impl<'a> NodeClasses<'a> {
             shape.node_affinity.as_deref(),
             &shape.tolerations[..],
         );
-        let next = self.choosy.len();
+        let next = self.choosy.next_index();
         let id = *self.requirements.entry(requirements).or_insert(next);
         if id == next {
             self.choosy.push(Choosy {
                 shape,
                 by_name: by_name(shape),
-                fits: Vec::new(),
+                fits: IndexVec::default(),
             });
         }
         id
@@ -106,7 +102,7 @@ impl<'a> NodeClasses<'a> {
         if choosy.by_name {
             return;
         }
-        for class in &self.all[choosy.fits.len()..] {
+        for class in self.all.tail(choosy.fits.next_index()) {
             let place = NodeView {
                 name: "",
                 labels: &class.labels,
@@ -119,11 +115,11 @@ impl<'a> NodeClasses<'a> {
     }
 
     /// Whether requirements are met by a place.
-    pub(crate) fn fits(&self, id: ChoosyId, bin: &SimNode) -> bool {
+    pub(crate) fn fits(&self, id: ChoosyId, node: &SimNode) -> bool {
         let choosy = &self.choosy[id];
-        match choosy.fits.get(bin.class) {
+        match choosy.fits.get(node.class) {
             Some(fits) => *fits,
-            None => fit::misfit(choosy.shape, bin.place()).is_none(),
+            None => fit::misfit(choosy.shape, node.place()).is_none(),
         }
     }
 }

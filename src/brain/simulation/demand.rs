@@ -2,6 +2,7 @@
 //! those on nodes that are leaving. Pods that are alike are one group.
 
 use crate::decision::asker::Asker;
+use crate::index::{DemandIndex, IndexVec};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,10 +58,13 @@ impl Group<'_> {
     }
 }
 
+/// Groups of pods that need a place.
+pub(crate) type Groups<'a> = IndexVec<DemandIndex, Group<'a>>;
+
 /// What asks for room, in kube-scheduler's order: priority first, then age, then name.
 #[derive(Debug, Default)]
 pub(crate) struct Demand<'a> {
-    pub(crate) groups: Vec<Group<'a>>,
+    pub(crate) groups: Groups<'a>,
     /// Nodes that pods are nominated for, by the pod's UID.
     pub(crate) nominated: BTreeMap<&'a Arc<str>, Arc<str>>,
 }
@@ -208,7 +212,7 @@ pub(crate) fn collect<'a>(
     }
     unseen.report(turn);
     Demand {
-        groups: in_order(world, found),
+        groups: in_order(world, found).into(),
         nominated,
     }
 }
@@ -270,7 +274,7 @@ fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
         && pod.shape.priority >= cutoff
         && turn.view.leaving(name)
         // What may be taken back is not counted as gone.
-        && !turn.view.behind(name).is_some_and(MachineView::resumable)
+        && !turn.view.machine_of_node(name).is_some_and(MachineView::resumable)
 }
 
 fn classify(turn: &mut DecisionBuilder<'_>, pod: &Pod) -> Triage {

@@ -80,16 +80,16 @@ impl StorageSlots {
         &self,
         (region, host): (&str, &str),
         copy: &TemplateCopy,
-        kind: &InstanceType,
+        instance_type: &InstanceType,
     ) -> Vec<Disks> {
         let mut found: Vec<Disks> = Vec::new();
         for disk in &copy.disks {
-            let Some(slot) = self.at(region, host, &disk.storage) else {
+            let Some(own_slot) = self.at(region, host, &disk.storage) else {
                 continue;
             };
-            let grown = if disk.boot { kind.disk } else { 0 };
+            let grown = if disk.boot { instance_type.disk } else { 0 };
             let size = disk.size.max(grown).max(0);
-            for slot in self.that_lose(slot) {
+            for slot in self.that_lose(own_slot) {
                 match found.iter_mut().find(|of| of.slot == slot) {
                     Some(of) => of.size = of.size.saturating_add(size),
                     None => found.push(Disks { slot, size }),

@@ -2,6 +2,7 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
+use crate::index::{ChoiceIndex, ClassId, IndexVec, NodeIndex, OfferIndex, OfferSlot};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -43,6 +44,12 @@ const GIB_PRICE: i64 = 10_000;
 /// for who asks for it, and for others where nothing else will do.
 const DEVICE_PRICE: i64 = 100_000_000;
 
+/// What a new machine could be, by index.
+pub(crate) type ChoiceList<'a> = IndexVec<ChoiceIndex, Choice<'a>>;
+
+/// The offers of a choice, by index.
+pub(crate) type OfferList<'a> = IndexVec<OfferIndex, Offer<'a>>;
+
 /// A pool in one of its regions with one of its instance types.
 #[derive(Debug)]
 pub(crate) struct Choice<'a> {
@@ -50,7 +57,7 @@ pub(crate) struct Choice<'a> {
     /// The pool as it is in the region.
     pub(crate) policy: &'a PoolPolicy,
     pub(crate) type_name: &'a Arc<str>,
-    pub(crate) kind: &'a InstanceType,
+    pub(crate) instance_type: &'a InstanceType,
     /// Price of one node.
     pub(crate) price: i64,
     /// `pool/type`, as reports name it, and `pool/type in REGION` where the pool is in several regions.
@@ -59,24 +66,29 @@ pub(crate) struct Choice<'a> {
     pub(crate) pool_slot: usize,
     /// Place of the pool in this region among all pools in all of their regions.
     pub(crate) site_slot: usize,
-    /// The number of offers that the choices before this one have.
-    pub(crate) first: usize,
+    /// The slot of its first offer; of the others see [`Choice::slot`].
+    first: OfferSlot,
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
-    pub(crate) offers: Vec<Offer<'a>>,
+    pub(crate) offers: OfferList<'a>,
     /// Why there is no offer, where there is none.
     pub(crate) nowhere: Arc<Refused>,
 }
 
 impl Choice<'_> {
+    /// Which of the offers of all choices one of its offers is.
+    pub(crate) fn slot(&self, offer: OfferIndex) -> OfferSlot {
+        OfferSlot(self.first.0 + offer.0)
+    }
+
     /// How much its nodes have that nobody asks for: extended resources that are not among the wanted ones, taints and labels of
     /// its pool and type. Of two choices that are alike otherwise the one with less is taken: a GPU type never wins by its name.
     pub(crate) fn scarcity(&self, wanted: &BTreeSet<&Arc<str>>) -> u32 {
         let extended = self.offers.first().map(|offer| &offer.free.extended);
         let extra = extended.into_iter().flatten();
         let extra = extra.filter(|(name, amount)| **amount > 0 && !wanted.contains(name));
-        let labels = self.policy.labels.len() + self.kind.labels.len();
+        let labels = self.policy.labels.len() + self.instance_type.labels.len();
         let all = extra.count() * 16 + self.policy.taints.len() * 4 + labels;
         u32::try_from(all).unwrap_or(u32::MAX)
     }
@@ -131,7 +143,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Puts it on a place.
-    pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: usize) {
+    pub(crate) fn put(&self, world: &mut SimCluster<'a>, index: NodeIndex) {
         let id = world.intern(&self.key.namespace, self.shape);
         world.put(index, id, 1, false);
         amounts::take_more(&mut world.nodes[index].free, &self.more);
@@ -211,34 +223,34 @@ impl Choice<'_> {
 }
 
 /// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
-pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
+pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
     let policy = turn.view.policy;
     let slots = (
         &StorageSlots::of(turn.view.snapshot),
         &DeviceSlots::of(turn.view.snapshot, policy),
     );
-    let mut choices = Vec::new();
+    let mut choices = ChoiceList::default();
     let (mut first, mut sites) = (0, 0);
     for (pool_slot, (pool, of)) in policy.pools.iter().enumerate() {
         for type_name in &of.instance_types {
-            let Some(kind) = policy.instance_types.get(type_name) else {
+            let Some(instance_type) = policy.instance_types.get(type_name) else {
                 continue;
             };
             for (site, there) in of.everywhere().enumerate() {
-                let offers = offers(turn, slots, pool, there, type_name, kind);
+                let offers = offers(turn, slots, pool, there, type_name, instance_type);
                 let before = first;
                 first += offers.len();
                 choices.push(Choice {
                     pool,
                     policy: there,
                     type_name,
-                    kind,
-                    price: policy.price_in(&there.region, price_of_type(kind)),
+                    instance_type,
+                    price: policy.price_in(&there.region, price_of_type(instance_type)),
                     label: label(pool, of, there, type_name),
                     pool_slot,
                     site_slot: sites + site,
-                    first: before,
-                    slots: slots::promised(turn, pool, Some(kind)),
+                    first: OfferSlot(before),
+                    slots: slots::promised(turn, pool, Some(instance_type)),
                     offers,
                     nowhere: nowhere(turn, there),
                 });
@@ -259,7 +271,7 @@ fn label(pool: &str, of: &PoolPolicy, there: &PoolPolicy, type_name: &str) -> Ar
 
 /// The choice that a machine is, or would be, made of.
 pub(crate) fn choice_of<'b, 'a>(
-    choices: &'b [Choice<'a>],
+    choices: &'b ChoiceList<'a>,
     mark: &Mark,
     region: &str,
 ) -> Option<&'b Choice<'a>> {
@@ -286,13 +298,13 @@ fn nowhere(turn: &DecisionBuilder<'_>, pool: &PoolPolicy) -> Arc<Refused> {
 }
 
 /// The price of a machine of a type: what the configuration says, else by its size and its PCI devices.
-pub(crate) fn price_of_type(kind: &InstanceType) -> i64 {
-    let devices = i64::try_from(kind.pci.len()).unwrap_or(i64::MAX);
+pub(crate) fn price_of_type(instance_type: &InstanceType) -> i64 {
+    let devices = i64::try_from(instance_type.pci.len()).unwrap_or(i64::MAX);
     let default = || {
         let devices = devices.saturating_mul(DEVICE_PRICE);
-        price(&kind.capacity()).saturating_add(devices)
+        price(&instance_type.capacity()).saturating_add(devices)
     };
-    kind.price.unwrap_or_else(default).max(0)
+    instance_type.price.unwrap_or_else(default).max(0)
 }
 
 /// The default price of an amount of CPU and memory.
@@ -316,15 +328,17 @@ fn offers<'a>(
     pool_name: &Arc<str>,
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
-    kind: &'a InstanceType,
-) -> Vec<Offer<'a>> {
+    instance_type: &'a InstanceType,
+) -> OfferList<'a> {
     let Some(region) = turn.view.snapshot.regions.get(&pool.region) else {
-        return Vec::new();
+        return OfferList::default();
     };
-    let learned = turn
-        .memory
-        .learned
-        .get(&capacity::lesson_key(pool_name, type_name, pool, kind));
+    let learned = turn.memory.learned.get(&capacity::lesson_key(
+        pool_name,
+        type_name,
+        pool,
+        instance_type,
+    ));
     let regions = turn.view.snapshot.regions.iter();
     let before = regions.take_while(|(name, _)| **name != pool.region);
     let before: usize = before.map(|(_, region)| region.hosts.len()).sum();
@@ -336,25 +350,23 @@ fn offers<'a>(
         .filter(|(_, host)| pool.may_use(host))
         .map(|(slot, host)| {
             let copy = reach::copy(region, pool, host);
-            let reachable = takes::reachable(region, host, kind)
+            let reachable = takes::reachable(region, host, instance_type)
                 .and_then(|()| cpu_book::reachable(turn, pool, host));
             let copy = copy.and_then(|copy| reachable.map(|()| copy));
             // Of a host that cannot clone now all copies tell what it would offer.
             let disk = copy.as_ref().map_or(disk, |copy| copy.disk);
+            let host_slot = before + slot;
             let takes = copy.as_ref().map_or_else(
                 |_| Takes::default(),
                 |copy| Takes {
-                    disks: storages.of_clone((&pool.region, host), copy, kind),
-                    devices: devices.of_machine((&pool.region, host), kind),
-                    cpus: cpu_book::demand_at(turn, (pool, kind), host).map(|demand| takes::Cpus {
-                        host: before + slot,
-                        demand,
-                    }),
+                    disks: storages.of_clone((&pool.region, host), copy, instance_type),
+                    devices: devices.of_machine((&pool.region, host), instance_type),
+                    cpus: cpus_taken(turn, (pool, instance_type), (host, host_slot)),
                 },
             );
             let allocatable = learned
                 .cloned()
-                .unwrap_or_else(|| capacity::predicted(pool, kind, disk));
+                .unwrap_or_else(|| capacity::predicted(pool, instance_type, disk));
             let zone = turn.view.policy.zone_of(&pool.region, host);
             let at = NodeAt {
                 host,
@@ -362,10 +374,10 @@ fn offers<'a>(
                 name: NEW,
                 vmid: NO_VMID,
             };
-            let labels = labels(pool_name, pool, type_name, kind, &at);
+            let labels = labels(pool_name, pool, type_name, instance_type, &at);
             let mut offer = Offer {
                 host,
-                host_slot: before + slot,
+                host_slot,
                 copy,
                 labels,
                 free: allocatable.clone(),
@@ -378,6 +390,19 @@ fn offers<'a>(
             offer
         })
         .collect()
+}
+
+/// The CPUs that a machine gets for itself on a host with this slot, if its pool pins CPUs.
+fn cpus_taken(
+    turn: &DecisionBuilder<'_>,
+    of: (&PoolPolicy, &InstanceType),
+    (host, host_slot): (&Arc<str>, usize),
+) -> Option<takes::Cpus> {
+    let demand = cpu_book::demand_at(turn, of, host)?;
+    Some(takes::Cpus {
+        host: host_slot,
+        demand,
+    })
 }
 
 /// Where a node is, or would be, and what it is called.
@@ -394,10 +419,10 @@ pub(crate) fn labels(
     pool_name: &Arc<str>,
     pool: &PoolPolicy,
     type_name: &Arc<str>,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
     at: &NodeAt<'_>,
 ) -> Labels {
-    let mut labels = kind.labels.clone();
+    let mut labels = instance_type.labels.clone();
     labels.extend(pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
     if facts::any_gaps(&labels) {
         let facts = Facts {
@@ -483,28 +508,28 @@ pub(crate) fn place<'a>(
     offer: &Offer<'a>,
     (name, vmid): (Arc<str>, u32),
     site: NodeOrigin,
-) -> usize {
-    let (pool, kind) = (choice.policy, choice.kind);
-    let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&kind.labels) {
+) -> NodeIndex {
+    let (pool, instance_type) = (choice.policy, choice.instance_type);
+    let labels = if facts::any_gaps(&pool.labels) || facts::any_gaps(&instance_type.labels) {
         let at = NodeAt {
             host: offer.host,
             zone: offer.labels.get(ZONE_LABEL).unwrap_or(offer.host),
             name: &name,
             vmid,
         };
-        labels(choice.pool, pool, choice.type_name, kind, &at)
+        labels(choice.pool, pool, choice.type_name, instance_type, &at)
     } else {
         let mut labels = offer.labels.clone();
         labels.insert(HOSTNAME_LABEL.into(), name.clone());
         labels
     };
-    let bin = world.add(SimNode {
+    let node = world.add(SimNode {
         name,
         site,
         labels: labels.into(),
         taints: choice.policy.taints.clone(),
         unschedulable: false,
-        class: 0,
+        class: ClassId(0),
         ready: false,
         closed: false,
         free: offer.allocatable.clone(),
@@ -516,7 +541,7 @@ pub(crate) fn place<'a>(
         receives: false,
     });
     for daemon in &offer.residents {
-        daemon.put(world, bin);
+        daemon.put(world, node);
     }
-    bin
+    node
 }

@@ -12,25 +12,26 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{Resident, ShapeId};
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{DemandIndex, IndexVec, NodeIndex};
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
-use crate::simulation::demand::{Demand, Group};
+use crate::simulation::demand::{Demand, Group, Groups};
 use crate::simulation::preempt;
 use crate::simulation::work;
-use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNode};
+use crate::simulation::world::{NodeOrigin, Saved, SimCluster, SimNodes};
 
-/// Places of a lane that share one bound.
+/// Places of a fit index that share one bound.
 const BLOCK: usize = 32;
 
 /// Places in the order in which they are filled, with a bound on what each stretch of them still
 /// has free, so that full ones are passed over together.
 #[derive(Debug, Default)]
 pub(crate) struct FitIndex {
-    bins: Vec<usize>,
+    nodes: Vec<NodeIndex>,
     /// By stretch: at least what any place of it has free.
     bounds: Vec<Bound>,
-    /// Where each place is, by its index, in a lane that can be told of changes.
-    positions: Vec<Option<usize>>,
+    /// Where each place is, by its index, in a fit index that can be told of changes.
+    positions: IndexVec<NodeIndex, Option<usize>>,
 }
 
 /// At least what is free on some places.
@@ -68,63 +69,63 @@ impl Bound {
 }
 
 impl FitIndex {
-    /// A lane over these places.
-    pub(crate) fn over(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
-        let mut lane = FitIndex::default();
-        for bin in order {
-            lane.push(*bin, world);
+    /// A fit index over these places.
+    pub(crate) fn over(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
+        let mut fit_index = FitIndex::default();
+        for node in order {
+            fit_index.push(*node, world);
         }
-        lane
+        fit_index
     }
 
     /// Whether it has no place.
     pub(crate) fn is_empty(&self) -> bool {
-        self.bins.is_empty()
+        self.nodes.is_empty()
     }
 
     /// How many places it has.
     pub(crate) fn len(&self) -> usize {
-        self.bins.len()
+        self.nodes.len()
     }
 
     /// The place at a position.
-    pub(crate) fn at(&self, position: usize) -> usize {
-        self.bins[position]
+    pub(crate) fn at(&self, position: usize) -> NodeIndex {
+        self.nodes[position]
     }
 
     /// Adds a place at the end.
-    pub(crate) fn push(&mut self, bin: usize, world: &SimCluster<'_>) {
-        if self.bins.len().is_multiple_of(BLOCK) {
+    pub(crate) fn push(&mut self, node: NodeIndex, world: &SimCluster<'_>) {
+        if self.nodes.len().is_multiple_of(BLOCK) {
             self.bounds.push(Bound::NOTHING);
         }
-        self.bins.push(bin);
+        self.nodes.push(node);
         if let Some(bound) = self.bounds.last_mut() {
-            bound.raise(&world.nodes[bin].free);
+            bound.raise(&world.nodes[node].free);
         }
     }
 
     /// The place at a position has more free than before.
     pub(crate) fn raise(&mut self, position: usize, world: &SimCluster<'_>) {
-        let free = &world.nodes[self.bins[position]].free;
+        let free = &world.nodes[self.nodes[position]].free;
         self.bounds[position / BLOCK].raise(free);
     }
 
-    /// A lane that can be told of places with more free than before ([`FitIndex::lift`]).
-    pub(crate) fn indexed(order: &[usize], world: &SimCluster<'_>) -> FitIndex {
-        let mut lane = FitIndex::over(order, world);
-        let last = order.iter().max().map_or(0, |last| last + 1);
-        lane.positions = vec![None; last];
-        for (position, bin) in order.iter().enumerate() {
-            lane.positions[*bin] = Some(position);
+    /// A fit index that can be told of places with more free than before ([`FitIndex::lift`]).
+    pub(crate) fn indexed(order: &[NodeIndex], world: &SimCluster<'_>) -> FitIndex {
+        let mut fit_index = FitIndex::over(order, world);
+        let last = order.iter().max().map_or(0, |last| last.0 + 1);
+        fit_index.positions = IndexVec::from(vec![None; last]);
+        for (position, node) in order.iter().enumerate() {
+            fit_index.positions[*node] = Some(position);
         }
-        lane
+        fit_index
     }
 
     /// These places may have more free than before, or are open again.
-    pub(crate) fn lift(&mut self, bins: &[usize], world: &SimCluster<'_>) {
-        for bin in bins {
-            if let Some(position) = self.positions.get(*bin).copied().flatten() {
-                self.bounds[position / BLOCK].raise(&world.nodes[*bin].free);
+    pub(crate) fn lift(&mut self, nodes: &[NodeIndex], world: &SimCluster<'_>) {
+        for node in nodes {
+            if let Some(position) = self.positions.get(*node).copied().flatten() {
+                self.bounds[position / BLOCK].raise(&world.nodes[*node].free);
             }
         }
     }
@@ -132,23 +133,23 @@ impl FitIndex {
     /// The first place from `from` on that might hold one pod that asks this, and that `accept` takes.
     fn find<T>(
         &mut self,
-        bins: &[SimNode],
+        nodes: &SimNodes,
         from: usize,
         asked: &Resources,
-        mut accept: impl FnMut(usize) -> Option<T>,
+        mut accept: impl FnMut(NodeIndex) -> Option<T>,
     ) -> Option<(usize, T)> {
         let mut at = from;
-        while at < self.bins.len() {
+        while at < self.nodes.len() {
             let block = at / BLOCK;
-            let end = ((block + 1) * BLOCK).min(self.bins.len());
+            let end = ((block + 1) * BLOCK).min(self.nodes.len());
             if self.bounds[block].may_hold(asked) {
                 let mut bound = Bound::NOTHING;
                 for position in at..end {
-                    let index = self.bins[position];
-                    if bins[index].closed {
+                    let index = self.nodes[position];
+                    if nodes[index].closed {
                         continue;
                     }
-                    let free = &bins[index].free;
+                    let free = &nodes[index].free;
                     bound.raise(free);
                     if amounts::full(asked, free) {
                         continue;
@@ -174,24 +175,26 @@ pub(crate) fn existing<'a>(
     world: &mut SimCluster<'a>,
     mut demand: Demand<'a>,
 ) -> (Vec<Group<'a>>, FitIndex) {
-    let mut order: Vec<usize> = (0..world.nodes.len())
+    let mut order: Vec<NodeIndex> = world
+        .nodes
+        .indexes()
         .filter(|index| !world.nodes[*index].closed)
         .collect();
     order.sort_by(|a, b| {
-        let key = |bin: &usize| world.nodes[*bin].site != NodeOrigin::Node;
+        let key = |node: &NodeIndex| world.nodes[*node].site != NodeOrigin::Node;
         (key(a), &world.nodes[*a].name).cmp(&(key(b), &world.nodes[*b].name))
     });
-    let mut lane = FitIndex::over(&order, world);
+    let mut fit_index = FitIndex::over(&order, world);
     let mut bookings = Bookings::recall(turn, world, &mut demand);
     let mut groups = demand.groups;
     let mut nodes = FitIndex::default();
     if !bookings.is_empty() {
-        let working = order.partition_point(|bin| world.nodes[*bin].site == NodeOrigin::Node);
+        let working = order.partition_point(|node| world.nodes[*node].site == NodeOrigin::Node);
         nodes = FitIndex::over(&order[..working], world);
     }
     // Pods that depend on other pods are tried again as long as something was placed in between:
     // every round but the last places a pod, so it ends.
-    let mut waiting: Vec<usize> = (0..groups.len()).collect();
+    let mut waiting: Vec<DemandIndex> = groups.indexes().collect();
     loop {
         let mut placed = false;
         for rank in ranks(&waiting, &groups, world) {
@@ -205,7 +208,7 @@ pub(crate) fn existing<'a>(
                 bookings.give_up(&mut groups, &rank);
             }
             for group in &rank {
-                placed |= settle(turn, world, &mut groups[*group], &mut lane, false);
+                placed |= settle(turn, world, &mut groups[*group], &mut fit_index, false);
             }
         }
         // Where pods were preempted, more room may have come of it than was asked.
@@ -224,8 +227,9 @@ pub(crate) fn existing<'a>(
             break;
         }
     }
-    groups.retain(|group| group.calls() && !group.pods.is_empty());
-    (groups, lane)
+    let mut left = groups.into_vec();
+    left.retain(|group| group.calls() && !group.pods.is_empty());
+    (left, fit_index)
 }
 
 /// What is left of a group is looked at no more in this decision.
@@ -239,10 +243,14 @@ fn leave_out<'a>(turn: &mut DecisionBuilder<'a>, group: &mut Group<'a>) {
 }
 
 /// Stretches of groups of one rank.
-fn ranks(order: &[usize], groups: &[Group<'_>], world: &SimCluster<'_>) -> Vec<Vec<usize>> {
-    let rank = |group: &usize| groups[*group].rank(world);
+fn ranks(
+    order: &[DemandIndex],
+    groups: &Groups<'_>,
+    world: &SimCluster<'_>,
+) -> Vec<Vec<DemandIndex>> {
+    let rank = |group: &DemandIndex| groups[*group].rank(world);
     let stretches = order.chunk_by(|a, b| rank(a) == rank(b));
-    stretches.map(<[usize]>::to_vec).collect()
+    stretches.map(<[DemandIndex]>::to_vec).collect()
 }
 
 /// Whether pods of a shape have affinity to others of which none has a place yet, so that they fit nowhere.
@@ -256,7 +264,7 @@ fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     group: &mut Group<'a>,
-    lane: &mut FitIndex,
+    fit_index: &mut FitIndex,
     firm: bool,
 ) -> bool {
     if is_stranded(world, group.shape) {
@@ -265,11 +273,11 @@ fn settle<'a>(
     let pods = std::mem::take(&mut group.pods);
     let placed = seat(turn, world, group, &pods, |turn, world, need| {
         if firm {
-            let placed = place(world, group.shape, need, pods.len(), lane);
+            let placed = place(world, group.shape, need, pods.len(), fit_index);
             return placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
         }
         let asked = (group.shape, need);
-        on_existing(turn, world, asked, pods.len(), lane, &mut None)
+        on_existing(turn, world, asked, pods.len(), fit_index, &mut None)
     });
     group.pods = pods;
     group.pods.drain(..placed);
@@ -292,12 +300,12 @@ pub(crate) fn seat<'a>(
         return 0;
     }
     for seats in put(turn, world, need.as_deref()) {
-        let (bin, count) = (seats.bin, seats.count);
+        let (node, count) = (seats.node, seats.count);
         if count == 0 {
             continue;
         }
         let guest = (group.shape, group.need.clone(), count);
-        world.nodes[bin].guests.push(guest);
+        world.nodes[node].guests.push(guest);
         if group.calls() {
             let verdict = seats.verdict(world);
             let waits = matches!(verdict, PodVerdict::FitsMachine { .. });
@@ -306,7 +314,7 @@ pub(crate) fn seat<'a>(
                 turn.say(*asker, &verdict);
             }
             if waits {
-                let name = &world.nodes[bin].name;
+                let name = &world.nodes[node].name;
                 bookings::keep(turn, name, seated.iter().map(|asker| asker.pod));
             }
         }
@@ -321,7 +329,7 @@ pub(crate) fn seat<'a>(
 /// Pods that were put on one place.
 #[derive(Debug)]
 pub(crate) struct Seats {
-    pub(crate) bin: usize,
+    pub(crate) node: NodeIndex,
     pub(crate) count: usize,
     /// Who is preempted for them.
     pub(crate) preempts: BTreeMap<PodKey, i32>,
@@ -329,9 +337,9 @@ pub(crate) struct Seats {
 
 impl Seats {
     /// Places `count` pods in free room, without preemption.
-    pub(crate) fn free(bin: usize, count: usize) -> Seats {
+    pub(crate) fn free(node: NodeIndex, count: usize) -> Seats {
         Seats {
-            bin,
+            node,
             count,
             preempts: BTreeMap::new(),
         }
@@ -339,35 +347,42 @@ impl Seats {
 
     /// What is said of the pods.
     pub(crate) fn verdict(self, world: &SimCluster<'_>) -> PodVerdict {
-        let bin = &world.nodes[self.bin];
-        match &bin.site {
+        let node = &world.nodes[self.node];
+        match &node.site {
             NodeOrigin::Machine(machine) => PodVerdict::FitsMachine {
                 machine: machine.clone(),
             },
             NodeOrigin::Node | NodeOrigin::Planned(_) => PodVerdict::FitsNode {
-                node: bin.name.clone(),
+                node: node.name.clone(),
                 preempts: self.preempts,
             },
         }
     }
 }
 
-/// Places up to `count` pods of a shape on the places of a lane, and those that fit nowhere where
+/// Places up to `count` pods of a shape on the places of a fit index, and those that fit nowhere where
 /// expendable pods give way for them. Keeps what is needed to take it back ([`SimCluster::restore`], last first), where that is asked for.
 pub(crate) fn on_existing(
     turn: &DecisionBuilder<'_>,
     world: &mut SimCluster<'_>,
     (shape, need): (ShapeId, Option<&VolumeNeed>),
     count: usize,
-    lane: &mut FitIndex,
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    fit_index: &mut FitIndex,
+    undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
 ) -> Vec<Seats> {
-    let placed = put(world, (shape, need), count, lane, undo, Newcomers::Settled);
+    let placed = put(
+        world,
+        (shape, need),
+        count,
+        fit_index,
+        undo,
+        Newcomers::Settled,
+    );
     let mut seats: Vec<Seats> = placed.into_iter().map(|(b, n)| Seats::free(b, n)).collect();
     let left = count - seats.iter().map(|seats| seats.count).sum::<usize>();
-    for forced in preempt::force(world, shape, need, left, lane, undo) {
+    for forced in preempt::force(world, shape, need, left, fit_index, undo) {
         seats.push(Seats {
-            bin: forced.bin,
+            node: forced.node,
             count: 1,
             preempts: forced.victims(world, &turn.view),
         });
@@ -375,19 +390,19 @@ pub(crate) fn on_existing(
     seats
 }
 
-/// Places up to `count` pods of a shape on the places of a lane; says how many went where.
+/// Places up to `count` pods of a shape on the places of a fit index; says how many went where.
 pub(crate) fn place(
     world: &mut SimCluster<'_>,
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut FitIndex,
-) -> Vec<(usize, usize)> {
+    fit_index: &mut FitIndex,
+) -> Vec<(NodeIndex, usize)> {
     put(
         world,
         (shape, need),
         count,
-        lane,
+        fit_index,
         &mut None,
         Newcomers::Settled,
     )
@@ -400,15 +415,15 @@ pub(crate) fn place_with_undo(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    order: &[usize],
-    undo: &mut Vec<(usize, Saved)>,
-) -> Vec<(usize, usize)> {
-    let mut lane = FitIndex::over(order, world);
-    lay_with_undo(world, shape, need, count, &mut lane, undo)
+    order: &[NodeIndex],
+    undo: &mut Vec<(NodeIndex, Saved)>,
+) -> Vec<(NodeIndex, usize)> {
+    let mut fit_index = FitIndex::over(order, world);
+    lay_with_undo(world, shape, need, count, &mut fit_index, undo)
 }
 
-/// Places up to `count` pods of a shape on the open places of an indexed lane, and keeps what is needed to take it back
-/// ([`SimCluster::restore`], last first); whoever takes it back tells the lane ([`FitIndex::lift`]). Says how many went where.
+/// Places up to `count` pods of a shape on the open places of a fit index, and keeps what is needed to take it back
+/// ([`SimCluster::restore`], last first); whoever takes it back tells the fit index ([`FitIndex::lift`]). Says how many went where.
 /// Expendable pods give way here too: the pods come one by one, in any order, so one that preempts nobody is not put
 /// where others have made room.
 pub(crate) fn lay_with_undo(
@@ -416,21 +431,21 @@ pub(crate) fn lay_with_undo(
     shape: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    lane: &mut FitIndex,
-    undo: &mut Vec<(usize, Saved)>,
-) -> Vec<(usize, usize)> {
+    fit_index: &mut FitIndex,
+    undo: &mut Vec<(NodeIndex, Saved)>,
+) -> Vec<(NodeIndex, usize)> {
     let mut undo = Some(undo);
     let mut placed = put(
         world,
         (shape, need),
         count,
-        lane,
+        fit_index,
         &mut undo,
         Newcomers::OneByOne,
     );
     let left = count - placed.iter().map(|(_, count)| count).sum::<usize>();
-    let forced = preempt::force(world, shape, need, left, lane, &mut undo);
-    placed.extend(forced.into_iter().map(|forced| (forced.bin, 1)));
+    let forced = preempt::force(world, shape, need, left, fit_index, &mut undo);
+    placed.extend(forced.into_iter().map(|forced| (forced.node, 1)));
     placed
 }
 
@@ -449,19 +464,19 @@ fn put(
     world: &mut SimCluster<'_>,
     (id, need): (ShapeId, Option<&VolumeNeed>),
     mut left: usize,
-    lane: &mut FitIndex,
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    fit_index: &mut FitIndex,
+    undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
     newcomers: Newcomers,
-) -> Vec<(usize, usize)> {
+) -> Vec<(NodeIndex, usize)> {
     let rules = world.rules(id);
     world.prepare(id);
     let shape = world.shapes[id].shape;
     let one_by_one = newcomers == Newcomers::OneByOne;
     let timid = one_by_one && !world.soft.is_empty() && !world.preempts(id);
-    let mut placed: Vec<(usize, usize)> = Vec::new();
+    let mut placed: Vec<(NodeIndex, usize)> = Vec::new();
     let mut from = 0;
     while left > 0 {
-        let found = lane.find(&world.nodes, from, &shape.requests, |index| {
+        let found = fit_index.find(&world.nodes, from, &shape.requests, |index| {
             if timid && world.preempted(index) {
                 return None;
             }
@@ -470,7 +485,7 @@ fn put(
         let Some((position, most)) = found else {
             break;
         };
-        let index = lane.bins[position];
+        let index = fit_index.nodes[position];
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let pods = Resident::of(id, count as u64);
         let saved = undo.is_some().then(|| world.save(index, pods));
@@ -499,20 +514,20 @@ pub(crate) fn put_at(
     id: ShapeId,
     need: Option<&VolumeNeed>,
     count: usize,
-    bin: usize,
+    node: NodeIndex,
 ) -> usize {
     let rules = world.rules(id).map(|rules| rules.as_things_are());
     world.prepare(id);
     let mut placed = 0;
     while placed < count {
-        let Some(most) = admitted(world, id, need, bin, rules.as_ref()) else {
+        let Some(most) = admitted(world, id, need, node, rules.as_ref()) else {
             break;
         };
         let some = usize::try_from(most)
             .unwrap_or(usize::MAX)
             .min(count - placed);
-        world.put(bin, id, some as u64, false);
-        world.supply(bin, need, some as u64);
+        world.put(node, id, some as u64, false);
+        world.supply(node, need, some as u64);
         placed += some;
     }
     placed
@@ -523,11 +538,11 @@ pub(crate) fn admitted(
     world: &SimCluster<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
-    index: usize,
+    index: NodeIndex,
     rules: Option<&Rules>,
 ) -> Option<u64> {
-    let bin = &world.nodes[index];
-    let room = bin.room(world.shapes[id].shape);
+    let node = &world.nodes[index];
+    let room = node.room(world.shapes[id].shape);
     if room == 0 || !world.admits(id, index) || world.reach_misfit(index, need).is_some() {
         return None;
     }

@@ -15,14 +15,15 @@ use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::ClassId;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
-use crate::simulation::offer::{self, Choice, Daemon};
+use crate::simulation::offer::{self, Choice, ChoiceList, Daemon};
 use crate::simulation::slots;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 /// Everything there is and that is on its way, with what runs on it.
-pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> SimCluster<'a> {
+pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) -> SimCluster<'a> {
     let cluster = &turn.view.snapshot.cluster;
     let evicted = turn.memory.evicted.values().map(|pod| NamespacedShape {
         namespace: &pod.pod.namespace,
@@ -37,12 +38,12 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &[Choice<'a>]) -> S
     );
     world.name(cluster.nodes.keys());
     let mut counting = ResidentCount::new(turn);
-    // The nodes come first, so that a node's position is its place.
+    // The nodes come first, so that a node's position is its index.
     for (position, (name, node)) in cluster.nodes.iter().enumerate() {
-        let index = world.add_named(node_bin(turn, choices, (position, name), node));
+        let index = world.add_named(simulate_node(turn, choices, (position, name), node));
         let residents = counting.residents(turn, &mut world, position);
         world.fill(index, residents);
-        let known = turn.view.behind_at(position);
+        let known = turn.view.machine_at(position);
         if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
             let mut daemons = expected_daemons(turn, known);
             for resident in &world.nodes[index].residents {
@@ -115,7 +116,7 @@ impl ResidentCount {
 fn add_machine<'a>(
     world: &mut SimCluster<'a>,
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     known: &MachineView<'a>,
 ) {
     if known.phase != MachinePhase::Coming || known.node.is_some() {
@@ -130,13 +131,13 @@ fn add_machine<'a>(
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
-        class: 0,
+        class: ClassId(0),
         ready: false,
         closed: false,
         free: promise.allocatable,
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::promised(turn, known.pool_name(), known.kind),
+        slots: slots::promised(turn, known.pool_name(), known.instance_type),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
@@ -164,17 +165,19 @@ struct Promise {
 /// says of its pool and its type by now.
 fn promise(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     known: &MachineView<'_>,
 ) -> Option<Promise> {
-    let (pool, kind) = (known.promised()?, known.kind?);
-    let offered = offered(choices, known)
-        .filter(|(choice, _)| matches!(pool, Cow::Borrowed(_)) && choice.kind == kind);
+    let (pool, instance_type) = (known.promised()?, known.instance_type?);
+    let offered = offered(choices, known).filter(|(choice, _)| {
+        matches!(pool, Cow::Borrowed(_)) && choice.instance_type == instance_type
+    });
     let allocatable = match offered {
         Some((_, offer)) => offer.allocatable.clone(),
         None => {
             let mark = &known.machine.mark;
-            let lesson = capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, kind);
+            let lesson =
+                capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, instance_type);
             let copies = known
                 .region
                 .and_then(|region| region.templates.get(&*mark.template));
@@ -182,11 +185,11 @@ fn promise(
                 .and_then(|copies| copies.first())
                 .map_or(0, |copy| copy.disk);
             let learned = turn.memory.learned.get(&lesson).cloned();
-            learned.unwrap_or_else(|| capacity::predicted(&pool, kind, disk))
+            learned.unwrap_or_else(|| capacity::predicted(&pool, instance_type, disk))
         }
     };
     Some(Promise {
-        labels: labels(turn, &pool, kind, known),
+        labels: labels(turn, &pool, instance_type, known),
         taints: pool.taints.clone(),
         allocatable,
     })
@@ -194,7 +197,7 @@ fn promise(
 
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
-    choices: &'b [Choice<'a>],
+    choices: &'b ChoiceList<'a>,
     known: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
     let mark = &known.machine.mark;
@@ -212,7 +215,7 @@ fn offered<'b, 'a>(
 fn labels(
     turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
     known: &MachineView<'_>,
 ) -> Labels {
     // A pool that has left the region of the machine.
@@ -231,14 +234,14 @@ fn labels(
         name: known.name,
         vmid: known.machine.mark.vmid,
     };
-    offer::labels(&pool_name, pool, &type_name, kind, &at)
+    offer::labels(&pool_name, pool, &type_name, instance_type, &at)
 }
 
 fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
-    let (Some(pool), Some(kind)) = (known.promised(), known.kind) else {
+    let (Some(pool), Some(instance_type)) = (known.promised(), known.instance_type) else {
         return Vec::new();
     };
-    let labels = labels(turn, &pool, kind, known);
+    let labels = labels(turn, &pool, instance_type, known);
     offer::daemons(turn, &labels, &pool, known.name)
 }
 
@@ -278,26 +281,26 @@ pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -
     host.is_some_and(|host| !host.online)
 }
 
-fn node_bin(
+fn simulate_node(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     (position, name): (usize, &Arc<str>),
     node: &Node,
 ) -> SimNode {
-    let known = turn.view.behind_at(position);
+    let known = turn.view.machine_at(position);
     let phase = known.map(|known| &known.phase);
     let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;
     let lost = phase == Some(&MachinePhase::Up)
         && !ready
         && known.is_some_and(|known| expected_back(turn, known, node));
-    let mut bin = SimNode {
+    let mut simulated = SimNode {
         name: name.clone(),
         site: NodeOrigin::Node,
         labels: node.labels.clone(),
         taints: node.taints.clone(),
         unschedulable: node.unschedulable,
-        class: 0,
+        class: ClassId(0),
         ready: ready && !coming,
         closed: turn.view.leaving_at(position),
         free: node.allocatable.clone(),
@@ -310,23 +313,26 @@ fn node_bin(
     };
     if coming || lost {
         let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
-        bin.taints
+        simulated
+            .taints
             .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
     }
     if let Some(known) = known.filter(|_| coming)
         && let Some(promise) = promise(turn, choices, known)
     {
-        bin.site = NodeOrigin::Machine(known.name.clone());
+        simulated.site = NodeOrigin::Machine(known.name.clone());
         for (key, value) in promise.labels {
-            bin.labels.entry(key).or_insert(value);
+            simulated.labels.entry(key).or_insert(value);
         }
-        bin.labels.insert(HOSTNAME_LABEL.into(), known.name.clone());
+        simulated
+            .labels
+            .insert(HOSTNAME_LABEL.into(), known.name.clone());
         for taint in promise.taints {
-            if !bin.taints.contains(&taint) {
-                bin.taints.push(taint);
+            if !simulated.taints.contains(&taint) {
+                simulated.taints.push(taint);
             }
         }
-        bin.free = capacity::promised(&node.allocatable, &promise.allocatable);
+        simulated.free = capacity::promised(&node.allocatable, &promise.allocatable);
     }
-    bin
+    simulated
 }

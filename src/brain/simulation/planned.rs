@@ -15,8 +15,9 @@ use crate::decision::asker::Asker;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::names::Taken;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::bookings;
-use crate::simulation::offer::{self, Choice, Offer};
+use crate::simulation::offer::{self, Choice, ChoiceList, Offer};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 
@@ -38,11 +39,11 @@ pub(crate) enum CreateReason {
 #[derive(Debug)]
 pub(crate) struct PlannedMachine {
     /// The pool and type that it is made of: an index into the decision's choices.
-    pub(crate) choice: usize,
+    pub(crate) choice: ChoiceIndex,
     /// The host that it is made on: an index into the offers of that choice.
-    pub(crate) offer: usize,
+    pub(crate) offer: OfferIndex,
     /// The simulated node that stands for it: an index into `SimCluster::nodes`.
-    pub(crate) bin: usize,
+    pub(crate) node: NodeIndex,
     pub(crate) reason: CreateReason,
     /// The pods it is for.
     pub(crate) assigned: Vec<AssignedPods>,
@@ -54,7 +55,7 @@ pub(crate) struct PlannedMachine {
 /// Pods of one group on a machine that is to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct AssignedPods {
-    pub(crate) group: usize,
+    pub(crate) group: GroupIndex,
     /// Which pods of the group, in its order.
     pub(crate) pods: Range<usize>,
 }
@@ -64,19 +65,19 @@ pub(crate) struct AssignedPods {
 pub(crate) struct PlannedMachines {
     /// What names and tokens are taken, read from all there is when the first machine is planned.
     taken: Option<Taken>,
-    pub(crate) machines: Vec<PlannedMachine>,
+    pub(crate) machines: IndexVec<PlannedIndex, PlannedMachine>,
     /// The machines' places, in the order in which they were opened.
-    pub(crate) lane: FitIndex,
+    pub(crate) fit_index: FitIndex,
 }
 
 impl PlannedMachine {
     /// The groups of its pods; one may come several times.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = GroupIndex> + '_ {
         self.assigned.iter().map(|assigned| assigned.group)
     }
 
     /// Whether pods of a group are on it.
-    pub(crate) fn has(&self, group: usize) -> bool {
+    pub(crate) fn has(&self, group: GroupIndex) -> bool {
         self.groups().any(|of| of == group)
     }
 
@@ -94,8 +95,8 @@ impl PlannedMachines {
     pub(crate) fn begin() -> PlannedMachines {
         PlannedMachines {
             taken: None,
-            machines: Vec::new(),
-            lane: FitIndex::default(),
+            machines: IndexVec::default(),
+            fit_index: FitIndex::default(),
         }
     }
 
@@ -105,33 +106,33 @@ impl PlannedMachines {
         &mut self,
         turn: &mut DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        choices: &[Choice<'a>],
-        at: (usize, usize),
+        choices: &ChoiceList<'a>,
+        at: (ChoiceIndex, OfferIndex),
         vmid: u32,
         reason: CreateReason,
-    ) -> Option<usize> {
+    ) -> Option<NodeIndex> {
         let (choice, offer) = (&choices[at.0], &choices[at.0].offers[at.1]);
         turn.view.snapshot.cluster_id.as_ref()?;
         let taken = self.taken.get_or_insert_with(|| Taken::of(turn));
         let (name, token) = taken.fresh(turn, choice.pool)?;
-        let site = NodeOrigin::Planned(self.machines.len());
-        let bin = offer::place(world, choice, offer, (name.clone(), vmid), site);
-        self.lane.push(bin, world);
+        let site = NodeOrigin::Planned(self.machines.next_index());
+        let node = offer::place(world, choice, offer, (name.clone(), vmid), site);
+        self.fit_index.push(node, world);
         self.machines.push(PlannedMachine {
             choice: at.0,
             offer: at.1,
-            bin,
+            node,
             reason,
             assigned: Vec::new(),
             vmid,
             name,
             token,
         });
-        Some(bin)
+        Some(node)
     }
 
     /// These pods of a group are what the machine at this site is for.
-    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: usize, pods: Range<usize>) {
+    pub(crate) fn assign(&mut self, site: &NodeOrigin, group: GroupIndex, pods: Range<usize>) {
         let NodeOrigin::Planned(machine) = site else {
             return;
         };
@@ -145,7 +146,12 @@ impl PlannedMachines {
     }
 
     /// A pod of a group goes from one planned machine to another; says which pod of the group.
-    pub(crate) fn transfer(&mut self, group: usize, from: usize, to: usize) -> Option<usize> {
+    pub(crate) fn transfer(
+        &mut self,
+        group: GroupIndex,
+        from: PlannedIndex,
+        to: PlannedIndex,
+    ) -> Option<usize> {
         let assigned = &mut self.machines[from].assigned;
         let at = assigned
             .iter()
@@ -164,7 +170,7 @@ impl PlannedMachines {
     pub(crate) fn finish<'k>(
         self,
         turn: &mut DecisionBuilder<'_>,
-        choices: &[Choice<'_>],
+        choices: &ChoiceList<'_>,
         pods: impl Fn(&AssignedPods) -> &'k [Asker<'k>],
     ) {
         if !self.machines.is_empty() {
@@ -173,10 +179,11 @@ impl PlannedMachines {
         let max_view_age = turn.view.policy.scale_up.max_view_age;
         let mut book = AddressBook::of(turn);
         let mut cpu_book = CpuBook::of(turn);
-        for planned in self.machines {
+        for planned in self.machines.into_vec() {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
-            let Some(cpus) = cpu_book.give((choice.policy, choice.kind), offer.host) else {
+            let Some(cpus) = cpu_book.give((choice.policy, choice.instance_type), offer.host)
+            else {
                 continue;
             };
             let Some(addresses) = book.take(turn, choice.policy) else {
@@ -236,7 +243,7 @@ fn create_spec(
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),
         template_uuid: copy.uuid.clone(),
-        terms: Some(Arc::new(Terms::of(choice.policy, choice.kind))),
+        terms: Some(Arc::new(Terms::of(choice.policy, choice.instance_type))),
     })
 }
 

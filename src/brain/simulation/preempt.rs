@@ -19,6 +19,7 @@ use model::resources::Resources;
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::index::NodeIndex;
 use crate::observed::view::SnapshotView;
 use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, FitIndex};
@@ -64,7 +65,7 @@ impl Soft {
 /// A pod that was put where others are preempted for it.
 #[derive(Debug)]
 pub(crate) struct Forced {
-    pub(crate) bin: usize,
+    pub(crate) node: NodeIndex,
     /// Shapes, how many of each went before, and how many go for this pod.
     victims: Vec<(ShapeId, u64, u64)>,
 }
@@ -76,7 +77,7 @@ impl Forced {
         world: &SimCluster<'_>,
         view: &SnapshotView<'_>,
     ) -> BTreeMap<PodKey, i32> {
-        let on = view.pods(&world.nodes[self.bin].name);
+        let on = view.pods(&world.nodes[self.node].name);
         let of = |(id, before, count): &(ShapeId, u64, u64)| {
             let shape = world.shapes[*id];
             let same = move |key: &PodKey, pod: &model::cluster::Pod| {
@@ -107,7 +108,7 @@ impl SimCluster<'_> {
     }
 
     /// Expendable pods of a place that are preempted for pods that this decision put there.
-    pub(crate) fn preempted(&self, index: usize) -> bool {
+    pub(crate) fn preempted(&self, index: NodeIndex) -> bool {
         self.soft.get(&index).is_some_and(|soft| {
             let mut shapes = soft.pods.keys();
             shapes.any(|id| self.gone(soft, index, *id) > 0)
@@ -119,7 +120,7 @@ impl SimCluster<'_> {
         self.soft.keys().any(|index| self.preempted(*index))
     }
 
-    fn gone(&self, soft: &Soft, index: usize, id: ShapeId) -> u64 {
+    fn gone(&self, soft: &Soft, index: NodeIndex, id: ShapeId) -> u64 {
         let here = self.nodes[index].residents.iter().filter(|r| r.shape == id);
         let here = here.map(|resident| resident.count).sum();
         let before = soft.pods.get(&id).copied().unwrap_or(0);
@@ -128,14 +129,14 @@ impl SimCluster<'_> {
 }
 
 /// Puts up to `left` pods of a shape where expendable pods give way for them, one after the other, in the
-/// order of a lane; says where each went.
+/// order of a fit index; says where each went.
 pub(crate) fn force(
     world: &mut SimCluster<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
     left: usize,
-    lane: &mut FitIndex,
-    undo: &mut Option<&mut Vec<(usize, Saved)>>,
+    fit_index: &mut FitIndex,
+    undo: &mut Option<&mut Vec<(NodeIndex, Saved)>>,
 ) -> Vec<Forced> {
     let mut placed = Vec::new();
     if world.soft.is_empty() || left == 0 || !world.preempts(id) {
@@ -144,8 +145,8 @@ pub(crate) fn force(
     let rules = world.rules(id);
     world.prepare(id);
     let mut from = 0;
-    while placed.len() < left && from < lane.len() {
-        let index = lane.at(from);
+    while placed.len() < left && from < fit_index.len() {
+        let index = fit_index.at(from);
         let floor = rules.as_deref().map(|rules| world.company.floor(rules));
         let Some((victims, trail)) = make_way(world, id, need, index, rules.as_deref()) else {
             from += 1;
@@ -154,9 +155,9 @@ pub(crate) fn force(
         if let Some(undo) = undo {
             undo.extend(trail.into_iter().map(|saved| (index, saved)));
         }
-        lane.raise(from, world);
+        fit_index.raise(from, world);
         placed.push(Forced {
-            bin: index,
+            node: index,
             victims,
         });
         // Where pods of this shape are spread, this one may have opened a place that was passed over.
@@ -176,12 +177,12 @@ fn make_way(
     world: &mut SimCluster<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
-    index: usize,
+    index: NodeIndex,
     rules: Option<&Rules>,
 ) -> Option<(Victims, Vec<Saved>)> {
-    let (bin, soft) = (&world.nodes[index], world.soft.get(&index)?);
-    if bin.closed
-        || !soft.may_hold(&world.shapes[id].shape.requests, &bin.free)
+    let (node, soft) = (&world.nodes[index], world.soft.get(&index)?);
+    if node.closed
+        || !soft.may_hold(&world.shapes[id].shape.requests, &node.free)
         || !world.admits(id, index)
         || world.reach_misfit(index, need).is_some()
     {
@@ -226,11 +227,11 @@ fn make_way(
     saved.with(world.supply(index, need, 1));
     trail.push(saved);
     let soft = world.soft.get(&index)?;
-    let victims = victims.into_iter().map(|(id, count)| {
-        let before = world.gone(soft, index, id).saturating_sub(count);
-        (id, before, count)
+    let counted = victims.into_iter().map(|(victim, count)| {
+        let before = world.gone(soft, index, victim).saturating_sub(count);
+        (victim, before, count)
     });
-    Some((victims.collect(), trail))
+    Some((counted.collect(), trail))
 }
 
 /// Who would be preempted for one pod of a shape on a place, if it fits there so. Nothing stays changed.
@@ -239,7 +240,7 @@ pub(crate) fn ask(
     view: &SnapshotView<'_>,
     id: ShapeId,
     need: Option<&VolumeNeed>,
-    index: usize,
+    index: NodeIndex,
 ) -> Option<BTreeMap<PodKey, i32>> {
     if !world.preempts(id) {
         return None;
@@ -248,12 +249,12 @@ pub(crate) fn ask(
     world.prepare(id);
     let (victims, trail) = make_way(world, id, need, index, rules.as_deref())?;
     let forced = Forced {
-        bin: index,
+        node: index,
         victims,
     };
-    let victims = forced.victims(world, view);
+    let pods = forced.victims(world, view);
     for saved in trail.into_iter().rev() {
         world.restore(index, saved);
     }
-    Some(victims)
+    Some(pods)
 }

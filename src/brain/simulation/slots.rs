@@ -21,7 +21,7 @@ pub(crate) fn of_node(
 ) -> Option<Arc<AttachSlots>> {
     let (view, cluster) = (&turn.view, &turn.view.snapshot.cluster);
     let mut limits = coming.map_or_else(DriverLimits::new, |known| {
-        expected(turn, known.pool_name(), known.kind)
+        expected(turn, known.pool_name(), known.instance_type)
     });
     for (driver, limit) in cluster.csi_nodes.get(name).into_iter().flatten() {
         match limit {
@@ -41,14 +41,22 @@ pub(crate) fn of_node(
 pub(crate) fn promised(
     turn: &DecisionBuilder<'_>,
     pool: &str,
-    kind: Option<&InstanceType>,
+    instance_type: Option<&InstanceType>,
 ) -> Option<Arc<AttachSlots>> {
-    AttachSlots::new(expected(turn, pool, kind), BTreeSet::new(), BTreeSet::new())
+    AttachSlots::new(
+        expected(turn, pool, instance_type),
+        BTreeSet::new(),
+        BTreeSet::new(),
+    )
 }
 
 /// The least that a node of the pool has said, and for drivers that none has named what the pool
 /// gives, else the instance type.
-fn expected(turn: &DecisionBuilder<'_>, pool: &str, kind: Option<&InstanceType>) -> DriverLimits {
+fn expected(
+    turn: &DecisionBuilder<'_>,
+    pool: &str,
+    instance_type: Option<&InstanceType>,
+) -> DriverLimits {
     let csi_nodes = &turn.view.snapshot.cluster.csi_nodes;
     let mut seen = DriverLimits::new();
     if !csi_nodes.is_empty() {
@@ -69,8 +77,8 @@ fn expected(turn: &DecisionBuilder<'_>, pool: &str, kind: Option<&InstanceType>)
     }
     let of_pool = turn.view.policy.pools.get(pool);
     let of_pool = of_pool.into_iter().flat_map(|pool| &pool.attach_limits);
-    let of_kind = kind.into_iter().flat_map(|kind| &kind.attach_limits);
-    for (driver, limit) in of_pool.chain(of_kind) {
+    let of_type = instance_type.into_iter().flat_map(|of| &of.attach_limits);
+    for (driver, limit) in of_pool.chain(of_type) {
         seen.entry(driver.clone()).or_insert(*limit);
     }
     seen

@@ -94,9 +94,9 @@ impl DeviceSlots {
     pub(crate) fn of_machine(
         &self,
         (region, host): (&RegionName, &Arc<str>),
-        kind: &InstanceType,
+        instance_type: &InstanceType,
     ) -> Vec<Devices> {
-        if kind.pci.is_empty() {
+        if instance_type.pci.is_empty() {
             return Vec::new();
         }
         let here = self.places.get(&(region.clone(), host.clone()));
@@ -107,7 +107,7 @@ impl DeviceSlots {
         };
         let takes = here.iter().map(|slot| {
             let of = self.at(*slot);
-            let wanted = kind.pci.iter().filter(|device| {
+            let wanted = instance_type.pci.iter().filter(|device| {
                 let other = slot_of(&device.mapping);
                 other.is_some_and(|other| other.mapping == of.mapping || common(of, other) > 0)
             });
@@ -134,9 +134,9 @@ pub(crate) fn shared(of: &[Arc<str>], others: &[Arc<str>]) -> usize {
 pub(crate) fn reachable(
     region: &Region,
     host: &str,
-    kind: &InstanceType,
+    instance_type: &InstanceType,
 ) -> Result<(), HostRefused> {
-    for device in &kind.pci {
+    for device in &instance_type.pci {
         let mapping = device.mapping.clone();
         let Some(hosts) = region.mappings.get(&mapping) else {
             return Err(HostRefused::UnknownMapping { mapping });

@@ -2,6 +2,7 @@
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
 use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::fit::{self, NodeView, amounts};
 use crate::constraints::free_volumes::{AssumedBindings, FreeVolumes, VolumeBindings, VolumeNode};
-use crate::simulation::classes::{ChoosyId, ClassId, NodeClasses};
+use crate::simulation::classes::NodeClasses;
 use crate::simulation::company::{Company, Preferences, Rules};
 use crate::simulation::preempt::Soft;
 
@@ -30,7 +31,7 @@ pub(crate) enum NodeOrigin {
     /// A machine of ours on its way up, by name.
     Machine(Arc<str>),
     /// A machine planned now: index into `PlannedMachines`.
-    Planned(usize),
+    Planned(PlannedIndex),
 }
 
 /// One node, now or soon.
@@ -83,16 +84,19 @@ pub(crate) enum Saved {
     },
 }
 
-/// All places, and the shapes of all pods.
+/// The simulated nodes, by their indexes.
+pub(crate) type SimNodes = IndexVec<NodeIndex, SimNode>;
+
+/// All simulated nodes, and the shapes of all pods.
 #[derive(Debug)]
 pub(crate) struct SimCluster<'a> {
     /// The first pod of each kind that came, for all of them. Only labels that some selector names count.
     pub(crate) shapes: Vec<NamespacedShape<'a>>,
-    pub(crate) nodes: Vec<SimNode>,
-    pub(crate) by_name: BTreeMap<Arc<str>, usize>,
+    pub(crate) nodes: SimNodes,
+    pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
     pub(crate) company: Company<'a>,
-    /// What expendable pods hold, by place: see [`preempt`](crate::simulation::preempt).
-    pub(crate) soft: BTreeMap<usize, Soft>,
+    /// What expendable pods hold, by node: see [`preempt`](crate::simulation::preempt).
+    pub(crate) soft: BTreeMap<NodeIndex, Soft>,
     /// Pods of a lower priority are expendable.
     expendable: i32,
     /// Volumes that claims could have, and those that were given to some.
@@ -142,7 +146,7 @@ impl<'a> SimCluster<'a> {
         let default_spread = &policy.scale_up.default_spread;
         SimCluster {
             shapes: Vec::new(),
-            nodes: Vec::new(),
+            nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
             company: Company::new(namespaces, default_spread),
             soft: BTreeMap::new(),
@@ -156,25 +160,25 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Adds a place on which nothing runs yet.
-    pub(crate) fn add(&mut self, bin: SimNode) -> usize {
-        self.by_name.insert(bin.name.clone(), self.nodes.len());
-        self.add_named(bin)
-    }
-
-    /// The names of the first places, in their order: learned all at once, which costs less.
-    pub(crate) fn name<'n>(&mut self, names: impl Iterator<Item = &'n Arc<str>>) {
-        self.by_name = names.cloned().zip(0..).collect();
-    }
-
-    /// [`SimCluster::add`], of a place that has been named.
-    pub(crate) fn add_named(&mut self, mut bin: SimNode) -> usize {
-        let index = self.nodes.len();
-        bin.class = self
-            .classes
-            .class(&bin.labels, &bin.taints, bin.unschedulable);
-        self.company.add_place(&bin);
-        self.nodes.push(bin);
+    pub(crate) fn add(&mut self, node: SimNode) -> NodeIndex {
+        let name = node.name.clone();
+        let index = self.add_named(node);
+        self.by_name.insert(name, index);
         index
+    }
+
+    /// The names of the first nodes, in their order: learned all at once, which costs less.
+    pub(crate) fn name<'n>(&mut self, names: impl Iterator<Item = &'n Arc<str>>) {
+        self.by_name = names.cloned().zip((0..).map(NodeIndex)).collect();
+    }
+
+    /// [`SimCluster::add`], of a node that has been named.
+    pub(crate) fn add_named(&mut self, mut node: SimNode) -> NodeIndex {
+        node.class = self
+            .classes
+            .class(&node.labels, &node.taints, node.unschedulable);
+        self.company.add_node(&node);
+        self.nodes.push(node)
     }
 
     /// The id of pods that are alike in a namespace.
@@ -206,8 +210,8 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Whether the filters that look at the node alone let a shape in. See [`SimCluster::prepare`].
-    pub(crate) fn admits(&self, id: ShapeId, bin: usize) -> bool {
-        self.classes.fits(self.requirements[id], &self.nodes[bin])
+    pub(crate) fn admits(&self, id: ShapeId, index: NodeIndex) -> bool {
+        self.classes.fits(self.requirements[id], &self.nodes[index])
     }
 
     /// Whether two shapes ask the same of labels and taints.
@@ -223,7 +227,7 @@ impl<'a> SimCluster<'a> {
     /// Why a shape may not be on a place at all, whatever else runs there.
     pub(crate) fn misfit(
         &self,
-        index: usize,
+        index: NodeIndex,
         shape: &PodShape,
         need: Option<&VolumeNeed>,
     ) -> Option<Misfit> {
@@ -233,31 +237,35 @@ impl<'a> SimCluster<'a> {
     /// All that keeps a shape off a place, whatever else runs there, in the order of the filters; of volumes the first that is wrong.
     pub(crate) fn misfits<'s>(
         &'s self,
-        index: usize,
+        index: NodeIndex,
         shape: &'s PodShape,
         need: Option<&'s VolumeNeed>,
     ) -> impl Iterator<Item = Misfit> + use<'s, 'a> {
-        let bin = &self.nodes[index];
+        let node = &self.nodes[index];
         let volume = std::iter::once_with(move || {
             self.reach_misfit(index, need).or_else(|| {
-                let why = self.assumed.misfit(&self.free_volumes, need?, bin.at());
+                let why = self.assumed.misfit(&self.free_volumes, need?, node.at());
                 why.map(|volume| Misfit::Volume { volume })
             })
         });
-        fit::misfits(shape, bin.place()).chain(volume.flatten())
+        fit::misfits(shape, node.place()).chain(volume.flatten())
     }
 
     /// Why claims may not be used on a place, whatever else runs there. Volumes that claims could take are
     /// another matter: [`SimCluster::served`].
-    pub(crate) fn reach_misfit(&self, index: usize, need: Option<&VolumeNeed>) -> Option<Misfit> {
-        let (bin, need) = (&self.nodes[index], need?);
-        let at = bin.at();
+    pub(crate) fn reach_misfit(
+        &self,
+        index: NodeIndex,
+        need: Option<&VolumeNeed>,
+    ) -> Option<Misfit> {
+        let (node, need) = (&self.nodes[index], need?);
+        let at = node.at();
         volumes::misfit(need, at.name, at.labels, at.new)
-            .or_else(|| bin.slots.as_ref()?.misfit(need))
+            .or_else(|| node.slots.as_ref()?.misfit(need))
     }
 
     /// How many pods, `limit` at most, find volumes on a place for claims that wait.
-    pub(crate) fn served(&self, index: usize, need: Option<&VolumeNeed>, limit: u64) -> u64 {
+    pub(crate) fn served(&self, index: NodeIndex, need: Option<&VolumeNeed>, limit: u64) -> u64 {
         let Some(need) = need.filter(|need| !need.waiting.is_empty()) else {
             return limit;
         };
@@ -270,7 +278,7 @@ impl<'a> SimCluster<'a> {
     /// The claims of pods that come to a place take their volumes, and what counts against its limits.
     pub(crate) fn supply(
         &mut self,
-        index: usize,
+        index: NodeIndex,
         need: Option<&VolumeNeed>,
         count: u64,
     ) -> VolumeBindings {
@@ -287,7 +295,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Puts pods on a place where none are yet, those of each shape at once.
-    pub(crate) fn fill(&mut self, index: usize, residents: Vec<Resident>) {
+    pub(crate) fn fill(&mut self, index: NodeIndex, residents: Vec<Resident>) {
         for pods in &residents {
             self.soften(index, pods.shape, pods.count);
             self.hold(index, *pods);
@@ -296,13 +304,13 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Puts `count` pods of a shape on a place.
-    pub(crate) fn put(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+    pub(crate) fn put(&mut self, index: NodeIndex, id: ShapeId, count: u64, deleting: bool) {
         self.soften(index, id, count);
         self.lay(index, id, count, deleting);
     }
 
     /// Expendable pods come to a place.
-    fn soften(&mut self, index: usize, id: ShapeId, count: u64) {
+    fn soften(&mut self, index: NodeIndex, id: ShapeId, count: u64) {
         if self.expendable(id) {
             let soft = self.soft.entry(index).or_default();
             soft.add(id, &self.shapes[id].shape.requests, count);
@@ -310,22 +318,22 @@ impl<'a> SimCluster<'a> {
     }
 
     /// What pods on a place take, and that they count for others.
-    fn hold(&mut self, index: usize, pods: Resident) {
+    fn hold(&mut self, index: NodeIndex, pods: Resident) {
         let shape = self.shapes[pods.shape].shape;
-        let bin = &mut self.nodes[index];
-        amounts::take(&mut bin.free, &shape.requests, pods.count);
+        let node = &mut self.nodes[index];
+        amounts::take(&mut node.free, &shape.requests, pods.count);
         if !shape.host_ports.is_empty() {
             for _ in 0..pods.count {
-                bin.ports.extend(shape.host_ports.iter().cloned());
+                node.ports.extend(shape.host_ports.iter().cloned());
             }
         }
-        let (open, count) = (!bin.closed, signed(pods.count));
+        let (open, count) = (!node.closed, signed(pods.count));
         self.company
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
     /// [`SimCluster::put`], of pods that were there before.
-    pub(crate) fn lay(&mut self, index: usize, id: ShapeId, count: u64, deleting: bool) {
+    pub(crate) fn lay(&mut self, index: NodeIndex, id: ShapeId, count: u64, deleting: bool) {
         let pods = Resident {
             shape: id,
             count,
@@ -341,45 +349,45 @@ impl<'a> SimCluster<'a> {
     }
 
     /// What [`SimCluster::restore`] needs to take back the next [`SimCluster::put`] of these.
-    pub(crate) fn save(&self, index: usize, pods: Resident) -> Saved {
-        let bin = &self.nodes[index];
+    pub(crate) fn save(&self, index: NodeIndex, pods: Resident) -> Saved {
+        let node = &self.nodes[index];
         Saved::Put {
-            free: bin.free.clone(),
-            ports: bin.ports.len(),
+            free: node.free.clone(),
+            ports: node.ports.len(),
             pods,
-            slots: bin.slots.clone(),
+            slots: node.slots.clone(),
             bindings: None,
         }
     }
 
     /// Takes one kind of residents off a place; the volumes they hold stay attached.
-    pub(crate) fn evict(&mut self, index: usize, position: usize) -> (Resident, Saved) {
-        let bin = &mut self.nodes[index];
-        let pods = bin.residents.remove(position);
+    pub(crate) fn evict(&mut self, index: NodeIndex, position: usize) -> (Resident, Saved) {
+        let node = &mut self.nodes[index];
+        let pods = node.residents.remove(position);
         let saved = Saved::Evicted {
-            free: bin.free.clone(),
-            ports: bin.ports.clone(),
+            free: node.free.clone(),
+            ports: node.ports.clone(),
             pods,
             position,
         };
         let shape = self.shapes[pods.shape].shape;
         for _ in 0..pods.count {
-            amounts::give(&mut bin.free, &shape.requests);
+            amounts::give(&mut node.free, &shape.requests);
             for port in &shape.host_ports {
-                if let Some(at) = bin.ports.iter().position(|other| other == port) {
-                    bin.ports.remove(at);
+                if let Some(at) = node.ports.iter().position(|other| other == port) {
+                    node.ports.remove(at);
                 }
             }
         }
-        let (open, gone) = (!bin.closed, -signed(pods.count));
+        let (open, gone) = (!node.closed, -signed(pods.count));
         self.company
             .put(index, pods.shape, gone, pods.deleting, open);
         (pods, saved)
     }
 
     /// Takes back one [`SimCluster::put`] or [`SimCluster::evict`]; several are taken back in the opposite order.
-    pub(crate) fn restore(&mut self, index: usize, saved: Saved) {
-        let bin = &mut self.nodes[index];
+    pub(crate) fn restore(&mut self, index: NodeIndex, saved: Saved) {
+        let node = &mut self.nodes[index];
         let (pods, count) = match saved {
             Saved::Put {
                 free,
@@ -390,17 +398,17 @@ impl<'a> SimCluster<'a> {
             } => {
                 if let Some(bindings) = bindings {
                     self.assumed.revoke(&bindings);
-                    bin.bindings.remove(&bindings);
+                    node.bindings.remove(&bindings);
                 }
-                bin.free = free;
-                bin.ports.truncate(ports);
-                bin.slots = slots;
+                node.free = free;
+                node.ports.truncate(ports);
+                node.slots = slots;
                 let same = |r: &Resident| r.shape == pods.shape && r.deleting == pods.deleting;
-                if let Some(position) = bin.residents.iter().position(same) {
-                    let resident = &mut bin.residents[position];
+                if let Some(position) = node.residents.iter().position(same) {
+                    let resident = &mut node.residents[position];
                     resident.count = resident.count.saturating_sub(pods.count);
                     if resident.count == 0 {
-                        bin.residents.remove(position);
+                        node.residents.remove(position);
                     }
                 }
                 (pods, -signed(pods.count))
@@ -411,20 +419,20 @@ impl<'a> SimCluster<'a> {
                 pods,
                 position,
             } => {
-                bin.free = free;
-                bin.ports = ports;
-                bin.residents.insert(position, pods);
+                node.free = free;
+                node.ports = ports;
+                node.residents.insert(position, pods);
                 (pods, signed(pods.count))
             }
         };
-        let open = !bin.closed;
+        let open = !node.closed;
         self.company
             .put(index, pods.shape, count, pods.deleting, open);
     }
 
     /// Takes a place out, with all that runs there: nothing may be put there, and its pods count for
     /// nobody.
-    pub(crate) fn close(&mut self, index: usize) {
+    pub(crate) fn close(&mut self, index: NodeIndex) {
         if !self.nodes[index].closed {
             self.count_residents(index, false);
             self.company.turn(index, false);
@@ -433,7 +441,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// Takes a place in again.
-    pub(crate) fn reopen(&mut self, index: usize) {
+    pub(crate) fn reopen(&mut self, index: NodeIndex) {
         if self.nodes[index].closed {
             self.nodes[index].closed = false;
             self.company.turn(index, true);
@@ -441,7 +449,7 @@ impl<'a> SimCluster<'a> {
         }
     }
 
-    fn count_residents(&mut self, index: usize, open: bool) {
+    fn count_residents(&mut self, index: NodeIndex, open: bool) {
         for resident in &self.nodes[index].residents {
             let count = signed(resident.count);
             let count = if open { count } else { -count };
@@ -451,27 +459,27 @@ impl<'a> SimCluster<'a> {
     }
 
     /// A planned place becomes one with other labels and so much free; see [`Company::indifferent`].
-    pub(crate) fn become_other(&mut self, index: usize, labels: Labels, free: Resources) {
-        let bin = &mut self.nodes[index];
-        bin.labels = labels.into();
-        bin.free = free;
-        bin.class = self
+    pub(crate) fn become_other(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
+        let node = &mut self.nodes[index];
+        node.labels = labels.into();
+        node.free = free;
+        node.class = self
             .classes
-            .class(&bin.labels, &bin.taints, bin.unschedulable);
+            .class(&node.labels, &node.taints, node.unschedulable);
     }
 
     /// Takes one pod of a shape off a place again; not one with claims or host ports.
-    pub(crate) fn take(&mut self, index: usize, id: ShapeId) {
+    pub(crate) fn take(&mut self, index: NodeIndex, id: ShapeId) {
         let shape = self.shapes[id].shape;
-        let bin = &mut self.nodes[index];
-        amounts::give(&mut bin.free, &shape.requests);
+        let node = &mut self.nodes[index];
+        amounts::give(&mut node.free, &shape.requests);
         let here = |r: &Resident| r.shape == id && !r.deleting;
-        if let Some(position) = bin.residents.iter().position(here) {
-            bin.residents[position].count -= 1;
-            if bin.residents[position].count == 0 {
-                bin.residents.remove(position);
+        if let Some(position) = node.residents.iter().position(here) {
+            node.residents[position].count -= 1;
+            if node.residents[position].count == 0 {
+                node.residents.remove(position);
             }
-            let open = !bin.closed;
+            let open = !node.closed;
             self.company.put(index, id, -1, false, open);
         }
     }
@@ -483,7 +491,7 @@ impl<'a> SimCluster<'a> {
     }
 
     /// A closed place becomes one with other labels and so much free.
-    pub(crate) fn relocate(&mut self, index: usize, labels: Labels, free: Resources) {
+    pub(crate) fn relocate(&mut self, index: NodeIndex, labels: Labels, free: Resources) {
         self.become_other(index, labels, free);
         self.company.relocate(index, &self.nodes[index]);
     }
@@ -491,17 +499,17 @@ impl<'a> SimCluster<'a> {
     /// Puts a pod on the node that kube-scheduler has nominated for it.
     pub(crate) fn welcome(
         &mut self,
-        node: &str,
+        name: &str,
         key: &'a PodKey,
         pod: &'a Pod,
         need: Option<&VolumeNeed>,
     ) {
         let id = self.intern(&key.namespace, &pod.shape);
-        if let Some(index) = self.by_name.get(node).copied() {
+        if let Some(index) = self.by_name.get(name).copied() {
             self.put(index, id, 1, pod.deletion.is_some());
             self.supply(index, need, 1);
-            let bin = &mut self.nodes[index];
-            bin.guests.push((id, need.cloned().map(Arc::new), 1));
+            let node = &mut self.nodes[index];
+            node.guests.push((id, need.cloned().map(Arc::new), 1));
         }
     }
 }

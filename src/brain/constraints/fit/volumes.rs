@@ -59,7 +59,7 @@ pub(crate) struct WaitingClaim {
     /// Where there is room for one, if its driver says so.
     room: Option<VolumeRoom>,
     class: Arc<str>,
-    /// Name of the claim, for texts about one pod alone ([`told`]). `None` in a decision: there claims that ask the same
+    /// Name of the claim, for texts about one pod alone ([`explain_need`]). `None` in a decision: there claims that ask the same
     /// must compare equal, so that their pods are one group.
     name: Option<Arc<str>>,
 }
@@ -109,7 +109,7 @@ pub(crate) fn need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<Volum
 }
 
 /// Reads what the claims of `pod` ask, and names each claim in what is told of it; `None` for a pod without claims.
-pub(crate) fn told(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
+pub(crate) fn explain_need(key: &PodKey, pod: &Pod, view: ClaimView<'_>) -> Option<VolumeNeed> {
     read(key, pod, view, true)
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use super::problem::{CoverProblem, PodClass};
 
-/// How many sets of lots have levies of their own. Each multiplies the levies; more than a few say the
+/// How many sets of classes have levies of their own. Each multiplies the levies; more than a few say the
 /// same again.
 const MAX_SETS: usize = 10;
 /// How many steps are tried for one resource of one set, evenly over the sizes that pods have.
@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 8;
 /// One levy.
 #[derive(Debug)]
 pub(super) struct Levy {
-    /// What one pod pays, by lot.
+    /// What one pod pays, by class.
     pub(super) pays: Vec<i128>,
     /// What all that has to be paid comes to.
     pub(super) total: i128,
@@ -74,7 +74,7 @@ pub(super) fn heads(problem: &CoverProblem, least: i128) -> Levy {
 
 fn machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
     Levy {
-        pays: vec![0; problem.lots.len()],
+        pays: vec![0; problem.classes.len()],
         total,
         machine: problem.candidates.iter().map(|c| pays(c.pool)).collect(),
         room: vec![0; problem.rooms.len()],
@@ -83,17 +83,17 @@ fn machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -
 
 fn amount(problem: &CoverProblem, set: &[bool], resource: usize) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource]);
-    levy(problem, set, |lot| of(&lot.amounts), of)
+    levy(problem, set, |class| of(&class.amounts), of)
 }
 
 fn steps_of(problem: &CoverProblem, set: &[bool], resource: usize, step: i64) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource] / step);
-    levy(problem, set, |lot| of(&lot.amounts), of)
+    levy(problem, set, |class| of(&class.amounts), of)
 }
 
 fn apart(problem: &CoverProblem, clique: usize) -> Levy {
-    let pays = |lot: &PodClass| i128::from(lot.cliques.contains(&clique));
-    let everyone = vec![true; problem.lots.len()];
+    let pays = |class: &PodClass| i128::from(class.cliques.contains(&clique));
+    let everyone = vec![true; problem.classes.len()];
     let mut levy = levy(problem, &everyone, pays, |_| 1);
     for (most, room) in levy.room.iter_mut().zip(&problem.rooms) {
         if *most > 0 {
@@ -103,29 +103,29 @@ fn apart(problem: &CoverProblem, clique: usize) -> Levy {
     levy
 }
 
-/// A levy on the lots of a set; `most` is what a place of such a size can collect.
+/// A levy on the classes of a set; `most` is what a place of such a size can collect.
 fn levy(
     problem: &CoverProblem,
     set: &[bool],
     pays: impl Fn(&PodClass) -> i128,
     most: impl Fn(&[i64]) -> i128,
 ) -> Levy {
-    let lots = problem.lots.iter().zip(set);
-    let pays: Vec<i128> = lots
-        .map(|(lot, is)| if *is { pays(lot) } else { 0 })
+    let classes = problem.classes.iter().zip(set);
+    let pays: Vec<i128> = classes
+        .map(|(class, is)| if *is { pays(class) } else { 0 })
         .collect();
-    let each = pays.iter().zip(&problem.lots);
-    let total = each.fold(0i128, |sum, (pays, lot)| {
-        sum.saturating_add(pays.saturating_mul(lot.count))
+    let each = pays.iter().zip(&problem.classes);
+    let total = each.fold(0i128, |sum, (pays, class)| {
+        sum.saturating_add(pays.saturating_mul(class.count))
     });
     let mut paid_at = vec![false; problem.candidates.len()];
-    for (lot, _) in problem
-        .lots
+    for (class, _) in problem
+        .classes
         .iter()
         .zip(&pays)
         .filter(|(_, pays)| **pays > 0)
     {
-        for (at, may) in paid_at.iter_mut().zip(&lot.may) {
+        for (at, may) in paid_at.iter_mut().zip(&class.may) {
             *at |= may;
         }
     }
@@ -159,25 +159,26 @@ fn levy(
     }
 }
 
-/// Sets of lots: all; those that may be on certain candidates alone; and of each those that fit on nothing
+/// Sets of classes: all; those that may be on certain candidates alone; and of each those that fit on nothing
 /// that there is.
 fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
-    let lots = &problem.lots;
-    let unplaced = |lot: usize| !problem.rooms.iter().any(|room| room.may[lot]);
-    let unplaced: Vec<bool> = (0..lots.len()).map(unplaced).collect();
-    let mut within: Vec<&Vec<bool>> = lots.iter().map(|lot| &lot.may).collect();
+    let classes = &problem.classes;
+    let unplaced = |class: usize| !problem.rooms.iter().any(|room| room.may[class]);
+    let unplaced: Vec<bool> = (0..classes.len()).map(unplaced).collect();
+    let mut within: Vec<&Vec<bool>> = classes.iter().map(|class| &class.may).collect();
     within.sort_unstable();
     within.dedup();
     let inside = |within: &[bool]| -> Vec<bool> {
-        let inside = |lot: &PodClass| {
-            lot.may
+        let inside = |class: &PodClass| {
+            class
+                .may
                 .iter()
                 .zip(within)
                 .all(|(may, in_it)| !may || *in_it)
         };
-        lots.iter().map(inside).collect()
+        classes.iter().map(inside).collect()
     };
-    let mut sets = vec![vec![true; lots.len()]];
+    let mut sets = vec![vec![true; classes.len()]];
     sets.extend(within.into_iter().map(|within| inside(within)));
     let mut known = BTreeSet::new();
     let mut all = Vec::new();
@@ -194,8 +195,8 @@ fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
 
 /// The sizes that are worth a try as a step: what pods of the set ask.
 fn steps(problem: &CoverProblem, set: &[bool], resource: usize) -> Vec<i64> {
-    let lots = problem.lots.iter().zip(set).filter(|(_, is)| **is);
-    let sizes: BTreeSet<i64> = lots.map(|(lot, _)| lot.amounts[resource]).collect();
+    let classes = problem.classes.iter().zip(set).filter(|(_, is)| **is);
+    let sizes: BTreeSet<i64> = classes.map(|(class, _)| class.amounts[resource]).collect();
     let sizes: Vec<i64> = sizes.into_iter().filter(|size| *size > 1).collect();
     let some = sizes.len().div_ceil(MAX_STEPS).max(1);
     sizes.into_iter().rev().step_by(some).collect()

@@ -41,11 +41,12 @@ use model::report::PodVerdict;
 use model::resources::Resources;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::report::explain::{self, Asked};
 use crate::scale_down::evacuate;
 use crate::scale_up::grow;
 use crate::simulation::demand::{self, Demand};
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, ChoiceList};
 use crate::simulation::places;
 use crate::simulation::world::{SimCluster, SimNode};
 use problem::CoverProblem;
@@ -86,7 +87,7 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
 }
 
 /// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
-fn kept(turn: &DecisionBuilder<'_>, choices: &[Choice<'_>], decision: &Decision) -> Vec<i128> {
+fn kept(turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>, decision: &Decision) -> Vec<i128> {
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &decision.plan {
         let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {
@@ -103,7 +104,7 @@ fn kept(turn: &DecisionBuilder<'_>, choices: &[Choice<'_>], decision: &Decision)
 #[derive(Debug, Default)]
 struct BoundInput {
     /// Places that may take pods, and what is free there.
-    rooms: Vec<(usize, Resources)>,
+    rooms: Vec<(NodeIndex, Resources)>,
     /// Pods that the decision places, by shape. Those on nodes that are leaving are not among them: no verdict says
     /// whether one has a place, and the bound holds without them.
     asked: Vec<u64>,
@@ -132,15 +133,11 @@ impl BoundInput {
             let placed = group.pods.iter().filter(|pod| placed.contains(pod.key));
             before.asked[group.shape] += placed.count() as u64;
         }
-        let open = world
-            .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, bin)| !bin.closed);
+        let open = world.nodes.indexed().filter(|(_, node)| !node.closed);
         // What expendable pods hold counts as free: kube-scheduler takes it from them.
-        let free = |(index, bin): (usize, &SimNode)| match world.soft.get(&index) {
-            Some(soft) => (index, soft.without(&bin.free)),
-            None => (index, bin.free.clone()),
+        let free = |(index, node): (NodeIndex, &SimNode)| match world.soft.get(&index) {
+            Some(soft) => (index, soft.without(&node.free)),
+            None => (index, node.free.clone()),
         };
         before.rooms = open.map(free).collect();
         before

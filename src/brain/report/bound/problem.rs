@@ -29,7 +29,7 @@ pub(super) struct MachineOption {
 pub(super) struct ExistingNode {
     /// What is free.
     pub(super) amounts: Vec<i64>,
-    /// By lot: one pod alone may be there.
+    /// By class: one pod alone may be there.
     pub(super) may: Vec<bool>,
     /// By clique: how many of its pods may be there at most; `None` for no limit.
     pub(super) most: Vec<Option<i128>>,
@@ -38,7 +38,7 @@ pub(super) struct ExistingNode {
 /// All of it.
 #[derive(Debug)]
 pub(super) struct CoverProblem {
-    pub(super) lots: Vec<PodClass>,
+    pub(super) classes: Vec<PodClass>,
     pub(super) candidates: Vec<MachineOption>,
     pub(super) rooms: Vec<ExistingNode>,
     /// Cliques: of the pods of one, no two may be on the same machine.

@@ -22,7 +22,7 @@ pub(super) fn unit(prices: &[i128]) -> i128 {
     1 << FINE.saturating_sub(most.ilog2())
 }
 
-/// The least that machines for all lots cost, as far as these rates show; `None` where a number is too
+/// The least that machines for all classes cost, as far as these rates show; `None` where a number is too
 /// large to reckon with.
 ///
 /// With the rates (lowered, where they ask more of some machine than its price):
@@ -41,8 +41,8 @@ pub(super) fn proven(
     for (levy, rate) in levies.iter().zip(&rates) {
         paid = paid.checked_add(rate.checked_mul(levy.total)?)?;
     }
-    // What one pod pays, by lot.
-    let mut each: Vec<i128> = vec![0; problem.lots.len()];
+    // What one pod pays, by class.
+    let mut each: Vec<i128> = vec![0; problem.classes.len()];
     for (levy, rate) in levies.iter().zip(&rates).filter(|(_, rate)| **rate > 0) {
         for (sum, pays) in each.iter_mut().zip(&levy.pays) {
             *sum = sum.checked_add(rate.checked_mul(*pays)?)?;
@@ -54,14 +54,14 @@ pub(super) fn proven(
             most = most.checked_add(rate.checked_mul(levy.room[index])?)?;
         }
         let mut all: i128 = 0;
-        for (lot, each) in problem
-            .lots
+        for (class, each) in problem
+            .classes
             .iter()
             .zip(&each)
             .zip(&room.may)
             .filter_map(|(x, may)| may.then_some(x))
         {
-            all = all.checked_add(each.checked_mul(lot.count)?)?;
+            all = all.checked_add(each.checked_mul(class.count)?)?;
         }
         paid -= most.min(all);
     }

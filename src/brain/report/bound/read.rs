@@ -9,7 +9,7 @@ use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds}
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{NamespacedShape, Resident};
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
 use model::scheduling::{Labels, NodeTerm, PodShape, Toleration};
@@ -21,7 +21,7 @@ const MAX_QUESTIONS: usize = 200_000;
 /// What the filters that look at labels and taints read of a pod.
 type NodeFilters<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
-/// What pods of one lot have in common: who differs in one of these is in another lot.
+/// What pods of one class have in common: who differs in one of these is in another class.
 type PodClassKey = (usize, Vec<i64>, Vec<usize>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.
@@ -45,7 +45,7 @@ impl ResourceNames {
 /// The world as a problem. `kept` are the machines made for the `min` of each pool.
 pub(super) fn problem(
     world: &SimCluster<'_>,
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     before: &BoundInput,
     kept: Vec<i128>,
 ) -> CoverProblem {
@@ -64,22 +64,25 @@ pub(super) fn problem(
     let names = ResourceNames(names.into_iter().cloned().collect());
     let candidates: Vec<MachineOption> = choices.iter().map(|of| candidate(of, &names)).collect();
     let (cliques, within) = apart::cliques(&pods);
-    let (mut lots, shapes) = lots(&pods, &within, &names);
-    for (lot, shape) in lots.iter_mut().zip(&shapes) {
-        lot.may = may_be_made(shape, &lot.amounts, choices, &candidates);
+    let (mut classes, shapes) = find_classes(&pods, &within, &names);
+    for (class, shape) in classes.iter_mut().zip(&shapes) {
+        class.may = may_be_made(shape, &class.amounts, choices, &candidates);
     }
     // One that only a node there is could take: that it is placed is all that is known.
-    let known: Vec<bool> = lots.iter().map(|lot| lot.may.contains(&true)).collect();
+    let known: Vec<bool> = classes
+        .iter()
+        .map(|class| class.may.contains(&true))
+        .collect();
     let mut keep = known.iter();
-    lots.retain(|_| *keep.next().unwrap_or(&false));
+    classes.retain(|_| *keep.next().unwrap_or(&false));
     let shapes = shapes.into_iter().zip(&known);
     let shapes: Vec<&PodShape> = shapes
         .filter(|(_, known)| **known)
         .map(|(s, _)| s)
         .collect();
-    let rooms = rooms(world, before, &names, &lots, &shapes, &cliques);
+    let rooms = rooms(world, before, &names, &classes, &shapes, &cliques);
     CoverProblem {
-        lots,
+        classes,
         candidates,
         rooms,
         cliques: cliques.len(),
@@ -103,14 +106,14 @@ fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
 }
 
 /// Alike pods together, with a shape of each.
-fn lots<'a>(
+fn find_classes<'a>(
     pods: &[(NamespacedShape<'a>, u64)],
     within: &[Vec<usize>],
     names: &ResourceNames,
 ) -> (Vec<PodClass>, Vec<&'a PodShape>) {
     let mut ids: BTreeMap<NodeFilters<'a>, usize> = BTreeMap::new();
     let mut known: BTreeMap<PodClassKey, usize> = BTreeMap::new();
-    let (mut lots, mut shapes): (Vec<PodClass>, Vec<&PodShape>) = (Vec::new(), Vec::new());
+    let (mut classes, mut shapes): (Vec<PodClass>, Vec<&PodShape>) = (Vec::new(), Vec::new());
     for ((pod, count), cliques) in pods.iter().zip(within) {
         let shape = pod.shape;
         let requirements = (
@@ -124,26 +127,26 @@ fn lots<'a>(
         // Every pod takes one slot, whatever it says.
         amounts[3] = 1;
         let key = (requirements, amounts, cliques.clone());
-        let lot = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
-            lots.push(PodClass {
+        let class = *known.entry(key).or_insert_with_key(|(_, amounts, _)| {
+            classes.push(PodClass {
                 amounts: amounts.clone(),
                 count: 0,
                 may: Vec::new(),
                 cliques: cliques.clone(),
             });
             shapes.push(shape);
-            lots.len() - 1
+            classes.len() - 1
         });
-        lots[lot].count += i128::from(*count);
+        classes[class].count += i128::from(*count);
     }
-    (lots, shapes)
+    (classes, shapes)
 }
 
 /// By choice: whether one such pod could be on some machine of it.
 fn may_be_made(
     shape: &PodShape,
     asked: &[i64],
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     candidates: &[MachineOption],
 ) -> Vec<bool> {
     let both = choices.iter().zip(candidates);
@@ -161,7 +164,7 @@ fn rooms(
     world: &SimCluster<'_>,
     before: &BoundInput,
     names: &ResourceNames,
-    lots: &[PodClass],
+    classes: &[PodClass],
     shapes: &[&PodShape],
     cliques: &[Clique<'_>],
 ) -> Vec<ExistingNode> {
@@ -169,21 +172,21 @@ fn rooms(
     let mut bars: Vec<Vec<Option<bool>>> = vec![vec![None; world.shapes.len()]; cliques.len()];
     let mut rooms = Vec::new();
     for (index, free) in &before.rooms {
-        let (bin, amounts) = (&world.nodes[*index], names.amounts(free));
-        let fits = lots.iter().zip(shapes).map(|(lot, shape)| {
-            if !holds(&amounts, &lot.amounts) {
+        let (node, amounts) = (&world.nodes[*index], names.amounts(free));
+        let fits = classes.iter().zip(shapes).map(|(class, shape)| {
+            if !holds(&amounts, &class.amounts) {
                 return false;
             }
             questions += 1;
             questions > MAX_QUESTIONS
-                || mismatch_with(shape, &bin.name, &bin.labels, &bin.taints).is_none()
+                || mismatch_with(shape, &node.name, &node.labels, &node.taints).is_none()
         });
         let may: Vec<bool> = fits.collect();
         if !may.contains(&true) {
             continue;
         }
-        let barred = stays(bin, world, cliques, &mut bars);
-        let most = apart::most_in_room(cliques, &bin.labels, |clique| barred[clique]);
+        let barred = stays(node, world, cliques, &mut bars);
+        let most = apart::most_in_room(cliques, &node.labels, |clique| barred[clique]);
         rooms.push(ExistingNode { amounts, may, most });
     }
     rooms
@@ -191,18 +194,18 @@ fn rooms(
 
 /// By clique: whether a pod that stays on a place keeps its pods off. `known` remembers the answers.
 fn stays(
-    bin: &SimNode,
+    node: &SimNode,
     world: &SimCluster<'_>,
     cliques: &[Clique<'_>],
     known: &mut [Vec<Option<bool>>],
 ) -> Vec<bool> {
     // What this decision put there could be elsewhere in another plan.
     let moves = |shape: usize| -> u64 {
-        let guests = bin.guests.iter().filter(|(guest, ..)| *guest == shape);
+        let guests = node.guests.iter().filter(|(guest, ..)| *guest == shape);
         guests.map(|(_, _, count)| *count as u64).sum()
     };
     let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
-    let stay = bin.residents.iter().filter(stays);
+    let stay = node.residents.iter().filter(stays);
     let stay: Vec<usize> = stay
         .filter(|resident| resident.count > moves(resident.shape))
         .map(|resident| resident.shape)

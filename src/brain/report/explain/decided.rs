@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::PlannedIndex;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, ChoiceList};
 use crate::simulation::places;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::action::{Kind, Reason};
@@ -16,7 +17,7 @@ use model::report::PodVerdict;
 pub(super) struct DecidedWorld<'a> {
     pub(super) world: SimCluster<'a>,
     /// What limits and hosts still allow.
-    pub(super) ledger: LimitTracker,
+    pub(super) limits: LimitTracker,
 }
 
 /// Where a verdict has its pod.
@@ -31,11 +32,11 @@ pub(super) fn place(verdict: &PodVerdict) -> Option<&Arc<str>> {
 /// Carries out a decision, as far as pods that are in the view wait for a place.
 pub(super) fn carry_out<'a>(
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     decision: &Decision,
 ) -> DecidedWorld<'a> {
     let mut world = places::build(turn, choices);
-    let mut ledger = LimitTracker::of(turn);
+    let mut limits = LimitTracker::of(turn);
     for (index, action) in decision.plan.iter().enumerate() {
         let Kind::Create(spec) = &action.kind else {
             continue;
@@ -46,11 +47,13 @@ pub(super) fn carry_out<'a>(
         let (Some(choice), Some(offer)) = (choice, offer) else {
             continue;
         };
-        ledger.book(choice, offer, mark.vmid);
+        limits.book(choice, offer, mark.vmid);
         // What replaces nodes is full of their pods.
         if !matches!(action.reason, Reason::Replaces { .. }) {
+            // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
+            let site = NodeOrigin::Planned(PlannedIndex(index));
             let named = (action.target.machine.clone(), mark.vmid);
-            offer::place(&mut world, choice, offer, named, NodeOrigin::Planned(index));
+            offer::place(&mut world, choice, offer, named, site);
         }
     }
     for (key, verdict) in &decision.report.pods {
@@ -64,5 +67,5 @@ pub(super) fn carry_out<'a>(
         world.put(index, shape, 1, false);
         world.supply(index, need.as_ref(), 1);
     }
-    DecidedWorld { world, ledger }
+    DecidedWorld { world, limits }
 }

@@ -18,7 +18,7 @@ use crate::budget;
 use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::{backoff, find_holds};
 use crate::scale_down::evacuate::{self, Evacuees};
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, ChoiceList};
 use crate::simulation::world::SimCluster;
 use crate::simulation::{capacity, demand, pack, places};
 
@@ -61,7 +61,7 @@ pub fn node(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
 /// The world as it is when all pods that fit on what there is are placed, and the nodes of hosts that a person evacuates.
 fn settle<'a>(
     turn: &mut DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
 ) -> (SimCluster<'a>, Evacuees<'a>) {
     let mut world = places::build(turn, choices);
     demand::place_nominated(turn, &mut world);
@@ -81,6 +81,6 @@ pub(super) fn begin(asked: Asked<'_>) -> DecisionBuilder<'_> {
 }
 
 /// What could be made.
-fn choices<'a>(turn: &DecisionBuilder<'a>) -> Vec<Choice<'a>> {
+fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
     offer::choices(turn)
 }

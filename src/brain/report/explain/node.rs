@@ -7,6 +7,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
@@ -27,7 +28,10 @@ use super::Asked;
 pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let mut turn = super::begin(asked);
     let node = asked.snapshot.cluster.nodes.get_key_value(name);
-    let known = turn.view.behind(name).or(turn.view.machines.get(name));
+    let known = turn
+        .view
+        .machine_of_node(name)
+        .or(turn.view.machines.get(name));
     let (full_name, machine) = match (node, known) {
         (Some((name, _)), known) => (name.clone(), known.map(|known| facts(&turn, known))),
         (None, Some(known)) => (known.name.clone(), Some(facts(&turn, known))),
@@ -36,14 +40,14 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let choices = super::choices(&turn);
     let (mut world, mut evacuees) = super::settle(&mut turn, &choices);
     let evacuee = world.by_name.get(name).copied();
-    let evacuee = evacuee.and_then(|bin| evacuees.take(bin)?.ok());
+    let evacuee = evacuee.and_then(|index| evacuees.take(index)?.ok());
     let report = &asked.decision.report;
     Some(NodeStory {
         verdict: report.nodes.get(&full_name).cloned(),
         unneeded_since: asked.memory.unneeded_since.get(&full_name).copied(),
         requested_permille: node
             .map_or_else(BTreeMap::new, |(name, node)| shares(&turn, name, node)),
-        pods: fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
+        pods: find_fates(asked, &turn, &mut world, (name, evacuee.as_ref())),
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
         node: full_name,
@@ -140,7 +144,7 @@ fn expected(asked: Asked<'_>, name: &str) -> Vec<PodKey> {
 }
 
 /// What would become of every pod of the node if it went now, alone.
-fn fates<'a>(
+fn find_fates<'a>(
     asked: Asked<'a>,
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
@@ -148,7 +152,7 @@ fn fates<'a>(
 ) -> Vec<PodFate> {
     let settings = turn
         .view
-        .behind(name)
+        .machine_of_node(name)
         .map_or(&turn.view.policy.scale_down, |known| {
             shrink::settings(turn, known)
         });
@@ -160,15 +164,15 @@ fn fates<'a>(
         budgets: &budgets,
         strict: turn
             .view
-            .behind(name)
+            .machine_of_node(name)
             .is_some_and(|known| consolidate::of(known).is_some()),
         now: turn.now(),
     };
-    let mut told = BTreeMap::new();
+    let mut fates = BTreeMap::new();
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
     for (key, pod) in turn.view.pods(name) {
-        let fate = drain_rules::fate(key, pod, bar);
-        let (fate, why) = match fate {
+        let outcome = drain_rules::decide_outcome(key, pod, bar);
+        let (fate, why) = match outcome {
             drain_rules::DrainOutcome::Stays => (PodOutcome::Stays, None),
             drain_rules::DrainOutcome::Goes => (PodOutcome::Goes, None),
             drain_rules::DrainOutcome::Blocks(block) => (
@@ -186,54 +190,55 @@ fn fates<'a>(
                 continue;
             }
         };
-        told.insert((*key).clone(), (fate, why));
+        fates.insert((*key).clone(), (fate, why));
     }
-    others_go(asked, world, name);
-    land(world, name, moving, &mut told);
+    remove_others(asked, world, name);
+    land_elsewhere(world, name, moving, &mut fates);
     if let Some(evacuee) = evacuee {
-        as_evacuated(evacuee, &mut told);
+        land_as_evacuated(evacuee, &mut fates);
     }
-    as_decided(asked, name, &mut told);
-    told.into_iter()
+    land_as_decided(asked, name, &mut fates);
+    fates
+        .into_iter()
         .map(|(pod, (fate, why))| PodFate { pod, fate, why })
         .collect()
 }
 
 /// The other nodes that the decision takes down are gone, and their pods where they are to land.
-fn others_go<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
-    for (node, verdict) in &asked.decision.report.nodes {
+fn remove_others<'a>(asked: Asked<'a>, world: &mut SimCluster<'a>, name: &str) {
+    for (leaving, verdict) in &asked.decision.report.nodes {
         let NodeVerdict::Leaving { moves, .. } = verdict else {
             continue;
         };
-        if **node == *name {
+        if **leaving == *name {
             continue;
         }
-        let Some(bin) = world.by_name.get(node).copied() else {
+        let Some(node) = world.by_name.get(leaving).copied() else {
             continue;
         };
         // Of a host that a person evacuates they are gone already, and their pods have their places.
-        if world.nodes[bin].closed {
+        if world.nodes[node].closed {
             continue;
         }
-        world.close(bin);
+        world.close(node);
         for (key, to) in moves {
             let pod = asked.snapshot.cluster.pods.get_key_value(key);
-            let bin = world.by_name.get(to).copied();
-            if let (Some((key, pod)), Some(bin)) = (pod, bin) {
+            let target = world.by_name.get(to).copied();
+            if let (Some((key, pod)), Some(target)) = (pod, target) {
                 let shape = world.intern(&key.namespace, &pod.shape);
-                world.put(bin, shape, 1, false);
+                world.put(target, shape, 1, false);
             }
         }
     }
 }
 
 /// A person evacuates the node's host: its pods have their places already, or wait for a machine.
-fn as_evacuated(
+fn land_as_evacuated(
     evacuee: &RemovalCandidate<'_>,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let missing = evacuee.mode.missing();
-    for (key, (fate, why)) in told {
+    for (key, (fate, why)) in fates {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;
         }
@@ -247,10 +252,10 @@ fn as_evacuated(
 }
 
 /// Where the decision takes the node down, or has a machine made in its place, it says where the pods go.
-fn as_decided(
+fn land_as_decided(
     asked: Asked<'_>,
     name: &str,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
     let verdict = asked.decision.report.nodes.get(name);
     let (moves, by) = match verdict {
@@ -258,7 +263,7 @@ fn as_decided(
         Some(NodeVerdict::Replaced { by, moves, .. }) => (moves, Some(by)),
         _ => return,
     };
-    for (key, (fate, why)) in told {
+    for (key, (fate, why)) in fates {
         if !matches!(fate, PodOutcome::Moves { .. } | PodOutcome::Unplaced) {
             continue;
         }
@@ -272,50 +277,52 @@ fn as_decided(
 }
 
 /// Puts the pods that move elsewhere.
-fn land<'a>(
+fn land_elsewhere<'a>(
     world: &mut SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
-    told: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
+    fates: &mut BTreeMap<PodKey, (PodOutcome, Option<FateReason>)>,
 ) {
-    if let Some(bin) = world.by_name.get(name).copied() {
-        world.close(bin);
+    if let Some(node) = world.by_name.get(name).copied() {
+        world.close(node);
     }
-    let open: Vec<usize> = (0..world.nodes.len())
+    let open: Vec<NodeIndex> = world
+        .nodes
+        .indexes()
         .filter(|index| {
-            let bin = &world.nodes[*index];
-            bin.ready && !bin.closed && bin.site == NodeOrigin::Node
+            let node = &world.nodes[*index];
+            node.ready && !node.closed && node.site == NodeOrigin::Node
         })
         .collect();
-    for mut load in loads(world, name, moving) {
+    for mut load in list_pods_to_move(world, name, moving) {
         let (shape, need) = (load.shape, load.need.clone());
-        let count = load.pods.len().max(load.guests);
+        let wanted = load.pods.len().max(load.guests);
         let mut undo = Vec::new();
-        let placed = pack::place_with_undo(world, shape, need.as_deref(), count, &open, &mut undo);
+        let placed = pack::place_with_undo(world, shape, need.as_deref(), wanted, &open, &mut undo);
         let mut left = std::mem::take(&mut load.pods).into_iter();
-        for (bin, count) in placed {
+        for (node, count) in placed {
             for (key, _) in left.by_ref().take(count) {
-                let to = world.nodes[bin].name.clone();
-                told.insert(key.clone(), (PodOutcome::Moves { to }, None));
+                let to = world.nodes[node].name.clone();
+                fates.insert(key.clone(), (PodOutcome::Moves { to }, None));
             }
         }
         load.pods = left.collect();
         for (key, _) in &load.pods {
             let kept = Box::new(rehearsal::no_place(world, &load, Some(key), &open).why);
             let why = Some(FateReason::Unplaced { kept });
-            told.insert((*key).clone(), (PodOutcome::Unplaced, why));
+            fates.insert((*key).clone(), (PodOutcome::Unplaced, why));
         }
     }
 }
 
 /// What needs another place, in the order that scale-down tries it: pending pods that are to come here too.
-fn loads<'a>(
+fn list_pods_to_move<'a>(
     world: &SimCluster<'a>,
     name: &str,
     moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>>,
 ) -> Vec<PodsToMove<'a>> {
-    let bin = world.by_name.get(name).map(|bin| &world.nodes[*bin]);
-    let guests = bin.into_iter().flat_map(|bin| &bin.guests);
+    let node = world.by_name.get(name).map(|node| &world.nodes[*node]);
+    let guests = node.into_iter().flat_map(|node| &node.guests);
     let guests = guests.map(|(shape, need, guests)| PodsToMove {
         shape: *shape,
         need: need.clone(),
@@ -329,6 +336,6 @@ fn loads<'a>(
         guests: 0,
     });
     let mut loads: Vec<PodsToMove<'a>> = moving.chain(guests).collect();
-    candidates::hardest_first(world, &mut loads);
+    candidates::sort_hardest_first(world, &mut loads);
     loads
 }

@@ -7,10 +7,11 @@ use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, KeyId};
-use crate::simulation::offer::{Choice, Offer};
+use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 use model::change;
@@ -21,6 +22,9 @@ use model::story::{NodeAnswer, OfferAnswer, PodStory};
 
 use super::{Asked, decided, preferences};
 
+/// The domain that a node of each offer would be in, by choice, offer and topology key.
+pub(super) type OfferDomains = IndexVec<ChoiceIndex, IndexVec<OfferIndex, Vec<DomainId>>>;
+
 /// What is asked of every place.
 struct PodQuestion<'w, 'a> {
     world: &'w SimCluster<'a>,
@@ -28,9 +32,9 @@ struct PodQuestion<'w, 'a> {
     need: Option<VolumeNeed>,
     rules: Option<Arc<Rules>>,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
-    domains: Vec<Vec<Vec<DomainId>>>,
+    domains: OfferDomains,
     /// Places where it fits, or would once expendable pods are preempted for it; and which.
-    victims: BTreeMap<usize, BTreeMap<PodKey, i32>>,
+    victims: BTreeMap<NodeIndex, BTreeMap<PodKey, i32>>,
 }
 
 /// Tells of a pod that the view has.
@@ -49,7 +53,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
     let choices = super::choices(&turn);
     let (mut world, _) = super::settle(&mut turn, &choices);
     let shape = world.intern(&key.namespace, &pod.shape);
-    let need = volumes::told(key, pod, turn.view.claim_view());
+    let need = volumes::explain_need(key, pod, turn.view.claim_view());
     let victims = victims(&mut world, &turn, shape, need.as_ref());
     let question = PodQuestion {
         shape,
@@ -60,8 +64,8 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         world: &world,
     };
     // A pod that has to wait does so beside what is planned for others.
-    let ledger = match asked.decision.report.pods.get(key) {
-        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).ledger,
+    let limits = match asked.decision.report.pods.get(key) {
+        Some(PodVerdict::Held { .. }) => decided::carry_out(&turn, &choices, asked.decision).limits,
         _ => LimitTracker::of(&turn),
     };
     let (place, preferences) = match preferences::weigh(asked, &turn, &choices, key, pod) {
@@ -69,7 +73,7 @@ pub(super) fn tell(asked: Asked<'_>, key: &PodKey, pod: &Pod) -> PodStory {
         None => (None, Vec::new()),
     };
     let verdict = asked.decision.report.pods.get(key).cloned();
-    let offers = question.offers(&turn, &choices, &ledger);
+    let offers = question.offers(&turn, &choices, &limits);
     let waits = matches!(
         verdict,
         Some(PodVerdict::Held { .. } | PodVerdict::NoCompatiblePool { .. })
@@ -101,8 +105,8 @@ fn victims(
     turn: &DecisionBuilder<'_>,
     shape: ShapeId,
     need: Option<&VolumeNeed>,
-) -> BTreeMap<usize, BTreeMap<PodKey, i32>> {
-    let soft: Vec<usize> = world.soft.keys().copied().collect();
+) -> BTreeMap<NodeIndex, BTreeMap<PodKey, i32>> {
+    let soft: Vec<NodeIndex> = world.soft.keys().copied().collect();
     let asked = soft.into_iter().filter_map(|index| {
         let victims = preempt::ask(world, &turn.view, shape, need, index)?;
         Some((index, victims))
@@ -111,10 +115,7 @@ fn victims(
 }
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
-pub(super) fn domains(
-    world: &mut SimCluster<'_>,
-    choices: &[Choice<'_>],
-) -> Vec<Vec<Vec<DomainId>>> {
+pub(super) fn domains(world: &mut SimCluster<'_>, choices: &ChoiceList<'_>) -> OfferDomains {
     let mut of = |offer: &Offer<'_>| {
         (0..world.company.keys())
             .map(|key| world.company.domain(key, &offer.labels))
@@ -137,15 +138,14 @@ impl PodQuestion<'_, '_> {
         let mut answers: Vec<NodeAnswer> = self
             .world
             .nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, bin)| !matches!(bin.site, NodeOrigin::Planned(_)))
-            .map(|(index, bin)| {
-                let mut misfits = self.on(index, bin).into_iter();
+            .indexed()
+            .filter(|(_, node)| !matches!(node.site, NodeOrigin::Planned(_)))
+            .map(|(index, node)| {
+                let mut misfits = self.on(index, node).into_iter();
                 NodeAnswer {
-                    name: bin.name.clone(),
-                    coming: bin.site != NodeOrigin::Node,
-                    free: bin.free.clone(),
+                    name: node.name.clone(),
+                    coming: node.site != NodeOrigin::Node,
+                    free: node.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),
                     preempts: self.victims.get(&index).cloned().unwrap_or_default(),
@@ -157,9 +157,9 @@ impl PodQuestion<'_, '_> {
     }
 
     /// All that keeps the pod off a node there is.
-    fn on(&self, index: usize, bin: &SimNode) -> Vec<Misfit> {
+    fn on(&self, index: NodeIndex, node: &SimNode) -> Vec<Misfit> {
         // A node that goes is no place, whatever becomes of the pod.
-        if bin.closed {
+        if node.closed {
             return vec![Misfit::Leaving];
         }
         if self.victims.contains_key(&index) {
@@ -168,7 +168,7 @@ impl PodQuestion<'_, '_> {
         let shape = self.world.shapes[self.shape].shape;
         self.world
             .misfits(index, shape, self.need.as_ref())
-            .chain(fit::all_crowded(shape, &bin.free, &bin.ports))
+            .chain(fit::all_crowded(shape, &node.free, &node.ports))
             .chain(self.company(self.world.company.at(index)))
             .map(fit::here)
             .collect()
@@ -182,12 +182,12 @@ impl PodQuestion<'_, '_> {
     fn offers(
         &self,
         turn: &DecisionBuilder<'_>,
-        choices: &[Choice<'_>],
-        ledger: &LimitTracker,
+        choices: &ChoiceList<'_>,
+        limits: &LimitTracker,
     ) -> Vec<OfferAnswer> {
         let mut answers = Vec::new();
         for (choice, domains) in choices.iter().zip(&self.domains) {
-            let limit = ledger.admits(turn, choice).err().map(Arc::new);
+            let limit = limits.admits(turn, choice).err().map(Arc::new);
             for (offer, domains) in choice.offers.iter().zip(domains) {
                 let mut misfits = self.of(choice, offer, domains).into_iter();
                 answers.push(OfferAnswer {
@@ -199,7 +199,7 @@ impl PodQuestion<'_, '_> {
                     free: offer.free.clone(),
                     misfit: misfits.next(),
                     further: misfits.collect(),
-                    held: both(limit.as_ref(), ledger.host_admits(choice, offer).err()),
+                    held: both(limit.as_ref(), limits.host_admits(choice, offer).err()),
                 });
             }
             if choice.offers.is_empty() {
@@ -256,7 +256,7 @@ fn nowhere(
         region: region(turn, choice),
         host: Arc::from(""),
         price: choice.price,
-        free: choice.kind.capacity(),
+        free: choice.instance_type.capacity(),
         misfit: None,
         further: Vec::new(),
         held: Some(why.into()),

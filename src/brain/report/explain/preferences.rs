@@ -15,9 +15,10 @@ use crate::constraints::fit::{self, NodeView, node_preferences, selector};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::company::{Evenness, Preferences, Rules};
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use crate::words;
 use model::cluster::{Pod, PodKey};
@@ -29,17 +30,17 @@ use model::story::{PreferenceAnswer, PreferenceKind};
 /// The place of the decision, and everything the pod prefers there.
 struct PreferenceEvaluator<'w, 'a> {
     world: &'w SimCluster<'a>,
-    choices: &'w [Choice<'a>],
+    choices: &'w ChoiceList<'a>,
     pod: &'w PodShape,
     shape: ShapeId,
     preferences: Option<Arc<Preferences>>,
     /// Where it is, as an index.
-    own: usize,
+    own: NodeIndex,
     /// The domain that a node of each offer would be in, by choice, offer and topology key.
-    domains: Vec<Vec<Vec<DomainId>>>,
+    domains: pod::OfferDomains,
     /// Everywhere else.
     spots: Vec<OtherPlace>,
-    fate: PlacedBy,
+    placed_by: PlacedBy,
 }
 
 /// How the pod came to its place.
@@ -65,10 +66,10 @@ struct OtherPlace {
 
 #[derive(Clone, Copy)]
 enum NodeOrOffer {
-    /// A place in the world.
-    Bin(usize),
+    /// A simulated node.
+    Node(NodeIndex),
     /// A machine that could be made: choice and offer.
-    Offer(usize, usize),
+    Offer(ChoiceIndex, OfferIndex),
 }
 
 /// Weighs what a pod prefers; `None` where the decision has no place for it. `turn` must not know the
@@ -76,13 +77,13 @@ enum NodeOrOffer {
 pub(super) fn weigh<'a>(
     asked: Asked<'_>,
     turn: &DecisionBuilder<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     key: &'a PodKey,
     pod: &'a Pod,
 ) -> Option<(Arc<str>, Vec<PreferenceAnswer>)> {
     let verdict = asked.decision.report.pods.get(key);
     let place = verdict.map_or(pod.node.as_ref(), decided::place)?;
-    let DecidedWorld { mut world, ledger } = decided::carry_out(turn, choices, asked.decision);
+    let DecidedWorld { mut world, limits } = decided::carry_out(turn, choices, asked.decision);
     let own = *world.by_name.get(place)?;
     let shape = world.intern(&key.namespace, &pod.shape);
     let named = world.preferences(shape, false);
@@ -97,13 +98,13 @@ pub(super) fn weigh<'a>(
         own,
         domains: pod::domains(&mut world, choices),
         spots: Vec::new(),
-        fate: fate(asked, &world, own, verdict),
+        placed_by: find_placed_by(asked, &world, own, verdict),
         world: &world,
     };
     let need = turn.view.need(key, pod);
-    let held = |choice: &Choice<'a>, offer: usize| {
-        let on_host = || ledger.host_admits(choice, &choice.offers[offer]);
-        let refused = ledger.admits(turn, choice).and_then(|()| on_host()).err();
+    let held = |choice: &Choice<'a>, offer: OfferIndex| {
+        let on_host = || limits.host_admits(choice, &choice.offers[offer]);
+        let refused = limits.admits(turn, choice).and_then(|()| on_host()).err();
         refused.map(|refused| refused.to_string())
     };
     judge.spots = judge.look_around(need.as_ref(), rules.as_deref(), held);
@@ -111,10 +112,10 @@ pub(super) fn weigh<'a>(
 }
 
 /// How the pod came to its place.
-fn fate(
+fn find_placed_by(
     asked: Asked<'_>,
     world: &SimCluster<'_>,
-    own: usize,
+    own: NodeIndex,
     verdict: Option<&PodVerdict>,
 ) -> PlacedBy {
     match verdict {
@@ -138,7 +139,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         &self,
         need: Option<&VolumeNeed>,
         rules: Option<&Rules>,
-        held: impl Fn(&Choice<'a>, usize) -> Option<String>,
+        held: impl Fn(&Choice<'a>, OfferIndex) -> Option<String>,
     ) -> Vec<OtherPlace> {
         let company = |what: NodeOrOffer| {
             let misfit = |rules| {
@@ -147,15 +148,15 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             };
             rules.and_then(misfit).map(|misfit| misfit.to_string())
         };
-        let bins = self.world.by_name.values().copied();
-        let bins = bins.filter(|bin| *bin != self.own && !self.world.nodes[*bin].closed);
-        let mut spots: Vec<OtherPlace> = bins
+        let nodes = self.world.by_name.values().copied();
+        let nodes = nodes.filter(|node| *node != self.own && !self.world.nodes[*node].closed);
+        let mut spots: Vec<OtherPlace> = nodes
             .map(|index| {
-                let (what, bin) = (NodeOrOffer::Bin(index), &self.world.nodes[index]);
+                let (what, node) = (NodeOrOffer::Node(index), &self.world.nodes[index]);
                 let fixed = self.world.misfit(index, self.pod, need);
                 let fixed = fixed.map(|misfit| fit::here(misfit).to_string());
                 let never = fixed.or_else(|| company(what));
-                let crowded = || fit::crowded(self.pod, &bin.free, &bin.ports);
+                let crowded = || fit::crowded(self.pod, &node.free, &node.ports);
                 let misfit = never
                     .clone()
                     .or_else(|| Some(fit::here(crowded()?).to_string()));
@@ -167,8 +168,8 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                 }
             })
             .collect();
-        for (at, choice) in self.choices.iter().enumerate() {
-            for (index, offer) in choice.offers.iter().enumerate() {
+        for (at, choice) in self.choices.indexed() {
+            for (index, offer) in choice.offers.indexed() {
                 let what = NodeOrOffer::Offer(at, index);
                 let misfit = choice.misfit(offer, self.pod);
                 let misfit = misfit.or_else(|| {
@@ -190,14 +191,14 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
 
     fn domain(&self, what: NodeOrOffer, key: KeyId) -> DomainId {
         match what {
-            NodeOrOffer::Bin(bin) => self.world.company.at(bin)(key),
+            NodeOrOffer::Node(node) => self.world.company.at(node)(key),
             NodeOrOffer::Offer(choice, offer) => self.domains[choice][offer][key],
         }
     }
 
     fn place(&self, what: NodeOrOffer) -> NodeView<'_> {
         match what {
-            NodeOrOffer::Bin(bin) => self.world.nodes[bin].place(),
+            NodeOrOffer::Node(node) => self.world.nodes[node].place(),
             NodeOrOffer::Offer(choice, offer) => {
                 let choice = &self.choices[choice];
                 choice.place(&choice.offers[offer])
@@ -268,7 +269,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             taint.effect == Effect::PreferNoSchedule
                 && !self.pod.tolerations.iter().any(|t| t.tolerates(taint))
         };
-        let own = NodeOrOffer::Bin(self.own);
+        let own = NodeOrOffer::Node(self.own);
         let possible = self.spots.iter().filter(|spot| spot.never.is_none());
         let places = possible.map(|spot| spot.what).chain([own]);
         let all: BTreeSet<&Taint> = places
@@ -304,7 +305,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             Some(weight),
             |what| pods(what).0 > 0,
         );
-        if !answer.met && pods(NodeOrOffer::Bin(self.own)).1 == 0 {
+        if !answer.met && pods(NodeOrOffer::Node(self.own)).1 == 0 {
             answer.why = Some("there is no such pod".to_owned());
         }
         answer
@@ -330,7 +331,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             |what| pods(what) == 0,
         );
         if !answer.met {
-            let here = match pods(NodeOrOffer::Bin(self.own)) {
+            let here = match pods(NodeOrOffer::Node(self.own)) {
                 1 => "one such pod is there".to_owned(),
                 many => format!("{many} such pods are there"),
             };
@@ -346,7 +347,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     fn spread(&self, of: Evenness) -> PreferenceAnswer {
         let company = &self.world.company;
         let key = company.key_name(of.key);
-        let own = NodeOrOffer::Bin(self.own);
+        let own = NodeOrOffer::Node(self.own);
         let possible = self.spots.iter().filter(|spot| spot.never.is_none());
         let all = possible.map(|spot| spot.what).chain([own]);
         let all = all.map(|what| self.domain(what, of.key));
@@ -384,7 +385,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
         weight: Option<i32>,
         meets: impl Fn(NodeOrOffer) -> bool,
     ) -> PreferenceAnswer {
-        let met = meets(NodeOrOffer::Bin(self.own));
+        let met = meets(NodeOrOffer::Node(self.own));
         PreferenceAnswer {
             kind,
             preference,
@@ -397,15 +398,15 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
 
     /// What keeps the pod off the places that meet a preference.
     fn because(&self, meets: impl Fn(NodeOrOffer) -> bool) -> String {
-        if matches!(self.fate, PlacedBy::Bound) {
+        if matches!(self.placed_by, PlacedBy::Bound) {
             return "it runs there already: kube-scheduler chose that node".to_owned();
         }
         let better = || self.spots.iter().filter(|spot| meets(spot.what));
         let nodes: Vec<&OtherPlace> = better()
-            .filter(|spot| matches!(spot.what, NodeOrOffer::Bin(_)))
+            .filter(|spot| matches!(spot.what, NodeOrOffer::Node(_)))
             .collect();
         let machines: Vec<&OtherPlace> = better()
-            .filter(|spot| !matches!(spot.what, NodeOrOffer::Bin(_)))
+            .filter(|spot| !matches!(spot.what, NodeOrOffer::Node(_)))
             .collect();
         let clauses = [self.of_nodes(&nodes), self.of_machines(&machines)];
         let clauses: Vec<String> = clauses.into_iter().flatten().collect();
@@ -418,7 +419,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
     /// What keeps the pod off nodes, on which a preference would be met.
     fn of_nodes(&self, spots: &[&OtherPlace]) -> Option<String> {
         let name = |spot: &OtherPlace| match spot.what {
-            NodeOrOffer::Bin(bin) => self.world.nodes[bin].name.clone(),
+            NodeOrOffer::Node(node) => self.world.nodes[node].name.clone(),
             NodeOrOffer::Offer(..) => Arc::from(""),
         };
         let more = match spots.len() {
@@ -427,7 +428,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             many => format!(" ({many} nodes would meet it)"),
         };
         if let Some(free) = spots.iter().find(|spot| spot.misfit.is_none()) {
-            let planned = matches!(self.fate, PlacedBy::Planned { .. });
+            let planned = matches!(self.placed_by, PlacedBy::Planned { .. });
             let why = if planned {
                 "has room once all pods are placed: machines are filled before preferences are weighed"
             } else {
@@ -460,7 +461,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
                 "no machine of {label} can be made on {host}: {why}"
             ));
         }
-        let PlacedBy::Planned { mates, others } = &self.fate else {
+        let PlacedBy::Planned { mates, others } = &self.placed_by else {
             return Some("a preference alone makes no machine".to_owned());
         };
         if *mates > 0 {
@@ -478,7 +479,7 @@ impl<'a> PreferenceEvaluator<'_, 'a> {
             return Some(format!("a machine of {label} on {host}: {lost}"));
         }
         let there = node_preferences::unmet(self.pod, self.place(spot.what));
-        let here = node_preferences::unmet(self.pod, self.place(NodeOrOffer::Bin(self.own)));
+        let here = node_preferences::unmet(self.pod, self.place(NodeOrOffer::Node(self.own)));
         Some(if there >= here && here > 0 {
             format!("a machine of {label} on {host} would not meet other preferences")
         } else {

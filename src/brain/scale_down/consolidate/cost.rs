@@ -40,7 +40,7 @@ pub(crate) fn worth(price: i64, cost: i128) -> i128 {
 
 /// The price of a machine, by its type and its region; of one whose type is gone nothing is known.
 pub(crate) fn price(policy: &Policy, known: &MachineView<'_>) -> i64 {
-    let price = known.kind.map_or(0, offer::price_of_type);
+    let price = known.instance_type.map_or(0, offer::price_of_type);
     policy.price_in(&known.machine.region, price)
 }
 

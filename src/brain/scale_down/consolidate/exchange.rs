@@ -5,8 +5,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::node_budgets::NodeBudgets;
+use crate::scale_down::removal_groups::{GroupKind, RemovalGroup};
 use crate::scale_down::shrink::{self, Keep, Rehearsals};
-use crate::scale_down::units::{GroupKind, RemovalGroup};
 use crate::simulation::world::SimCluster;
 use model::disruption::Cause;
 use model::reasons::Kept;
@@ -30,7 +30,7 @@ pub(crate) fn plan<'a>(
         let wanted = matches!(candidate.mode, Mode::Consolidate)
             && turn
                 .view
-                .behind(candidate.name)
+                .machine_of_node(candidate.name)
                 .is_some_and(super::replaces)
             && !candidate.empty()
             && tries < MOST
@@ -55,7 +55,7 @@ fn may_go(
     budgets: &NodeBudgets<'_>,
     candidate: &RemovalCandidate<'_>,
 ) -> bool {
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
     let of_pool = known.pool.map_or(&[][..], |pool| &pool.budgets);
@@ -79,22 +79,22 @@ fn exchanged<'a>(
         .collect();
     spares.sort_by_key(|index| (unneeded[*index].nodes[0].price, *index));
     for index in spares.into_iter().take(MOST) {
-        let bin = unneeded[index].nodes[0].bin;
-        world.reopen(bin);
-        rehearsals.raise(world, &[bin]);
+        let empty = unneeded[index].nodes[0].index;
+        world.reopen(empty);
+        rehearsals.raise(world, &[empty]);
         match rehearsals.attempt(turn, world, RemovalGroup::alone(candidate)) {
-            Ok(unit) => {
+            Ok(group) => {
                 let spare = unneeded.remove(index);
-                let name = unit.nodes[0].name;
+                let name = group.nodes[0].name;
                 let keep = Keep::because(Kept::PodsOfDearerMoveHere { node: name.clone() });
                 for node in &spare.nodes {
                     shrink::stay(turn, node.name, keep.clone());
                 }
-                unneeded.push(unit);
+                unneeded.push(group);
                 return None;
             }
             Err(refused) => {
-                world.close(bin);
+                world.close(empty);
                 candidate = refused.0.into_iter().next()?.0;
             }
         }
@@ -102,19 +102,22 @@ fn exchanged<'a>(
     Some(candidate)
 }
 
-/// Whether a unit is one empty node that goes for consolidation and is cheaper by what the candidate's
+/// Whether a group is one empty node that goes for consolidation and is cheaper by what the candidate's
 /// pool wants.
 fn cheaper(
     turn: &DecisionBuilder<'_>,
-    unit: &RemovalGroup<'_>,
+    group: &RemovalGroup<'_>,
     candidate: &RemovalCandidate<'_>,
 ) -> bool {
-    let [spare] = &unit.nodes[..] else {
+    let [spare] = &group.nodes[..] else {
         return false;
     };
-    let how = turn.view.behind(candidate.name).and_then(super::of);
+    let how = turn
+        .view
+        .machine_of_node(candidate.name)
+        .and_then(super::of);
     let wanted = how.map_or(i64::MAX, |how| how.min_saving.wanted(candidate.price));
-    unit.bond == GroupKind::None
+    group.kind == GroupKind::None
         && spare.empty()
         && matches!(spare.mode, Mode::Consolidate)
         && candidate.price.saturating_sub(spare.price) >= wanted

@@ -55,12 +55,12 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
             return age < SHOWN;
         };
         let stays = |name: &Arc<str>| {
-            let behind = turn.view.behind(name);
+            let behind = turn.view.machine_of_node(name);
             behind.is_some_and(|known| known.phase == MachinePhase::Up)
         };
         replacement.gone.retain(|name| !stays(name));
         let alive = matches!(known.phase, MachinePhase::Coming | MachinePhase::Up);
-        let pays = !works(turn, machine) || rest(turn, machine, replacement, None).is_some();
+        let pays = !works(turn, machine) || find_rest(turn, machine, replacement, None).is_some();
         let lives = alive && age <= limit && pays;
         if !lives {
             given_up.extend(replacement.nodes.keys().cloned());
@@ -77,7 +77,7 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
 }
 
 /// The machine that shall replace a node, if one shall.
-pub(crate) fn replacing<'t>(
+pub(crate) fn find_replacing<'t>(
     turn: &'t DecisionBuilder<'_>,
     node: &str,
 ) -> Option<(&'t Arc<str>, &'t Replacement)> {
@@ -100,7 +100,7 @@ pub(crate) struct Rest {
 
 /// What is left to do of a replacement, if that is worth while by the prices of today; for a node of
 /// it whether or not that is going.
-pub(crate) fn rest(
+pub(crate) fn find_rest(
     turn: &DecisionBuilder<'_>,
     machine: &str,
     replacement: &Replacement,
@@ -110,7 +110,9 @@ pub(crate) fn rest(
     let gone: Vec<Arc<str>> = replacement.gone.iter().filter(apart).cloned().collect();
     let left = replacement.nodes.keys().filter(|name| !gone.contains(name));
     let left: Vec<&Arc<str>> = left.collect();
-    let olds = left.iter().filter_map(|name| turn.view.behind(name));
+    let olds = left
+        .iter()
+        .filter_map(|name| turn.view.machine_of_node(name));
     let olds: Vec<&MachineView<'_>> = olds.collect();
     let price = olds
         .iter()
@@ -120,10 +122,10 @@ pub(crate) fn rest(
     let made = turn.view.machines.get(machine)?;
     let (saving, wanted) = if !gone.is_empty() {
         (price, 1)
-    } else if made.kind.is_some() {
+    } else if made.instance_type.is_some() {
         (
             price.saturating_sub(cost::price(turn.view.policy, made)),
-            trial::wanted(turn.view.policy, &olds),
+            trial::sum_min_savings(turn.view.policy, &olds),
         )
     } else {
         // Of a machine whose type is gone nobody knows what it costs.

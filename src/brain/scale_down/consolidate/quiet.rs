@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::constraints::shape::Keyed;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::drain_rules;
 use model::memory::Settled;
@@ -24,7 +25,7 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
         if !matches!(known.phase, MachinePhase::Up | MachinePhase::Leaving) {
             continue;
         }
-        let pods = sum(turn.view.pods(name), now);
+        let pods = hash_pods(turn.view.pods(name), now);
         let before = turn.memory.settled.get(name);
         let since = before
             .filter(|before| before.pods == pods)
@@ -32,8 +33,8 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
         settled.insert(name.clone(), Settled { pods, since });
     }
     for (name, before) in std::mem::take(&mut turn.memory.settled) {
-        let dark = turn.holds.in_the_dark(turn.view.behind(&name));
-        if dark && before.pods == sum(turn.view.pods(&name), now) {
+        let dark = turn.holds.in_the_dark(turn.view.machine_of_node(&name));
+        if dark && before.pods == hash_pods(turn.view.pods(&name), now) {
             settled.entry(name).or_insert(before);
         }
     }
@@ -47,10 +48,10 @@ pub(crate) fn since(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Opti
     Some((since, since + super::of(known)?.after))
 }
 
-/// Whether something came or went so lately that the node at this position shall be left in peace: its pool is
+/// Whether something came or went so lately that the node shall be left in peace: its pool is
 /// consolidated and its time is not over.
-pub(crate) fn restless(turn: &DecisionBuilder<'_>, node: usize) -> bool {
-    let Some(known) = turn.view.behind_at(node) else {
+pub(crate) fn is_restless(turn: &DecisionBuilder<'_>, node: NodeIndex) -> bool {
+    let Some(known) = turn.view.machine_at(node.0) else {
         return false;
     };
     super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())
@@ -58,7 +59,7 @@ pub(crate) fn restless(turn: &DecisionBuilder<'_>, node: usize) -> bool {
 
 /// A sum over the UIDs of the pods that a drain has to do with, whatever their order. Two sets of pods
 /// have the same one once in 2^64.
-fn sum(pods: &[Keyed<'_>], now: Time) -> u64 {
+fn hash_pods(pods: &[Keyed<'_>], now: Time) -> u64 {
     pods.iter()
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .map(|(_, pod)| fnv(pod.uid.as_bytes()))

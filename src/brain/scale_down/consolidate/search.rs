@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::trial::{self, Bench, ReplacementMachine};
+use super::trial::{self, ReplacementMachine, ReplacementSearch};
 use super::{SECOND_LOOK, quiet};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NodeIndex;
 use crate::observed::view::MachinePhase;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::mode::Mode;
 use crate::scale_down::removals::{self, RemovalAllowance};
 use crate::scale_down::shrink;
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::planned::{CreateReason, PlannedMachines};
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
@@ -40,10 +41,10 @@ const MOST_ALONE: usize = 100;
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     removals: &RemovalAllowance<'a>,
     stuck: &[RemovalCandidate<'a>],
-    (order, spare): (&[usize], &[usize]),
+    (order, spare): (&[NodeIndex], &[NodeIndex]),
 ) {
     if !turn.holds.may_observe() {
         return;
@@ -61,7 +62,7 @@ pub(crate) fn plan<'a>(
     }
     let mut nodes: Vec<&RemovalCandidate<'a>> = Vec::new();
     for candidate in stuck {
-        if movable(turn, world, removals, candidate) {
+        if may_be_replaced(turn, world, removals, candidate) {
             nodes.push(candidate);
         }
     }
@@ -76,24 +77,24 @@ pub(crate) fn plan<'a>(
         turn.memory.consolidation = Some(before);
         return;
     }
-    let ledger = LimitTracker::of(turn);
-    let mut bench = Bench {
+    let limits = LimitTracker::of(turn);
+    let mut search = ReplacementSearch {
         choices,
-        ledger: &ledger,
+        limits: &limits,
         order,
         spare,
         places: BTreeMap::new(),
         began: world.company.steps(),
     };
-    let found = together(turn, world, &mut bench, removals, &nodes)
-        .or_else(|| alone(turn, world, &mut bench, removals, &nodes));
+    let found = replace_several(turn, world, &mut search, removals, &nodes)
+        .or_else(|| replace_one(turn, world, &mut search, removals, &nodes));
     let what = found
         .as_ref()
-        .map(|(nodes, swap)| describe(turn, choices, nodes, swap))
+        .map(|(nodes, machine)| describe(turn, choices, nodes, machine))
         .unwrap_or_default();
     let same = before.is_some_and(|before| before.what == what);
     match found {
-        Some((nodes, swap)) if same => make(turn, world, choices, &nodes, &swap),
+        Some((nodes, machine)) if same => make(turn, world, choices, &nodes, &machine),
         found => {
             turn.memory.consolidation = Some(FoundConsolidation { what, since: now });
             if found.is_some() {
@@ -106,13 +107,13 @@ pub(crate) fn plan<'a>(
 type FoundReplacement<'c, 'a> = (Vec<&'c RemovalCandidate<'a>>, ReplacementMachine);
 
 /// Whether a node may be replaced at all now.
-fn movable<'a>(
+fn may_be_replaced<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &SimCluster<'a>,
     removals: &RemovalAllowance<'a>,
     candidate: &RemovalCandidate<'a>,
 ) -> bool {
-    let Some(known) = turn.view.behind(candidate.name) else {
+    let Some(known) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
     let region = &known.machine.region;
@@ -125,7 +126,7 @@ fn movable<'a>(
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
         && candidate.loads.iter().all(|load| load.guests == 0)
-        && !world.nodes[candidate.bin].receives
+        && !world.nodes[candidate.index].receives
         && turn.holds.may_shrink(region).is_ok();
     if !wanted {
         return false;
@@ -146,17 +147,17 @@ fn movable<'a>(
 /// The most nodes that one machine can stand for, two at least: the first of the list. Few are tried
 /// down from all of them, for two may be too few to pay for a larger machine and three enough; many by
 /// halving.
-fn together<'c, 'a>(
+fn replace_several<'c, 'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     removals: &RemovalAllowance<'a>,
     nodes: &[&'c RemovalCandidate<'a>],
 ) -> Option<FoundReplacement<'c, 'a>> {
     if nodes.len() <= FEW_TOGETHER {
         return (2..=nodes.len()).rev().find_map(|count| {
-            let swap = swap(turn, world, bench, removals, &nodes[..count])?;
-            Some((nodes[..count].to_vec(), swap))
+            let machine = find_replacement(turn, world, search, removals, &nodes[..count])?;
+            Some((nodes[..count].to_vec(), machine))
         });
     }
     let mut found = None;
@@ -164,9 +165,9 @@ fn together<'c, 'a>(
     while few <= many {
         let middle = few + (many - few) / 2;
         let some = &nodes[..middle];
-        match swap(turn, world, bench, removals, some) {
-            Some(swap) => {
-                found = Some((some.to_vec(), swap));
+        match find_replacement(turn, world, search, removals, some) {
+            Some(machine) => {
+                found = Some((some.to_vec(), machine));
                 few = middle + 1;
             }
             None => many = middle - 1,
@@ -175,29 +176,32 @@ fn together<'c, 'a>(
     found
 }
 
-fn alone<'c, 'a>(
+fn replace_one<'c, 'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     removals: &RemovalAllowance<'a>,
     nodes: &[&'c RemovalCandidate<'a>],
 ) -> Option<FoundReplacement<'c, 'a>> {
     nodes.iter().take(MOST_ALONE).find_map(|node| {
-        let swap = swap(turn, world, bench, removals, &[*node])?;
-        Some((vec![*node], swap))
+        let machine = find_replacement(turn, world, search, removals, &[*node])?;
+        Some((vec![*node], machine))
     })
 }
 
 /// A trial whose outcome the pools' floors and budgets allow.
-fn swap<'a>(
+fn find_replacement<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     removals: &RemovalAllowance<'a>,
     nodes: &[&RemovalCandidate<'a>],
 ) -> Option<ReplacementMachine> {
     let mut pools: BTreeMap<&str, u32> = BTreeMap::new();
-    for known in nodes.iter().filter_map(|node| turn.view.behind(node.name)) {
+    for known in nodes
+        .iter()
+        .filter_map(|node| turn.view.machine_of_node(node.name))
+    {
         let count = pools.entry(known.pool_name()).or_insert(0);
         *count += 1;
         if removals
@@ -207,36 +211,36 @@ fn swap<'a>(
             return None;
         }
     }
-    if work::used_up(turn, world, bench.began) {
+    if work::used_up(turn, world, search.began) {
         return None;
     }
-    let swap = trial::swap(turn, world, bench, nodes)?;
-    let made = &bench.choices[swap.choice];
-    removals.outlast(turn, nodes, made).then_some(swap)
+    let machine = trial::find_replacement(turn, world, search, nodes)?;
+    let made = &search.choices[machine.choice];
+    removals.outlast(turn, nodes, made).then_some(machine)
 }
 
 /// What was found, so that a second look can tell whether it is the same: the nodes, since when their
 /// pods are the same, and what takes their place where.
 fn describe(
     turn: &DecisionBuilder<'_>,
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     nodes: &[&RemovalCandidate<'_>],
-    swap: &ReplacementMachine,
+    machine: &ReplacementMachine,
 ) -> String {
-    let choice = &choices[swap.choice];
+    let choice = &choices[machine.choice];
     let mut text = String::new();
     for node in nodes {
         let settled = turn.memory.settled.get(node.name);
         let since = settled.map_or(0, |settled| settled.since.0);
         let _ = write!(text, "{} {} {since}, ", node.name, node.node.uid);
     }
-    let host = &choice.offers[swap.offer].host;
+    let host = &choice.offers[machine.offer].host;
     let _ = write!(text, "by {} on {host} at {}", choice.label, choice.price);
     text
 }
 
 /// Says that a replacement is not made.
-fn not_made(refused: Refused) -> Warning {
+fn build_warning(refused: Refused) -> Warning {
     Warning::NotMade {
         replacement: true,
         refused: Box::new(refused),
@@ -247,21 +251,21 @@ fn not_made(refused: Refused) -> Warning {
 fn make<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     nodes: &[&RemovalCandidate<'a>],
-    swap: &ReplacementMachine,
+    machine: &ReplacementMachine,
 ) {
-    let choice = &choices[swap.choice];
+    let choice = &choices[machine.choice];
     let mut planned = PlannedMachines::begin();
-    let ledger = LimitTracker::of(turn);
-    if let Err(why) = ledger.addresses_admit(choice) {
-        return turn.warn(not_made(why.clone()));
+    let limits = LimitTracker::of(turn);
+    if let Err(why) = limits.addresses_admit(choice) {
+        return turn.warn(build_warning(why.clone()));
     }
-    let vmid = ledger.vmid(turn, &choice.policy.region);
-    let (at, why) = ((swap.choice, swap.offer), CreateReason::Pods);
-    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, why));
+    let vmid = limits.vmid(turn, &choice.policy.region);
+    let (at, reason) = ((machine.choice, machine.offer), CreateReason::Pods);
+    let made = vmid.and_then(|vmid| planned.add(turn, world, choices, at, vmid, reason));
     if made.is_none() {
-        return turn.warn(not_made(match vmid {
+        return turn.warn(build_warning(match vmid {
             None => Refused::NoFreeVmid,
             Some(_) => Refused::NoFreeName,
         }));
@@ -275,8 +279,8 @@ fn make<'a>(
     };
     action.reason = Reason::Replaces {
         nodes: names.clone(),
-        pods: swap.pods.clone(),
-        saving: swap.saving,
+        pods: machine.pods.clone(),
+        saving: machine.saving,
     };
     let precondition = &mut action.precondition;
     precondition.max_view_age = precondition.max_view_age.min(max_view_age);
@@ -284,45 +288,45 @@ fn make<'a>(
     let pods = nodes.iter().flat_map(|node| &node.pods);
     let pods: BTreeSet<_> = pods.map(|(key, _)| (*key).clone()).collect();
     precondition.pods = pods.into_iter().collect();
-    precondition.landing.clone_from(&swap.moves);
-    let machine = action.target.machine.clone();
+    precondition.landing.clone_from(&machine.moves);
+    let name = action.target.machine.clone();
     let why = Replacing::Planned {
-        by: machine.clone(),
+        by: name.clone(),
         offer: choice.label.clone(),
         nodes: names,
-        saving: swap.saving,
+        saving: machine.saving,
     };
     let uids = nodes.iter();
     let uids = uids.map(|node| (node.name.clone(), node.node.uid.clone()));
     turn.memory.replacements.insert(
-        machine.clone(),
+        name.clone(),
         Replacement {
             nodes: uids.collect(),
             gone: BTreeSet::new(),
             planned: now,
-            saving: swap.saving,
+            saving: machine.saving,
         },
     );
-    report(turn, nodes, swap, (&machine, &why));
+    report(turn, nodes, machine, (&name, &why));
 }
 
 /// Says of each node that the machine `by` replaces it, and where its pods go.
 fn report(
     turn: &mut DecisionBuilder<'_>,
     nodes: &[&RemovalCandidate<'_>],
-    swap: &ReplacementMachine,
+    machine: &ReplacementMachine,
     (by, why): (&Arc<str>, &Replacing),
 ) {
     for node in nodes {
         let here = |(key, _): &(&model::cluster::PodKey, &Arc<str>)| {
             node.pods.iter().any(|(pod, _)| pod == key)
         };
-        let moves = swap.moves.iter().filter(here);
+        let moves = machine.moves.iter().filter(here);
         let verdict = NodeVerdict::Replaced {
             by: by.clone(),
             why: why.clone(),
             moves: moves.map(|(key, to)| (key.clone(), to.clone())).collect(),
-            others: Arc::new(swap.others.clone()),
+            others: Arc::new(machine.others.clone()),
         };
         turn.report.nodes.insert(node.name.clone(), verdict);
     }

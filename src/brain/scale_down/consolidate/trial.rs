@@ -7,11 +7,12 @@ use super::cost;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, NodeIndex, OfferIndex, PlannedIndex};
 use crate::observed::view::MachineView;
 use crate::scale_down::candidates::RemovalCandidate;
 use crate::scale_down::rehearsal::{self, RehearsalUndo, Unplaced};
 use crate::scale_up::limits::LimitTracker;
-use crate::simulation::offer::{self, Choice};
+use crate::simulation::offer::{self, Choice, ChoiceList};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::{NodeOrigin, SimCluster};
 use model::cluster::PodKey;
@@ -19,15 +20,15 @@ use model::policy::Policy;
 use model::reasons::{Refusals, Refused};
 
 /// What trials are made with.
-pub(super) struct Bench<'b, 'a> {
-    pub(super) choices: &'b [Choice<'a>],
-    pub(super) ledger: &'b LimitTracker,
+pub(super) struct ReplacementSearch<'b, 'a> {
+    pub(super) choices: &'b ChoiceList<'a>,
+    pub(super) limits: &'b LimitTracker,
     /// Where pods may be sent, in order.
-    pub(super) order: &'b [usize],
+    pub(super) order: &'b [NodeIndex],
     /// Nodes that count as gone or are let be for now, and are there all the same.
-    pub(super) spare: &'b [usize],
+    pub(super) spare: &'b [NodeIndex],
     /// Places that stand for new machines, by choice and offer.
-    pub(super) places: BTreeMap<(usize, usize), usize>,
+    pub(super) places: BTreeMap<(ChoiceIndex, OfferIndex), NodeIndex>,
     /// Steps of the decision before.
     pub(super) began: u64,
 }
@@ -38,8 +39,8 @@ type Domain = (Arc<str>, Arc<str>);
 /// A machine that would do.
 #[derive(Clone, Debug)]
 pub(super) struct ReplacementMachine {
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
     pub(super) saving: i64,
     /// The pods it is for, sorted.
     pub(super) pods: Vec<PodKey>,
@@ -51,29 +52,29 @@ pub(super) struct ReplacementMachine {
 
 /// The cheapest machine that takes the place of these nodes, if it saves enough. The world is as it
 /// was afterwards.
-pub(super) fn swap<'a>(
+pub(super) fn find_replacement<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
 ) -> Option<ReplacementMachine> {
     let mut undo = RehearsalUndo::default();
     for node in nodes {
-        rehearsal::close(world, node.bin, &mut undo);
+        rehearsal::close(world, node.index, &mut undo);
     }
-    if spared(world, bench, nodes) {
+    if fits_on_spare_nodes(world, search, nodes) {
         undo.roll_back(world);
         return None;
     }
-    let open = rehearsal::open(world, bench.order, &BTreeSet::new(), None);
-    let mut lane = FitIndex::over(&open, world);
+    let open = rehearsal::open(world, search.order, &BTreeSet::new(), None);
+    let mut fit_index = FitIndex::over(&open, world);
     let mut domains: BTreeSet<Domain> = BTreeSet::new();
     let mut moves = BTreeMap::new();
     let mut unplaced = Vec::new();
     for node in nodes {
-        let lone = lone_domains(world, node);
+        let lone = find_lone_domains(world, node);
         if lone.is_empty() {
-            let left = rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo);
+            let left = rehearsal::reschedule(world, node, &mut fit_index, &mut moves, &mut undo);
             unplaced.extend(left);
             continue;
         }
@@ -87,103 +88,103 @@ pub(super) fn swap<'a>(
     let found = if unplaced.is_empty() {
         None
     } else {
-        cheapest(turn, world, bench, nodes, &unplaced, &domains)
+        find_cheapest(turn, world, search, nodes, &unplaced, &domains)
     };
     undo.roll_back(world);
-    let swap = found?;
-    is_order_independent(world, bench, nodes, &swap, &open)
-        .then_some(ReplacementMachine { moves, ..swap })
+    let machine = found?;
+    is_order_independent(world, search, nodes, &machine, &open)
+        .then_some(ReplacementMachine { moves, ..machine })
 }
 
 /// Whether the pods find room on what is left and the machine in whatever order they come.
 fn is_order_independent<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
-    swap: &ReplacementMachine,
-    open: &[usize],
+    machine: &ReplacementMachine,
+    open: &[NodeIndex],
 ) -> bool {
-    let bin = bench.place(world, (swap.choice, swap.offer));
+    let new_node = search.place(world, (machine.choice, machine.offer));
     let mut undo = RehearsalUndo::default();
     for node in nodes {
-        rehearsal::close(world, node.bin, &mut undo);
+        rehearsal::close(world, node.index, &mut undo);
     }
-    world.reopen(bin);
+    world.reopen(new_node);
     // Nobody knows the new machine's name yet: it may be filled first, or last.
     let rest = rehearsal::by_name(world, open.to_vec());
-    let first: Vec<usize> = [bin].into_iter().chain(rest.iter().copied()).collect();
-    let last: Vec<usize> = rest.into_iter().chain([bin]).collect();
+    let first: Vec<NodeIndex> = [new_node].into_iter().chain(rest.iter().copied()).collect();
+    let last: Vec<NodeIndex> = rest.into_iter().chain([new_node]).collect();
     let order_independent = [first, last].iter().all(|order| {
-        let mut lane = FitIndex::indexed(order, world);
-        rehearsal::is_order_independent(world, nodes, &mut lane)
+        let mut fit_index = FitIndex::indexed(order, world);
+        rehearsal::is_order_independent(world, nodes, &mut fit_index)
     });
-    world.close(bin);
+    world.close(new_node);
     undo.roll_back(world);
     order_independent
 }
 
 /// Whether the pods would fit on what there is, with the nodes that are unneeded or not yet quiet: then
 /// no machine is made, and it shows in a while what goes.
-fn spared<'a>(
+fn fits_on_spare_nodes<'a>(
     world: &mut SimCluster<'a>,
-    bench: &Bench<'_, 'a>,
+    search: &ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
 ) -> bool {
-    if bench.spare.is_empty() {
+    if search.spare.is_empty() {
         return false;
     }
     let mut undo = RehearsalUndo::default();
     let mut opened = Vec::new();
-    for bin in bench.spare {
-        if world.nodes[*bin].closed {
-            world.reopen(*bin);
-            opened.push(*bin);
+    for node in search.spare {
+        if world.nodes[*node].closed {
+            world.reopen(*node);
+            opened.push(*node);
         }
     }
-    let order: Vec<usize> = bench.order.iter().chain(bench.spare).copied().collect();
-    let gone: BTreeSet<usize> = nodes.iter().map(|node| node.bin).collect();
+    let order: Vec<NodeIndex> = search.order.iter().chain(search.spare).copied().collect();
+    let gone: BTreeSet<NodeIndex> = nodes.iter().map(|node| node.index).collect();
     let open = rehearsal::open(world, &order, &gone, None);
     let mut moves = BTreeMap::new();
-    let mut lane = FitIndex::over(&open, world);
+    let mut fit_index = FitIndex::over(&open, world);
     let fits = nodes.iter().all(|node| {
-        rehearsal::reschedule(world, node, &mut lane, &mut moves, &mut undo).is_empty()
+        rehearsal::reschedule(world, node, &mut fit_index, &mut moves, &mut undo).is_empty()
     });
     undo.roll_back(world);
-    for bin in opened {
-        world.close(bin);
+    for node in opened {
+        world.close(node);
     }
     fits
 }
 
-fn cheapest<'a>(
+fn find_cheapest<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
+    search: &mut ReplacementSearch<'_, 'a>,
     nodes: &[&RemovalCandidate<'a>],
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
 ) -> Option<ReplacementMachine> {
     let olds: Vec<&MachineView<'a>> = nodes
         .iter()
-        .filter_map(|node| turn.view.behind(node.name))
+        .filter_map(|node| turn.view.machine_of_node(node.name))
         .collect();
     let price = nodes
         .iter()
         .fold(0i64, |sum, node| sum.saturating_add(node.price));
-    let most = price.saturating_sub(wanted(turn.view.policy, &olds));
-    let mut by_price: Vec<usize> = (0..bench.choices.len()).collect();
+    let most = price.saturating_sub(sum_min_savings(turn.view.policy, &olds));
+    let mut by_price: Vec<ChoiceIndex> = search.choices.indexes().collect();
     by_price.sort_by_cached_key(|index| {
-        let choice = &bench.choices[*index];
+        let choice = &search.choices[*index];
         (choice.price, choice.scarcity(&BTreeSet::new()), *index)
     });
     let mut others = BTreeMap::new();
     let mut found: Option<ReplacementMachine> = None;
     for index in by_price {
-        let choice = &bench.choices[index];
+        let choice = &search.choices[index];
         let verdict = match &found {
             Some(_) => Err(Refused::AnotherCheaper),
-            None => eligible(turn, bench.ledger, choice, &olds, most)
-                .and_then(|()| host(world, bench, index, unplaced, domains)),
+            None => may_replace(turn, search.limits, choice, &olds, most)
+                .and_then(|()| choose_host(world, search, index, unplaced, domains)),
         };
         match verdict {
             Err(why) => {
@@ -194,18 +195,18 @@ fn cheapest<'a>(
                     choice: index,
                     offer,
                     saving: price.saturating_sub(choice.price),
-                    pods: pods(unplaced),
+                    pods: list_pods(unplaced),
                     moves: BTreeMap::new(),
                     others: BTreeMap::new(),
                 });
             }
         }
     }
-    found.map(|swap| ReplacementMachine { others, ..swap })
+    found.map(|machine| ReplacementMachine { others, ..machine })
 }
 
 /// What must be saved at least on these nodes.
-pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
+pub(super) fn sum_min_savings(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
     olds.iter()
         .filter_map(|known| {
             let how = super::of(known)?;
@@ -214,7 +215,7 @@ pub(super) fn wanted(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
+fn list_pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
     let mut pods: Vec<PodKey> = unplaced
         .iter()
         .flat_map(|unplaced| &unplaced.pods)
@@ -225,9 +226,9 @@ fn pods(unplaced: &[Unplaced<'_, '_>]) -> Vec<PodKey> {
 }
 
 /// Whether a choice may take the place of these machines, whatever the host.
-fn eligible(
+fn may_replace(
     turn: &DecisionBuilder<'_>,
-    ledger: &LimitTracker,
+    limits: &LimitTracker,
     choice: &Choice<'_>,
     olds: &[&MachineView<'_>],
     most: i64,
@@ -256,21 +257,21 @@ fn eligible(
         let node = old.name.clone();
         return Err(Refused::WeighsLessThanNode { node });
     }
-    ledger.admits(turn, choice)
+    limits.admits(turn, choice)
 }
 
 /// The host on which the machine holds the pods: of those, the one that the pool's strategy takes.
-fn host<'a>(
+fn choose_host<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
-    index: usize,
+    search: &mut ReplacementSearch<'_, 'a>,
+    index: ChoiceIndex,
     unplaced: &[Unplaced<'_, 'a>],
     domains: &BTreeSet<Domain>,
-) -> Result<usize, Refused> {
-    let choice = &bench.choices[index];
+) -> Result<OfferIndex, Refused> {
+    let choice = &search.choices[index];
     let mut refusal = None;
-    let mut offers: Vec<usize> = (0..choice.offers.len()).collect();
-    offers.sort_by_key(|index| bench.ledger.host_rank(choice, &choice.offers[*index]));
+    let mut offers: Vec<OfferIndex> = choice.offers.indexes().collect();
+    offers.sort_by_key(|offer| search.limits.host_rank(choice, &choice.offers[*offer]));
     for at in offers {
         let offer = &choice.offers[at];
         let elsewhere = domains
@@ -281,10 +282,10 @@ fn host<'a>(
                 key: key.clone(),
                 domain: domain.clone(),
             }),
-            None => bench
-                .ledger
+            None => search
+                .limits
                 .host_admits(choice, offer)
-                .and_then(|()| holds(world, bench, (index, at), unplaced)),
+                .and_then(|()| holds(world, search, (index, at), unplaced)),
         };
         match verdict {
             Ok(()) => return Ok(at),
@@ -297,11 +298,11 @@ fn host<'a>(
 /// Whether one machine of an offer holds the pods.
 fn holds<'a>(
     world: &mut SimCluster<'a>,
-    bench: &mut Bench<'_, 'a>,
-    at: (usize, usize),
+    search: &mut ReplacementSearch<'_, 'a>,
+    at: (ChoiceIndex, OfferIndex),
     unplaced: &[Unplaced<'_, 'a>],
 ) -> Result<(), Refused> {
-    let choice = &bench.choices[at.0];
+    let choice = &search.choices[at.0];
     let offer = &choice.offers[at.1];
     for Unplaced { load, .. } in unplaced {
         let shape = world.shapes[load.shape].shape;
@@ -310,50 +311,55 @@ fn holds<'a>(
             return Err(Refused::Misfit { misfit });
         }
     }
-    let bin = bench.place(world, at);
-    world.reopen(bin);
+    let new_node = search.place(world, at);
+    world.reopen(new_node);
     let loads: Vec<_> = unplaced
         .iter()
         .map(|unplaced| (unplaced.load, unplaced.pods.len()))
         .collect();
     let mut undo = RehearsalUndo::default();
-    let mut lane = FitIndex::over(&[bin], world);
-    let laid = rehearsal::lay_in_rounds(world, &loads, &mut lane, &mut undo);
+    let mut fit_index = FitIndex::over(&[new_node], world);
+    let laid = rehearsal::lay_in_rounds(world, &loads, &mut fit_index, &mut undo);
     let left = unplaced.iter().zip(laid.left).find_map(|(unplaced, left)| {
         let first = unplaced.pods.len().checked_sub(left).filter(|_| left > 0)?;
         unplaced.pods.get(first).map(|(key, _)| *key)
     });
     undo.roll_back(world);
-    world.close(bin);
+    world.close(new_node);
     match left {
         None => Ok(()),
         Some(key) => Err(Refused::NotAllPods { pod: key.clone() }),
     }
 }
 
-impl<'a> Bench<'_, 'a> {
+impl<'a> ReplacementSearch<'_, 'a> {
     /// The closed place that stands for a new machine of an offer in trials.
-    fn place(&mut self, world: &mut SimCluster<'a>, at: (usize, usize)) -> usize {
-        if let Some(bin) = self.places.get(&at) {
-            return *bin;
+    fn place(&mut self, world: &mut SimCluster<'a>, at: (ChoiceIndex, OfferIndex)) -> NodeIndex {
+        if let Some(new_node) = self.places.get(&at) {
+            return *new_node;
         }
         let choice = &self.choices[at.0];
         let offer = &choice.offers[at.1];
         // A name that no node has, and another for each place: a domain of its own.
         let name = format!("{NEW}{}", self.places.len()).into();
         let named = (name, offer::NO_VMID);
-        let bin = offer::place(world, choice, offer, named, NodeOrigin::Planned(0));
-        world.close(bin);
-        self.places.insert(at, bin);
-        bin
+        // No `PlannedMachines` are beside this world: only that the node is a planned one counts.
+        let site = NodeOrigin::Planned(PlannedIndex(0));
+        let new_node = offer::place(world, choice, offer, named, site);
+        world.close(new_node);
+        self.places.insert(at, new_node);
+        new_node
     }
 }
 
 /// Domains over which pods of a node must be spread and of which nothing is left without the node.
 /// kube-scheduler would forget such a domain and crowd the others; consolidation keeps it.
-pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) -> Vec<Domain> {
+pub(crate) fn find_lone_domains(
+    world: &SimCluster<'_>,
+    node: &RemovalCandidate<'_>,
+) -> Vec<Domain> {
     let mut lone = Vec::new();
-    let labels = &world.nodes[node.bin].labels;
+    let labels = &world.nodes[node.index].labels;
     for load in &node.loads {
         let spreads = world.company.constraints(world.shapes[load.shape]);
         for spread in spreads.iter().filter(|spread| spread.hard) {
@@ -361,8 +367,11 @@ pub(crate) fn lone_domains(world: &SimCluster<'_>, node: &RemovalCandidate<'_>) 
             let Some(value) = labels.get(key).filter(|_| **key != *HOSTNAME_LABEL) else {
                 continue;
             };
-            let others = world.nodes.iter().enumerate().any(|(index, bin)| {
-                index != node.bin && bin.ready && !bin.closed && bin.labels.get(key) == Some(value)
+            let others = world.nodes.indexed().any(|(index, other)| {
+                index != node.index
+                    && other.ready
+                    && !other.closed
+                    && other.labels.get(key) == Some(value)
             });
             if !others {
                 lone.push((key.clone(), value.clone()));

@@ -2,31 +2,32 @@
 
 use super::fit_matrix::FitMatrix;
 use super::market::Market;
+use crate::index::{IndexVec, OfferSlot};
 use crate::simulation::company::topology::DomainId;
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::world::SimCluster;
 
 /// What machines could be made. No phase changes it; answers are added as they are asked for.
 #[derive(Debug)]
 pub(super) struct Catalog<'p, 'a> {
     /// Every pool with each of its types, in each of its regions.
-    pub(super) choices: &'p [Choice<'a>],
+    pub(super) choices: &'p ChoiceList<'a>,
     /// In which order choices are tried.
     pub(super) market: Market,
     /// Which offers hold which groups.
     pub(super) rows: FitMatrix<'a>,
     /// The domain of every offer, by offer and topology key.
-    pub(super) domains: Vec<Vec<DomainId>>,
+    pub(super) domains: IndexVec<OfferSlot, Vec<DomainId>>,
 }
 
 impl<'p, 'a> Catalog<'p, 'a> {
     /// The catalogue of these choices, before anybody asked anything.
-    pub(super) fn of(choices: &'p [Choice<'a>]) -> Catalog<'p, 'a> {
+    pub(super) fn of(choices: &'p ChoiceList<'a>) -> Catalog<'p, 'a> {
         Catalog {
             choices,
             market: Market::of(choices),
             rows: FitMatrix::default(),
-            domains: Vec::new(),
+            domains: IndexVec::default(),
         }
     }
 
@@ -38,7 +39,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
         }
         let offers = self.choices.iter().flat_map(|choice| &choice.offers);
         let offers: Vec<_> = offers.collect();
-        self.domains.resize_with(offers.len(), Vec::new);
+        self.domains.grow_to(offers.len());
         for (offer, row) in offers.iter().zip(&mut self.domains) {
             for key in row.len()..keys {
                 row.push(world.company.domain(key, &offer.labels));

@@ -7,10 +7,13 @@ use super::pending::GroupRun;
 use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
+use crate::index::{
+    ChoiceIndex, GroupIndex, IndexVec, OfferIndex, OfferSlot, PlannedIndex, RunIndex,
+};
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
-/// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
+/// ChoiceList that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
 /// be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.
@@ -19,8 +22,8 @@ pub(super) const WHOLE: i128 = 100;
 /// A machine to open for a group, and what it would take: the answer of [`choose`].
 #[derive(Debug)]
 pub(super) struct Pick {
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
     /// How many pods of the leading group.
     pub(super) lead: usize,
     /// The worth of all pods it might take.
@@ -28,7 +31,7 @@ pub(super) struct Pick {
     /// What is paid for it, preferences that are not met included.
     pub(super) cost: i128,
     /// The planned machine that grows to this, instead of a new one.
-    pub(super) instead: Option<usize>,
+    pub(super) instead: Option<PlannedIndex>,
 }
 
 /// What came of looking for a machine for one group.
@@ -45,8 +48,8 @@ pub(super) struct Chosen {
 /// A choice that may be opened, on its best host.
 #[derive(Clone, Copy, Debug)]
 struct OpenableChoice {
-    choice: usize,
-    offer: usize,
+    choice: ChoiceIndex,
+    offer: OfferIndex,
     /// Price, perhaps with preferences that are not met.
     cost: i128,
 }
@@ -55,26 +58,26 @@ struct OpenableChoice {
 #[derive(Debug)]
 pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
-    pub(super) lead: usize,
+    pub(super) lead: GroupIndex,
     pub(super) rules: Option<&'r Rules>,
     /// The first run of those that may fill up the node.
-    pub(super) others: Option<usize>,
+    pub(super) others: Option<RunIndex>,
     /// What is said against choices.
     words: RefusalLog,
     /// Something may not be opened that could later.
     held: bool,
     /// By choice: something is said against it already.
-    refused: Vec<bool>,
+    refused: IndexVec<ChoiceIndex, bool>,
     /// What limits say of pools, each in each of its regions.
     pools: BTreeMap<usize, Result<(), Arc<Refused>>>,
     /// What rules say, by an offer.
-    known: Vec<(usize, Arc<Refused>)>,
+    known: Vec<(OfferSlot, Arc<Refused>)>,
 }
 
 /// Finds what to open for a group whose pods follow these rules.
 pub(super) fn choose(
     view: PlanView<'_, '_>,
-    lead: usize,
+    lead: GroupIndex,
     rules: Option<&Rules>,
     refusals: &mut SharedRefusals,
 ) -> Chosen {
@@ -82,16 +85,16 @@ pub(super) fn choose(
         view,
         lead,
         rules,
-        others: others(view, lead, rules),
+        others: find_fillers(view, lead, rules),
         words: RefusalLog::default(),
         held: false,
-        refused: vec![false; view.catalog.choices.len()],
+        refused: vec![false; view.catalog.choices.len()].into(),
         pools: BTreeMap::new(),
         known: Vec::new(),
     };
-    let total = search.total_worth();
+    let total = search.sum_worth();
     let found = (0..view.catalog.market.tiers.len())
-        .find_map(|tier| Some((tier, search.best(tier, total)?)));
+        .find_map(|tier| Some((tier, search.find_best(tier, total)?)));
     if let Some((tier, pick)) = &found {
         search.say_of_losers(*tier, pick);
     }
@@ -108,9 +111,13 @@ pub(super) fn choose(
 /// The first run of those that may fill up a node which is opened for `lead`. Where every pod of the
 /// lead needs a node of its own there will be as many nodes as pods: each is as cheap as can be, and
 /// the others find what is left on them.
-fn others(view: PlanView<'_, '_>, lead: usize, rules: Option<&Rules>) -> Option<usize> {
+fn find_fillers(
+    view: PlanView<'_, '_>,
+    lead: GroupIndex,
+    rules: Option<&Rules>,
+) -> Option<RunIndex> {
     let shape = view.shape(lead).shape;
-    let alone = rules.is_some_and(Rules::solitary) || !shape.host_ports.is_empty();
+    let alone = rules.is_some_and(Rules::need_a_node_each) || !shape.host_ports.is_empty();
     (!alone).then_some(view.group(lead).run)
 }
 
@@ -130,8 +137,9 @@ impl ChoiceSearch<'_, '_, '_> {
         for (index, of) in tiers.skip(tier) {
             let text = if index == tier { &dearer } else { &lighter };
             let refused = &self.refused;
-            let lost =
-                |choice: &usize| row.any[*choice] && !refused[*choice] && *choice != pick.choice;
+            let lost = |choice: &ChoiceIndex| {
+                row.any[*choice] && !refused[*choice] && *choice != pick.choice
+            };
             let losers = of.choices.iter().copied().filter(lost);
             self.words.say_all(view.catalog.choices, losers, text);
         }
@@ -140,24 +148,24 @@ impl ChoiceSearch<'_, '_, '_> {
     /// The choice of a tier that carries most for what it costs; of equals the one that carries more. A
     /// preference makes a choice dearer, yet is no reason for more machines: one that meets more preferences must
     /// carry as much as the one that is best without.
-    fn best(&mut self, tier: usize, total: i128) -> Option<Pick> {
-        let mut best = self.carries_most(tier, total, None)?;
+    fn find_best(&mut self, tier: usize, total: i128) -> Option<Pick> {
+        let mut best = self.find_best_value(tier, total, None)?;
         let unmet = self.view.unmet(self.lead, best.choice, best.offer);
         if unmet > 0 {
-            best.cost = self.cost(best.choice, unmet);
+            best.cost = self.weigh_cost(best.choice, unmet);
             best = self
-                .carries_most(tier, total, Some(best.worth))
+                .find_best_value(tier, total, Some(best.worth))
                 .unwrap_or(best);
         }
-        let pays = |pick: &Pick| !cheaper(&best, pick);
-        let larger = self.larger(&best).filter(pays);
-        let larger = larger.or_else(|| self.roomier(&best).filter(pays));
+        let pays = |pick: &Pick| !is_cheaper(&best, pick);
+        let larger = self.find_larger_type(&best).filter(pays);
+        let larger = larger.or_else(|| self.find_roomier_machine(&best).filter(pays));
         Some(larger.unwrap_or(best))
     }
 
     /// The choice of a tier that carries most for its price; where they must carry at least `least`, for
     /// its price with preferences.
-    fn carries_most(&mut self, tier: usize, total: i128, least: Option<i128>) -> Option<Pick> {
+    fn find_best_value(&mut self, tier: usize, total: i128, least: Option<i128>) -> Option<Pick> {
         let mut best: Option<Pick> = None;
         let mut trials = 0;
         let market = &self.view.catalog.market;
@@ -169,16 +177,16 @@ impl ChoiceSearch<'_, '_, '_> {
             if beaten {
                 break;
             }
-            let Some(candidate) = self.candidate(choice, least.is_some()) else {
+            let Some(candidate) = self.find_candidate(choice, least.is_some()) else {
                 continue;
             };
             trials += 1;
-            let pick = self.trial(&candidate);
+            let pick = self.fill_on_trial(&candidate);
             if pick.lead > 0
                 && least.is_none_or(|least| pick.worth >= least)
                 && best.as_ref().is_none_or(|best| {
-                    cheaper(&pick, best)
-                        || self.as_good_and_nicer(&pick, best)
+                    is_cheaper(&pick, best)
+                        || self.is_as_good_and_nicer(&pick, best)
                         || self.view.on_a_better_host(&pick, best)
                 })
             {
@@ -190,7 +198,7 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// Whether a choice costs and carries the same as the best so far and its hosts suit the preferences of the
     /// leading group better, while no group that waits could do with it alone.
-    fn as_good_and_nicer(&self, pick: &Pick, best: &Pick) -> bool {
+    fn is_as_good_and_nicer(&self, pick: &Pick, best: &Pick) -> bool {
         let view = self.view;
         let Some(preferences) = view.group(self.lead).preferences.as_deref() else {
             return false;
@@ -204,19 +212,20 @@ impl ChoiceSearch<'_, '_, '_> {
             && pick.worth == best.worth
             && free(pick) == free(best)
             && view.pending.runs.iter().all(replaceable)
-            && self.least_penalty(preferences, pick) < self.least_penalty(preferences, best)
+            && self.find_least_penalty(preferences, pick)
+                < self.find_least_penalty(preferences, best)
     }
 
     /// What a pod of the leading group counts on the host of a choice that suits its preferences best.
-    fn least_penalty(&self, preferences: &Preferences, pick: &Pick) -> Option<i64> {
+    fn find_least_penalty(&self, preferences: &Preferences, pick: &Pick) -> Option<i64> {
         let view = self.view;
         let choice = view.choice(pick.choice);
         let row = view.row(self.lead);
-        let offers = choice.offers.iter().enumerate().filter(|(index, offer)| {
-            row.fits[choice.first + index] && view.ledger.host_admits(choice, offer).is_ok()
+        let offers = choice.offers.indexed().filter(|(index, offer)| {
+            row.fits[choice.slot(*index)] && view.limits.host_admits(choice, offer).is_ok()
         });
         let penalty = offers.map(|(index, _)| {
-            let slot = choice.first + index;
+            let slot = choice.slot(index);
             let company = &view.world.company;
             company.penalty(preferences, |key| view.catalog.domains[slot][key])
         });
@@ -224,20 +233,20 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The price of a choice for pods of which preferences of this weight are not met.
-    fn cost(&self, choice: usize, unmet: i64) -> i128 {
+    fn weigh_cost(&self, choice: ChoiceIndex, unmet: i64) -> i128 {
         i128::from(self.view.choice(choice).price) * (WHOLE + i128::from(unmet))
     }
 
     /// A choice on its best host, if it may be opened for the leading group; what is said against it
     /// is noted.
-    fn candidate(&mut self, index: usize, preferences: bool) -> Option<OpenableChoice> {
+    fn find_candidate(&mut self, index: ChoiceIndex, preferences: bool) -> Option<OpenableChoice> {
         let view = self.view;
         let (choice, choices) = (view.choice(index), view.catalog.choices);
         if !view.row(self.lead).any[index] || self.refused[index] {
             return None;
         }
         let pool = self.pools.entry(choice.site_slot).or_insert_with(|| {
-            let admits = view.ledger.pool_admits(view.turn, choice);
+            let admits = view.limits.pool_admits(view.turn, choice);
             admits.map_err(Arc::new)
         });
         if let Err(why) = pool {
@@ -247,20 +256,20 @@ impl ChoiceSearch<'_, '_, '_> {
             return None;
         }
         let host = view
-            .ledger
+            .limits
             .type_admits(choice, None)
             .map_err(OfferRefusal::Held)
-            .and_then(|()| view.host(index, Some((self.lead, self.rules))));
+            .and_then(|()| view.find_host(index, Some((self.lead, self.rules))));
         match host {
             Ok((offer, unmet)) => Some(OpenableChoice {
                 choice: index,
                 offer,
-                cost: self.cost(index, if preferences { unmet } else { 0 }),
+                cost: self.weigh_cost(index, if preferences { unmet } else { 0 }),
             }),
             Err(no) => {
                 self.held |= matches!(no, OfferRefusal::Held(_));
                 self.refused[index] = true;
-                let text = view.refused(no, self.rules, &mut self.known);
+                let text = view.explain_refusal(no, self.rules, &mut self.known);
                 self.words.say(choices, index, &text);
                 None
             }
@@ -268,14 +277,15 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The worth of all that one node could carry at best, were it large enough.
-    fn total_worth(&self) -> i128 {
+    fn sum_worth(&self) -> i128 {
         let times = |worth: i128, left: usize| {
             worth.saturating_mul(i128::try_from(left).unwrap_or(i128::MAX))
         };
         let runs = &self.view.pending.runs;
         match self.others {
             None => runs[self.view.group(self.lead).run].worth,
-            Some(first) => runs[first..]
+            Some(first) => runs
+                .tail(first)
                 .iter()
                 .map(|run| times(run.worth, run.left))
                 .fold(0, i128::saturating_add),
@@ -283,12 +293,12 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// What one new node of a candidate would take.
-    fn trial(&self, candidate: &OpenableChoice) -> Pick {
+    fn fill_on_trial(&self, candidate: &OpenableChoice) -> Pick {
         let (choice, offer) = (candidate.choice, candidate.offer);
         let room = TrialNode::of_offer(self.view, choice, offer);
-        let may = self
-            .rules
-            .map_or(usize::MAX, |rules| self.view.may(rules, choice, offer));
+        let may = self.rules.map_or(usize::MAX, |rules| {
+            self.view.count_admitted(rules, choice, offer)
+        });
         let mut pick = Pick {
             choice,
             offer,
@@ -303,7 +313,7 @@ impl ChoiceSearch<'_, '_, '_> {
 }
 
 /// Whether `a` carries more for what it costs than `b`; of equals the one that carries more.
-pub(super) fn cheaper(a: &Pick, b: &Pick) -> bool {
+pub(super) fn is_cheaper(a: &Pick, b: &Pick) -> bool {
     let (left, right) = (
         a.cost.saturating_mul(b.worth),
         b.cost.saturating_mul(a.worth),

@@ -30,8 +30,8 @@ pub(super) fn repack<'p, 'a>(
     // Questions of earlier decisions that are not asked any more are forgotten.
     planner.turn.fewer_domains_before =
         std::mem::take(&mut planner.turn.memory.no_better_plan_with_fewer_domains);
-    for (key, domain) in tried(planner, pending) {
-        let waiting = waiting(planner, pending);
+    for (key, domain) in find_empty_domains(planner, pending) {
+        let waiting = count_waiting(planner, pending);
         if waiting == 0 || waiting > PODS {
             break;
         }
@@ -43,7 +43,7 @@ pub(super) fn repack<'p, 'a>(
             visits,
             Domains::Without(key, domain),
         );
-        if self::waiting(planner, pending) >= waiting {
+        if count_waiting(planner, pending) >= waiting {
             planner.world.company.reopen_domains(rules);
         }
     }
@@ -51,7 +51,10 @@ pub(super) fn repack<'p, 'a>(
 
 /// The domains, by key, that pods without a place are spread over and that none of those who are counted is in. One that has some stays: that
 /// the smallest zone holds the others back is what spreading means.
-fn tried(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> Vec<(KeyId, DomainId)> {
+fn find_empty_domains(
+    planner: &Planner<'_, '_>,
+    pending: &PendingGroups<'_>,
+) -> Vec<(KeyId, DomainId)> {
     let company = &planner.world.company;
     let waiting = pending.groups.iter().filter(|group| group.left() > 0);
     let rules = waiting.filter_map(|group| company.known_rules(group.shape));
@@ -61,7 +64,7 @@ fn tried(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> Vec<(KeyId, 
 }
 
 /// How many pods that are spread have no place.
-fn waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
+fn count_waiting(planner: &Planner<'_, '_>, pending: &PendingGroups<'_>) -> usize {
     let company = &planner.world.company;
     let spread = pending.groups.iter().filter(|group| {
         let rules = company.known_rules(group.shape);

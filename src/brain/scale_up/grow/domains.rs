@@ -8,27 +8,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{CounterId, IndexVec, OfferSlot, RowIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
-use crate::simulation::company::rules::CounterId;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::work;
 use crate::simulation::world::SimCluster;
 use model::scheduling::Labels;
 
 /// What decides which domains are open: the row of the fit matrix, the offers that other pods bar, the key, and all keys of the constraints.
-type DomainQuestion = (usize, Vec<usize>, KeyId, Vec<KeyId>);
+type DomainQuestion = (RowIndex, Vec<OfferSlot>, KeyId, Vec<KeyId>);
 
-/// The labels of every offer, and whether a machine of it may be made now.
-fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c [Choice<'_>]) -> Vec<(bool, &'c Labels)> {
-    let ledger = LimitTracker::of(turn);
-    let mut offers = Vec::new();
+/// Of every offer whether a machine of it may be made now, and the labels of its node.
+type ListedOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
+
+/// Lists all offers, of all choices.
+fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c ChoiceList<'_>) -> ListedOffers<'c> {
+    let limits = LimitTracker::of(turn);
+    let mut offers = ListedOffers::default();
     for choice in choices {
-        let admits = ledger.admits(turn, choice).is_ok();
+        let admits = limits.admits(turn, choice).is_ok();
         for offer in &choice.offers {
-            let open = admits && ledger.host_admits(choice, offer).is_ok();
+            let open = admits && limits.host_admits(choice, offer).is_ok();
             offers.push((open, &offer.labels));
         }
     }
@@ -37,7 +40,10 @@ fn offers_of<'c>(turn: &DecisionBuilder<'_>, choices: &'c [Choice<'_>]) -> Vec<(
 
 /// The domain that a node of each offer would be in, by topology key; the rules of all pods that are spread are known by now, and with
 /// them their keys.
-fn domains_of(world: &mut SimCluster<'_>, offers: &[(bool, &Labels)]) -> Vec<Vec<DomainId>> {
+fn find_domains(
+    world: &mut SimCluster<'_>,
+    offers: &ListedOffers<'_>,
+) -> IndexVec<OfferSlot, Vec<DomainId>> {
     let keys = world.company.keys();
     let of_offer = |(_, labels): &(bool, &Labels)| {
         let of_key = (0..keys).map(|key| world.company.domain(key, labels));
@@ -52,22 +58,22 @@ struct ComingTargets {
     /// By counter of such pods; empty where it is not known, and then nothing is barred.
     of_counter: BTreeMap<CounterId, BTreeSet<DomainId>>,
     /// By row of the fit matrix and key: all pods of a row ask the same of a node.
-    of_row: BTreeMap<(usize, KeyId), Vec<DomainId>>,
+    of_row: BTreeMap<(RowIndex, KeyId), Vec<DomainId>>,
 }
 
 /// What the search for domains reads: the groups that need a place, and of each offer, by its number, whether a machine of it may be
 /// made now and the domains of its node, by topology key.
 struct DomainsAsked<'q, 'a> {
     turn: &'q DecisionBuilder<'a>,
-    choices: &'q [Choice<'a>],
+    choices: &'q ChoiceList<'a>,
     groups: &'q [Group<'a>],
-    offers: &'q [(bool, &'q Labels)],
-    domains: &'q [Vec<DomainId>],
+    offers: &'q ListedOffers<'q>,
+    domains: &'q IndexVec<OfferSlot, Vec<DomainId>>,
 }
 
 impl DomainsAsked<'_, '_> {
     /// The domain of an offer's node.
-    fn of(&self, offer: usize, key: KeyId) -> DomainId {
+    fn of(&self, offer: OfferSlot, key: KeyId) -> DomainId {
         self.domains[offer].get(key).copied().unwrap_or(NOWHERE)
     }
 }
@@ -80,7 +86,7 @@ impl ComingTargets {
         world: &mut SimCluster<'a>,
         rows: &mut FitMatrix<'a>,
         rules: &Rules,
-    ) -> Vec<usize> {
+    ) -> Vec<OfferSlot> {
         let targetless = world.company.without_target(rules);
         for counter in &targetless {
             if !self.of_counter.contains_key(counter) {
@@ -88,7 +94,7 @@ impl ComingTargets {
                 self.of_counter.insert(*counter, found);
             }
         }
-        let barred = (0..asked.offers.len()).filter(|offer| {
+        let barred = asked.offers.indexes().filter(|offer| {
             let at = |key| asked.of(*offer, key);
             world.company.is_barred(rules, at)
                 || targetless
@@ -119,7 +125,7 @@ impl ComingTargets {
             let row = rows.of(world, asked.choices, group);
             let domains = self.of_row.entry((row, key)).or_insert_with(|| {
                 let fits = &rows.get(row).fits;
-                domains_of_row(asked, world, group, (fits, key))
+                find_domains_of_row(asked, world, group, (fits, key))
             });
             world.company.work(domains.len());
             found.extend(domains.iter().copied());
@@ -142,18 +148,18 @@ impl ComingTargets {
 }
 
 /// The domains of a key in which a pod of a group could be, by what it asks of a node.
-fn domains_of_row<'a>(
+fn find_domains_of_row<'a>(
     asked: &DomainsAsked<'_, 'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
-    (fits, key): (&[bool], KeyId),
+    (fits, key): (&IndexVec<OfferSlot, bool>, KeyId),
 ) -> Vec<DomainId> {
     world.prepare(group.shape);
     world.company.work(fits.len() + world.nodes.len());
-    let offers = fits.iter().zip(asked.offers).enumerate();
-    let offers = offers.filter(|(_, (fits, (open, _)))| **fits && *open);
+    let offers = asked.offers.indexed();
+    let offers = offers.filter(|(slot, (open, _))| fits[*slot] && *open);
     let mut found: BTreeSet<DomainId> = offers.map(|(offer, _)| asked.of(offer, key)).collect();
-    for place in 0..world.nodes.len() {
+    for place in world.nodes.indexes() {
         let domain = world.company.at(place)(key);
         let need = group.need.as_deref();
         let could = || {
@@ -191,27 +197,27 @@ fn spread_groups<'d, 'a>(world: &mut SimCluster<'a>, demand: &'d Demand<'a>) -> 
 pub(crate) fn open<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     demand: &Demand<'a>,
 ) {
     let spread = spread_groups(world, demand);
     if spread.is_empty() {
         return;
     }
-    let offers = offers_of(turn, choices);
+    let offers = list_offers(turn, choices);
     let mut rows = FitMatrix::default();
     // Many groups ask the same.
     let mut known: BTreeMap<DomainQuestion, Vec<DomainId>> = BTreeMap::new();
     let mut everywhere = None;
     let mut coming = ComingTargets::default();
     // The domain that a node of each offer would be in.
-    let mut of_key: BTreeMap<KeyId, Vec<DomainId>> = BTreeMap::new();
+    let mut of_key: BTreeMap<KeyId, IndexVec<OfferSlot, DomainId>> = BTreeMap::new();
     for group in spread {
         let rules = world
             .rules(group.shape)
             .filter(|rules| rules.has_affinity());
         let barred = rules.map_or_else(Vec::new, |rules| {
-            let domains = everywhere.get_or_insert_with(|| domains_of(world, &offers));
+            let domains = everywhere.get_or_insert_with(|| find_domains(world, &offers));
             let asked = DomainsAsked {
                 turn,
                 choices,
@@ -233,11 +239,11 @@ pub(crate) fn open<'a>(
                     });
                 }
                 // A node without one of the keys counts for none of them.
-                let all = |offer: usize| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
-                let open = offers.iter().zip(fits).enumerate();
-                let bars = |offer: usize| barred.binary_search(&offer).is_ok();
-                let open = open.filter(|(offer, ((open, _), fits))| {
-                    *open && **fits && all(*offer) && !bars(*offer)
+                let all = |offer: OfferSlot| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
+                let open = offers.indexed();
+                let bars = |offer: OfferSlot| barred.binary_search(&offer).is_ok();
+                let open = open.filter(|(offer, (open, _))| {
+                    *open && fits[*offer] && all(*offer) && !bars(*offer)
                 });
                 let open = open.map(|(offer, _)| of_key[&key][offer]);
                 let open: BTreeSet<_> = open.filter(|domain| *domain < FRESH).collect();

@@ -10,6 +10,7 @@ use super::refusals::SharedRefusals;
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use super::view::PlanView;
+use crate::index::{GroupIndex, NodeIndex, OfferIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::pack;
 use crate::simulation::planned::CreateReason;
@@ -24,14 +25,14 @@ const SERVED_AGAIN: usize = 1_000;
 /// Pods that came to nodes there are, once machines were planned.
 #[derive(Debug)]
 pub(super) struct Visit {
-    pub(super) group: usize,
+    pub(super) group: GroupIndex,
     pub(super) pods: Range<usize>,
     /// Where they found room, and how many.
-    pub(super) seats: Vec<(usize, usize)>,
+    pub(super) seats: Vec<(NodeIndex, usize)>,
     /// Where expendable pods give way for one of them each, after the others.
-    pub(super) forced: Vec<usize>,
+    pub(super) forced: Vec<NodeIndex>,
     /// What undoes the visit, to be restored last first.
-    pub(super) undo: Vec<(usize, Saved)>,
+    pub(super) undo: Vec<(NodeIndex, Saved)>,
 }
 
 /// The first plan in the making.
@@ -63,7 +64,7 @@ impl FirstPlan<'_, '_, '_> {
     /// Serves every group in order. Groups that depend on other pods are tried again as long as
     /// something was placed in between: every round but the last places a pod, so it ends.
     fn serve_all(&mut self) {
-        let mut waiting: Vec<usize> = (0..self.pending.groups.len()).collect();
+        let mut waiting: Vec<GroupIndex> = self.pending.groups.indexes().collect();
         let mut again = false;
         loop {
             let before = self.pending.left();
@@ -90,13 +91,13 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// Whether a group that was refused would be refused again: those that it has affinity to have no place yet.
-    fn is_stranded(&mut self, lead: usize) -> bool {
+    fn is_stranded(&mut self, lead: GroupIndex) -> bool {
         let shape = self.pending.groups[lead].shape;
         pack::is_stranded(self.planner.world, shape)
     }
 
     /// These groups are looked at no more in this decision.
-    fn leave_out(&mut self, waiting: &[usize]) {
+    fn leave_out(&mut self, waiting: &[GroupIndex]) {
         for group in waiting {
             self.refuse(*group, work::chained(), false);
         }
@@ -104,7 +105,7 @@ impl FirstPlan<'_, '_, '_> {
 
     /// Places all pods of one group: on planned nodes first, then on new ones. What was planned may have
     /// opened places there are to pods that depend on others: those come before.
-    fn serve(&mut self, lead: usize, refusals: &mut SharedRefusals) {
+    fn serve(&mut self, lead: GroupIndex, refusals: &mut SharedRefusals) {
         let group = &self.pending.groups[lead];
         let rules = self.planner.world.rules(group.shape);
         let rules = rules.as_deref();
@@ -115,7 +116,7 @@ impl FirstPlan<'_, '_, '_> {
             return self.planner.turn.say(asker, &verdict);
         }
         self.catalog.locate(self.planner.world);
-        if rules.is_some() && !self.planner.planned.lane.is_empty() {
+        if rules.is_some() && !self.planner.planned.fit_index.is_empty() {
             self.fill_existing(lead);
         }
         let floor = self.floor(rules);
@@ -143,7 +144,7 @@ impl FirstPlan<'_, '_, '_> {
 
     /// First fit on what is planned, and on the places there are whenever the least domain got one more
     /// than `floor`: then others may take one more too. Every round but the last places a pod.
-    fn fill(&mut self, lead: usize, rules: Option<&Rules>, mut floor: Option<i64>) {
+    fn fill(&mut self, lead: GroupIndex, rules: Option<&Rules>, mut floor: Option<i64>) {
         loop {
             if self.floor(rules) > floor {
                 self.fill_existing(lead);
@@ -163,7 +164,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// First fit on the places there are.
-    fn fill_existing(&mut self, lead: usize) {
+    fn fill_existing(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
@@ -190,14 +191,14 @@ impl FirstPlan<'_, '_, '_> {
             self.visits.push(Visit {
                 group: lead,
                 pods: next..next + count,
-                seats: seats.iter().map(|of| (of.bin, of.count)).collect(),
-                forced: forced.iter().map(|of| of.bin).collect(),
+                seats: seats.iter().map(|of| (of.node, of.count)).collect(),
+                forced: forced.iter().map(|of| of.node).collect(),
                 undo,
             });
         }
         for seats in found {
-            let bin = &mut world.nodes[seats.bin];
-            bin.guests.push((shape, need.clone(), seats.count));
+            let node = &mut world.nodes[seats.node];
+            node.guests.push((shape, need.clone(), seats.count));
             let pods = self.pending.take_next(turn, lead, seats.count);
             let verdict = seats.verdict(world);
             for asker in pods {
@@ -207,7 +208,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// Tells the pods of a group that have no place why.
-    fn refuse(&mut self, lead: usize, why: Reasons, held: bool) {
+    fn refuse(&mut self, lead: GroupIndex, why: Reasons, held: bool) {
         let group = &self.pending.groups[lead];
         let verdict = if held {
             PodVerdict::Held { why }
@@ -220,22 +221,30 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// First fit on the nodes planned so far.
-    fn fill_planned(&mut self, lead: usize) {
+    fn fill_planned(&mut self, lead: GroupIndex) {
         let group = &self.pending.groups[lead];
         let (shape, left) = (group.shape, group.left());
         let need = group.need.clone();
-        let (world, lane) = (&mut *self.planner.world, &mut self.planner.planned.lane);
-        for (bin, count) in pack::place(world, shape, need.as_deref(), left, lane) {
-            self.planner.assign_next(self.pending, (lead, count), bin);
+        let (world, fit_index) = (
+            &mut *self.planner.world,
+            &mut self.planner.planned.fit_index,
+        );
+        for (node, count) in pack::place(world, shape, need.as_deref(), left, fit_index) {
+            self.planner.assign_next(self.pending, (lead, count), node);
         }
     }
 
     /// Opens what was picked, again and again as long as the same filling goes in.
-    fn realise(&mut self, lead: usize, pick: &Pick, rules: Option<&Rules>) -> Result<(), Refused> {
+    fn realise(
+        &mut self,
+        lead: GroupIndex,
+        pick: &Pick,
+        rules: Option<&Rules>,
+    ) -> Result<(), Refused> {
         let fill = self.filling(lead, pick);
         let mut offer = pick.offer;
         loop {
-            let bin = match pick.instead {
+            let node = match pick.instead {
                 Some(machine) => {
                     let to = (machine, pick.choice, offer);
                     self.planner.retype(self.catalog, self.pending, to)
@@ -249,10 +258,10 @@ impl FirstPlan<'_, '_, '_> {
             for (group, count) in &fill {
                 let of = &self.pending.groups[*group];
                 let world = &mut *self.planner.world;
-                world.put(bin, of.shape, *count as u64, false);
-                world.supply(bin, of.need.as_deref(), *count as u64);
+                world.put(node, of.shape, *count as u64, false);
+                world.supply(node, of.need.as_deref(), *count as u64);
                 self.planner
-                    .assign_next(self.pending, (*group, *count), bin);
+                    .assign_next(self.pending, (*group, *count), node);
             }
             let loosened = rules.is_some_and(Rules::loosens);
             if loosened || pick.instead.is_some() {
@@ -266,7 +275,7 @@ impl FirstPlan<'_, '_, '_> {
     }
 
     /// What a pick puts on its node, as groups with how many pods.
-    fn filling(&self, lead: usize, pick: &Pick) -> Vec<(usize, usize)> {
+    fn filling(&self, lead: GroupIndex, pick: &Pick) -> Vec<(GroupIndex, usize)> {
         let view = self.view();
         let room = match pick.instead {
             None => TrialNode::of_offer(view, pick.choice, pick.offer),
@@ -282,12 +291,12 @@ impl FirstPlan<'_, '_, '_> {
 fn next_offer(
     view: PlanView<'_, '_>,
     pick: &Pick,
-    fill: &[(usize, usize)],
+    fill: &[(GroupIndex, usize)],
     rules: Option<&Rules>,
-) -> Option<usize> {
-    let enough = |(group, count): &(usize, usize)| view.group(*group).left() >= *count;
+) -> Option<OfferIndex> {
+    let enough = |(group, count): &(GroupIndex, usize)| view.group(*group).left() >= *count;
     // Each takes other volumes.
-    let waits = |(group, _): &(usize, usize)| {
+    let waits = |(group, _): &(GroupIndex, usize)| {
         let need = view.group(*group).need.as_deref();
         need.is_some_and(|need| !need.waiting.is_empty())
     };
@@ -295,12 +304,14 @@ fn next_offer(
         return None;
     }
     let choice = view.choice(pick.choice);
-    view.ledger.pool_admits(view.turn, choice).ok()?;
-    view.ledger.type_admits(choice, None).ok()?;
+    view.limits.pool_admits(view.turn, choice).ok()?;
+    view.limits.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
-    let (next, _) = view.host(pick.choice, Some((lead, rules))).ok()?;
-    let fits = |(group, _): &(usize, usize)| view.row(*group).fits[choice.first + next];
-    let may = rules.map_or(usize::MAX, |rules| view.may(rules, pick.choice, next));
+    let (next, _) = view.find_host(pick.choice, Some((lead, rules))).ok()?;
+    let fits = |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.slot(next)];
+    let may = rules.map_or(usize::MAX, |rules| {
+        view.count_admitted(rules, pick.choice, next)
+    });
     if view.rather_elsewhere(pick.choice, next, (lead, rules)) {
         return None;
     }

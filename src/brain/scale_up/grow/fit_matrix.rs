@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
-use crate::simulation::classes::ChoosyId;
+use crate::index::{ChoiceIndex, ChoosyId, IndexVec, OfferSlot, RowIndex};
 use crate::simulation::demand::Group;
-use crate::simulation::offer::{Choice, Daemon, Offer};
+use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
 use crate::simulation::world::SimCluster;
 use model::reasons::{Misfit, Refused};
@@ -28,10 +28,10 @@ type FitQuestion<'a> = (
 /// The answers for groups that ask the same.
 #[derive(Debug)]
 pub(super) struct FitRow {
-    /// By offer, over all choices ([`Choice::first`]).
-    pub(super) fits: Vec<bool>,
+    /// By offer, over all choices.
+    pub(super) fits: IndexVec<OfferSlot, bool>,
     /// By choice: whether any of its offers holds the pod.
-    pub(super) any: Vec<bool>,
+    pub(super) any: IndexVec<ChoiceIndex, bool>,
     /// Why a choice does not.
     pub(super) why: Arc<RefusalsByChoice>,
     /// Every choice could be judged.
@@ -41,8 +41,8 @@ pub(super) struct FitRow {
 /// All rows.
 #[derive(Debug, Default)]
 pub(super) struct FitMatrix<'a> {
-    all: Vec<FitRow>,
-    asked: BTreeMap<FitQuestion<'a>, usize>,
+    all: IndexVec<RowIndex, FitRow>,
+    asked: BTreeMap<FitQuestion<'a>, RowIndex>,
     /// The DaemonSets of all offers, once somebody asked.
     daemons: Option<Vec<NamespacedShape<'a>>>,
 }
@@ -56,7 +56,7 @@ impl FitRow {
 
 impl<'a> FitMatrix<'a> {
     /// A row by its index.
-    pub(super) fn get(&self, row: usize) -> &FitRow {
+    pub(super) fn get(&self, row: RowIndex) -> &FitRow {
         &self.all[row]
     }
 
@@ -64,9 +64,9 @@ impl<'a> FitMatrix<'a> {
     pub(super) fn of(
         &mut self,
         world: &SimCluster<'a>,
-        choices: &[Choice<'a>],
+        choices: &ChoiceList<'a>,
         group: &Group<'a>,
-    ) -> usize {
+    ) -> RowIndex {
         let pod = world.shapes[group.shape];
         let shape = pod.shape;
         let daemons = self.daemons.get_or_insert_with(|| daemons(choices));
@@ -86,7 +86,7 @@ impl<'a> FitMatrix<'a> {
             group.need.clone(),
             foes,
         );
-        let next = self.all.len();
+        let next = self.all.next_index();
         let row = *self.asked.entry(question).or_insert(next);
         if row == next {
             self.all.push(examine(world, choices, group, &shapes));
@@ -96,7 +96,7 @@ impl<'a> FitMatrix<'a> {
 }
 
 /// The DaemonSets that run on new nodes, each once.
-fn daemons<'a>(choices: &[Choice<'a>]) -> Vec<NamespacedShape<'a>> {
+fn daemons<'a>(choices: &ChoiceList<'a>) -> Vec<NamespacedShape<'a>> {
     let mut known = BTreeSet::new();
     let offers = choices.iter().flat_map(|choice| &choice.offers);
     let residents = offers.flat_map(|offer| &offer.residents);
@@ -125,35 +125,33 @@ fn beside(
 
 fn examine(
     world: &SimCluster<'_>,
-    choices: &[Choice<'_>],
+    choices: &ChoiceList<'_>,
     group: &Group<'_>,
     foes: &[NamespacedShape<'_>],
 ) -> FitRow {
     let pod = world.shapes[group.shape];
     let shape = pod.shape;
-    let (mut fits, mut any) = (Vec::new(), Vec::new());
+    let (mut fits, mut any) = (IndexVec::default(), IndexVec::default());
     let (mut why, mut known) = (RefusalsByChoice::new(), true);
     let untouched = AssumedBindings::default();
     for choice in choices {
         let mut misfit = None;
-        let before = fits.len();
+        let mut any_fits = false;
         for offer in &choice.offers {
             let found = choice.misfit(offer, shape).or_else(|| {
                 let need = group.need.as_deref()?;
                 choice.volume_misfit(offer, need, &world.free_volumes, &untouched)
             });
             let found = found.or_else(|| beside(world, offer, pod, foes));
+            any_fits |= found.is_none();
             fits.push(found.is_none());
             misfit = misfit.or(found);
         }
-        let row = &fits[before..];
-        any.push(row.contains(&true));
-        if row.is_empty() {
+        any.push(any_fits);
+        if choice.offers.is_empty() {
             known = false;
             why.insert(choice.label.clone(), choice.nowhere.clone().into());
-        } else if !row.contains(&true)
-            && let Some(misfit) = misfit
-        {
+        } else if !any_fits && let Some(misfit) = misfit {
             let misfit = Box::new(misfit);
             why.insert(choice.label.clone(), Refused::Misfit { misfit }.into());
         }

@@ -1,9 +1,10 @@
 //! Whether a planned machine should become a larger one, instead of one more.
 
-use super::choose::{ChoiceSearch, Pick, WHOLE, cheaper};
+use super::choose::{ChoiceSearch, Pick, WHOLE, is_cheaper};
 use super::retype::Retype;
 use super::trial_node::TrialNode;
 use crate::constraints::fit;
+use crate::index::{ChoiceIndex, PlannedIndex};
 use crate::simulation::offer;
 
 /// Planned machines that are tried in the next size before one more is made, at most: those with most to spare.
@@ -17,47 +18,47 @@ const STEPS: usize = 16;
 impl ChoiceSearch<'_, '_, '_> {
     /// Finds a planned machine that could become the best choice's type and take pods of the leading group with it:
     /// one machine less.
-    pub(super) fn larger(&self, best: &Pick) -> Option<Pick> {
+    pub(super) fn find_larger_type(&self, best: &Pick) -> Option<Pick> {
         // Asked for each of thousands of groups of each of thousands of machines: the cheapest question first.
         let view = self.view;
         let wanted = view.choice(best.choice);
-        let smaller = |choice: usize| {
+        let smaller = |choice: ChoiceIndex| {
             let now = view.choice(choice);
             now.pool_slot == wanted.pool_slot && now.price < wanted.price
         };
-        let machines = view.planned.machines.iter().enumerate();
+        let machines = view.planned.machines.indexed();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
-        machines.find_map(|(machine, _)| self.enlarged(machine, best.choice))
+        machines.find_map(|(machine, _)| self.weigh_enlarged(machine, best.choice))
     }
 
     /// Finds a planned machine to make one size larger. Candidates are those with most free of what the leading
     /// group asks; each would become the next size that holds one more of the group's pods. The one that then
     /// carries most for the added price wins: what it has free of one resource is of use once it has more of the
     /// other.
-    pub(super) fn roomier(&self, best: &Pick) -> Option<Pick> {
+    pub(super) fn find_roomier_machine(&self, best: &Pick) -> Option<Pick> {
         // Where each pod needs a node of its own there are as many in the end.
         self.others?;
-        let roomy = self.roomy(best).into_iter();
+        let roomy = self.find_roomiest(best).into_iter();
         let picks = roomy.filter_map(|machine| {
-            let choice = self.next_size(machine)?;
-            self.enlarged(machine, choice)
+            let choice = self.find_next_size(machine)?;
+            self.weigh_enlarged(machine, choice)
         });
-        picks.reduce(|best, pick| if cheaper(&pick, &best) { pick } else { best })
+        picks.reduce(|best, pick| if is_cheaper(&pick, &best) { pick } else { best })
     }
 
     /// What more would go on a planned machine if it became one of a choice.
-    fn enlarged(&self, machine: usize, choice: usize) -> Option<Pick> {
+    fn weigh_enlarged(&self, machine: PlannedIndex, choice: ChoiceIndex) -> Option<Pick> {
         let (view, lead) = (self.view, self.lead);
-        let then = Retype::larger(view, machine, choice)?;
+        let then = Retype::to_dearer(view, machine, choice)?;
         let offer = then.offer;
         let planned = then.planned();
-        if !view.row(lead).fits[view.choice(choice).first + offer] {
+        if !view.row(lead).fits[view.choice(choice).slot(offer)] {
             return None;
         }
         let company = &view.world.company;
-        let at = company.at(planned.bin);
+        let at = company.at(planned.node);
         let may = self.rules.map_or(u64::MAX, |rules| company.most(rules, at));
-        let price = |choice: usize| i128::from(view.choice(choice).price);
+        let price = |choice: ChoiceIndex| i128::from(view.choice(choice).price);
         let more = price(choice) - price(planned.choice);
         let unmet = i128::from(view.unmet(lead, choice, offer));
         let mut pick = Pick {
@@ -75,15 +76,15 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// The planned machines of the pool that have most to spare of what a pod of the leading group mostly
     /// asks, and that other pods let it onto.
-    fn roomy(&self, best: &Pick) -> Vec<usize> {
+    fn find_roomiest(&self, best: &Pick) -> Vec<PlannedIndex> {
         let view = self.view;
         let pool = view.choice(best.choice).pool_slot;
         let asked = &view.shape(self.lead).shape.requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
-        let mut most: Vec<(i64, usize)> = Vec::with_capacity(ROOMY + 1);
+        let mut most: Vec<(i64, PlannedIndex)> = Vec::with_capacity(ROOMY + 1);
         let mut refusals = 0;
-        for (machine, planned) in view.planned.machines.iter().enumerate() {
-            let free = &view.world.nodes[planned.bin].free;
+        for (machine, planned) in view.planned.machines.indexed() {
+            let free = &view.world.nodes[planned.node].free;
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
@@ -91,7 +92,7 @@ impl ChoiceSearch<'_, '_, '_> {
                 continue;
             }
             let company = &view.world.company;
-            let at = company.at(planned.bin);
+            let at = company.at(planned.node);
             if self.rules.is_some_and(|rules| company.most(rules, at) == 0) {
                 refusals += 1;
             } else {
@@ -107,12 +108,12 @@ impl ChoiceSearch<'_, '_, '_> {
     }
 
     /// The cheapest dearer choice of its pool as which a planned machine would hold one pod more of the leading group.
-    fn next_size(&self, machine: usize) -> Option<usize> {
+    fn find_next_size(&self, machine: PlannedIndex) -> Option<ChoiceIndex> {
         let view = self.view;
         let planned = &view.planned.machines[machine];
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
-        let ports = &view.world.nodes[planned.bin].ports;
+        let ports = &view.world.nodes[planned.node].ports;
         let sizes = view.catalog.market.sizes(now.pool_slot);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::simulation::offer::{self, Choice};
+use crate::index::{ChoiceIndex, IndexVec};
+use crate::simulation::offer::{self, ChoiceList};
 
-/// Choices of equal weight.
+/// ChoiceList of equal weight.
 #[derive(Debug)]
 pub(super) struct Tier {
     /// In the order of the policy.
-    pub(super) choices: Vec<usize>,
+    pub(super) choices: Vec<ChoiceIndex>,
     /// By price for what they hold when full.
-    by_ratio: Vec<usize>,
+    by_ratio: Vec<ChoiceIndex>,
     /// By price alone.
-    by_price: Vec<usize>,
+    by_price: Vec<ChoiceIndex>,
 }
 
 /// All choices, heaviest first.
@@ -20,9 +21,9 @@ pub(super) struct Tier {
 pub(super) struct Market {
     pub(super) tiers: Vec<Tier>,
     /// By choice: price, and more than it can be worth to fill it.
-    sizes: Vec<(i128, i128)>,
+    sizes: IndexVec<ChoiceIndex, (i128, i128)>,
     /// By pool: its choices by price.
-    pools: Vec<Vec<usize>>,
+    pools: Vec<Vec<ChoiceIndex>>,
 }
 
 /// Whether `a` of `(price, worth)` costs less for its worth than `b`, or as much.
@@ -31,8 +32,8 @@ fn at_most(a: (i128, i128), b: (i128, i128)) -> bool {
 }
 
 impl Market {
-    pub(super) fn of(choices: &[Choice<'_>]) -> Market {
-        let sizes: Vec<(i128, i128)> = choices
+    pub(super) fn of(choices: &ChoiceList<'_>) -> Market {
+        let sizes: IndexVec<ChoiceIndex, (i128, i128)> = choices
             .iter()
             .map(|choice| {
                 let full = choice.offers.iter().map(|offer| {
@@ -43,7 +44,7 @@ impl Market {
                 (i128::from(choice.price), full.max().unwrap_or(1))
             })
             .collect();
-        let scarcity: Vec<u32> = choices
+        let scarcity: IndexVec<ChoiceIndex, u32> = choices
             .iter()
             .map(|choice| choice.scarcity(&BTreeSet::new()))
             .collect();
@@ -51,8 +52,8 @@ impl Market {
         weights.sort_unstable_by_key(|weight| std::cmp::Reverse(*weight));
         weights.dedup();
         let tiers = weights.into_iter().map(|weight| {
-            let of = |index: &usize| choices[*index].policy.weight == weight;
-            let choices: Vec<usize> = (0..choices.len()).filter(of).collect();
+            let of = |index: &ChoiceIndex| choices[*index].policy.weight == weight;
+            let choices: Vec<ChoiceIndex> = choices.indexes().filter(of).collect();
             let (mut by_ratio, mut by_price) = (choices.clone(), choices.clone());
             by_ratio.sort_by(|one, other| {
                 let (a, b) = (sizes[*one], sizes[*other]);
@@ -69,7 +70,7 @@ impl Market {
         let tiers = tiers.collect();
         let count = choices.iter().map(|choice| choice.pool_slot + 1).max();
         let mut pools = vec![Vec::new(); count.unwrap_or(0)];
-        for (index, choice) in choices.iter().enumerate() {
+        for (index, choice) in choices.indexed() {
             pools[choice.pool_slot].push(index);
         }
         for pool in &mut pools {
@@ -83,7 +84,7 @@ impl Market {
     }
 
     /// Which tier has the choices of this weight.
-    pub(super) fn tier(&self, choices: &[Choice<'_>], weight: i32) -> usize {
+    pub(super) fn tier(&self, choices: &ChoiceList<'_>, weight: i32) -> usize {
         let of = |tier: &Tier| {
             let first = tier.choices.first();
             first.is_some_and(|choice| choices[*choice].policy.weight == weight)
@@ -92,13 +93,17 @@ impl Market {
     }
 
     /// The choices of a pool, the cheapest first.
-    pub(super) fn sizes(&self, pool: usize) -> &[usize] {
+    pub(super) fn sizes(&self, pool: usize) -> &[ChoiceIndex] {
         self.pools.get(pool).map_or(&[], |sizes| sizes)
     }
 
     /// The choices of a tier, those first that cost least for the most they could carry when `total` is
     /// all there is to carry; with that most.
-    pub(super) fn walk(&self, tier: usize, total: i128) -> impl Iterator<Item = (usize, i128)> {
+    pub(super) fn walk(
+        &self,
+        tier: usize,
+        total: i128,
+    ) -> impl Iterator<Item = (ChoiceIndex, i128)> {
         let tier = &self.tiers[tier];
         let sizes = &self.sizes;
         let small = tier.by_ratio.iter().copied();
@@ -112,7 +117,7 @@ impl Market {
             .map(move |choice| (choice, total))
             .peekable();
         std::iter::from_fn(move || {
-            let rate = |(choice, most): (usize, i128)| (sizes[choice].0, most);
+            let rate = |(choice, most): (ChoiceIndex, i128)| (sizes[choice].0, most);
             match (small.peek(), large.peek()) {
                 (Some(a), Some(b)) if at_most(rate(*a), rate(*b)) => small.next(),
                 (Some(_), None) => small.next(),
@@ -125,7 +130,7 @@ impl Market {
     /// parts of `whole` and carries `worth`.
     pub(super) fn cannot_beat(
         &self,
-        choice: usize,
+        choice: ChoiceIndex,
         most: i128,
         whole: i128,
         best: (i128, i128),

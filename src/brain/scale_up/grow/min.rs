@@ -14,6 +14,7 @@ use super::refusals::OfferRefusal;
 use super::view::PlanView;
 use crate::decision::turn::DecisionBuilder;
 use crate::decision::unread;
+use crate::index::{ChoiceIndex, OfferIndex};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::HostRank;
 use crate::simulation::places;
@@ -73,40 +74,47 @@ fn count_nodes(turn: &DecisionBuilder<'_>, pool: &Arc<str>) -> u32 {
 }
 
 /// The choice and offer of one more machine for a pool's `min`: the heaviest, then the cheapest that limits allow.
-fn find_cheapest(view: PlanView<'_, '_>, pool: &Arc<str>) -> Result<(usize, usize), Arc<Refused>> {
+fn find_cheapest(
+    view: PlanView<'_, '_>,
+    pool: &Arc<str>,
+) -> Result<(ChoiceIndex, OfferIndex), Arc<Refused>> {
     let choices = view.catalog.choices;
-    let of_pool = (0..choices.len()).filter(|index| choices[*index].pool == pool);
-    let mut order: Vec<usize> = of_pool.collect();
+    let of_pool = choices
+        .indexes()
+        .filter(|index| choices[*index].pool == pool);
+    let mut order: Vec<ChoiceIndex> = of_pool.collect();
     // Of several regions the heavier one comes before the price.
     let nothing_wanted = BTreeSet::new();
-    let rank = |index: usize| {
+    let rank = |index: ChoiceIndex| {
         let choice = &choices[index];
         let scarcity = choice.scarcity(&nothing_wanted);
         (Reverse(choice.policy.weight), choice.price, scarcity)
     };
     order.sort_by_cached_key(|index| (rank(*index), *index));
     let mut refusal = None;
-    let mut best: Option<(ChoiceRank, usize, usize)> = None;
+    let mut best: Option<(ChoiceRank, ChoiceIndex, OfferIndex)> = None;
     for index in order {
         if best.is_some_and(|((best, _), ..)| best != rank(index)) {
             break;
         }
         let choice = &choices[index];
         let found = view
-            .ledger
+            .limits
             .admits(view.turn, choice)
             .map_err(OfferRefusal::Held)
-            .and_then(|()| view.host(index, None));
+            .and_then(|()| view.find_host(index, None));
         match found {
             Ok((offer, _)) => {
-                let host = view.ledger.host_rank(choice, &choice.offers[offer]);
+                let host = view.limits.host_rank(choice, &choice.offers[offer]);
                 let found = ((rank(index), host), index, offer);
-                let of_type = |other: usize| choices[other].type_name == choice.type_name;
+                let of_type = |other: ChoiceIndex| choices[other].type_name == choice.type_name;
                 if best.is_none_or(|(best, other, _)| of_type(other) && found.0 < best) {
                     best = Some(found);
                 }
             }
-            Err(why) => refusal = refusal.or(Some(view.refused(why, None, &mut Vec::new()))),
+            Err(why) => {
+                refusal = refusal.or(Some(view.explain_refusal(why, None, &mut Vec::new())));
+            }
         }
     }
     match best {

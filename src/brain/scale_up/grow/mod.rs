@@ -32,7 +32,7 @@ mod visits;
 use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::batch;
 use crate::simulation::demand::Group;
-use crate::simulation::offer::Choice;
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::world::SimCluster;
 use catalog::Catalog;
@@ -43,7 +43,7 @@ use planner::Planner;
 pub(crate) fn plan<'a>(
     turn: &mut DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
-    choices: &[Choice<'a>],
+    choices: &ChoiceList<'a>,
     groups: Vec<Group<'a>>,
     existing: FitIndex,
 ) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::pending::PendingGroups;
 use super::planner::Planner;
+use crate::index::{GroupIndex, NodeIndex};
 use crate::simulation::company::Rules;
 use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
@@ -30,8 +31,7 @@ type Rewritten = BTreeMap<(usize, Option<OtherPod>), Reasons>;
 /// pool can run, unless no pool can run the other one either.
 pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
     let mut rewritten = Rewritten::new();
-    for group in 0..pending.groups.len() {
-        let of = &pending.groups[group];
+    for (group, of) in pending.groups.indexed() {
         if of.left() == 0 || !of.dependent {
             continue;
         }
@@ -77,7 +77,7 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
 struct Search<'s, 'p, 'a> {
     planner: &'s Planner<'p, 'a>,
     pending: &'s PendingGroups<'a>,
-    group: usize,
+    group: GroupIndex,
     rules: &'s Rules,
 }
 
@@ -89,7 +89,7 @@ impl Search<'_, '_, '_> {
         let targetless = company.without_target(self.rules);
         if let Some(counter) = targetless.first() {
             let counted = |shape| company.is_counted(*counter, shape);
-            let waiting = self.pending.groups.iter().enumerate();
+            let waiting = self.pending.groups.indexed();
             let mut waiting = waiting.filter(|(at, of)| *at != self.group && of.left() > 0);
             let pod = waiting.find(|(_, of)| counted(of.shape));
             let pod = pod.map(|(_, of)| of.pods[of.next].key.clone());
@@ -100,20 +100,20 @@ impl Search<'_, '_, '_> {
             });
             return pod.map(OtherPod::Waits);
         }
-        let (pod, bin) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
-        let machine = self.planner.world.nodes[bin].name.clone();
+        let (pod, node) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
+        let machine = self.planner.world.nodes[node].name.clone();
         Some(OtherPod::Wanted(pod, machine))
     }
 
     /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
-    fn find_planned(&self, is: impl Fn(usize, usize) -> bool) -> Option<(PodKey, usize)> {
+    fn find_planned(&self, is: impl Fn(usize, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
         self.planner.planned.machines.iter().find_map(|machine| {
             let assigned = machine.assigned.iter().find(|assigned| {
                 let shape = self.pending.groups[assigned.group].shape;
-                !assigned.pods.is_empty() && is(shape, machine.bin)
+                !assigned.pods.is_empty() && is(shape, machine.node)
             })?;
             let pods = &self.pending.groups[assigned.group].pods;
-            Some((pods[assigned.pods.start].key.clone(), machine.bin))
+            Some((pods[assigned.pods.start].key.clone(), machine.node))
         })
     }
 
@@ -169,8 +169,8 @@ impl Search<'_, '_, '_> {
     fn find_in_domain(&self, key: &Arc<str>, domain: Option<&Arc<str>>) -> Option<PodKey> {
         let (company, nodes) = (&self.planner.world.company, &self.planner.world.nodes);
         let domain = domain?;
-        let found = self.find_planned(|shape, bin| {
-            nodes[bin].labels.get(key) == Some(domain)
+        let found = self.find_planned(|shape, node| {
+            nodes[node].labels.get(key) == Some(domain)
                 && company.is_kept_apart(self.rules, key, shape)
         });
         found.map(|(pod, _)| pod)

@@ -10,6 +10,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::ShapeId;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{GroupIndex, IndexVec, RowIndex, RunIndex};
 use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
 use crate::simulation::offer;
@@ -30,9 +31,9 @@ pub(super) struct PendingGroup<'a> {
     /// The pods before this one have a place.
     pub(super) next: usize,
     /// What the offers say to it: an index into the catalogue's rows.
-    pub(super) row: usize,
+    pub(super) row: RowIndex,
     /// Which of [`PendingGroups::runs`] it is in.
-    pub(super) run: usize,
+    pub(super) run: RunIndex,
     /// Other pods matter to it.
     pub(super) dependent: bool,
     /// The pods' preferences about other pods beside them.
@@ -46,11 +47,11 @@ pub(super) struct PendingGroup<'a> {
 /// Groups that follow one another and ask the same of a node.
 #[derive(Debug)]
 pub(super) struct GroupRun<'a> {
-    pub(super) groups: Range<usize>,
+    pub(super) groups: Range<GroupIndex>,
     /// What each of their pods asks.
     pub(super) asked: &'a Resources,
     /// What the offers say to them: an index into the catalogue's rows.
-    pub(super) row: usize,
+    pub(super) row: RowIndex,
     /// Every pod needs a node of its own.
     pub(super) alone: bool,
     /// What one pod is worth, in the units of the default price.
@@ -63,8 +64,8 @@ pub(super) struct GroupRun<'a> {
 #[derive(Debug)]
 pub(super) struct PendingGroups<'a> {
     /// In the order in which they are served: priority, then those that each need a node of their own, then size.
-    pub(super) groups: Vec<PendingGroup<'a>>,
-    pub(super) runs: Vec<GroupRun<'a>>,
+    pub(super) groups: IndexVec<GroupIndex, PendingGroup<'a>>,
+    pub(super) runs: IndexVec<RunIndex, GroupRun<'a>>,
     /// The first pod of each group that no pool can run.
     pub(super) hopeless: Vec<(ShapeId, PodKey)>,
 }
@@ -104,7 +105,7 @@ impl<'a> PendingGroups<'a> {
         });
         let runs = join_runs(world, &mut groups);
         PendingGroups {
-            groups,
+            groups: groups.into(),
             runs,
             hopeless,
         }
@@ -132,7 +133,7 @@ impl<'a> PendingGroups<'a> {
     pub(super) fn take_next(
         &mut self,
         turn: &mut DecisionBuilder<'a>,
-        group: usize,
+        group: GroupIndex,
         count: usize,
     ) -> Vec<Asker<'a>> {
         let of = &mut self.groups[group];
@@ -146,7 +147,7 @@ impl<'a> PendingGroups<'a> {
     }
 
     /// `placed` pods of a group have a place in the new plan, where `before` of the same pods had one.
-    pub(super) fn replace_placed(&mut self, group: usize, before: usize, placed: usize) {
+    pub(super) fn replace_placed(&mut self, group: GroupIndex, before: usize, placed: usize) {
         let of = &mut self.groups[group];
         let run = &mut self.runs[of.run];
         of.next = (of.next + placed).saturating_sub(before);
@@ -188,17 +189,20 @@ fn admit<'a>(
         pods: group.pods,
         next: 0,
         row: index,
-        run: 0,
+        run: RunIndex(0),
         dependent: rules.is_some(),
         preferences,
-        alone: rules.is_some_and(|rules| rules.solitary()) || !ports.is_empty(),
+        alone: rules.is_some_and(|rules| rules.need_a_node_each()) || !ports.is_empty(),
         why,
     })
 }
 
 /// Joins groups that follow one another and ask the same of a node, and tells each which run it is in.
-fn join_runs<'a>(world: &SimCluster<'a>, groups: &mut [PendingGroup<'a>]) -> Vec<GroupRun<'a>> {
-    let mut runs: Vec<GroupRun<'a>> = Vec::new();
+fn join_runs<'a>(
+    world: &SimCluster<'a>,
+    groups: &mut [PendingGroup<'a>],
+) -> IndexVec<RunIndex, GroupRun<'a>> {
+    let mut runs: IndexVec<RunIndex, GroupRun<'a>> = IndexVec::default();
     for (index, group) in groups.iter_mut().enumerate() {
         let shape = world.shapes[group.shape].shape;
         let (row, alone, left) = (group.row, group.alone, group.left());
@@ -206,12 +210,12 @@ fn join_runs<'a>(world: &SimCluster<'a>, groups: &mut [PendingGroup<'a>]) -> Vec
         let last = last.filter(|run| (run.row, run.alone) == (row, alone));
         if let Some(run) = last {
             run.left += left;
-            run.groups.end = index + 1;
+            run.groups.end = GroupIndex(index + 1);
         } else {
             // A pod is worth something even if it asks for nothing.
             let worth = i128::from(offer::price(&shape.requests)).saturating_add(1);
             runs.push(GroupRun {
-                groups: index..index + 1,
+                groups: GroupIndex(index)..GroupIndex(index + 1),
                 asked: &shape.requests,
                 row,
                 alone,
@@ -219,7 +223,7 @@ fn join_runs<'a>(world: &SimCluster<'a>, groups: &mut [PendingGroup<'a>]) -> Vec
                 left,
             });
         }
-        group.run = runs.len() - 1;
+        group.run = RunIndex(runs.len() - 1);
     }
     runs
 }
@@ -230,8 +234,8 @@ pub(super) fn waits_for_claim(
     key: &PodKey,
     need: Option<&VolumeNeed>,
 ) -> Option<PodVerdict> {
-    let why = turn.promises.taken(key, need)?;
-    let misfit = Box::new(Misfit::Volume { volume: why });
+    let volume = turn.promises.taken(key, need)?;
+    let misfit = Box::new(Misfit::Volume { volume });
     let refusals = Refused::Misfit { misfit }.into();
     let why: Reasons = Arc::new(RefusalsByChoice::from([("*".into(), refusals)]));
     Some(PodVerdict::Held { why })

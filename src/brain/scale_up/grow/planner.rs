@@ -10,6 +10,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::pack::FitIndex;
 use crate::simulation::planned::{CreateReason, PlannedMachine, PlannedMachines};
@@ -22,7 +23,7 @@ use model::report::PodVerdict;
 pub(super) struct Planner<'p, 'a> {
     pub(super) turn: &'p mut DecisionBuilder<'a>,
     pub(super) world: &'p mut SimCluster<'a>,
-    pub(super) ledger: LimitTracker,
+    pub(super) limits: LimitTracker,
     pub(super) planned: PlannedMachines,
     /// The places there are: pods put on planned machines may open them to others.
     pub(super) existing: FitIndex,
@@ -35,11 +36,11 @@ impl<'p, 'a> Planner<'p, 'a> {
         world: &'p mut SimCluster<'a>,
         existing: FitIndex,
     ) -> Planner<'p, 'a> {
-        let ledger = LimitTracker::of(turn);
+        let limits = LimitTracker::of(turn);
         Planner {
             turn,
             world,
-            ledger,
+            limits,
             planned: PlannedMachines::begin(),
             existing,
         }
@@ -54,7 +55,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         PlanView {
             turn: self.turn,
             world: self.world,
-            ledger: &self.ledger,
+            limits: &self.limits,
             planned: &self.planned,
             existing: &self.existing,
             catalog,
@@ -66,21 +67,21 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn open(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        choice: usize,
-        offer: usize,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
         reason: CreateReason,
-    ) -> Result<usize, Refused> {
+    ) -> Result<NodeIndex, Refused> {
         let chosen = &catalog.choices[choice];
         let vmid = self
-            .ledger
+            .limits
             .vmid(self.turn, &chosen.policy.region)
             .ok_or(Refused::NoFreeVmid)?;
         let (planned, at) = (&mut self.planned, (choice, offer));
-        let bin = planned
+        let node = planned
             .add(self.turn, self.world, catalog.choices, at, vmid, reason)
             .ok_or(Refused::NoFreeName)?;
-        self.ledger.book(chosen, &chosen.offers[offer], vmid);
-        Ok(bin)
+        self.limits.book(chosen, &chosen.offers[offer], vmid);
+        Ok(node)
     }
 
     /// Makes a planned machine one of another type; says its place in the world.
@@ -88,24 +89,24 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, choice, offer): (usize, usize, usize),
-    ) -> usize {
+        (machine, choice, offer): (PlannedIndex, ChoiceIndex, OfferIndex),
+    ) -> NodeIndex {
         let then = Retype::new(self.view(catalog, pending), machine, choice, offer);
         let (free, slots) = (then.free(), then.slots());
         let wanted = &catalog.choices[choice];
         let planned = &mut self.planned.machines[machine];
         let before = &catalog.choices[planned.choice];
         let from = &before.offers[planned.offer];
-        let bin = planned.bin;
+        let node = planned.node;
         (planned.choice, planned.offer) = (choice, offer);
         let to = &wanted.offers[offer];
-        self.ledger.rebook((wanted, to), (before, from));
+        self.limits.rebook((wanted, to), (before, from));
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
-        self.world.nodes[bin].slots = slots;
-        self.world.become_other(bin, labels, free);
-        self.planned.lane.raise(machine, self.world);
-        bin
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
+        self.world.nodes[node].slots = slots;
+        self.world.become_other(node, labels, free);
+        self.planned.fit_index.raise(machine.0, self.world);
+        node
     }
 
     /// Moves a planned machine, whose place is closed, to the host of another offer of its choice.
@@ -113,49 +114,49 @@ impl<'p, 'a> Planner<'p, 'a> {
         &mut self,
         catalog: &Catalog<'_, 'a>,
         pending: &PendingGroups<'a>,
-        (machine, offer): (usize, usize),
+        (machine, offer): (PlannedIndex, OfferIndex),
     ) {
         let planned = &self.planned.machines[machine];
-        let (bin, choice) = (planned.bin, &catalog.choices[planned.choice]);
+        let (node, choice) = (planned.node, &catalog.choices[planned.choice]);
         let (from, to) = (&choice.offers[planned.offer], &choice.offers[offer]);
         let then = Retype::new(self.view(catalog, pending), machine, planned.choice, offer);
         let free = then.free();
-        self.ledger.relocate(choice, from, to);
+        self.limits.relocate(choice, from, to);
         let mut labels = to.labels.clone();
-        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[bin].name.clone());
+        labels.insert(HOSTNAME_LABEL.into(), self.world.nodes[node].name.clone());
         self.planned.machines[machine].offer = offer;
-        self.world.relocate(bin, labels, free);
+        self.world.relocate(node, labels, free);
     }
 
     /// Takes back what limits were booked for a planned machine, and what volumes its pods took.
-    pub(super) fn cancel(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+    pub(super) fn cancel(&mut self, catalog: &Catalog<'_, 'a>, machine: PlannedIndex) {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
-        self.ledger.unbook(choice, offer, planned.vmid);
-        let bin = planned.bin;
-        self.world.assumed.revoke(&self.world.nodes[bin].bindings);
-        self.world.close(bin);
+        self.limits.unbook(choice, offer, planned.vmid);
+        let node = planned.node;
+        self.world.assumed.revoke(&self.world.nodes[node].bindings);
+        self.world.close(node);
     }
 
     /// Books a planned machine that was cancelled once more.
-    pub(super) fn confirm(&mut self, catalog: &Catalog<'_, 'a>, machine: usize) {
+    pub(super) fn confirm(&mut self, catalog: &Catalog<'_, 'a>, machine: PlannedIndex) {
         let planned = &self.planned.machines[machine];
         let choice = &catalog.choices[planned.choice];
         let offer = &choice.offers[planned.offer];
-        self.ledger.book(choice, offer, planned.vmid);
-        let bin = planned.bin;
-        self.world.reopen(bin);
-        self.world.assumed.give(&self.world.nodes[bin].bindings);
+        self.limits.book(choice, offer, planned.vmid);
+        let node = planned.node;
+        self.world.reopen(node);
+        self.world.assumed.give(&self.world.nodes[node].bindings);
     }
 
     /// Takes these machines, which are cancelled, off the plan.
-    pub(super) fn take_off(&mut self, machines: &[usize]) -> Vec<PlannedMachine> {
+    pub(super) fn take_off(&mut self, machines: &[PlannedIndex]) -> Vec<PlannedMachine> {
         let all = std::mem::take(&mut self.planned.machines);
-        let gone: BTreeSet<usize> = machines.iter().copied().collect();
-        let (mut off, mut kept) = (Vec::new(), Vec::new());
-        for (machine, planned) in all.into_iter().enumerate() {
-            if gone.contains(&machine) {
+        let gone: BTreeSet<PlannedIndex> = machines.iter().copied().collect();
+        let (mut off, mut kept) = (Vec::new(), IndexVec::default());
+        for (position, planned) in all.into_vec().into_iter().enumerate() {
+            if gone.contains(&PlannedIndex(position)) {
                 off.push(planned);
             } else {
                 kept.push(planned);
@@ -170,11 +171,11 @@ impl<'p, 'a> Planner<'p, 'a> {
     pub(super) fn put_back(
         &mut self,
         catalog: &Catalog<'_, 'a>,
-        first: usize,
+        first: PlannedIndex,
         off: Vec<PlannedMachine>,
-        machines: &[usize],
+        machines: &[PlannedIndex],
     ) {
-        for machine in (first..self.planned.machines.len()).rev() {
+        for machine in self.planned.machines.indexes_from(first).rev() {
             self.cancel(catalog, machine);
         }
         self.planned.machines.truncate(first);
@@ -185,11 +186,11 @@ impl<'p, 'a> Planner<'p, 'a> {
     }
 
     /// Machines from this one on that nothing came to are not made.
-    pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: usize) {
-        for machine in (first..self.planned.machines.len()).rev() {
+    pub(super) fn drop_empty(&mut self, catalog: &Catalog<'_, 'a>, first: PlannedIndex) {
+        for machine in self.planned.machines.indexes_from(first).rev() {
             let planned = &self.planned.machines[machine];
             let daemons = &catalog.choices[planned.choice].offers[planned.offer].residents;
-            let residents = &self.world.nodes[planned.bin].residents;
+            let residents = &self.world.nodes[planned.node].residents;
             let pods: u64 = residents.iter().map(|pods| pods.count).sum();
             if pods <= daemons.len() as u64 {
                 self.cancel(catalog, machine);
@@ -201,40 +202,41 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Numbers the planned machines anew.
     fn number(&mut self) {
-        let bins = self.planned.machines.iter().map(|planned| planned.bin);
-        let bins: Vec<usize> = bins.collect();
-        for (machine, bin) in bins.iter().enumerate() {
-            self.world.nodes[*bin].site = NodeOrigin::Planned(machine);
+        let nodes = self.planned.machines.iter().map(|planned| planned.node);
+        let nodes: Vec<NodeIndex> = nodes.collect();
+        for (position, node) in nodes.iter().enumerate() {
+            let machine = PlannedIndex(position);
+            self.world.nodes[*node].site = NodeOrigin::Planned(machine);
         }
-        self.planned.lane = FitIndex::over(&bins, self.world);
+        self.planned.fit_index = FitIndex::over(&nodes, self.world);
     }
 
     /// Indexes the places there are anew, after pods left them.
     pub(super) fn renew_existing(&mut self) {
-        let bins = (0..self.existing.len()).map(|position| self.existing.at(position));
-        let bins: Vec<usize> = bins.collect();
-        self.existing = FitIndex::over(&bins, self.world);
+        let nodes = (0..self.existing.len()).map(|position| self.existing.at(position));
+        let nodes: Vec<NodeIndex> = nodes.collect();
+        self.existing = FitIndex::over(&nodes, self.world);
     }
 
     /// The next pods of a group go to a planned node.
     pub(super) fn assign_next(
         &mut self,
         pending: &mut PendingGroups<'a>,
-        (group, count): (usize, usize),
-        bin: usize,
+        (group, count): (GroupIndex, usize),
+        node: NodeIndex,
     ) {
         let first = pending.groups[group].next;
         let pods = pending.take_next(self.turn, group, count);
         let range: Range<usize> = first..first + count;
         let verdict = PodVerdict::Triggers {
-            machine: self.world.nodes[bin].name.clone(),
+            machine: self.world.nodes[node].name.clone(),
             others: pending.groups[group].why.clone(),
         };
         for asker in &pods {
             self.turn.say(*asker, &verdict);
         }
         self.planned
-            .assign(&self.world.nodes[bin].site, group, range);
+            .assign(&self.world.nodes[node].site, group, range);
     }
 
     /// Writes the actions of the planned machines.

@@ -12,6 +12,7 @@ use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::ShapeId;
+use crate::index::{GroupIndex, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
 use crate::simulation::offer::Offer;
@@ -35,9 +36,9 @@ struct PreferenceSearch<'s, 'p, 'a> {
     catalog: &'s Catalog<'p, 'a>,
     pending: &'s PendingGroups<'a>,
     /// Preferences that the pods name.
-    own: BTreeMap<usize, Arc<Preferences>>,
+    own: BTreeMap<GroupIndex, Arc<Preferences>>,
     /// With the scheduler's defaults: for hosts alone, among machines it will see to it itself.
-    all: BTreeMap<usize, Arc<Preferences>>,
+    all: BTreeMap<GroupIndex, Arc<Preferences>>,
     /// Places that may still be looked at.
     looks: usize,
 }
@@ -74,13 +75,13 @@ fn find_preferences(
     planner: &mut Planner<'_, '_>,
     pending: &PendingGroups<'_>,
 ) -> (
-    BTreeMap<usize, Arc<Preferences>>,
-    BTreeMap<usize, Arc<Preferences>>,
+    BTreeMap<GroupIndex, Arc<Preferences>>,
+    BTreeMap<GroupIndex, Arc<Preferences>>,
 ) {
     let machines = planner.planned.machines.iter();
-    let groups: BTreeSet<usize> = machines.flat_map(PlannedMachine::groups).collect();
-    let own = |group: &usize| Some((*group, pending.groups[*group].preferences.clone()?));
-    let own: BTreeMap<usize, Arc<Preferences>> = groups.iter().filter_map(own).collect();
+    let groups: BTreeSet<GroupIndex> = machines.flat_map(PlannedMachine::groups).collect();
+    let own = |group: &GroupIndex| Some((*group, pending.groups[*group].preferences.clone()?));
+    let own: BTreeMap<GroupIndex, Arc<Preferences>> = groups.iter().filter_map(own).collect();
     let mut all = own.clone();
     if groups.len() <= USUAL {
         for group in groups.into_iter().filter(|group| !own.contains_key(group)) {
@@ -99,7 +100,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// The preferences that may move a machine of a pool to another host. Who says which hosts a pool takes first means
     /// more than kube-scheduler's defaults, which spread everything.
-    fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<usize, Arc<Preferences>> {
+    fn for_hosts(&self, pool: &PoolPolicy) -> &BTreeMap<GroupIndex, Arc<Preferences>> {
         match pool.host_rules.strategy {
             HostStrategy::Spread => &self.all,
             _ => &self.own,
@@ -114,14 +115,14 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Moves pods among the planned machines; says whether any moved.
     fn change_machines(&mut self) -> bool {
-        let mut groups: Vec<usize> = self.own.keys().copied().collect();
-        groups.retain(|group| self.mobile(*group));
+        let mut groups: Vec<GroupIndex> = self.own.keys().copied().collect();
+        groups.retain(|group| self.is_mobile(*group));
         let mut moved = false;
         for group in groups {
             self.planner.world.prepare(self.pending.groups[group].shape);
-            for machine in 0..self.planner.planned.machines.len() {
+            for machine in self.planner.planned.machines.indexes() {
                 while self.planner.planned.machines[machine].has(group)
-                    && self.change(group, machine)
+                    && self.move_pod(group, machine)
                 {
                     moved = true;
                 }
@@ -132,7 +133,7 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Whether pods of a group are taken off a machine and put back without traces: claims and host ports
     /// are not.
-    fn mobile(&self, group: usize) -> bool {
+    fn is_mobile(&self, group: GroupIndex) -> bool {
         let group = &self.pending.groups[group];
         group.need.is_none()
             && self.planner.world.shapes[group.shape]
@@ -142,54 +143,60 @@ impl PreferenceSearch<'_, '_, '_> {
     }
 
     /// What one more pod of a group counts on a place, preferences about the node included.
-    fn penalty_on(&self, group: usize, bin: usize) -> i64 {
+    fn penalty_on(&self, group: GroupIndex, node: NodeIndex) -> i64 {
         let shape = self.planner.world.shapes[self.pending.groups[group].shape].shape;
         let preferences = self.own.get(&group);
         let company = &self.planner.world.company;
         let others = preferences.map_or(0, |preferences| {
-            company.penalty(preferences, company.at(bin))
+            company.penalty(preferences, company.at(node))
         });
         others.saturating_add(node_preferences::unmet(
             shape,
-            self.planner.world.nodes[bin].place(),
+            self.planner.world.nodes[node].place(),
         ))
     }
 
     /// Moves one pod of a group from a planned machine to the one it likes best, or lets it change places
     /// with another pod; says whether it did.
-    fn change(&mut self, group: usize, machine: usize) -> bool {
+    fn move_pod(&mut self, group: GroupIndex, machine: PlannedIndex) -> bool {
         let shape = self.pending.groups[group].shape;
-        let from = self.planner.planned.machines[machine].bin;
+        let from = self.planner.planned.machines[machine].node;
         // A machine that nothing is left on would be made for nothing.
         let last = self.planner.planned.machines[machine].count() == 1;
         self.planner.world.take(from, shape);
         let here = self.penalty_on(group, from);
-        let mut best: Option<(i64, usize)> = None;
+        let mut best: Option<(i64, PlannedIndex)> = None;
         let mut full = Vec::new();
-        for other in (0..self.planner.planned.machines.len()).filter(|other| *other != machine) {
+        for other in self
+            .planner
+            .planned
+            .machines
+            .indexes()
+            .filter(|other| *other != machine)
+        {
             if here == 0 || !self.look() {
                 break;
             }
-            let to = self.planner.planned.machines[other].bin;
+            let to = self.planner.planned.machines[other].node;
             let there = self.penalty_on(group, to);
-            if there >= best.map_or(here, |(best, _)| best) || self.pinned(shape, from, to) {
+            if there >= best.map_or(here, |(best, _)| best) || self.is_pinned(shape, from, to) {
                 continue;
             }
-            if !last && self.admitted(group, to) {
+            if !last && self.is_admitted(group, to) {
                 best = Some((there, other));
             } else {
                 full.push(other);
             }
         }
         if let Some((_, other)) = best {
-            let to = self.planner.planned.machines[other].bin;
+            let to = self.planner.planned.machines[other].node;
             self.planner.world.put(to, shape, 1, false);
             self.transfer(group, machine, other);
             return true;
         }
         let swapped = full
             .into_iter()
-            .any(|other| self.swap(group, (machine, other), here));
+            .any(|other| self.exchange_pods(group, (machine, other), here));
         if !swapped {
             self.planner.world.put(from, shape, 1, false);
         }
@@ -198,16 +205,22 @@ impl PreferenceSearch<'_, '_, '_> {
 
     /// Lets a pod that was taken off the first machine change places with one of the second, if both
     /// together are better off.
-    fn swap(&mut self, group: usize, (machine, other): (usize, usize), here: i64) -> bool {
+    fn exchange_pods(
+        &mut self,
+        group: GroupIndex,
+        (machine, other): (PlannedIndex, PlannedIndex),
+        here: i64,
+    ) -> bool {
         let (from, to) = (
-            self.planner.planned.machines[machine].bin,
-            self.planner.planned.machines[other].bin,
+            self.planner.planned.machines[machine].node,
+            self.planner.planned.machines[other].node,
         );
         let shape = self.pending.groups[group].shape;
-        let partners: BTreeSet<usize> = self.planner.planned.machines[other].groups().collect();
+        let partners: BTreeSet<GroupIndex> =
+            self.planner.planned.machines[other].groups().collect();
         for partner in partners {
             let theirs = self.pending.groups[partner].shape;
-            if partner == group || !self.mobile(partner) || self.pinned(theirs, to, from) {
+            if partner == group || !self.is_mobile(partner) || self.is_pinned(theirs, to, from) {
                 continue;
             }
             if !self.look() {
@@ -219,11 +232,11 @@ impl PreferenceSearch<'_, '_, '_> {
             let before = here.saturating_add(self.penalty_on(partner, to));
             self.planner.world.take(from, shape);
             let there = self.penalty_on(group, to);
-            let fits = self.admitted(group, to);
+            let fits = self.is_admitted(group, to);
             self.planner.world.put(to, shape, 1, false);
             let after = there.saturating_add(self.penalty_on(partner, from));
             self.planner.world.prepare(theirs);
-            if fits && after < before && self.admitted(partner, from) {
+            if fits && after < before && self.is_admitted(partner, from) {
                 self.planner.world.put(from, theirs, 1, false);
                 self.transfer(group, machine, other);
                 self.transfer(partner, other, machine);
@@ -235,25 +248,25 @@ impl PreferenceSearch<'_, '_, '_> {
         false
     }
 
-    fn admitted(&mut self, group: usize, bin: usize) -> bool {
+    fn is_admitted(&mut self, group: GroupIndex, node: NodeIndex) -> bool {
         let shape = self.pending.groups[group].shape;
         let rules = self.planner.world.rules(shape);
-        pack::admitted(self.planner.world, shape, None, bin, rules.as_deref()).is_some()
+        pack::admitted(self.planner.world, shape, None, node, rules.as_deref()).is_some()
     }
 
-    fn pinned(&self, shape: ShapeId, here: usize, there: usize) -> bool {
+    fn is_pinned(&self, shape: ShapeId, here: NodeIndex, there: NodeIndex) -> bool {
         let company = &self.planner.world.company;
         company.pinned(shape, company.at(here), company.at(there))
     }
 
     /// Writes down that a pod of a group goes to another planned machine.
-    fn transfer(&mut self, group: usize, from: usize, to: usize) {
+    fn transfer(&mut self, group: GroupIndex, from: PlannedIndex, to: PlannedIndex) {
         let Some(pod) = self.planner.planned.transfer(group, from, to) else {
             return;
         };
         let queue = &self.pending.groups[group];
         let verdict = PodVerdict::Triggers {
-            machine: self.planner.world.nodes[self.planner.planned.machines[to].bin]
+            machine: self.planner.world.nodes[self.planner.planned.machines[to].node]
                 .name
                 .clone(),
             others: queue.why.clone(),
@@ -264,30 +277,32 @@ impl PreferenceSearch<'_, '_, '_> {
     /// Moves planned machines to other hosts; says whether any moved.
     fn change_hosts(&mut self) -> bool {
         let mut moved = false;
-        for machine in 0..self.planner.planned.machines.len() {
+        for machine in self.planner.planned.machines.indexes() {
             let planned = &self.planner.planned.machines[machine];
-            let (bin, choice) = (planned.bin, &self.catalog.choices[planned.choice]);
+            let (node, choice) = (planned.node, &self.catalog.choices[planned.choice]);
             let counting = self.for_hosts(choice.policy);
             let preferences = planned.groups().any(|group| counting.contains_key(&group));
             if !preferences || !matches!(planned.reason, CreateReason::Pods) {
                 continue;
             }
             let view = self.view();
-            let offers = (0..choice.offers.len())
+            let offers = choice
+                .offers
+                .indexes()
                 .filter(|offer| could_be_at(&Retype::new(view, machine, planned.choice, *offer)));
-            let offers: Vec<usize> = offers.collect();
+            let offers: Vec<OfferIndex> = offers.collect();
             if offers.is_empty() || !self.look() {
                 continue;
             }
             self.looks = self.looks.saturating_sub(offers.len());
-            self.planner.world.close(bin);
+            self.planner.world.close(node);
             let counting = self.for_hosts(choice.policy);
-            if let Some(offer) = better_host(self.view(), machine, offers, counting) {
+            if let Some(offer) = find_better_host(self.view(), machine, offers, counting) {
                 let to = (machine, offer);
                 self.planner.relocate(self.catalog, self.pending, to);
                 moved = true;
             }
-            self.planner.world.reopen(bin);
+            self.planner.world.reopen(node);
         }
         moved
     }
@@ -299,13 +314,13 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
     let (view, planned) = (then.view, then.planned());
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
-    let fits = |group: usize| {
-        view.row(group).fits[choice.first + then.offer]
+    let fits = |group: GroupIndex| {
+        view.row(group).fits[choice.slot(then.offer)]
             && view.unmet(group, planned.choice, then.offer)
                 <= view.unmet(group, planned.choice, planned.offer)
     };
     then.offer != planned.offer
-        && view.ledger.host_admits(choice, offer).is_ok()
+        && view.limits.host_admits(choice, offer).is_ok()
         && same_daemons(now, offer)
         && then.holds()
         && planned.groups().all(fits)
@@ -313,16 +328,16 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
 
 /// The offer, of these, whose host the pods of a planned machine like best, if they like it better
 /// than where the machine is: the groups' preferences in `counting` count. The machine's place is closed.
-fn better_host(
+fn find_better_host(
     view: PlanView<'_, '_>,
-    machine: usize,
-    offers: Vec<usize>,
-    counting: &BTreeMap<usize, Arc<Preferences>>,
-) -> Option<usize> {
+    machine: PlannedIndex,
+    offers: Vec<OfferIndex>,
+    counting: &BTreeMap<GroupIndex, Arc<Preferences>>,
+) -> Option<OfferIndex> {
     let planned = &view.planned.machines[machine];
     let choice = view.choice(planned.choice);
     let company = &view.world.company;
-    let penalty = |offer: usize| {
+    let penalty = |offer: OfferIndex| {
         let at = domains_at(view, machine, offer);
         let of = planned.assigned.iter().filter_map(|assigned| {
             let preferences = counting.get(&assigned.group)?;
@@ -332,8 +347,8 @@ fn better_host(
         of.fold(0, i64::saturating_add)
     };
     let here = domains_at(view, machine, planned.offer);
-    let residents = &view.world.nodes[planned.bin].residents;
-    let free_to_go = |offer: &usize| {
+    let residents = &view.world.nodes[planned.node].residents;
+    let free_to_go = |offer: &OfferIndex| {
         let there = domains_at(view, machine, *offer);
         let pinned = |shape: ShapeId| company.pinned(shape, here, there);
         company.may_move(here, there) && !residents.iter().any(|pods| pinned(pods.shape))
@@ -342,7 +357,7 @@ fn better_host(
     let better = offers.into_iter().filter_map(|offer| {
         let then = penalty(offer);
         let at = &choice.offers[offer];
-        let rank = (then, view.ledger.host_rank(choice, at));
+        let rank = (then, view.limits.host_rank(choice, at));
         (then < now && free_to_go(&offer)).then_some((rank, offer))
     });
     better.min().map(|(_, offer)| offer)
@@ -351,12 +366,12 @@ fn better_host(
 /// The domains that a planned machine would be in on the host of an offer of its choice.
 fn domains_at<'v>(
     view: PlanView<'v, '_>,
-    machine: usize,
-    offer: usize,
+    machine: PlannedIndex,
+    offer: OfferIndex,
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
-    let domains = &view.catalog.domains[view.choice(planned.choice).first + offer];
-    let own = view.world.company.at(planned.bin);
+    let domains = &view.catalog.domains[view.choice(planned.choice).slot(offer)];
+    let own = view.world.company.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),
         domain => domain,

@@ -12,6 +12,7 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -36,8 +37,8 @@ type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
 
 /// An offer with what decides which model it is of.
 struct SeenOffer<'c, 'a> {
-    choice: usize,
-    at: usize,
+    choice: ChoiceIndex,
+    at: OfferIndex,
     of: &'c Offer<'a>,
     class: usize,
 }
@@ -49,18 +50,18 @@ struct Inquiry<'q, 'v, 'a> {
     names: CountedNames,
 }
 
-/// The second plan's question, where it is not too large; and the places that stay, by their bins.
+/// The second plan's question, where it is not too large; and the simulated nodes of the places that stay.
 /// [`prepare`] comes first.
 pub(super) fn question(
     view: PlanView<'_, '_>,
-    withdrawn: &[usize],
+    withdrawn: &[PlannedIndex],
     loose: &[Loose],
     rank: Rank,
-) -> Option<(Problem, Vec<usize>)> {
+) -> Option<(Problem, Vec<NodeIndex>)> {
     let inquiry = Inquiry {
         view,
         loose,
-        names: names(view, loose),
+        names: list_counted(view, loose),
     };
     let shapes: Vec<usize> = loose.iter().map(|of| view.group(of.group).shape).collect();
     let numbers = view.world.company.numbers(&shapes);
@@ -71,7 +72,7 @@ pub(super) fn question(
     }
     let (mut classes, seen) = inquiry.classes(&numbers);
     let (models, may) = inquiry.models(seen)?;
-    let (fixed, bins) = inquiry.fixed(withdrawn, &numbers);
+    let (fixed, nodes) = inquiry.fixed(withdrawn, &numbers);
     for class in &mut classes {
         class.models = Bits::none(models.len());
     }
@@ -79,7 +80,7 @@ pub(super) fn question(
         classes[model.class].models.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
-    let spare = view.ledger.spare(view.turn, choices);
+    let spare = view.limits.spare(view.turn, choices);
     let mut problem = Problem {
         lots,
         models,
@@ -97,7 +98,7 @@ pub(super) fn question(
         looks: Cell::default(),
     };
     tie(&mut problem);
-    Some((problem, bins))
+    Some((problem, nodes))
 }
 
 /// Finds the rules of all these pods, and the domains of all offers.
@@ -131,14 +132,14 @@ pub(super) fn count_losses(view: PlanView<'_, '_>, loose: &[Loose]) -> BTreeMap<
 }
 
 /// How much a choice has that none of these groups asks for.
-pub(super) fn scarcity(view: PlanView<'_, '_>, choice: usize, loose: &[Loose]) -> u32 {
-    let names = names(view, loose);
+pub(super) fn scarcity(view: PlanView<'_, '_>, choice: ChoiceIndex, loose: &[Loose]) -> u32 {
+    let names = list_counted(view, loose);
     view.choice(choice)
         .scarcity(&find_wanted(view, loose, &names))
 }
 
 /// What is counted of these pods.
-fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
+fn list_counted(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
     let asked = loose.iter().map(|loose| asked(view, loose.group));
     let resources = asked.flat_map(|asked| asked.extended.keys());
     let resources: BTreeSet<&Arc<str>> = resources.collect();
@@ -152,7 +153,7 @@ fn names(view: PlanView<'_, '_>, loose: &[Loose]) -> CountedNames {
 }
 
 /// What one pod of a group asks.
-fn asked<'a>(view: PlanView<'_, 'a>, group: usize) -> &'a Resources {
+fn asked<'a>(view: PlanView<'_, 'a>, group: GroupIndex) -> &'a Resources {
     &view.shape(group).shape.requests
 }
 
@@ -170,8 +171,8 @@ fn find_wanted<'n>(
 }
 
 /// Whether host ports keep pods of two groups from one node.
-fn clash(view: PlanView<'_, '_>, one: usize, other: usize) -> bool {
-    let ports = |group: usize| &view.shape(group).shape.host_ports;
+fn ports_clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bool {
+    let ports = |group: GroupIndex| &view.shape(group).shape.host_ports;
     ports::taken(ports(one), ports(other)).is_some()
 }
 
@@ -204,7 +205,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What one pod of a group asks.
-    fn asks(&self, group: usize) -> Vec<i64> {
+    fn asks(&self, group: GroupIndex) -> Vec<i64> {
         let mut asked = amounts(asked(self.view, group), &self.names, true);
         let need = self.view.group(group).need.as_deref();
         asked.extend(self.names.drivers.iter().map(|driver| {
@@ -236,7 +237,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 priority,
                 apart: loose
                     .iter()
-                    .map(|other| clash(view, of.group, other.group))
+                    .map(|other| ports_clash(view, of.group, other.group))
                     .collect(),
                 may,
                 asks,
@@ -252,12 +253,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let view = self.view;
         let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
         let (mut classes, mut seen) = (Vec::new(), Vec::new());
-        for (index, choice) in view.catalog.choices.iter().enumerate() {
-            for (at, offer) in choice.offers.iter().enumerate() {
-                if view.ledger.host_admits(choice, offer).is_err() {
+        for (index, choice) in view.catalog.choices.indexed() {
+            for (at, offer) in choice.offers.indexed() {
+                if view.limits.host_admits(choice, offer).is_err() {
                     continue;
                 }
-                let row = &view.catalog.domains[choice.first + at];
+                let row = &view.catalog.domains[choice.slot(at)];
                 let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
                 let domains = row.iter().enumerate();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
@@ -298,12 +299,12 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// The models, and by group which of them it may be on.
     fn models(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
-        let spare = view.ledger.spare(view.turn, choices);
+        let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
         let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
         let mut first = 0;
-        let admits = |choice: &Choice<'_>| view.ledger.admits(view.turn, choice).is_ok();
-        let admits: Vec<bool> = choices.iter().map(admits).collect();
+        let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
+        let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];
             if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
@@ -357,7 +358,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
         let may = self.loose.iter().map(|of| {
-            view.row(of.group).fits[choice.first + offer.at]
+            view.row(of.group).fits[choice.slot(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
@@ -381,32 +382,36 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             price: choice.price,
             scarce: choice.scarcity(wanted),
             free,
-            cpu_milli: i64::from(choice.kind.cores) * 1000,
-            memory: choice.kind.memory,
+            cpu_milli: i64::from(choice.instance_type.cores) * 1000,
+            memory: choice.instance_type.memory,
             class: offer.class,
         };
         may.contains(&true).then_some((model, may))
     }
 
-    /// The places that stay, and their bins: machines that are planned for something else, and nodes that
+    /// The places that stay, and their nodes: machines that are planned for something else, and nodes that
     /// others may open to pods.
-    fn fixed(&self, withdrawn: &[usize], numbers: &CounterRules) -> (Vec<FixedPlace>, Vec<usize>) {
+    fn fixed(
+        &self,
+        withdrawn: &[PlannedIndex],
+        numbers: &CounterRules,
+    ) -> (Vec<FixedPlace>, Vec<NodeIndex>) {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = Vec::new();
-        let mut bins = Vec::new();
-        let mut add = |bin: usize, tier: usize, may: Vec<bool>| {
+        let mut nodes = Vec::new();
+        let mut add = |node: NodeIndex, tier: usize, may: Vec<bool>| {
             if !may.contains(&true) {
                 return;
             }
-            let at = view.world.company.at(bin);
-            let mut free = amounts(&view.world.nodes[bin].free, &self.names, false);
-            let slots = view.world.nodes[bin].slots.as_ref();
+            let at = view.world.company.at(node);
+            let mut free = amounts(&view.world.nodes[node].free, &self.names, false);
+            let slots = view.world.nodes[node].slots.as_ref();
             free.extend(self.names.drivers.iter().map(|driver| {
                 let left = slots.and_then(|slots| slots.left(driver));
                 left.unwrap_or(i64::MAX)
             }));
             let counts = numbers.counters.iter();
-            let counts = counts.map(|tally| view.world.company.counts_on(tally, bin));
+            let counts = counts.map(|tally| view.world.company.counts_on(tally, node));
             fixed.push(FixedPlace {
                 free,
                 tier,
@@ -414,9 +419,9 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 domains: (0..view.world.company.keys()).map(at).collect(),
                 counts: counts.collect(),
             });
-            bins.push(bin);
+            nodes.push(node);
         };
-        for (machine, planned) in view.planned.machines.iter().enumerate() {
+        for (machine, planned) in view.planned.machines.indexed() {
             if withdrawn.contains(&machine) {
                 continue;
             }
@@ -424,25 +429,25 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             let may = loose.iter().map(|of| {
                 tier <= of.tier
                     && view.unmet(of.group, planned.choice, planned.offer) <= of.unmet
-                    && view.room_beside(of.group, planned.bin) > 0
+                    && view.room_beside(of.group, planned.node) > 0
             });
-            add(planned.bin, tier, may.collect());
+            add(planned.node, tier, may.collect());
         }
         let dependent = |of: &Loose| view.group(of.group).dependent;
         let some = loose.iter().filter(|of| dependent(of)).count();
         if some == 0 || some.saturating_mul(view.existing.len()) > NODES * NODES {
-            return (fixed, bins);
+            return (fixed, nodes);
         }
         for position in 0..view.existing.len() {
-            let bin = view.existing.at(position);
-            if view.world.nodes[bin].closed {
+            let node = view.existing.at(position);
+            if view.world.nodes[node].closed {
                 continue;
             }
             let may = loose.iter();
-            let may = may.map(|of| dependent(of) && view.room_beside(of.group, bin) > 0);
-            add(bin, 0, may.collect());
+            let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
+            add(node, 0, may.collect());
         }
-        (fixed, bins)
+        (fixed, nodes)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::simulation::offer::Choice;
+use crate::index::{ChoiceIndex, OfferSlot, RowIndex};
+use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::RefusalsByChoice;
 use model::reasons::{Reasons, Refused, VolumeMisfit};
 
@@ -16,7 +17,7 @@ pub(super) enum OfferRefusal {
     /// A limit, a hold, a host that is full: that may change.
     Held(Refused),
     /// Other pods forbid it, on the offer with this index over all choices.
-    Misfit(usize),
+    Misfit(OfferSlot),
     /// The volumes that its claims could have are given to other pods.
     Volume(VolumeMisfit),
 }
@@ -24,7 +25,7 @@ pub(super) enum OfferRefusal {
 /// What was said of the choices that were not taken: pool, refusal, choices.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    said: Vec<(usize, Arc<Refused>, Vec<usize>)>,
+    said: Vec<(usize, Arc<Refused>, Vec<ChoiceIndex>)>,
 }
 
 /// Reasons put together before, by the index of a group's row and what was said since.
@@ -34,11 +35,16 @@ pub(super) struct SharedRefusals {
 }
 
 /// A group's row, and what was said of choices since.
-type GroupRefusals = (usize, Vec<(Arc<str>, Arc<Refused>)>);
+type GroupRefusals = (RowIndex, Vec<(Arc<str>, Arc<Refused>)>);
 
 impl RefusalLog {
     /// Says something of a choice.
-    pub(super) fn say(&mut self, choices: &[Choice<'_>], choice: usize, refused: &Arc<Refused>) {
+    pub(super) fn say(
+        &mut self,
+        choices: &ChoiceList<'_>,
+        choice: ChoiceIndex,
+        refused: &Arc<Refused>,
+    ) {
         let pool = choices[choice].pool_slot;
         let found = self.said.iter_mut().rev();
         let mut found = found.filter(|(of, said, _)| *of == pool && said == refused);
@@ -52,8 +58,8 @@ impl RefusalLog {
     /// Says the same of several choices.
     pub(super) fn say_all(
         &mut self,
-        choices: &[Choice<'_>],
-        of: impl Iterator<Item = usize>,
+        choices: &ChoiceList<'_>,
+        of: impl Iterator<Item = ChoiceIndex>,
         refused: &Arc<Refused>,
     ) {
         let mut of = of.peekable();
@@ -68,7 +74,7 @@ impl RefusalLog {
     }
 
     /// By `pool/type`, or `pool/*` where many types of a pool share a reason.
-    fn lines(&self, choices: &[Choice<'_>]) -> Vec<(Arc<str>, Arc<Refused>)> {
+    fn lines(&self, choices: &ChoiceList<'_>) -> Vec<(Arc<str>, Arc<Refused>)> {
         let mut lines = Vec::new();
         for (_, refused, of) in &self.said {
             if of.len() > NAMED {
@@ -87,8 +93,8 @@ impl SharedRefusals {
     /// What was said, with what the row `row` says of choices that cannot hold the pod at all.
     pub(super) fn reasons(
         &mut self,
-        choices: &[Choice<'_>],
-        row: usize,
+        choices: &ChoiceList<'_>,
+        row: RowIndex,
         misfits: &Arc<RefusalsByChoice>,
         words: &RefusalLog,
     ) -> Reasons {

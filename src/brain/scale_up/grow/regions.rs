@@ -3,6 +3,7 @@
 
 use super::choose::Pick;
 use super::view::PlanView;
+use crate::index::{ChoiceIndex, GroupIndex, OfferIndex};
 use crate::simulation::company::Rules;
 use crate::simulation::offer::Choice;
 
@@ -15,7 +16,7 @@ impl PlanView<'_, '_> {
         );
         let same = one.pool_slot == other.pool_slot && one.type_name == other.type_name;
         let rank = |choice: &Choice<'_>, pick: &Pick| {
-            self.ledger.host_rank(choice, &choice.offers[pick.offer])
+            self.limits.host_rank(choice, &choice.offers[pick.offer])
         };
         same && pick.cost == best.cost
             && pick.worth == best.worth
@@ -25,25 +26,25 @@ impl PlanView<'_, '_> {
     /// Whether the pool would rather have one more machine of a choice on a host of another region, which costs the same.
     pub(super) fn rather_elsewhere(
         &self,
-        choice: usize,
-        offer: usize,
-        lead: (usize, Option<&Rules>),
+        choice: ChoiceIndex,
+        offer: OfferIndex,
+        lead: (GroupIndex, Option<&Rules>),
     ) -> bool {
         let here = &self.catalog.choices[choice];
-        let rank = self.ledger.host_rank(here, &here.offers[offer]);
+        let rank = self.limits.host_rank(here, &here.offers[offer]);
         let terms = |choice: &Choice<'_>| (choice.pool_slot, choice.policy.weight, choice.price);
-        let sister = |index: &usize| {
+        let sister = |index: &ChoiceIndex| {
             let other = &self.catalog.choices[*index];
             *index != choice
                 && terms(other) == terms(here)
                 && other.type_name == here.type_name
-                && self.ledger.pool_admits(self.turn, other).is_ok()
+                && self.limits.pool_admits(self.turn, other).is_ok()
         };
-        let sisters = (0..self.catalog.choices.len()).filter(sister);
+        let sisters = self.catalog.choices.indexes().filter(sister);
         let mut found = sisters.filter_map(|index| {
-            let (offer, _) = self.host(index, Some(lead)).ok()?;
+            let (offer, _) = self.find_host(index, Some(lead)).ok()?;
             let other = &self.catalog.choices[index];
-            Some(self.ledger.host_rank(other, &other.offers[offer]))
+            Some(self.limits.host_rank(other, &other.offers[offer]))
         });
         found.any(|other| other < rank)
     }

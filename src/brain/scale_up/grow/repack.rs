@@ -18,6 +18,7 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
 use crate::simulation::company::topology::{DomainId, KeyId};
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -34,7 +35,7 @@ const COUNTERS: usize = 1_000_000;
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
 pub(super) struct Loose {
-    pub(super) group: usize,
+    pub(super) group: GroupIndex,
     /// The group's pods on machines that are withdrawn, and those without a place: by their number in the group.
     pub(super) pods: Vec<usize>,
     /// The number of `pods` that have a place in the first plan; they come first in the list.
@@ -48,7 +49,7 @@ pub(super) struct Loose {
 #[derive(Debug)]
 struct Withdrawal {
     /// Planned machines, by their numbers.
-    machines: Vec<usize>,
+    machines: Vec<PlannedIndex>,
     loose: Vec<Loose>,
     /// What a second plan must be better than.
     rank: Rank,
@@ -58,7 +59,7 @@ struct Withdrawal {
 #[derive(Debug)]
 struct Seat {
     loose: usize,
-    bin: usize,
+    node: NodeIndex,
     count: usize,
 }
 
@@ -130,7 +131,7 @@ pub(super) fn repack_once<'p, 'a>(
         &withdrawal.loose,
         withdrawal.rank,
     );
-    let replaced = question.is_some_and(|(mut problem, bins)| {
+    let replaced = question.is_some_and(|(mut problem, nodes)| {
         if let Domains::Without(key, domain) = domains
             && !problem.close(key, domain)
         {
@@ -157,7 +158,7 @@ pub(super) fn repack_once<'p, 'a>(
                 withdrawal: &withdrawal,
                 problem: &problem,
             };
-            if trial.replace(&answer, &bins) {
+            if trial.replace(&answer, &nodes) {
                 forget(planner.turn, domains);
                 return true;
             }
@@ -176,8 +177,12 @@ pub(super) fn repack_once<'p, 'a>(
 }
 
 /// What may be laid out anew; `None` where nothing is, or too much.
-fn propose(view: PlanView<'_, '_>, visits: &[Visit], movable: &[bool]) -> Option<Withdrawal> {
-    let machines = withdrawable(view, movable)?;
+fn propose(
+    view: PlanView<'_, '_>,
+    visits: &[Visit],
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Withdrawal> {
+    let machines = find_withdrawable(view, movable)?;
     let loose = find_loose(view, visits, &machines, movable);
     let pods: usize = loose.iter().map(|of| of.pods.len()).sum();
     if pods == 0 || pods > PODS || loose.len() > GROUPS {
@@ -197,15 +202,18 @@ fn propose(view: PlanView<'_, '_>, visits: &[Visit], movable: &[bool]) -> Option
 
 /// The planned machines that may be given up, all their pods being free to go; `None` where nothing is to be
 /// laid out.
-fn withdrawable(view: PlanView<'_, '_>, movable: &[bool]) -> Option<Vec<usize>> {
-    let machines = (0..view.planned.machines.len()).filter(|machine| {
+fn find_withdrawable(
+    view: PlanView<'_, '_>,
+    movable: &IndexVec<GroupIndex, bool>,
+) -> Option<Vec<PlannedIndex>> {
+    let machines = view.planned.machines.indexes().filter(|machine| {
         let planned = &view.planned.machines[*machine];
         let for_pods = matches!(planned.reason, CreateReason::Pods);
         for_pods && planned.groups().all(|group| movable[group])
     });
-    let machines: Vec<usize> = machines.collect();
-    let left =
-        (0..view.pending.groups.len()).any(|group| movable[group] && view.group(group).left() > 0);
+    let machines: Vec<PlannedIndex> = machines.collect();
+    let mut groups = view.pending.groups.indexed();
+    let left = groups.any(|(group, of)| movable[group] && of.left() > 0);
     (left || !machines.is_empty()).then_some(machines)
 }
 
@@ -213,10 +221,11 @@ fn withdrawable(view: PlanView<'_, '_>, movable: &[bool]) -> Option<Vec<usize>> 
 fn find_loose(
     view: PlanView<'_, '_>,
     visits: &[Visit],
-    machines: &[usize],
-    movable: &[bool],
+    machines: &[PlannedIndex],
+    movable: &IndexVec<GroupIndex, bool>,
 ) -> Vec<Loose> {
-    let groups = (0..view.pending.groups.len()).filter(|group| movable[*group]);
+    let groups = view.pending.groups.indexes();
+    let groups = groups.filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
         .map(|group| Loose {
             group,
@@ -226,11 +235,9 @@ fn find_loose(
             unmet: 0,
         })
         .collect();
-    let at: Vec<usize> = all.iter().map(|loose| loose.group).collect();
-    for planned in machines
-        .iter()
-        .map(|machine| &view.planned.machines[*machine])
-    {
+    let at: Vec<GroupIndex> = all.iter().map(|loose| loose.group).collect();
+    let withdrawn = machines.iter();
+    for planned in withdrawn.map(|machine| &view.planned.machines[*machine]) {
         let tier = view.tier(planned.choice);
         for assigned in &planned.assigned {
             let Ok(index) = at.binary_search(&assigned.group) else {
@@ -264,7 +271,7 @@ fn find_loose(
 }
 
 /// What the first plan is compared by.
-fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Rank {
+fn rank_first(view: PlanView<'_, '_>, machines: &[PlannedIndex], loose: &[Loose]) -> Rank {
     let made = machines.iter().map(|machine| {
         let planned = &view.planned.machines[*machine];
         (planned, planned.count())
@@ -272,15 +279,15 @@ fn rank_first(view: PlanView<'_, '_>, machines: &[usize], loose: &[Loose]) -> Ra
     let made: Vec<_> = made.collect();
     let left = loose.iter().map(|of| of.pods.len() - of.placed);
     let left: Vec<usize> = left.collect();
-    let carries = |bin: usize, group: usize| {
-        let mut on = made.iter().filter(|(planned, _)| planned.bin == bin);
+    let carries = |node: NodeIndex, group: GroupIndex| {
+        let mut on = made.iter().filter(|(planned, _)| planned.node == node);
         on.any(|(planned, _)| planned.groups().any(|of| of == group))
     };
     rank(view, loose, (&made, &carries), &left)
 }
 
 /// Whether the machine at a place carries pods of a group.
-type Carries<'c> = dyn Fn(usize, usize) -> bool + 'c;
+type Carries<'c> = dyn Fn(NodeIndex, GroupIndex) -> bool + 'c;
 
 /// What a plan is compared by: machines with how many pods and whether one carries pods of a group, and by loose group how many have no
 /// place.
@@ -299,10 +306,10 @@ fn rank(
     let scarce = |planned: &PlannedMachine| question::scarcity(view, planned.choice, loose);
     let company = &view.world.company;
     let uneven = |of: &Loose| {
-        let bins = made.iter().map(|(planned, _)| planned.bin);
-        let bins: Vec<usize> = bins.filter(|bin| carries(*bin, of.group)).collect();
+        let nodes = made.iter().map(|(planned, _)| planned.node);
+        let nodes: Vec<NodeIndex> = nodes.filter(|node| carries(*node, of.group)).collect();
         let rules = company.known_rules(view.group(of.group).shape);
-        rules.map_or(0, |rules| company.uneven(rules, &bins))
+        rules.map_or(0, |rules| company.uneven(rules, &nodes))
     };
     let made = || made.iter();
     let lost = lost.fold(0, u128::saturating_add);
@@ -374,13 +381,13 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
-    /// Otherwise all is as it was, the machines withdrawn. `bins` are the places that stayed.
-    fn replace(&mut self, answer: &BetterPlan, bins: &[usize]) -> bool {
+    /// Otherwise all is as it was, the machines withdrawn. `nodes` are the places that stayed.
+    fn replace(&mut self, answer: &BetterPlan, nodes: &[NodeIndex]) -> bool {
         let machines = &self.withdrawal.machines;
         let old = self.planner.take_off(machines);
-        let first = self.planner.planned.machines.len();
+        let first = self.planner.planned.machines.next_index();
         let mut undo = Vec::new();
-        let seats = self.lay(answer, bins, &mut undo);
+        let seats = self.lay(answer, nodes, &mut undo);
         if let Some(seats) = seats.filter(|seats| self.is_better(first, seats)) {
             self.planner.drop_empty(self.catalog, first);
             self.tell(&seats);
@@ -388,8 +395,8 @@ impl RepackTrial<'_, '_, '_> {
             self.planner.renew_existing();
             return true;
         }
-        for (bin, saved) in undo.into_iter().rev() {
-            self.planner.world.restore(bin, saved);
+        for (node, saved) in undo.into_iter().rev() {
+            self.planner.world.restore(node, saved);
         }
         self.planner.put_back(self.catalog, first, old, machines);
         false
@@ -400,27 +407,27 @@ impl RepackTrial<'_, '_, '_> {
     fn lay(
         &mut self,
         answer: &BetterPlan,
-        bins: &[usize],
-        undo: &mut Vec<(usize, Saved)>,
+        nodes: &[NodeIndex],
+        undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> Option<Vec<Seat>> {
         let mut opened = vec![None; answer.made.len()];
         let mut seats = Vec::new();
-        let mut waiting: Vec<(usize, usize, usize)> = Vec::new();
+        let mut waiting: Vec<(usize, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
-            let bin = match step.to {
-                To::Fixed(at) => bins[at],
+            let node = match step.to {
+                To::Fixed(at) => nodes[at],
                 To::Machine(at) => match opened[at] {
-                    Some(bin) => bin,
+                    Some(node) => node,
                     None => {
-                        let bin = self.open(answer.made[at])?;
-                        opened[at] = Some(bin);
-                        bin
+                        let node = self.open(answer.made[at])?;
+                        opened[at] = Some(node);
+                        node
                     }
                 },
             };
-            let count = self.put_some(step.lot, bin, step.count, &mut seats, undo);
+            let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
             if count < step.count {
-                waiting.push((step.lot, bin, step.count - count));
+                waiting.push((step.lot, node, step.count - count));
             }
         }
         self.lay_rest(waiting, &mut seats, undo);
@@ -428,7 +435,7 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Opens a machine of a model of the problem, on an offer; says its place.
-    fn open(&mut self, (model, offer): (usize, usize)) -> Option<usize> {
+    fn open(&mut self, (model, offer): (usize, OfferIndex)) -> Option<NodeIndex> {
         let choice = self.problem.models[model].choice;
         let reason = CreateReason::Pods;
         let opened = self.planner.open(self.catalog, choice, offer, reason);
@@ -439,25 +446,25 @@ impl RepackTrial<'_, '_, '_> {
     /// will do.
     fn lay_rest(
         &mut self,
-        mut waiting: Vec<(usize, usize, usize)>,
+        mut waiting: Vec<(usize, NodeIndex, usize)>,
         seats: &mut Vec<Seat>,
-        undo: &mut Vec<(usize, Saved)>,
+        undo: &mut Vec<(NodeIndex, Saved)>,
     ) {
         let planned = self.planner.planned.machines.iter();
-        let planned: Vec<usize> = planned.map(|planned| planned.bin).collect();
+        let planned: Vec<NodeIndex> = planned.map(|planned| planned.node).collect();
         let mut before = usize::MAX;
         while before != waiting.len() && !waiting.is_empty() {
             before = waiting.len();
-            for (loose, bin, count) in std::mem::take(&mut waiting) {
+            for (loose, node, count) in std::mem::take(&mut waiting) {
                 let mut left = count;
-                for bin in [bin].into_iter().chain(planned.iter().copied()) {
-                    left -= self.put_some(loose, bin, left, seats, undo);
+                for node in [node].into_iter().chain(planned.iter().copied()) {
+                    left -= self.put_some(loose, node, left, seats, undo);
                     if left == 0 {
                         break;
                     }
                 }
                 if left > 0 {
-                    waiting.push((loose, bin, left));
+                    waiting.push((loose, node, left));
                 }
             }
         }
@@ -467,10 +474,10 @@ impl RepackTrial<'_, '_, '_> {
     fn put_some(
         &mut self,
         loose: usize,
-        bin: usize,
+        node: NodeIndex,
         count: usize,
         seats: &mut Vec<Seat>,
-        undo: &mut Vec<(usize, Saved)>,
+        undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> usize {
         let group = &self.pending.groups[self.withdrawal.loose[loose].group];
         let (shape, need) = (group.shape, group.need.as_deref());
@@ -479,22 +486,22 @@ impl RepackTrial<'_, '_, '_> {
         while placed < count {
             let rules = world.rules(shape);
             world.prepare(shape);
-            let room = pack::admitted(world, shape, need, bin, rules.as_deref());
+            let room = pack::admitted(world, shape, need, node, rules.as_deref());
             let room = usize::try_from(room.unwrap_or(0)).unwrap_or(usize::MAX);
             let some = room.min(count - placed);
             if some == 0 {
                 break;
             }
-            let mut saved = world.save(bin, Resident::of(shape, some as u64));
-            world.put(bin, shape, some as u64, false);
-            saved.with(world.supply(bin, need, some as u64));
-            undo.push((bin, saved));
+            let mut saved = world.save(node, Resident::of(shape, some as u64));
+            world.put(node, shape, some as u64, false);
+            saved.with(world.supply(node, need, some as u64));
+            undo.push((node, saved));
             placed += some;
         }
         if placed > 0 {
             seats.push(Seat {
                 loose,
-                bin,
+                node,
                 count: placed,
             });
         }
@@ -502,7 +509,7 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
-    fn is_better(&self, first: usize, seats: &[Seat]) -> bool {
+    fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
         let loose = &self.withdrawal.loose;
         let mut left = Vec::with_capacity(loose.len());
         for (index, of) in loose.iter().enumerate() {
@@ -514,15 +521,15 @@ impl RepackTrial<'_, '_, '_> {
         if left.iter().zip(lots).any(|(left, lot)| *left > lot.spare) {
             return false;
         }
-        let made = self.planner.planned.machines[first..].iter();
+        let made = self.planner.planned.machines.tail(first).iter();
         let made = made.filter_map(|planned| {
-            let on = seats.iter().filter(|seat| seat.bin == planned.bin);
+            let on = seats.iter().filter(|seat| seat.node == planned.node);
             let pods: usize = on.map(|seat| seat.count).sum();
             (pods > 0).then_some((planned, pods))
         });
         let made: Vec<_> = made.collect();
-        let carries = |bin: usize, group: usize| {
-            let mut on = seats.iter().filter(|seat| seat.bin == bin);
+        let carries = |node: NodeIndex, group: GroupIndex| {
+            let mut on = seats.iter().filter(|seat| seat.node == node);
             on.any(|seat| loose[seat.loose].group == group)
         };
         rank(self.view(), loose, (&made, &carries), &left) < self.problem.rank
@@ -543,16 +550,16 @@ impl RepackTrial<'_, '_, '_> {
                 planned,
                 ..
             } = &mut *self.planner;
-            let site = world.nodes[seat.bin].site.clone();
+            let site = world.nodes[seat.node].site.clone();
             let verdict = match site {
                 NodeOrigin::Planned(_) => PodVerdict::Triggers {
-                    machine: world.nodes[seat.bin].name.clone(),
+                    machine: world.nodes[seat.node].name.clone(),
                     others: group.why.clone(),
                 },
                 _ => {
                     let guest = (group.shape, group.need.clone(), seat.count);
-                    world.nodes[seat.bin].guests.push(guest);
-                    Seats::free(seat.bin, seat.count).verdict(world)
+                    world.nodes[seat.node].guests.push(guest);
+                    Seats::free(seat.node, seat.count).verdict(world)
                 }
             };
             for pod in pods {
@@ -562,8 +569,10 @@ impl RepackTrial<'_, '_, '_> {
         }
         for (of, placed) in loose.iter().zip(next) {
             if placed < of.placed {
-                let taken = |_: usize| false;
-                let why = self.view().why_not(of.group, taken, &Refused::ForOtherPods);
+                let taken = |_: ChoiceIndex| false;
+                let why = self
+                    .view()
+                    .explain_refusals(of.group, taken, &Refused::ForOtherPods);
                 let verdict = PodVerdict::Held { why };
                 for pod in &of.pods[placed..of.placed] {
                     let asker = self.pending.groups[of.group].pods[*pod];
@@ -579,14 +588,16 @@ impl RepackTrial<'_, '_, '_> {
         for (index, of) in self.withdrawal.loose.iter().enumerate() {
             let planner = &*self.planner;
             let mine = seats.iter().filter(|seat| seat.loose == index);
-            let sites = mine.map(|seat| &planner.world.nodes[seat.bin].site);
+            let sites = mine.map(|seat| &planner.world.nodes[seat.node].site);
             let machines = sites.filter_map(|site| match site {
                 NodeOrigin::Planned(machine) => Some(planner.planned.machines[*machine].choice),
                 _ => None,
             });
-            let taken: BTreeSet<usize> = machines.collect();
-            let taken = |choice: usize| taken.contains(&choice);
-            let why = self.view().why_not(of.group, taken, &Refused::NotCheaper);
+            let taken: BTreeSet<ChoiceIndex> = machines.collect();
+            let taken = |choice: ChoiceIndex| taken.contains(&choice);
+            let why = self
+                .view()
+                .explain_refusals(of.group, taken, &Refused::NotCheaper);
             self.pending.groups[of.group].why = why;
         }
     }

@@ -8,6 +8,7 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::fit::attach::AttachSlots;
+use crate::index::{ChoiceIndex, OfferIndex, PlannedIndex};
 use crate::simulation::offer::{Choice, Offer};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::SimNode;
@@ -17,17 +18,17 @@ use model::resources::Resources;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retype<'v, 'a> {
     pub(super) view: PlanView<'v, 'a>,
-    pub(super) machine: usize,
-    pub(super) choice: usize,
-    pub(super) offer: usize,
+    pub(super) machine: PlannedIndex,
+    pub(super) choice: ChoiceIndex,
+    pub(super) offer: OfferIndex,
 }
 
 impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn new(
         view: PlanView<'v, 'a>,
-        machine: usize,
-        choice: usize,
-        offer: usize,
+        machine: PlannedIndex,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
     ) -> Retype<'v, 'a> {
         Retype {
             view,
@@ -40,22 +41,22 @@ impl<'v, 'a> Retype<'v, 'a> {
     /// The machine as one of a choice on the host where it is; `None` where the choice has no offer there.
     pub(super) fn on_same_host(
         view: PlanView<'v, 'a>,
-        machine: usize,
-        choice: usize,
+        machine: PlannedIndex,
+        choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let planned = &view.planned.machines[machine];
         let slot = view.choice(planned.choice).offers[planned.offer].host_slot;
-        let mut offers = view.choice(choice).offers.iter();
-        let offer = offers.position(|offer| offer.host_slot == slot)?;
+        let mut offers = view.choice(choice).offers.indexed();
+        let (offer, _) = offers.find(|(_, offer)| offer.host_slot == slot)?;
         Some(Retype::new(view, machine, choice, offer))
     }
 
     /// The machine as a dearer choice of its pool, if it could be one: its host has room, limits hold, and nothing that is on it
     /// depends on the type.
-    pub(super) fn larger(
+    pub(super) fn to_dearer(
         view: PlanView<'v, 'a>,
-        machine: usize,
-        choice: usize,
+        machine: PlannedIndex,
+        choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let wanted = view.choice(choice);
         let now = view.choice(view.planned.machines[machine].choice);
@@ -70,8 +71,8 @@ impl<'v, 'a> Retype<'v, 'a> {
         &self.view.planned.machines[self.machine]
     }
 
-    pub(super) fn bin(&self) -> &'v SimNode {
-        &self.view.world.nodes[self.planned().bin]
+    pub(super) fn node(&self) -> &'v SimNode {
+        &self.view.world.nodes[self.planned().node]
     }
 
     /// The choice and offer that the machine is of now.
@@ -91,13 +92,13 @@ impl<'v, 'a> Retype<'v, 'a> {
     pub(super) fn free(&self) -> Resources {
         let mut free = self.wanted().1.free.clone();
         free.subtract(&self.before().1.free);
-        free.add(&self.bin().free);
+        free.add(&self.node().free);
         free
     }
 
     /// What volumes it could attach.
     pub(super) fn slots(&self) -> Option<Arc<AttachSlots>> {
-        let now = &self.bin().slots;
+        let now = &self.node().slots;
         let unused = now.as_ref().is_none_or(|slots| slots.unused());
         let slots = if unused { &self.wanted().0.slots } else { now };
         slots.clone()
@@ -113,17 +114,19 @@ impl<'v, 'a> Retype<'v, 'a> {
     /// Whether limits let it.
     fn limits_admit(&self) -> bool {
         let (before, wanted) = (self.before(), self.wanted());
-        let ledger = self.view.ledger;
-        ledger.host_admits_instead(wanted, before)
-            && ledger.type_admits(wanted.0, Some(before.0.kind)).is_ok()
+        let limits = self.view.limits;
+        limits.host_admits_instead(wanted, before)
+            && limits
+                .type_admits(wanted.0, Some(before.0.instance_type))
+                .is_ok()
     }
 
     /// Whether all that is on it may be on it then as well, resources aside.
     fn is_indifferent(&self) -> bool {
         let (planned, view) = (self.planned(), self.view);
         let ((before, _), (wanted, offer)) = (self.before(), self.wanted());
-        let (old, new) = (before.first + planned.offer, wanted.first + self.offer);
-        let slots = &self.bin().slots;
+        let (old, new) = (before.slot(planned.offer), wanted.slot(self.offer));
+        let slots = &self.node().slots;
         let alike =
             before.slots == wanted.slots || slots.as_ref().is_some_and(|slots| slots.unused());
         if !alike || !self.is_supplied() {
@@ -133,22 +136,22 @@ impl<'v, 'a> Retype<'v, 'a> {
         planned.groups().all(|group| view.row(group).fits[new])
             && domains[old][..] == domains[new][..]
             && domains[new].len() == view.world.company.keys()
-            && view.world.company.indifferent(planned.bin, &offer.labels)
+            && view.world.company.indifferent(planned.node, &offer.labels)
     }
 
     /// Whether it would have the volumes that its pods took, and those that are made for them.
     fn is_supplied(&self) -> bool {
-        let bin = self.bin();
-        let (now, then) = (bin.at(), self.wanted().1.at());
+        let node = self.node();
+        let (now, then) = (node.at(), self.wanted().1.at());
         let needs = self.planned().groups();
         let needs = needs.filter_map(|group| self.view.group(group).need.as_deref());
         let mut alike = needs.flat_map(|need| &need.waiting);
-        bin.bindings.in_reach(&self.view.world.free_volumes, then)
+        node.bindings.in_reach(&self.view.world.free_volumes, then)
             && alike.all(|claim| claim.provides(then) || !claim.provides(now))
     }
 
     /// Whether it would meet as many preferences of its pods.
-    fn pleases(&self) -> bool {
+    fn meets_as_many_preferences(&self) -> bool {
         let planned = self.planned();
         planned.groups().all(|group| {
             let now = self.view.unmet(group, planned.choice, planned.offer);
@@ -163,10 +166,10 @@ pub(super) fn shrink_to_fit<'a>(
     catalog: &Catalog<'_, 'a>,
     pending: &PendingGroups<'a>,
 ) {
-    let mut order: Vec<usize> = (0..catalog.choices.len()).collect();
+    let mut order: Vec<ChoiceIndex> = catalog.choices.indexes().collect();
     order.sort_by_key(|choice| (catalog.choices[*choice].price, *choice));
-    for machine in 0..planner.planned.machines.len() {
-        let found = cheapest_that_holds(planner.view(catalog, pending), machine, &order);
+    for machine in planner.planned.machines.indexes() {
+        let found = find_cheapest_that_holds(planner.view(catalog, pending), machine, &order);
         if let Some((choice, offer)) = found {
             planner.retype(catalog, pending, (machine, choice, offer));
         }
@@ -175,11 +178,11 @@ pub(super) fn shrink_to_fit<'a>(
 
 /// The cheapest choice of its pool that holds what is on a planned machine, and its offer there; `None` where that is
 /// what it is. `order` has the choices by price.
-fn cheapest_that_holds(
+fn find_cheapest_that_holds(
     view: PlanView<'_, '_>,
-    machine: usize,
-    order: &[usize],
-) -> Option<(usize, usize)> {
+    machine: PlannedIndex,
+    order: &[ChoiceIndex],
+) -> Option<(ChoiceIndex, OfferIndex)> {
     let planned = &view.planned.machines[machine];
     if !matches!(planned.reason, CreateReason::Pods) {
         return None;
@@ -190,7 +193,10 @@ fn cheapest_that_holds(
     let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_slot == now.pool_slot);
     same_pool.find_map(|choice| {
         let then = Retype::on_same_host(view, machine, choice)?;
-        let fits = then.holds() && then.limits_admit() && then.is_indifferent() && then.pleases();
+        let fits = then.holds()
+            && then.limits_admit()
+            && then.is_indifferent()
+            && then.meets_as_many_preferences();
         fits.then_some((choice, then.offer))
     })
 }

@@ -9,6 +9,9 @@ use crate::constraints::fit::attach::{self, AttachSlots};
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, amounts};
 use crate::constraints::free_volumes::VolumeBindings;
+use crate::index::{
+    ChoiceIndex, GroupIndex, ListIndex, OfferIndex, OfferSlot, RunIndex, indexes_in,
+};
 use model::resources::Resources;
 use model::scheduling::HostPort;
 
@@ -20,8 +23,8 @@ pub(super) struct TrialNode<'v, 'a> {
     ports: Vec<HostPort>,
     slots: Option<Arc<AttachSlots>>,
     /// Which offer it is of.
-    choice: usize,
-    offer: usize,
+    choice: ChoiceIndex,
+    offer: OfferIndex,
     /// Volumes that claims take.
     bindings: VolumeBindings,
 }
@@ -30,8 +33,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     /// The room of an empty node of an offer.
     pub(super) fn of_offer(
         view: PlanView<'v, 'a>,
-        choice: usize,
-        offer: usize,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
     ) -> TrialNode<'v, 'a> {
         let of = view.choice(choice);
         let at = &of.offers[offer];
@@ -51,7 +54,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
         TrialNode {
             view: then.view,
             free: then.free(),
-            ports: then.bin().ports.clone(),
+            ports: then.node().ports.clone(),
             slots: then.slots(),
             choice: then.choice,
             offer: then.offer,
@@ -60,8 +63,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// Which of a row's answers is about this node.
-    fn slot(&self) -> usize {
-        self.view.choice(self.choice).first + self.offer
+    fn slot(&self) -> OfferSlot {
+        self.view.choice(self.choice).slot(self.offer)
     }
 
     /// Adds to a pick what the node would carry: up to `may` pods of the leading group first, then the others in order,
@@ -70,8 +73,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     pub(super) fn weigh(
         mut self,
         pick: &mut Pick,
-        (lead, may): (usize, usize),
-        others: Option<usize>,
+        (lead, may): (GroupIndex, usize),
+        others: Option<RunIndex>,
     ) {
         let slot = self.slot();
         let view = self.view;
@@ -81,8 +84,9 @@ impl<'v, 'a> TrialNode<'v, 'a> {
             return;
         }
         self.take(pick, lead, pick.lead);
-        let runs = view.pending.runs.iter().enumerate();
-        for (index, run) in runs.skip(others.unwrap_or(usize::MAX)) {
+        let runs = view.pending.runs.indexed();
+        let skipped = others.map_or(usize::MAX, ListIndex::position);
+        for (index, run) in runs.skip(skipped) {
             if self.free.pods <= 0 {
                 break;
             }
@@ -110,22 +114,22 @@ impl<'v, 'a> TrialNode<'v, 'a> {
 
     /// What goes on the node, as groups with how many pods: `count` pods of the leading group, then those of groups that
     /// other pods do not matter to. The rest comes when its turn comes, and its rules are asked.
-    pub(super) fn fill(mut self, lead: usize, count: usize) -> Vec<(usize, usize)> {
+    pub(super) fn fill(mut self, lead: GroupIndex, count: usize) -> Vec<(GroupIndex, usize)> {
         let slot = self.slot();
         let view = self.view;
         let mut fill = vec![(lead, count)];
         self.use_up(lead, count);
-        let runs = &view.pending.runs[view.group(lead).run..];
+        let runs = view.pending.runs.tail(view.group(lead).run);
         let others = if runs[0].alone {
-            view.pending.groups.len()
+            view.pending.groups.next_index()
         } else {
-            lead + 1
+            GroupIndex(lead.0 + 1)
         };
         for run in runs {
             if run.left == 0 || !view.catalog.rows.get(run.row).fits[slot] {
                 continue;
             }
-            for index in run.groups.start.max(others)..run.groups.end {
+            for index in indexes_in(run.groups.start.max(others)..run.groups.end) {
                 if amounts::full(run.asked, &self.free) {
                     break;
                 }
@@ -145,7 +149,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// How many pods of a group it has room for.
-    fn fits(&self, group: usize) -> usize {
+    fn fits(&self, group: GroupIndex) -> usize {
         let shape = self.view.shape(group).shape;
         let need = self.view.group(group).need.as_deref();
         let full = need.and_then(|need| self.slots.as_ref()?.misfit(need));
@@ -170,7 +174,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// Puts pods of a group there.
-    fn use_up(&mut self, group: usize, count: usize) {
+    fn use_up(&mut self, group: GroupIndex, count: usize) {
         let shape = self.view.shape(group).shape;
         amounts::take(&mut self.free, &shape.requests, count as u64);
         self.ports.extend(shape.host_ports.iter().cloned());
@@ -184,7 +188,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// Puts pods of a group there, and counts what they are worth.
-    fn take(&mut self, pick: &mut Pick, group: usize, count: usize) {
+    fn take(&mut self, pick: &mut Pick, group: GroupIndex, count: usize) {
         self.use_up(group, count);
         let count = i128::try_from(count).unwrap_or(i128::MAX);
         let run = self.view.group(group).run;
@@ -195,13 +199,13 @@ impl<'v, 'a> TrialNode<'v, 'a> {
 
 /// Whether a claim of the next pod of a group is for one pod alone and goes to another, perhaps to
 /// one of this filling.
-fn is_spoken_for(view: PlanView<'_, '_>, group: usize, fill: &[(usize, usize)]) -> bool {
+fn is_spoken_for(view: PlanView<'_, '_>, group: GroupIndex, fill: &[(GroupIndex, usize)]) -> bool {
     let of = view.group(group);
     let Some(need) = of.need.as_deref().filter(|need| !need.alone.is_empty()) else {
         return false;
     };
     let key = of.pods[of.next].key;
-    let shares = |other: usize| {
+    let shares = |other: GroupIndex| {
         let other = view.group(other);
         let theirs = other.need.as_deref().map(|theirs| &theirs.alone);
         other.pods[0].key.namespace == key.namespace

@@ -9,6 +9,7 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex, OfferSlot};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -25,7 +26,7 @@ const HOSTS_NAMED: usize = 3;
 pub(super) struct PlanView<'v, 'a> {
     pub(super) turn: &'v DecisionBuilder<'a>,
     pub(super) world: &'v SimCluster<'a>,
-    pub(super) ledger: &'v LimitTracker,
+    pub(super) limits: &'v LimitTracker,
     pub(super) planned: &'v PlannedMachines,
     pub(super) existing: &'v FitIndex,
     pub(super) catalog: &'v Catalog<'v, 'a>,
@@ -33,30 +34,30 @@ pub(super) struct PlanView<'v, 'a> {
 }
 
 impl<'v, 'a> PlanView<'v, 'a> {
-    pub(super) fn choice(&self, choice: usize) -> &'v Choice<'a> {
+    pub(super) fn choice(&self, choice: ChoiceIndex) -> &'v Choice<'a> {
         &self.catalog.choices[choice]
     }
 
-    pub(super) fn group(&self, group: usize) -> &'v PendingGroup<'a> {
+    pub(super) fn group(&self, group: GroupIndex) -> &'v PendingGroup<'a> {
         &self.pending.groups[group]
     }
 
     /// What a pod of a group is to placing.
-    pub(super) fn shape(&self, group: usize) -> NamespacedShape<'a> {
+    pub(super) fn shape(&self, group: GroupIndex) -> NamespacedShape<'a> {
         self.world.shapes[self.group(group).shape]
     }
 
     /// What the offers say to a group.
-    pub(super) fn row(&self, group: usize) -> &'v FitRow {
+    pub(super) fn row(&self, group: GroupIndex) -> &'v FitRow {
         self.catalog.rows.get(self.group(group).row)
     }
 
-    pub(super) fn priority(&self, group: usize) -> i32 {
+    pub(super) fn priority(&self, group: GroupIndex) -> i32 {
         self.shape(group).shape.priority
     }
 
     /// Which weight class a choice is in: 0 is the heaviest.
-    pub(super) fn tier(&self, choice: usize) -> usize {
+    pub(super) fn tier(&self, choice: ChoiceIndex) -> usize {
         let choices = self.catalog.choices;
         self.catalog
             .market
@@ -64,16 +65,21 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// The weight of a group's preferences that a new node of an offer does not meet.
-    pub(super) fn unmet(&self, group: usize, choice: usize, offer: usize) -> i64 {
+    pub(super) fn unmet(&self, group: GroupIndex, choice: ChoiceIndex, offer: OfferIndex) -> i64 {
         let choice = self.choice(choice);
         let place = choice.place(&choice.offers[offer]);
         node_preferences::unmet(self.shape(group).shape, place)
     }
 
     /// How many pods with these rules one new node of an offer may take.
-    pub(super) fn may(&self, rules: &Rules, choice: usize, offer: usize) -> usize {
+    pub(super) fn count_admitted(
+        &self,
+        rules: &Rules,
+        choice: ChoiceIndex,
+        offer: OfferIndex,
+    ) -> usize {
         let choice = self.choice(choice);
-        let slot = choice.first + offer;
+        let slot = choice.slot(offer);
         let at = |key: usize| self.catalog.domains[slot][key];
         let daemons = choice.offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
@@ -82,7 +88,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why a new node of an offer finds no volumes for a pod of a group any more.
-    fn unserved(&self, group: usize, offer: &Offer<'_>) -> Option<VolumeMisfit> {
+    fn volume_misfit(&self, group: GroupIndex, offer: &Offer<'_>) -> Option<VolumeMisfit> {
         let need = self.group(group).need.as_deref()?;
         let need = Some(need).filter(|need| !need.waiting.is_empty())?;
         self.world
@@ -91,37 +97,38 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// How many pods of a group a place takes, other pods' preferences aside.
-    pub(super) fn room_beside(&self, group: usize, bin: usize) -> u64 {
+    pub(super) fn room_beside(&self, group: GroupIndex, node: NodeIndex) -> u64 {
         let group = self.group(group);
         let need = group.need.as_deref();
-        pack::admitted(self.world, group.shape, need, bin, None).unwrap_or(0)
+        pack::admitted(self.world, group.shape, need, node, None).unwrap_or(0)
     }
 
     /// The host for one more machine of a choice: the one that meets most preferences, then the one that the
     /// pool's strategy takes. With the weight of the preferences it does not meet.
-    pub(super) fn host(
+    pub(super) fn find_host(
         &self,
-        choice: usize,
-        lead: Option<(usize, Option<&Rules>)>,
-    ) -> Result<(usize, i64), OfferRefusal> {
+        choice: ChoiceIndex,
+        lead: Option<(GroupIndex, Option<&Rules>)>,
+    ) -> Result<(OfferIndex, i64), OfferRefusal> {
         let chosen = self.choice(choice);
         let row = lead.map(|(group, _)| self.row(group));
         let rules = lead.and_then(|(_, rules)| rules);
         let (mut held, mut refusal): (Vec<Refused>, Option<OfferRefusal>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
-        for (index, offer) in chosen.offers.iter().enumerate() {
-            if row.is_some_and(|row| !row.fits[chosen.first + index]) {
+        for (index, offer) in chosen.offers.indexed() {
+            if row.is_some_and(|row| !row.fits[chosen.slot(index)]) {
                 continue;
             }
-            let verdict = match rules.filter(|rules| self.may(rules, choice, index) == 0) {
-                Some(_) => Err(OfferRefusal::Misfit(chosen.first + index)),
+            let verdict = match rules.filter(|rules| self.count_admitted(rules, choice, index) == 0)
+            {
+                Some(_) => Err(OfferRefusal::Misfit(chosen.slot(index))),
                 None => self
-                    .ledger
+                    .limits
                     .host_admits(chosen, offer)
                     .map_err(OfferRefusal::Held),
             };
             let verdict = verdict.and_then(|()| {
-                let why = lead.and_then(|(group, _)| self.unserved(group, offer));
+                let why = lead.and_then(|(group, _)| self.volume_misfit(group, offer));
                 why.map_or(Ok(()), |why| Err(OfferRefusal::Volume(why)))
             });
             if let Err(why) = verdict {
@@ -134,7 +141,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
                 continue;
             }
             let unmet = lead.map_or(0, |(group, _)| self.unmet(group, choice, index));
-            let rank = (unmet, self.ledger.host_rank(chosen, offer));
+            let rank = (unmet, self.limits.host_rank(chosen, offer));
             if best.as_ref().is_none_or(|(other, _)| rank < *other) {
                 best = Some((rank, index));
             }
@@ -153,11 +160,11 @@ impl<'v, 'a> PlanView<'v, 'a> {
     }
 
     /// Why no machine is made somewhere. Of offers in the same domains one refusal is shared.
-    pub(super) fn refused(
+    pub(super) fn explain_refusal(
         &self,
         no: OfferRefusal,
         rules: Option<&Rules>,
-        known: &mut Vec<(usize, Arc<Refused>)>,
+        known: &mut Vec<(OfferSlot, Arc<Refused>)>,
     ) -> Arc<Refused> {
         let slot = match no {
             OfferRefusal::Held(refused) => return Arc::new(refused),
@@ -168,7 +175,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
             OfferRefusal::Misfit(slot) => slot,
         };
         let domains = &self.catalog.domains;
-        let same = |(other, _): &&(usize, Arc<Refused>)| domains[*other] == domains[slot];
+        let same = |(other, _): &&(OfferSlot, Arc<Refused>)| domains[*other] == domains[slot];
         if let Some((_, refused)) = known.iter().find(same) {
             return refused.clone();
         }
@@ -186,17 +193,17 @@ impl<'v, 'a> PlanView<'v, 'a> {
 
     /// Why a group is on none of the choices that could hold it, those that `taken` has aside: what limits say, or else
     /// `otherwise`.
-    pub(super) fn why_not(
+    pub(super) fn explain_refusals(
         &self,
-        group: usize,
-        taken: impl Fn(usize) -> bool,
+        group: GroupIndex,
+        taken: impl Fn(ChoiceIndex) -> bool,
         otherwise: &Refused,
     ) -> Reasons {
         let row = self.row(group);
         let mut why = (*row.why).clone();
-        for (index, choice) in self.catalog.choices.iter().enumerate() {
+        for (index, choice) in self.catalog.choices.indexed() {
             if row.any[index] && !taken(index) {
-                let refused = self.ledger.admits(self.turn, choice).err();
+                let refused = self.limits.admits(self.turn, choice).err();
                 let refused = refused.unwrap_or_else(|| otherwise.clone());
                 why.insert(choice.label.clone(), refused.into());
             }

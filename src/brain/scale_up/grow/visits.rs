@@ -9,20 +9,21 @@ use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::view::PlanView;
 use crate::constraints::shape::Resident;
+use crate::index::{GroupIndex, IndexVec, NodeIndex};
 use crate::simulation::pack::FitIndex;
 use crate::simulation::preempt;
 
 impl Visit {
     /// The nodes that the pods came to; one for each that others give way for.
-    fn bins(&self) -> impl Iterator<Item = usize> {
-        let free = self.seats.iter().map(|(bin, _)| *bin);
+    fn nodes(&self) -> impl Iterator<Item = NodeIndex> {
+        let free = self.seats.iter().map(|(node, _)| *node);
         free.chain(self.forced.iter().copied())
     }
 }
 
 /// By group, whether its pods may go anywhere as far as claims for one pod alone (`ReadWriteOncePod`) are concerned: where nobody else
 /// has such a claim, and no group before it waits for the same one, it binds the pod to nothing.
-pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
+pub(super) fn find_movable(view: PlanView<'_, '_>) -> IndexVec<GroupIndex, bool> {
     let mut users: BTreeSet<(&str, &Arc<str>)> = BTreeSet::new();
     let groups = view.pending.groups.iter();
     let movable = groups.map(|group| {
@@ -47,13 +48,13 @@ pub(super) fn find_movable(view: PlanView<'_, '_>) -> Vec<bool> {
 pub(super) fn split_staying(
     view: PlanView<'_, '_>,
     visits: Vec<Visit>,
-    movable: &[bool],
+    movable: &IndexVec<GroupIndex, bool>,
 ) -> Result<(Vec<Visit>, Vec<Visit>), Vec<Visit>> {
     let company = &view.world.company;
-    let mut held: BTreeSet<usize> = BTreeSet::new();
+    let mut held: BTreeSet<NodeIndex> = BTreeSet::new();
     let mut stays = vec![false; visits.len()];
     for (visit, stays) in visits.iter().zip(&mut stays).rev() {
-        *stays = !movable[visit.group] || visit.bins().any(|bin| held.contains(&bin));
+        *stays = !movable[visit.group] || visit.nodes().any(|node| held.contains(&node));
         if !*stays {
             continue;
         }
@@ -61,7 +62,7 @@ pub(super) fn split_staying(
         if company.known_rules(shape).is_some() {
             return Err(visits);
         }
-        held.extend(visit.bins());
+        held.extend(visit.nodes());
     }
     let mut stays = stays.into_iter();
     Ok(visits
@@ -76,12 +77,12 @@ pub(super) fn leave<'a>(
     mut visits: Vec<Visit>,
 ) -> Vec<Visit> {
     for visit in visits.iter_mut().rev() {
-        for (bin, saved) in std::mem::take(&mut visit.undo).into_iter().rev() {
-            planner.world.restore(bin, saved);
+        for (node, saved) in std::mem::take(&mut visit.undo).into_iter().rev() {
+            planner.world.restore(node, saved);
         }
         let shape = pending.groups[visit.group].shape;
-        for bin in visit.bins() {
-            let guests = &mut planner.world.nodes[bin].guests;
+        for node in visit.nodes() {
+            let guests = &mut planner.world.nodes[node].guests;
             if let Some(last) = guests.iter().rposition(|(of, ..)| *of == shape) {
                 guests.remove(last);
             }
@@ -102,18 +103,18 @@ pub(super) fn come_again<'a>(
     let again = visits.into_iter().map(|visit| {
         let group = &pending.groups[visit.group];
         let mut undo = Vec::new();
-        for (bin, count) in &visit.seats {
+        for (node, count) in &visit.seats {
             let world = &mut *planner.world;
-            let mut saved = world.save(*bin, Resident::of(group.shape, *count as u64));
-            world.put(*bin, group.shape, *count as u64, false);
-            saved.with(world.supply(*bin, group.need.as_deref(), *count as u64));
-            undo.push((*bin, saved));
+            let mut saved = world.save(*node, Resident::of(group.shape, *count as u64));
+            world.put(*node, group.shape, *count as u64, false);
+            saved.with(world.supply(*node, group.need.as_deref(), *count as u64));
+            undo.push((*node, saved));
             let guest = (group.shape, group.need.clone(), *count);
-            world.nodes[*bin].guests.push(guest);
+            world.nodes[*node].guests.push(guest);
         }
-        for bin in &visit.forced {
+        for node in &visit.forced {
             let world = &mut *planner.world;
-            let mut index = FitIndex::over(&[*bin], world);
+            let mut index = FitIndex::over(&[*node], world);
             let need = group.need.as_deref();
             preempt::force(
                 world,
@@ -124,7 +125,7 @@ pub(super) fn come_again<'a>(
                 &mut Some(&mut undo),
             );
             let guest = (group.shape, group.need.clone(), 1);
-            world.nodes[*bin].guests.push(guest);
+            world.nodes[*node].guests.push(guest);
         }
         Visit { undo, ..visit }
     });

@@ -9,6 +9,7 @@ use super::Surroundings;
 use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
 use crate::constraints::fit::{selector, taints};
 use crate::constraints::shape::NamespacedShape;
+use crate::index::{IndexVec, NodeIndex};
 use crate::simulation::world::SimNode;
 use model::scheduling::Labels;
 
@@ -58,7 +59,7 @@ pub(super) struct Counter<'a> {
     /// Places that take part, by domain; kept for spreading alone.
     places: Vec<u32>,
     /// Whether a place takes part; kept for spreading alone. In any other counter those with the key do.
-    member: Vec<bool>,
+    member: IndexVec<NodeIndex, bool>,
     total: i64,
     /// How many domains have how many pods; kept for spreading alone.
     levels: BTreeMap<i64, u32>,
@@ -110,7 +111,7 @@ impl Who<'_> {
     }
 
     /// Whether pods of a shape are counted.
-    pub(super) fn counts(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
+    pub(super) fn takes_in(&self, around: &Surroundings<'_, '_>, pod: NamespacedShape<'_>) -> bool {
         match self {
             Who::Selected(namespace, selector) => {
                 *namespace == pod.namespace
@@ -132,22 +133,22 @@ impl Who<'_> {
 }
 
 impl SpreadScope<'_> {
-    fn takes(&self, around: &Surroundings<'_, '_>, bin: &SimNode, place: usize) -> bool {
+    fn takes(&self, around: &Surroundings<'_, '_>, node: &SimNode, index: NodeIndex) -> bool {
         let keys = &self.keys;
         let chosen = || {
             self.chosen.is_none_or(|(wanted, terms)| {
                 let all = wanted
                     .iter()
-                    .all(|(key, value)| bin.labels.get(key) == Some(value));
-                all && terms.is_none_or(|terms| selector::any_term(terms, &bin.name, &bin.labels))
+                    .all(|(key, value)| node.labels.get(key) == Some(value));
+                all && terms.is_none_or(|terms| selector::any_term(terms, &node.name, &node.labels))
             })
         };
         let tolerated = || {
             self.tolerating
-                .is_none_or(|own| taints::untolerated(&bin.taints, own).next().is_none())
+                .is_none_or(|own| taints::untolerated(&node.taints, own).next().is_none())
         };
         keys.iter()
-            .all(|key| around.topology.of(*key, place) != NOWHERE)
+            .all(|key| around.topology.of(*key, index) != NOWHERE)
             && chosen()
             && tolerated()
     }
@@ -161,30 +162,29 @@ impl<'a> Counter<'a> {
             hard: false,
             pods: Vec::new(),
             places: Vec::new(),
-            member: Vec::new(),
+            member: IndexVec::default(),
             total: 0,
             levels: BTreeMap::new(),
         }
     }
 
     /// Gets to know the next place; its pods are counted apart.
-    pub(super) fn add_place(&mut self, around: &Surroundings<'_, '_>, bin: &SimNode) {
+    pub(super) fn add_node(&mut self, around: &Surroundings<'_, '_>, node: &SimNode) {
         if !self.spreads() {
             return;
         }
-        let place = self.member.len();
-        self.member.push(false);
-        self.see(around, bin, place);
-        if self.member[place] && !bin.closed {
-            self.open(around.topology.of(self.subject.key, place));
+        let index = self.member.push(false);
+        self.see(around, node, index);
+        if self.member[index] && !node.closed {
+            self.open(around.topology.of(self.subject.key, index));
         }
     }
 
     /// Sees whether a place takes part; one that did must be closed.
-    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, bin: &SimNode, place: usize) {
-        let domain = around.topology.of(self.subject.key, place);
-        let member = domain < FRESH && self.subject.scope.takes(around, bin, place);
-        self.member[place] = member;
+    pub(super) fn see(&mut self, around: &Surroundings<'_, '_>, node: &SimNode, index: NodeIndex) {
+        let domain = around.topology.of(self.subject.key, index);
+        let member = domain < FRESH && self.subject.scope.takes(around, node, index);
+        self.member[index] = member;
         let slot = domain as usize;
         if member && self.pods.len() <= slot {
             self.pods.resize(slot + 1, 0);
@@ -198,20 +198,20 @@ impl<'a> Counter<'a> {
     }
 
     /// Whether a place of this domain takes part.
-    pub(super) fn sees(&self, place: usize, domain: DomainId) -> bool {
-        domain != NOWHERE && (!self.spreads() || self.member[place])
+    pub(super) fn sees(&self, index: NodeIndex, domain: DomainId) -> bool {
+        domain != NOWHERE && (!self.spreads() || self.member[index])
     }
 
     /// Whether a place would take part as it does if it had these labels. Selectors by name are taken
     /// for met by no place. For spreading alone.
-    pub(super) fn would_see(&self, place: usize, labels: &Labels) -> bool {
+    pub(super) fn would_see(&self, index: NodeIndex, labels: &Labels) -> bool {
         let met = self.subject.scope.chosen.is_none_or(|(wanted, terms)| {
             let all = wanted
                 .iter()
                 .all(|(key, value)| labels.get(key) == Some(value));
             all && terms.is_none_or(|terms| selector::any_term(terms, "", labels))
         });
-        self.member[place] == met
+        self.member[index] == met
     }
 
     /// A place of this domain takes part from now on.
@@ -229,8 +229,8 @@ impl<'a> Counter<'a> {
     }
 
     /// A place takes part again, or no longer. Its pods are counted apart.
-    pub(super) fn turn(&mut self, place: usize, domain: DomainId, open: bool) {
-        if !(self.spreads() && self.member[place]) {
+    pub(super) fn turn(&mut self, index: NodeIndex, domain: DomainId, open: bool) {
+        if !(self.spreads() && self.member[index]) {
             return;
         }
         if open {
@@ -253,8 +253,8 @@ impl<'a> Counter<'a> {
     }
 
     /// Counts `count` pods of the subject in on a place, out when it is negative; none where the place takes no part.
-    pub(super) fn add(&mut self, place: usize, domain: DomainId, count: i64) {
-        if !self.sees(place, domain) {
+    pub(super) fn add(&mut self, index: NodeIndex, domain: DomainId, count: i64) {
+        if !self.sees(index, domain) {
             return;
         }
         let slot = domain as usize;

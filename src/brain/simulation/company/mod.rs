@@ -19,12 +19,13 @@ use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, S
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::simulation::world::SimNode;
+use crate::index::{CounterId, IndexVec, NodeIndex};
+use crate::simulation::world::{SimNode, SimNodes};
 use counter::{CountedPods, Counter, SpreadScope, Who};
 pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
-use rules::{CounterId, SpreadRule};
+use rules::SpreadRule;
 use topology::{DomainId, KeyId, NOWHERE, TopologyDomains};
 
 /// What counting looks at besides the counters.
@@ -37,7 +38,7 @@ pub(crate) struct Surroundings<'w, 'a> {
 /// Pods of one shape that came to a place, or left it.
 #[derive(Clone, Copy, Debug)]
 struct CounterChange {
-    place: u32,
+    node: u32,
     /// Negative when they left.
     count: i64,
     deleting: bool,
@@ -47,7 +48,7 @@ struct CounterChange {
 #[derive(Debug)]
 pub(crate) struct Company<'a> {
     topology: TopologyDomains,
-    counters: Vec<Counter<'a>>,
+    counters: IndexVec<CounterId, Counter<'a>>,
     known: BTreeMap<CountedPods<'a>, CounterId>,
     /// The counters for spreading: places matter to no other.
     spreading: Vec<CounterId>,
@@ -100,7 +101,7 @@ impl<'a> Company<'a> {
     ) -> Company<'a> {
         Company {
             topology: TopologyDomains::default(),
-            counters: Vec::new(),
+            counters: IndexVec::default(),
             known: BTreeMap::new(),
             spreading: Vec::new(),
             averse: Vec::new(),
@@ -115,7 +116,7 @@ impl<'a> Company<'a> {
 
     /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
     /// beginning.
-    pub(crate) fn add_shape(&mut self, shapes: &[NamespacedShape<'a>], bins: &[SimNode]) {
+    pub(crate) fn add_shape(&mut self, shapes: &[NamespacedShape<'a>], nodes: &SimNodes) {
         let Some(pod) = shapes.last().copied() else {
             return;
         };
@@ -125,9 +126,9 @@ impl<'a> Company<'a> {
             topology: &self.topology,
         };
         self.work(self.counters.len());
-        let others = (0..self.counters.len()).filter(|counter| {
+        let others = self.counters.indexes().filter(|counter| {
             let who = &self.counters[*counter].subject.who;
-            !who.holding() && who.counts(&around, pod)
+            !who.holding() && who.takes_in(&around, pod)
         });
         self.feeds.push(others.collect());
         self.changes.push(Vec::new());
@@ -137,7 +138,7 @@ impl<'a> Company<'a> {
             let before = self.counters.len();
             let counter = self.counter(
                 shapes,
-                bins,
+                nodes,
                 who,
                 &term.topology_key,
                 SpreadScope::default(),
@@ -167,14 +168,14 @@ impl<'a> Company<'a> {
     }
 
     /// Gets to know the next place.
-    pub(crate) fn add_place(&mut self, bin: &SimNode) {
-        self.topology.add_place(&bin.labels);
+    pub(crate) fn add_node(&mut self, node: &SimNode) {
+        self.topology.add_node(&node.labels);
         let around = Surroundings {
             namespaces: self.namespaces,
             topology: &self.topology,
         };
         for counter in &self.spreading {
-            self.counters[*counter].add_place(&around, bin);
+            self.counters[*counter].add_node(&around, node);
         }
     }
 
@@ -182,60 +183,60 @@ impl<'a> Company<'a> {
     /// closed: there they are remembered and counted in no counter.
     pub(crate) fn put(
         &mut self,
-        place: usize,
+        index: NodeIndex,
         id: ShapeId,
         count: i64,
         deleting: bool,
         counted: bool,
     ) {
         let changes = &mut self.changes[id];
-        let here = u32::try_from(place).unwrap_or(u32::MAX);
+        let here = u32::try_from(index.0).unwrap_or(u32::MAX);
         match changes.last_mut() {
-            Some(last) if last.place == here && last.deleting == deleting => {
+            Some(last) if last.node == here && last.deleting == deleting => {
                 last.count = last.count.saturating_add(count);
             }
             _ => changes.push(CounterChange {
-                place: here,
+                node: here,
                 count,
                 deleting,
             }),
         }
         if counted {
-            self.count(place, id, count, deleting);
+            self.count(index, id, count, deleting);
         }
     }
 
     /// Counts pods of a shape in or out, where they are remembered already.
-    pub(crate) fn count(&mut self, place: usize, id: ShapeId, count: i64, deleting: bool) {
+    pub(crate) fn count(&mut self, index: NodeIndex, id: ShapeId, count: i64, deleting: bool) {
         for counter in &self.feeds[id] {
             let counter = &mut self.counters[*counter];
             if !(deleting && counter.subject.who.living()) {
-                let domain = self.topology.of(counter.subject.key, place);
-                counter.add(place, domain, count);
+                let domain = self.topology.of(counter.subject.key, index);
+                counter.add(index, domain, count);
             }
         }
     }
 
     /// A place is closed, or open again; its pods are counted apart.
-    pub(crate) fn turn(&mut self, place: usize, open: bool) {
+    pub(crate) fn turn(&mut self, index: NodeIndex, open: bool) {
         for counter in &self.spreading {
             let counter = &mut self.counters[*counter];
-            let domain = self.topology.of(counter.subject.key, place);
-            counter.turn(place, domain, open);
+            let domain = self.topology.of(counter.subject.key, index);
+            counter.turn(index, domain, open);
         }
     }
 
     /// Whether no counter would see a place otherwise if it had these labels, its domains being the
     /// same.
-    pub(crate) fn indifferent(&self, place: usize, labels: &Labels) -> bool {
+    pub(crate) fn indifferent(&self, index: NodeIndex, labels: &Labels) -> bool {
         let counters = self.spreading.iter().map(|id| &self.counters[*id]);
         let mut choosy = counters.filter(|counter| counter.subject.scope.chosen.is_some());
-        choosy.all(|counter| counter.would_see(place, labels))
+        choosy.all(|counter| counter.would_see(index, labels))
     }
 
     /// The domains of a place, by key.
-    pub(crate) fn at(&self, place: usize) -> impl Fn(KeyId) -> DomainId + Copy {
-        move |key| self.topology.of(key, place)
+    pub(crate) fn at(&self, index: NodeIndex) -> impl Fn(KeyId) -> DomainId + Copy {
+        move |key| self.topology.of(key, index)
     }
 
     /// How many topology keys are in use.
@@ -252,7 +253,7 @@ impl<'a> Company<'a> {
     pub(crate) fn rules(
         &mut self,
         shapes: &[NamespacedShape<'a>],
-        bins: &[SimNode],
+        nodes: &SimNodes,
         id: ShapeId,
     ) -> Option<Arc<Rules>> {
         if self.rules[id]
@@ -262,7 +263,7 @@ impl<'a> Company<'a> {
             let before = self.rules[id].take();
             let mut rules = match before {
                 Some(rules) => (*rules).clone(),
-                None => self.compile(shapes, bins, id),
+                None => self.compile(shapes, nodes, id),
             };
             let around = Surroundings {
                 namespaces: self.namespaces,
@@ -390,16 +391,16 @@ impl<'a> Company<'a> {
         self.rules[id].as_deref()
     }
 
-    fn compile(&mut self, shapes: &[NamespacedShape<'a>], bins: &[SimNode], id: ShapeId) -> Rules {
+    fn compile(&mut self, shapes: &[NamespacedShape<'a>], nodes: &SimNodes, id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);
         let mut rules = Rules::default();
         for term in &shape.pod_anti_affinity {
             let who = Who::Taken(namespace, term);
-            let itself = who.counts(&self.around(), pod);
+            let itself = who.takes_in(&self.around(), pod);
             let counter = self.counter(
                 shapes,
-                bins,
+                nodes,
                 who,
                 &term.topology_key,
                 SpreadScope::default(),
@@ -408,10 +409,10 @@ impl<'a> Company<'a> {
         }
         if !shape.pod_affinity.is_empty() {
             let all = Who::All(namespace, &shape.pod_affinity);
-            rules.wants_itself = all.counts(&self.around(), pod);
+            rules.wants_itself = all.takes_in(&self.around(), pod);
             for term in &shape.pod_affinity {
                 let key = &term.topology_key;
-                let counter = self.counter(shapes, bins, all.clone(), key, SpreadScope::default());
+                let counter = self.counter(shapes, nodes, all.clone(), key, SpreadScope::default());
                 rules.wanted.push(counter);
             }
         }
@@ -419,12 +420,12 @@ impl<'a> Company<'a> {
         let hard: Vec<&'a SpreadConstraint> = constraints.iter().filter(|s| s.hard).collect();
         let mut keys: Vec<KeyId> = hard
             .iter()
-            .map(|constraint| self.key(bins, &constraint.topology_key))
+            .map(|constraint| self.key(nodes, &constraint.topology_key))
             .collect();
         keys.sort_unstable();
         keys.dedup();
         for constraint in hard {
-            let spread = self.spread(shapes, bins, pod, constraint, &keys);
+            let spread = self.spread(shapes, nodes, pod, constraint, &keys);
             rules.spread.push(spread);
         }
         for counter in rules.counters() {
@@ -446,7 +447,7 @@ impl<'a> Company<'a> {
     fn spread(
         &mut self,
         shapes: &[NamespacedShape<'a>],
-        bins: &[SimNode],
+        nodes: &SimNodes,
         pod: NamespacedShape<'a>,
         constraint: &SpreadConstraint,
         keys: &[KeyId],
@@ -463,7 +464,7 @@ impl<'a> Company<'a> {
                 Who::Selected(pod.namespace, selected.filter(|s| !empty(s)))
             }
         };
-        let counts_itself = who.counts(&self.around(), pod);
+        let counts_itself = who.takes_in(&self.around(), pod);
         let choosy = !shape.node_selector.is_empty() || shape.node_affinity.is_some();
         let scope = SpreadScope {
             keys: keys.to_vec(),
@@ -472,7 +473,7 @@ impl<'a> Company<'a> {
             tolerating: constraint.honor_taints.then_some(&shape.tolerations[..]),
         };
         SpreadRule {
-            counter: self.counter(shapes, bins, who, &constraint.topology_key, scope),
+            counter: self.counter(shapes, nodes, who, &constraint.topology_key, scope),
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint
                 .min_domains
@@ -489,30 +490,31 @@ impl<'a> Company<'a> {
         }
     }
 
-    fn key(&mut self, bins: &[SimNode], name: &Arc<str>) -> KeyId {
-        self.topology.key(name, bins.iter().map(|bin| &*bin.labels))
+    fn key(&mut self, nodes: &SimNodes, name: &Arc<str>) -> KeyId {
+        self.topology
+            .key(name, nodes.iter().map(|node| &*node.labels))
     }
 
     /// The counter of a subject; a new one counts all that is there.
     fn counter(
         &mut self,
         shapes: &[NamespacedShape<'a>],
-        bins: &[SimNode],
+        nodes: &SimNodes,
         who: Who<'a>,
         key: &Arc<str>,
         scope: SpreadScope<'a>,
     ) -> CounterId {
-        let key = self.key(bins, key);
+        let key = self.key(nodes, key);
         let subject = CountedPods { who, key, scope };
         if let Some(known) = self.known.get(&subject) {
             return *known;
         }
         let mut counter = Counter::new(subject.clone());
         let around = self.around();
-        let id = self.counters.len();
+        let id = self.counters.next_index();
         if counter.spreads() {
-            for bin in bins {
-                counter.add_place(&around, bin);
+            for node in nodes {
+                counter.add_node(&around, node);
             }
             self.spreading.push(id);
         }
@@ -529,18 +531,18 @@ impl<'a> Company<'a> {
                 namespaces: self.namespaces,
                 topology: &self.topology,
             };
-            if !subject.who.counts(&around, shapes[shape]) {
+            if !subject.who.takes_in(&around, shapes[shape]) {
                 continue;
             }
             feeds.push(id);
             for change in &self.changes[shape] {
-                let place = change.place as usize;
-                if bins[place].closed || (change.deleting && living) {
+                let index = NodeIndex(change.node as usize);
+                if nodes[index].closed || (change.deleting && living) {
                     continue;
                 }
-                let domain = self.topology.of(key, place);
+                let domain = self.topology.of(key, index);
                 if domain != NOWHERE {
-                    counter.add(place, domain, change.count);
+                    counter.add(index, domain, change.count);
                 }
             }
         }

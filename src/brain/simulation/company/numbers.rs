@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use super::Company;
 use super::counter::Counter;
-use super::rules::{CounterId, Rules};
+use super::rules::Rules;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::index::{CounterId, NodeIndex};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
@@ -146,13 +147,13 @@ impl Company<'_> {
     /// Whether a counter counts pods of a shape.
     pub(crate) fn would_take(&self, tally: &Tally, pod: NamespacedShape<'_>) -> bool {
         let who = &self.counters[tally.id].subject.who;
-        who.counts(&self.around(), pod)
+        who.takes_in(&self.around(), pod)
     }
 
     /// Whether a counter counts pods on a place.
-    pub(crate) fn counts_on(&self, tally: &Tally, place: usize) -> bool {
-        let domain = self.topology.of(tally.key, place);
-        self.counters[tally.id].sees(place, domain)
+    pub(crate) fn counts_on(&self, tally: &Tally, index: NodeIndex) -> bool {
+        let domain = self.topology.of(tally.key, index);
+        self.counters[tally.id].sees(index, domain)
     }
 }
 

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::counter::{SpreadScope, Who};
-use super::rules::CounterId;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use super::{Company, NamespacedShape};
 use crate::constraints::shape::ShapeId;
-use crate::simulation::world::SimNode;
+use crate::index::{CounterId, NodeIndex};
+use crate::simulation::world::{SimNode, SimNodes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
 
@@ -68,7 +68,7 @@ impl<'a> Company<'a> {
     pub(crate) fn preferences(
         &mut self,
         shapes: &[NamespacedShape<'a>],
-        bins: &[SimNode],
+        nodes: &SimNodes,
         id: ShapeId,
         defaults: bool,
     ) -> Option<Arc<Preferences>> {
@@ -78,7 +78,7 @@ impl<'a> Company<'a> {
             let term = |company: &mut Self, term: &'a PodTerm| {
                 let who = Who::Taken(pod.namespace, term);
                 let scope = SpreadScope::default();
-                company.counter(shapes, bins, who, &term.topology_key, scope)
+                company.counter(shapes, nodes, who, &term.topology_key, scope)
             };
             for (heavy, wanted) in &pod.shape.preferred_pods {
                 preferences.near.push((weight(*heavy), term(self, wanted)));
@@ -91,17 +91,17 @@ impl<'a> Company<'a> {
             let soft = self.constraints(pod).iter().filter(|spread| !spread.hard);
             let soft: Vec<&SpreadConstraint> = soft.collect();
             let keys = soft.iter().map(|spread| &spread.topology_key);
-            let mut keys: Vec<KeyId> = keys.map(|key| self.key(bins, key)).collect();
+            let mut keys: Vec<KeyId> = keys.map(|key| self.key(nodes, key)).collect();
             keys.sort_unstable();
             keys.dedup();
             for constraint in soft {
-                let spread = self.spread(shapes, bins, pod, constraint, &keys);
+                let spread = self.spread(shapes, nodes, pod, constraint, &keys);
                 preferences
                     .even
                     .push((spread.max_skew.max(1), spread.counter));
             }
         } else if defaults && self.default_spread.is_empty() && pod.shape.spread.is_empty() {
-            preferences.even.extend(self.usual(shapes, bins, pod));
+            preferences.even.extend(self.usual(shapes, nodes, pod));
         }
         let none = preferences.near.is_empty()
             && preferences.apart.is_empty()
@@ -113,7 +113,7 @@ impl<'a> Company<'a> {
     fn usual(
         &mut self,
         shapes: &[NamespacedShape<'a>],
-        bins: &[SimNode],
+        nodes: &SimNodes,
         pod: NamespacedShape<'a>,
     ) -> Option<(i64, CounterId)> {
         super::replicated(pod).then(|| {
@@ -127,7 +127,7 @@ impl<'a> Company<'a> {
                 honor_affinity: true,
                 honor_taints: false,
             };
-            let spread = self.spread(shapes, bins, pod, &constraint, &[]);
+            let spread = self.spread(shapes, nodes, pod, &constraint, &[]);
             (i64::from(ZONE_SKEW), spread.counter)
         })
     }
@@ -189,7 +189,7 @@ impl<'a> Company<'a> {
                 counter: *counter,
                 key: subject.key,
                 skew: *skew,
-                itself: subject.who.counts(&self.around(), pod),
+                itself: subject.who.takes_in(&self.around(), pod),
             }
         };
         preferences.even.iter().map(of).collect()
@@ -257,14 +257,14 @@ impl<'a> Company<'a> {
     }
 
     /// A closed place gets other labels, and so other domains.
-    pub(crate) fn relocate(&mut self, place: usize, bin: &SimNode) {
-        self.topology.relocate(place, &bin.labels);
+    pub(crate) fn relocate(&mut self, index: NodeIndex, node: &SimNode) {
+        self.topology.relocate(index, &node.labels);
         let around = super::Surroundings {
             namespaces: self.namespaces,
             topology: &self.topology,
         };
         for counter in &self.spreading {
-            self.counters[*counter].see(&around, bin, place);
+            self.counters[*counter].see(&around, node, index);
         }
     }
 }

@@ -11,9 +11,7 @@ use model::reasons::Misfit;
 use super::Company;
 use super::topology::{DomainId, KeyId, NOWHERE};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-
-/// Index of a counter.
-pub(crate) type CounterId = usize;
+use crate::index::{CounterId, NodeIndex};
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +93,7 @@ impl Rules {
 
     /// Whether one pod of the shape keeps the next from the same domain, whatever else there is:
     /// every pod needs a domain of its own.
-    pub(crate) fn solitary(&self) -> bool {
+    pub(crate) fn need_a_node_each(&self) -> bool {
         self.unwanted.iter().any(|(_, itself)| *itself)
     }
 
@@ -127,7 +125,7 @@ impl Company<'_> {
         let around = self.around();
         self.most_with(rules, at, |counter| {
             let who = &self.counters[counter].subject.who;
-            pods.clone().any(|pod| who.counts(&around, pod))
+            pods.clone().any(|pod| who.takes_in(&around, pod))
         })
     }
 
@@ -194,8 +192,8 @@ impl Company<'_> {
         })
     }
 
-    /// Pods in the domains of these places beyond what spreading lets them have, as things are now.
-    pub(crate) fn uneven(&self, rules: &Rules, places: &[usize]) -> usize {
+    /// Pods in the domains of these nodes beyond what spreading lets them have, as things are now.
+    pub(crate) fn uneven(&self, rules: &Rules, nodes: &[NodeIndex]) -> usize {
         let spread = rules.spread.iter().filter(|spread| spread.counts_itself);
         spread
             .map(|spread| {
@@ -204,7 +202,7 @@ impl Company<'_> {
                 let least = counter.least().filter(|_| enough).unwrap_or(0);
                 let most = least.saturating_add(spread.max_skew);
                 let key = counter.subject.key;
-                let domains = places.iter().map(|place| self.topology.of(key, *place));
+                let domains = nodes.iter().map(|node| self.topology.of(key, *node));
                 let known: BTreeSet<DomainId> =
                     domains.filter(|domain| counter.knows(*domain)).collect();
                 let over = known.iter().map(|domain| counter.pods(*domain) - most);

@@ -3,6 +3,7 @@
 //! A domain is a topology key together with one value that a node's label has. Only the keys that some
 //! constraint names are kept.
 
+use crate::index::{IndexVec, NodeIndex};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ struct TopologyKey {
     name: Arc<str>,
     known: BTreeMap<Arc<str>, DomainId>,
     values: Vec<Arc<str>>,
-    /// By place.
-    of_place: Vec<DomainId>,
+    /// By simulated node.
+    of_node: IndexVec<NodeIndex, DomainId>,
 }
 
 /// The keys in use, with the domain of every place.
@@ -55,22 +56,22 @@ impl TopologyDomains {
             name: name.clone(),
             known: BTreeMap::new(),
             values: Vec::new(),
-            of_place: Vec::with_capacity(self.places),
+            of_node: Vec::with_capacity(self.places).into(),
         };
         for labels in labels {
             let domain = key.domain_of(labels);
-            key.of_place.push(domain);
+            key.of_node.push(domain);
         }
         self.keys.push(key);
         self.keys.len() - 1
     }
 
     /// A place more.
-    pub(crate) fn add_place(&mut self, labels: &Labels) {
+    pub(crate) fn add_node(&mut self, labels: &Labels) {
         self.places += 1;
         for key in &mut self.keys {
             let domain = key.domain_of(labels);
-            key.of_place.push(domain);
+            key.of_node.push(domain);
         }
     }
 
@@ -90,14 +91,14 @@ impl TopologyDomains {
     }
 
     /// The domain of a place.
-    pub(crate) fn of(&self, key: KeyId, place: usize) -> DomainId {
-        self.keys[key].of_place[place]
+    pub(crate) fn of(&self, key: KeyId, index: NodeIndex) -> DomainId {
+        self.keys[key].of_node[index]
     }
 
     /// A place gets other labels.
-    pub(crate) fn relocate(&mut self, place: usize, labels: &Labels) {
+    pub(crate) fn relocate(&mut self, index: NodeIndex, labels: &Labels) {
         for key in &mut self.keys {
-            key.of_place[place] = key.domain_of(labels);
+            key.of_node[index] = key.domain_of(labels);
         }
     }
 

@@ -5,6 +5,7 @@ use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
 use super::{Bits, Problem, Rank};
+use crate::index::ChoiceIndex;
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -214,10 +215,10 @@ fn victims(draft: &Draft<'_>, used: &[usize], dice: &mut Dice) -> Vec<usize> {
 
 /// All models, those of each choice, and those of each two.
 fn menus(problem: &Problem) -> Vec<Bits> {
-    let mut choices: Vec<usize> = problem.models.iter().map(|model| model.choice).collect();
+    let mut choices: Vec<ChoiceIndex> = problem.models.iter().map(|model| model.choice).collect();
     choices.sort_unstable();
     choices.dedup();
-    let of = |wanted: &[usize]| {
+    let of = |wanted: &[ChoiceIndex]| {
         let mut menu = Bits::none(problem.models.len());
         for (index, model) in problem.models.iter().enumerate() {
             if wanted.contains(&model.choice) {

@@ -37,6 +37,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
+use crate::index::{ChoiceIndex, OfferIndex};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -81,7 +82,7 @@ pub(super) struct Lot {
 /// A machine that could be made: a choice on hosts where it offers the same.
 #[derive(Debug, Hash)]
 pub(super) struct Model {
-    pub(super) choice: usize,
+    pub(super) choice: ChoiceIndex,
     pub(super) sites: Vec<ModelOffer>,
     /// By site, what it takes beside CPU and memory.
     pub(super) takes: Vec<Takes>,
@@ -102,7 +103,7 @@ pub(super) struct Model {
 /// Where a model can be made.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct ModelOffer {
-    pub(super) offer: usize,
+    pub(super) offer: OfferIndex,
     pub(super) host: usize,
 }
 
@@ -178,7 +179,7 @@ pub(super) struct Rank {
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
     /// By machine: its model and offer.
-    pub(super) made: Vec<(usize, usize)>,
+    pub(super) made: Vec<(usize, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
     pub(super) steps: Vec<Placement>,
 }

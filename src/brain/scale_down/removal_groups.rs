@@ -1,5 +1,5 @@
 //! What goes together or not at all: the nodes of an atomic pool, and the nodes that one machine
-//! replaces. Every other node is a unit of its own.
+//! replaces. Every other node is a group of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::scale_down::shrink::Keep;
 /// Nodes that go together.
 #[derive(Debug)]
 pub(crate) struct RemovalGroup<'a> {
-    pub(crate) bond: GroupKind,
+    pub(crate) kind: GroupKind,
     pub(crate) nodes: Vec<RemovalCandidate<'a>>,
 }
 
@@ -23,13 +23,13 @@ impl<'a> RemovalGroup<'a> {
     /// One node, bound to nothing.
     pub(crate) fn alone(node: RemovalCandidate<'a>) -> RemovalGroup<'a> {
         RemovalGroup {
-            bond: GroupKind::None,
+            kind: GroupKind::None,
             nodes: vec![node],
         }
     }
 }
 
-/// What binds the nodes of a unit.
+/// What binds the nodes of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GroupKind {
     /// Nothing.
@@ -42,7 +42,7 @@ pub(crate) enum GroupKind {
 
 impl GroupKind {
     fn of(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> GroupKind {
-        let known = turn.view.behind(candidate.name);
+        let known = turn.view.machine_of_node(candidate.name);
         match (&candidate.mode, known.filter(|known| atomic(known))) {
             (_, Some(known)) => GroupKind::Pool(known.pool_name().into()),
             (Mode::Replaced { by, .. }, _) => GroupKind::Machine(by.clone()),
@@ -73,47 +73,47 @@ fn atomic(known: &MachineView<'_>) -> bool {
     known.pool.is_some_and(|pool| pool.atomic)
 }
 
-/// Binds candidates into units, in the order of the first of each. Of an atomic pool that has a node
+/// Binds candidates into groups, in the order of the first of each. Of an atomic pool that has a node
 /// which is no candidate none goes: those come back with the reason.
 pub(crate) fn bind<'a>(
     turn: &DecisionBuilder<'a>,
     candidates: Vec<RemovalCandidate<'a>>,
 ) -> (Vec<RemovalGroup<'a>>, Vec<(Arc<str>, Keep)>) {
-    let mut units: Vec<RemovalGroup<'a>> = Vec::new();
+    let mut groups: Vec<RemovalGroup<'a>> = Vec::new();
     let mut at: BTreeMap<GroupKind, usize> = BTreeMap::new();
     for candidate in candidates {
-        let bond = GroupKind::of(turn, &candidate);
-        let index = match &bond {
-            GroupKind::None => units.len(),
-            bond => *at.entry(bond.clone()).or_insert(units.len()),
+        let kind = GroupKind::of(turn, &candidate);
+        let index = match &kind {
+            GroupKind::None => groups.len(),
+            kind => *at.entry(kind.clone()).or_insert(groups.len()),
         };
-        if index == units.len() {
-            units.push(RemovalGroup {
-                bond,
+        if index == groups.len() {
+            groups.push(RemovalGroup {
+                kind,
                 nodes: vec![candidate],
             });
         } else {
-            units[index].nodes.push(candidate);
+            groups[index].nodes.push(candidate);
         }
     }
     let mut kept = Vec::new();
-    units.retain(|unit| {
-        let Some(other) = missing(turn, unit) else {
+    groups.retain(|group| {
+        let Some(other) = missing(turn, group) else {
             return true;
         };
-        for node in &unit.nodes {
-            let keep = unit.bond.keep(&other, &Kept::Needed);
+        for node in &group.nodes {
+            let keep = group.kind.keep(&other, &Kept::Needed);
             kept.push((node.name.clone(), keep));
         }
         false
     });
-    (units, kept)
+    (groups, kept)
 }
 
-/// A node that belongs into the unit and is no candidate: a working node of the atomic pool, or another
+/// A node that belongs into the group and is no candidate: a working node of the atomic pool, or another
 /// node that the machine replaces.
-fn missing(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<str>> {
-    let working = |known: &&MachineView<'_>| match &unit.bond {
+fn missing(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Option<Arc<str>> {
+    let working = |known: &&MachineView<'_>| match &group.kind {
         GroupKind::None => false,
         GroupKind::Pool(pool) => known.phase == MachinePhase::Up && *known.pool_name() == **pool,
         GroupKind::Machine(by) => {
@@ -125,7 +125,7 @@ fn missing(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<st
                     .is_some_and(|(replacement, name)| replacement.nodes.contains_key(name))
         }
     };
-    if unit.bond == GroupKind::None {
+    if group.kind == GroupKind::None {
         return None;
     }
     turn.view
@@ -134,6 +134,6 @@ fn missing(turn: &DecisionBuilder<'_>, unit: &RemovalGroup<'_>) -> Option<Arc<st
         .filter(working)
         .filter_map(|known| known.node)
         .map(|(name, _)| name)
-        .find(|name| !unit.nodes.iter().any(|node| node.name == *name))
+        .find(|name| !group.nodes.iter().any(|node| node.name == *name))
         .cloned()
 }

@@ -1,0 +1,222 @@
+//! Indexes. Each kind of list that the brain refers into has an index type of its own, so that the index of one list is
+//! never used in another.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Index, IndexMut, Range};
+
+/// An index into one kind of list.
+pub(crate) trait ListIndex: Copy {
+    /// The index of the element at a position.
+    fn at(position: usize) -> Self;
+
+    /// The position of the element, from 0 on.
+    fn position(self) -> usize;
+}
+
+/// The indexes of a range, in order.
+pub(crate) fn indexes_in<I: ListIndex>(range: Range<I>) -> impl Iterator<Item = I> {
+    (range.start.position()..range.end.position()).map(I::at)
+}
+
+/// Declares index types.
+macro_rules! index_types {
+    ($($(#[$attribute:meta])* $name:ident;)+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(pub(crate) usize);
+
+        impl ListIndex for $name {
+            fn at(position: usize) -> $name {
+                $name(position)
+            }
+
+            fn position(self) -> usize {
+                self.0
+            }
+        }
+    )+};
+}
+
+index_types! {
+    /// Index of a simulated node in `SimCluster::nodes`. The nodes of the snapshot come first, in its order, so that such a
+    /// node's position in the snapshot is its index.
+    NodeIndex;
+
+    /// Index of a choice among the decision's choices. A choice is a pool with one of its instance types in one region.
+    ChoiceIndex;
+
+    /// Index of an offer among those of its choice. An offer is the choice on one host.
+    OfferIndex;
+
+    /// Index of an offer among the offers of all choices.
+    OfferSlot;
+
+    /// Index of a row of the fit matrix: of what groups ask of an empty node.
+    RowIndex;
+
+    /// Index of a group of pods that need new machines, in `PendingGroups::groups`.
+    GroupIndex;
+
+    /// Index of a run of such groups, in `PendingGroups::runs`.
+    RunIndex;
+
+    /// Index of a group of pods in the demand: of all that need a place.
+    DemandIndex;
+
+    /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
+    PlannedIndex;
+
+    /// Index of a counter in `Company`.
+    CounterId;
+
+    /// Index of a class of nodes with equal labels, taints and cordon, in `NodeClasses`.
+    ClassId;
+
+    /// Index of what some kinds of pods ask of labels and taints, in `NodeClasses`.
+    ChoosyId;
+}
+
+/// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct IndexVec<I, T> {
+    items: Vec<T>,
+    index: PhantomData<I>,
+}
+
+impl<I, T> Default for IndexVec<I, T> {
+    fn default() -> IndexVec<I, T> {
+        IndexVec::from(Vec::new())
+    }
+}
+
+impl<I, T> From<Vec<T>> for IndexVec<I, T> {
+    fn from(items: Vec<T>) -> IndexVec<I, T> {
+        IndexVec {
+            items,
+            index: PhantomData,
+        }
+    }
+}
+
+impl<I, T> FromIterator<T> for IndexVec<I, T> {
+    fn from_iter<A: IntoIterator<Item = T>>(items: A) -> IndexVec<I, T> {
+        IndexVec::from(Vec::from_iter(items))
+    }
+}
+
+impl<I, T> IndexVec<I, T> {
+    /// The elements alone.
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.items
+    }
+}
+
+impl<I: ListIndex, T> IndexVec<I, T> {
+    /// Adds an element at the end; says its index.
+    pub(crate) fn push(&mut self, item: T) -> I {
+        let index = I::at(self.items.len());
+        self.items.push(item);
+        index
+    }
+
+    /// The index that the next element will have.
+    pub(crate) fn next_index(&self) -> I {
+        I::at(self.items.len())
+    }
+
+    /// The element of an index, if the list is that long.
+    pub(crate) fn get(&self, index: I) -> Option<&T> {
+        self.items.get(index.position())
+    }
+
+    /// Adds an element at an index; those from there on move up.
+    pub(crate) fn insert(&mut self, index: I, item: T) {
+        self.items.insert(index.position(), item);
+    }
+
+    /// Takes the element of an index away; those after it move down.
+    pub(crate) fn remove(&mut self, index: I) -> T {
+        self.items.remove(index.position())
+    }
+
+    /// Takes all elements from an index on away.
+    pub(crate) fn truncate(&mut self, end: I) {
+        self.items.truncate(end.position());
+    }
+
+    /// The elements from an index on.
+    pub(crate) fn tail(&self, first: I) -> &[T] {
+        &self.items[first.position()..]
+    }
+
+    /// The indexes of all elements, in order.
+    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+        (0..self.items.len()).map(I::at)
+    }
+
+    /// The indexes from one on, in order.
+    pub(crate) fn indexes_from(&self, first: I) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+        (first.position()..self.items.len()).map(I::at)
+    }
+
+    /// All elements with their indexes, in order.
+    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
+        let items = self.items.iter().enumerate();
+        items.map(|(position, item)| (I::at(position), item))
+    }
+}
+
+impl<I, T: Default> IndexVec<I, T> {
+    /// Adds elements at the end until there are so many.
+    pub(crate) fn grow_to(&mut self, len: usize) {
+        if self.items.len() < len {
+            self.items.resize_with(len, T::default);
+        }
+    }
+}
+
+impl<I: ListIndex, T> Index<I> for IndexVec<I, T> {
+    type Output = T;
+
+    fn index(&self, index: I) -> &T {
+        &self.items[index.position()]
+    }
+}
+
+impl<I: ListIndex, T> IndexMut<I> for IndexVec<I, T> {
+    fn index_mut(&mut self, index: I) -> &mut T {
+        &mut self.items[index.position()]
+    }
+}
+
+impl<I, T> Deref for IndexVec<I, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<I, T> DerefMut for IndexVec<I, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v mut IndexVec<I, T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+
+    fn into_iter(self) -> std::slice::IterMut<'v, T> {
+        self.items.iter_mut()
+    }
+}
+
+impl<'v, I, T> IntoIterator for &'v IndexVec<I, T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+
+    fn into_iter(self) -> std::slice::Iter<'v, T> {
+        self.items.iter()
+    }
+}
