@@ -8,10 +8,11 @@
 #                                     signed where a key is given, and read by apt before this ends
 #   SHA256SUMS                        of all of it
 #
-#   packaging/build-release.sh [--key KEY] [--with FILE.deb]... [--profile deb|dev]
+#   packaging/build-release.sh [--key KEY] [--with FILE.deb]... [--profile deb|dev] [--no-build]
 #
 # KEY: a key of gpg's that can sign, by its fingerprint, or a file with a secret key. --with: a package of the same
-# version that was built elsewhere; one for arm64 is taken instead of building one. --profile dev is for trying this script.
+# version that was built elsewhere; one for arm64 is taken instead of building one. --profile dev is for trying this script,
+# and so is --no-build: nothing is built, and the release has the packages of --with alone.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 
@@ -32,13 +33,18 @@ fail() {
     exit 1
 }
 
-key='' profile=deb others=()
+key='' profile=deb build=yes others=()
 while [ $# -gt 0 ]; do
+    if [ "$1" = --no-build ]; then
+        build=no
+        shift
+        continue
+    fi
     case "${1-} ${2+value}" in
         "--key value") key="$2" ;;
         "--with value") others+=("$(readlink -f "$2")") ;;
         "--profile value") profile="$2" ;;
-        *) fail "usage: packaging/build-release.sh [--key KEY] [--with FILE.deb]... [--profile deb|dev]" ;;
+        *) fail "usage: packaging/build-release.sh [--key KEY] [--with FILE.deb]... [--profile deb|dev] [--no-build]" ;;
     esac
     shift 2
 done
@@ -48,7 +54,7 @@ SOURCE_DATE_EPOCH="$(dpkg-parsechangelog -l packaging/debian/changelog -S Timest
 export SOURCE_DATE_EPOCH
 
 # What is built is a commit, not what lies about.
-[ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed; a release is made of a commit"
+[ "$build" = no ] || [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed; a release is made of a commit"
 
 here="$(dpkg --print-architecture)"
 archs=("$here")
@@ -107,7 +113,7 @@ field() { dpkg-deb --field "$1" "$2"; }
 
 collect() {
     local deb
-    cp "$work"/one/target/package/*.deb "$out/"
+    [ "$build" = no ] || cp "$work"/one/target/package/*.deb "$out/"
     for deb in "${others[@]}"; do
         [ "$(field "$deb" Version)" = "$version" ] || fail "$deb is of version $(field "$deb" Version), not $version"
         [ ! -e "$out/$(basename "$deb")" ] || fail "$(basename "$deb") is there already; --with is for other architectures"
@@ -227,10 +233,14 @@ apt_reads() {
 
 rm -rf "$out" "$work"
 mkdir -p "$out" "$work"
-! arm64_too || archs+=(arm64)
-built one
-built the-other-one
-reproducible
+if [ "$build" = yes ]; then
+    ! arm64_too || archs+=(arm64)
+    built one
+    built the-other-one
+    reproducible
+elif [ ${#others[@]} -eq 0 ]; then
+    fail "--no-build wants a package (--with FILE.deb)"
+fi
 collect
 [ "${archs[*]}" = "$here" ] || packaging/try-arm64.sh "$out/pve-autoscaler_${version}_arm64.deb" >&2
 materials

@@ -21,6 +21,8 @@ dev_deb() {
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
     part "package" packaging/build-deb.sh
     part "lintian" packaging/check-deb.sh
+    need_packages "to make a release of it" apt-utils gpg gpg-agent python3 xz-utils
+    part "a release of it" packaging/try-release.sh
     [ "$try" = no ] || part "install in Debian 12 and 13" packaging/try-deb.sh
 }
 
