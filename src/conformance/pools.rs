@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::model::hosts::HostRules;
 use crate::model::policy::{InstanceType, PoolPolicy, Reserved};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
@@ -200,6 +201,7 @@ fn pool(
     if let Some(value) = fields.take("disruption") {
         disruption::block(value, &mut policy)?;
     }
+    host_rules(&mut fields, &mut policy.host_rules)?;
     let own_settings = fields.take("scale_down");
     let regions = fields.take("regions");
     let zones = fields.any(&["zones", "hosts"]).map(texts).transpose()?;
@@ -222,6 +224,26 @@ fn pool(
         .flat_map(|kind| variants(kind, &choices))
         .collect();
     add(catalogue, &name, &policy, variants);
+    Ok(())
+}
+
+/// Which hosts it takes, by the names that the configuration has for it.
+fn host_rules(fields: &mut CaseFields<'_>, rules: &mut HostRules) -> Result<(), CaseError> {
+    if let Some(value) = fields.take("host_strategy") {
+        rules.strategy = serde_json::from_value(value.json()).map_err(|_| {
+            value.expected("spread, max-memory, max-cpu, balanced, round-robin or pack")
+        })?;
+    }
+    rules.max_per_host = fields.with("max_per_host", whole)?;
+    if let Some(names) = fields.with("exclude_hosts", texts)? {
+        rules.exclude = names.iter().map(|name| name.as_str().into()).collect();
+    }
+    if let Some(value) = fields.take("min_free_memory") {
+        rules.min_free_memory = quantity(value)?.units();
+    }
+    if let Some(value) = fields.take("min_free_cores") {
+        rules.min_free_cpu_milli = quantity(value)?.milli();
+    }
     Ok(())
 }
 

@@ -63,6 +63,20 @@ fn region(
         let factor = factor.ok_or_else(|| price.expected("a factor such as 1.25"))?;
         policy.price_permille = Some(factor);
     }
+    policy.capacity.max_per_host = fields.with("max_per_host", whole)?;
+    let overcommit = |value: &CaseValue| {
+        let factor = decimal(text(value)?, 3);
+        factor.ok_or_else(|| value.expected("a factor such as 1.5"))
+    };
+    if let Some(factor) = fields
+        .take("memory_overcommit")
+        .map(overcommit)
+        .transpose()?
+    {
+        policy.capacity.memory_overcommit_permille = factor;
+    }
+    policy.capacity.cpu_overcommit_permille =
+        fields.take("cpu_overcommit").map(overcommit).transpose()?;
     let weight: i32 = fields.with("weight", whole)?.unwrap_or(0);
     let away = fields.with("away", span)?;
     fields.done()?;
