@@ -1,7 +1,7 @@
 //! A node autoscaler for Kubernetes on Proxmox VE.
 //!
-//! `docs/architecture.md` has the picture. Dependencies point inward: `cli`, `web` → `agent` →
-//! {`brain`, `kube`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but
+//! `docs/architecture.md` has the picture. Dependencies point inward: `cli`, `web` → `controller` →
+//! {`brain`, `kubernetes`, `pve`}; the brain depends on `model` alone; nothing depends on `sim` but
 //! `simulator` and the tests. `tests/tidy.rs` holds these rules.
 //!
 //! Without the feature `simulator`, which is on by default, there are no `sim`, `conformance` and `simulator`:
@@ -15,7 +15,6 @@ pub extern crate planted;
 
 pub use {brain, model};
 
-pub mod agent;
 mod bounded_file;
 pub mod broker;
 pub mod cli;
@@ -23,7 +22,8 @@ pub mod clock;
 pub mod config;
 #[cfg(feature = "simulator")]
 pub mod conformance;
-pub mod kube;
+pub mod controller;
+pub mod kubernetes;
 pub mod notify;
 pub mod pinning;
 mod post;

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
-use crate::agent::secret_file;
+use crate::controller::secret_file;
 use crate::model::foreign;
 use crate::pve::transport::tls::{self, CertificateTrust};
 use crate::pve::transport::wire::client_builder;

@@ -16,19 +16,25 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("clock", &[]),
     ("config", &[]),
     ("pve", &["bounded_file"]),
-    ("kube", &[]),
+    ("kubernetes", &[]),
     ("broker", &["config", "pve"]),
     ("record", &["brain"]),
-    ("agent", &["brain", "kube", "pve", "config", "record"]),
+    (
+        "controller",
+        &["brain", "kubernetes", "pve", "config", "record"],
+    ),
     // Cases go through the daemon's own reading of Kubernetes' objects.
-    ("conformance", &["bounded_file", "brain", "kube"]),
-    ("post", &["agent", "pve"]),
+    ("conformance", &["bounded_file", "brain", "kubernetes"]),
+    ("post", &["controller", "pve"]),
     ("screen", &[]),
     // It runs on hosts that have nothing of the daemon.
     ("pinning", &["pve"]),
-    ("notify", &["agent", "config", "post"]),
-    ("trace", &["agent", "config", "post"]),
-    ("web", &["agent", "config", "kube", "pve", "record"]),
+    ("notify", &["controller", "config", "post"]),
+    ("trace", &["controller", "config", "post"]),
+    (
+        "web",
+        &["controller", "config", "kubernetes", "pve", "record"],
+    ),
     ("sim", &["bounded_file", "simulator_args"]),
     ("simulator_args", &["typed_number"]),
     ("typed_number", &[]),
@@ -36,8 +42,8 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     (
         "sim::demo",
         &[
-            "agent",
-            "kube",
+            "controller",
+            "kubernetes",
             "pve",
             "config",
             "web",
@@ -51,12 +57,12 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     (
         "cli",
         &[
-            "agent",
+            "controller",
             "bounded_file",
             "brain",
             "broker",
             "config",
-            "kube",
+            "kubernetes",
             "notify",
             "pinning",
             "pve",

@@ -331,11 +331,11 @@ fn shape(number: usize, cpu_milli: i64, memory: i64) -> PodShape {
     };
     PodShape {
         labels: [("app".into(), app.clone())].into(),
-        owner: Some(Owner {
+        owner: Some(Arc::new(Owner {
             kind: "ReplicaSet".into(),
             name: app.clone(),
             uid: format!("uid-{app}").into(),
-        }),
+        })),
         traits: Arc::new(traits),
     }
 }

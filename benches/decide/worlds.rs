@@ -225,11 +225,11 @@ pub(crate) fn shape(app: &str, milli: i64, memory: i64) -> PodShape {
     };
     PodShape {
         labels: [("app".into(), app.into())].into(),
-        owner: Some(Owner {
+        owner: Some(Arc::new(Owner {
             kind: "ReplicaSet".into(),
             name: app.into(),
             uid: format!("uid-{app}").into(),
-        }),
+        })),
         traits: Arc::new(traits),
     }
 }

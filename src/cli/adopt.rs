@@ -15,11 +15,11 @@ use anyhow::{Context as _, bail};
 
 use super::args::{AdoptOptions, BROKER_DIRECTORY, STATE_DIRECTORY};
 use super::{CliFailure, channels, load, print, runtime};
-use crate::agent::journal::{Former, Journal};
 use crate::broker::binding::{Binding, BindingRecord};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::kube::{Connector, KubeClient, Unobserved};
+use crate::controller::journal::{Former, Journal};
+use crate::kubernetes::{Connector, KubeClient, Unobserved};
 use crate::model::mark::Ownership;
 use crate::model::region::GuestKind;
 use crate::model::words;

@@ -16,9 +16,9 @@ use super::known_secrets::{self, KnownSecrets};
 use super::redact::without_secrets;
 use super::times::{local, part};
 use super::{CliFailure, print, runtime};
-use crate::agent::control::{self, ControlCommand};
 use crate::clock::Clock;
 use crate::config;
+use crate::controller::control::{self, ControlCommand};
 use crate::record::{Filter, History};
 
 /// A program that is asked something has this long.

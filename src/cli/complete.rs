@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::args::CONTROL_SOCKET;
 use super::{config_option, runtime};
-use crate::agent::control::{self, ControlCommand, NameKind};
 use crate::config::DEFAULT_PATH;
+use crate::controller::control::{self, ControlCommand, NameKind};
 
 /// The environment variable by which a shell's script asks; its value is the shell.
 const VARIABLE: &str = "PVE_AUTOSCALER_COMPLETE";

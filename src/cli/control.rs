@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::args::{ControlOptions, SnapshotOptions};
 use super::complete;
 use super::{CliFailure, explain, place, print, runtime, write};
-use crate::agent::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
+use crate::controller::control::{self, ControlCommand, EvacuationAnswer, EvacuationOrder};
 use crate::model::foreign;
 use crate::model::time::Time;
 use crate::model::words;

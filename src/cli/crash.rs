@@ -5,8 +5,8 @@
 use std::any::Any;
 use std::panic::PanicHookInfo;
 
-use crate::agent::state::StateFiles;
 use crate::clock::Clock;
+use crate::controller::state::StateFiles;
 use crate::model::foreign::ForeignText;
 use crate::model::time::{Span, Time};
 

@@ -8,8 +8,8 @@ use std::path::Path;
 use super::args::{ExplainCommand, ExplainOptions};
 use super::output::{OutputFormat, VersionedAnswer};
 use super::{CliFailure, control, load, plan, story};
-use crate::agent::control::ControlCommand;
 use crate::brain::explain::{self, Asked};
+use crate::controller::control::ControlCommand;
 use crate::model::cluster::PodKey;
 use crate::model::time::Time;
 

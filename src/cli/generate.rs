@@ -29,7 +29,7 @@ They end. What is being done to machines is taken up again at the next start.
 .TP
 PVE_AUTOSCALER_LOG
 What \fBrun\fR and \fBbroker\fR log: a level (error, warn, info, debug, trace), or levels by target, such as
-info,pve_autoscaler::agent=debug.
+info,pve_autoscaler::controller=debug.
 .TP
 NO_COLOR, TERM
 Set to anything, the former takes the colours away; so does the latter as dumb.

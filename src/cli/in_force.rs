@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::agent::status::DaemonStatus;
 use crate::config::{self, ConfigErrors, Settings};
+use crate::controller::status::DaemonStatus;
 use crate::model::time::Time;
 
 /// The configuration that the daemon runs with.

@@ -8,7 +8,7 @@ use super::args::KubeconfigOptions;
 use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
 use crate::config::syntax;
-use crate::kube::bootstrap::{self, KubeconfigRequest, POLICY};
+use crate::kubernetes::bootstrap::{self, KubeconfigRequest, POLICY};
 
 /// Makes the kubeconfig and says what was done, line by line.
 pub(super) fn run(options: KubeconfigOptions) -> Result<(), CliFailure> {

@@ -14,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::journald::{self, JournaldLayer};
 use crate::model::foreign;
 
-/// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::agent=debug`.
+/// The environment variable with another filter, such as `debug` or `info,pve_autoscaler::controller=debug`.
 pub(super) const FILTER_VARIABLE: &str = "PVE_AUTOSCALER_LOG";
 
 /// Crates that log on `info` or `warn` what we log ourselves, with more sense, or not at all.
@@ -95,12 +95,12 @@ mod tests {
             filter(Some("debug".into())),
             (everything(LevelFilter::DEBUG), None)
         );
-        let one = filter(Some("info,pve_autoscaler::agent=debug".into()));
+        let one = filter(Some("info,pve_autoscaler::controller=debug".into()));
         assert!(
             one.1.is_none()
                 && one
                     .0
-                    .would_enable("pve_autoscaler::agent", &tracing::Level::DEBUG)
+                    .would_enable("pve_autoscaler::controller", &tracing::Level::DEBUG)
         );
         let (used, complaint) = filter(Some("a=b=c".into()));
         assert_eq!(used, filter(None).0);

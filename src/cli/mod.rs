@@ -65,9 +65,9 @@ use args::CliCommand;
 pub use args::{Cli, ConformanceOptions, Format, SimulatorCommand};
 use service_programs::{BrokerCli, DaemonCli};
 
-use crate::agent::state::StateFiles;
 use crate::broker;
 use crate::config::{self, ConfigErrors, Settings};
+use crate::controller::state::StateFiles;
 use crate::model::foreign;
 
 /// Why a command did not succeed.

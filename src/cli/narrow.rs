@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::agent::status::DaemonStatus;
+use crate::controller::status::DaemonStatus;
 use crate::model::foreign::ForeignText;
 use crate::model::reasons::Held;
 use crate::model::report::Scope;
@@ -104,8 +104,8 @@ fn wrapped(words: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::status::MachineStatus;
     use crate::cli::fold;
+    use crate::controller::status::MachineStatus;
     use crate::model::region::{Failure, Step};
     use crate::model::report::PoolState;
     use crate::model::time::Time;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::networks;
 use super::table::table;
-use crate::agent::wording::act;
-pub(super) use crate::agent::wording::{
+use crate::controller::wording::act;
+pub(super) use crate::controller::wording::{
     node_verdict, one_line, pod_verdict, preempted, when, whole_seconds,
 };
 use crate::model::action::Action;

@@ -14,17 +14,17 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::daemon::{self, DaemonError, DaemonParts};
-use crate::agent::journal::UnreadableEntry;
-use crate::agent::state::{StateError, StateFiles};
-use crate::agent::state_lock::{StateInUse, StateLock};
-use crate::agent::status::DaemonStatus;
-use crate::agent::turn::Turn;
-use crate::agent::{control, evacuations};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{ConfigErrors, Settings};
-use crate::kube::Connector;
+use crate::controller::daemon::{self, DaemonError, DaemonParts};
+use crate::controller::journal::UnreadableEntry;
+use crate::controller::state::{StateError, StateFiles};
+use crate::controller::state_lock::{StateInUse, StateLock};
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
+use crate::controller::{control, evacuations};
+use crate::kubernetes::Connector;
 use crate::model::time::Span;
 use crate::pve::transport::Transport;
 use crate::web::access::Access;
@@ -503,7 +503,8 @@ async fn parts(
         path: settings.kubernetes.kubeconfig.clone(),
         context: settings.kubernetes.context.clone(),
     };
-    let kube = crate::kube::KubeClient::new(connector, Clock::System, shared.metrics.clone()).await;
+    let kube =
+        crate::kubernetes::KubeClient::new(connector, Clock::System, shared.metrics.clone()).await;
     shared.log_in(Logins::of(&kube));
     shared.credentials();
     let mut pve: BTreeMap<Arc<str>, Arc<dyn Transport>> = BTreeMap::new();

@@ -10,9 +10,9 @@ use super::args::{OutputOptions, StatusOptions};
 use super::output::{self, OutputFormat, VersionedAnswer};
 use super::render::section;
 use super::{CliFailure, control, narrow, render};
-use crate::agent::control::ControlCommand;
-use crate::agent::executor::{ActionWait, PATIENCE};
-use crate::agent::status::{DaemonStatus, MachineStatus};
+use crate::controller::control::ControlCommand;
+use crate::controller::executor::{ActionWait, PATIENCE};
+use crate::controller::status::{DaemonStatus, MachineStatus};
 use crate::model::foreign;
 use crate::model::region::Busy;
 use crate::model::report::Hold;
@@ -255,8 +255,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::agent::status::PendingCounts;
-    use crate::agent::trouble::Trouble;
+    use crate::controller::status::PendingCounts;
+    use crate::controller::trouble::Trouble;
     use crate::model::cpus::CpuSet;
     use crate::model::reasons::{Held, Hindrance};
     use crate::model::region::{Failure, Step};

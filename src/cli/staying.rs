@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::args::StayingOptions;
 use super::{CliFailure, control, print, render};
-use crate::agent::control::ControlCommand;
-use crate::agent::status::DaemonStatus;
+use crate::controller::control::ControlCommand;
+use crate::controller::status::DaemonStatus;
 use crate::model::mark::{self, Mark, Ownership};
 
 /// Names the machines; prints nothing when there are none.
@@ -106,7 +106,7 @@ fn description(file: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::status::MachineStatus;
+    use crate::controller::status::MachineStatus;
     use crate::model::time::Time;
 
     fn mark(machine: &str, cluster: &str, vmid: u32) -> Mark {

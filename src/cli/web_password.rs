@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::args::WebPasswordOptions;
 use super::{CliFailure, load, print};
 use crate::bounded_file;
-use crate::kube::bootstrap;
+use crate::kubernetes::bootstrap;
 use crate::web::access::{self, SHORTEST};
 
 /// Where the file goes when the configuration names none.

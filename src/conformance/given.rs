@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::kube::manifests::Manifests;
-use crate::kube::workloads;
+use crate::kubernetes::manifests::Manifests;
+use crate::kubernetes::workloads;
 use crate::model::cluster::{Cluster, Pod, PodKey};
 use crate::model::memory::{Backoff, Memory};
 use crate::model::snapshot::SourceState;

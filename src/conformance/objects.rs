@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::kube::manifests::Manifests;
-use crate::kube::workloads;
+use crate::kubernetes::manifests::Manifests;
+use crate::kubernetes::workloads;
 use crate::model::time::{Span, Time};
 
 use super::budgets;

@@ -503,11 +503,11 @@ impl CaseWorld {
                 continue;
             }
             let mut shape = (*set.shape).clone();
-            shape.owner = Some(Owner {
+            shape.owner = Some(Arc::new(Owner {
                 kind: "DaemonSet".into(),
                 name: key.name.clone(),
                 uid: set.uid.clone(),
-            });
+            }));
             let name = format!("{}-{node}", key.name);
             let pod = Pod {
                 uid: format!("uid-{name}").into(),

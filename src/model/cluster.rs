@@ -120,7 +120,7 @@ pub struct Pod {
     pub deletion: Option<Time>,
     /// The pod's own `deletionGracePeriodSeconds` once it is being deleted.
     #[serde(default)]
-    pub deletion_grace_seconds: Option<i64>,
+    pub deletion_grace_seconds: Option<i32>,
     /// When the condition `PodScheduled=False, reason Unschedulable` began.
     #[serde(default)]
     pub unschedulable_since: Option<Time>,

@@ -26,8 +26,8 @@ pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 pub struct PodShape {
     /// The pod's labels.
     pub labels: LabelList,
-    /// The controlling owner reference.
-    pub owner: Option<Owner>,
+    /// The controlling owner reference; pods of one owner share it.
+    pub owner: Option<Arc<Owner>>,
     /// All else.
     #[serde(flatten)]
     pub traits: Arc<PodTraits>,

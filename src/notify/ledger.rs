@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::conditions::FoundConditions;
 use crate::config::notification::NotificationSettings;
+use crate::controller::conditions::FoundConditions;
 use crate::model::condition::{Condition, ConditionKind, Knows};
 use crate::model::notice::{ConditionState, Due};
 use crate::model::time::{Span, Time};

@@ -18,11 +18,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::agent::conditions::FoundConditions;
-use crate::agent::journal::write_durably;
-use crate::agent::state::StateFiles;
 use crate::clock::Clock;
 use crate::config::notification::{NotificationChannel, NotificationSettings};
+use crate::controller::conditions::FoundConditions;
+use crate::controller::journal::write_durably;
+use crate::controller::state::StateFiles;
 use crate::model::condition::Severity;
 use crate::model::notice::{Due, Notice, NoticeSource};
 use crate::model::time::Time;

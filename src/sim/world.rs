@@ -15,13 +15,13 @@ use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::daemon::{self, DaemonError, DaemonParts};
-use crate::agent::executor::{Nothing, Observer};
-use crate::agent::state::{StateError, StateFiles};
-use crate::agent::turn::Turn;
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{self, ConfigErrors, Settings};
+use crate::controller::daemon::{self, DaemonError, DaemonParts};
+use crate::controller::executor::{Nothing, Observer};
+use crate::controller::state::{StateError, StateFiles};
+use crate::controller::turn::Turn;
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
 use crate::pve::transport::memory::RouterTransport;
@@ -106,7 +106,7 @@ pub struct World {
     /// Who hears what the daemon does.
     pub observer: Arc<dyn Observer>,
     /// Who hears of the daemon's calls to Kubernetes.
-    pub kube_observer: Arc<dyn crate::kube::CallObserver>,
+    pub kube_observer: Arc<dyn crate::kubernetes::CallObserver>,
     seed: u64,
 }
 
@@ -169,7 +169,7 @@ impl World {
             broker,
             further,
             observer: Arc::new(Nothing),
-            kube_observer: Arc::new(crate::kube::Unobserved),
+            kube_observer: Arc::new(crate::kubernetes::Unobserved),
             seed: spec.seed,
         })
     }
@@ -225,11 +225,13 @@ impl World {
             Some(counter) => counter.wrap(router),
             None => router,
         };
-        let kube = crate::kube::KubeClient::new(
-            crate::kube::in_memory(counted(self.kube_way())).known_as(crate::kube::Authority {
-                server: self.kube.endpoint(),
-                ca_pem: self.kube.authority(),
-            }),
+        let kube = crate::kubernetes::KubeClient::new(
+            crate::kubernetes::in_memory(counted(self.kube_way())).known_as(
+                crate::kubernetes::Authority {
+                    server: self.kube.endpoint(),
+                    ca_pem: self.kube.authority(),
+                },
+            ),
             self.host_clock,
             self.kube_observer.clone(),
         )

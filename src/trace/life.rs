@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::agent::executor::Observer;
-use crate::agent::journal::JournalEntry;
 use crate::clock::Clock;
+use crate::controller::executor::Observer;
+use crate::controller::journal::JournalEntry;
 use crate::model::action::{Action, Kind};
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::WebState;
 use super::access::Visitor;
 use super::ask::{answer, refusal};
-use crate::agent::control::{ControlAnswer, ControlCommand, EvacuationOrder};
+use crate::controller::control::{ControlAnswer, ControlCommand, EvacuationOrder};
 use crate::model::foreign::{self, ForeignText};
 
 /// Carries out what this person asks for.

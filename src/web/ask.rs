@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::WebState;
-use crate::agent::answers::TurnQuestion;
-use crate::agent::control::ControlAnswer;
-use crate::agent::turn::Turn;
-use crate::agent::what_if::{MAX_TEXT, Supposition, suppose};
-use crate::agent::wording;
+use crate::controller::answers::TurnQuestion;
+use crate::controller::control::ControlAnswer;
+use crate::controller::turn::Turn;
+use crate::controller::what_if::{MAX_TEXT, Supposition, suppose};
+use crate::controller::wording;
 use crate::model::cluster::{Phase, PodKey};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::Time;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::agent::trouble;
-use crate::agent::turn::Turn;
+use crate::controller::trouble;
+use crate::controller::turn::Turn;
 use crate::model::time::Span;
 
 /// A turn must have ended within this time. The loop rests half a minute at most, and a turn over

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::WebState;
 use super::view::{Frame, PageView};
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 
 /// Those who may look at the same time; each holds a connection, of which there are few.
 pub(super) const MAX_VIEWERS: usize = 12;

@@ -37,9 +37,9 @@ pub use health::{Health, LIVE_LIMIT};
 pub use metrics::Metrics;
 pub use server::serve;
 
-use crate::agent::status::DaemonStatus;
-use crate::agent::turn::Turn;
 use crate::clock::Clock;
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
 use crate::model::foreign::{self, ForeignText};
 use live::Viewers;
 

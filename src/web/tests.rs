@@ -225,7 +225,7 @@ pub(super) fn turn() -> Turn {
         settings: Arc::new(crate::config::parse("version = 1", "t.toml").expect("settings")),
         snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
-        waits: crate::agent::executor::ActionWaits::default(),
+        waits: crate::controller::executor::ActionWaits::default(),
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::usual::UsualTime;
-use crate::agent::status::DaemonStatus;
-use crate::agent::turn::Turn;
-use crate::agent::wording;
 use crate::config::settings::Deadlines;
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
+use crate::controller::wording;
 use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
 use crate::model::region::{GuestKind, Host, Region, Step, Vm};
 use crate::model::report::{NodeVerdict, PodVerdict};

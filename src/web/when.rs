@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::WebState;
 use super::ask::{answer, refusal};
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use crate::model::time::{Span, Time};
 use crate::record::{
     Deed, DeedKind, Filter, History, Most, Point, ReadError, RecordedStep, Timeline,

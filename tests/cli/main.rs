@@ -8,6 +8,7 @@ mod doctor_regions;
 mod live;
 mod migrate;
 mod notifications;
+mod old_records;
 mod page;
 mod pinning;
 mod service;

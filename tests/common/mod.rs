@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pve_autoscaler::agent::turn::Turn;
+use pve_autoscaler::controller::turn::Turn;
 use pve_autoscaler::sim::demo;
 use pve_autoscaler::sim::faults::CallCounter;
 use pve_autoscaler::sim::guests::GuestSpec;

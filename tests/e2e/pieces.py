@@ -24,7 +24,7 @@ from harness.kube import Status, is_ready
 from harness.processes import Processes, run
 from harness.until import Failed, expect, say, until
 
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/agent/guest")
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/controller/guest")
 
 BOOT_SECONDS = 30
 JOIN_SECONDS = 60

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pve_autoscaler::agent::status::DaemonStatus;
 use pve_autoscaler::config;
+use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::drift::Drift;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::pve::{AdminAct, PveSpec};

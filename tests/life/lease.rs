@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::agent::status::DaemonStatus;
+use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;
 use pve_autoscaler::sim::workload::{Workload, WorkloadPods};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::agent::conditions::{ConditionInput, FoundConditions, find};
+use pve_autoscaler::controller::conditions::{ConditionInput, FoundConditions, find};
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};

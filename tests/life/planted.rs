@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pve_autoscaler::agent::turn::Turn;
+use pve_autoscaler::controller::turn::Turn;
 use pve_autoscaler::model::action;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::planted::{Bug, plant};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::agent::conditions::{ConditionInput, find};
-use pve_autoscaler::agent::status::DaemonStatus;
+use pve_autoscaler::controller::conditions::{ConditionInput, find};
+use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::condition::ConditionKind;
 use pve_autoscaler::sim::guests::GuestSpec;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pve_autoscaler::agent::state::StateFiles;
+use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::record::{DeedKind, Filter, History};
 use pve_autoscaler::sim::guests::{GuestFault, GuestSpec};

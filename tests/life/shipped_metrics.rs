@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pve_autoscaler::kube::{CallObserver as _, CallOutcome};
+use pve_autoscaler::kubernetes::{CallObserver as _, CallOutcome};
 use pve_autoscaler::model::region::Step;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::agent::state::StateFiles;
+use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::region::RegionName;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;

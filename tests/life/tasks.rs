@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use pve_autoscaler::agent::state::StateFiles;
+use pve_autoscaler::controller::state::StateFiles;
 use pve_autoscaler::model::region::RegionName;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::GuestSpec;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pve_autoscaler::agent::status::{DaemonStatus, MachineStatus};
-use pve_autoscaler::agent::turn::Turn;
+use pve_autoscaler::controller::status::{DaemonStatus, MachineStatus};
+use pve_autoscaler::controller::turn::Turn;
 use pve_autoscaler::model::policy::LEAVING_TAINT;
 use pve_autoscaler::model::report::{NodeVerdict, PodVerdict};
 use pve_autoscaler::model::time::Span;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pve_autoscaler::agent::status::DaemonStatus;
+use pve_autoscaler::controller::status::DaemonStatus;
 use pve_autoscaler::model::foreign::steers;
 use pve_autoscaler::model::memory::{Backoff, Memory, VERSION};
 use pve_autoscaler::model::time::{Span, Time};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pve_autoscaler::agent::executor::{Nothing, Observer};
-use pve_autoscaler::agent::journal::JournalEntry;
+use pve_autoscaler::controller::executor::{Nothing, Observer};
+use pve_autoscaler::controller::journal::JournalEntry;
 use pve_autoscaler::model::action::Action;
 use pve_autoscaler::model::region::{Failure, Step};
 use pve_autoscaler::model::time::Span;

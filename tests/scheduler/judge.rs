@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pve_autoscaler::brain::{decide, explain};
 use pve_autoscaler::clock::Clock;
-use pve_autoscaler::kube::ClusterView;
+use pve_autoscaler::kubernetes::ClusterView;
 use pve_autoscaler::model::cluster::PodKey;
 use pve_autoscaler::model::memory::Memory;
 use pve_autoscaler::model::policy::Policy;

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pve_autoscaler::clock::Clock;
-use pve_autoscaler::kube::{ClusterStore, ClusterView, Connector, KubeClient, Unobserved, watch};
+use pve_autoscaler::kubernetes::{
+    ClusterStore, ClusterView, Connector, KubeClient, Unobserved, watch,
+};
 use pve_autoscaler::model::cluster::PodKey;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

@@ -51,7 +51,7 @@ fn overdue(pod: &Pod, now: Time) -> bool {
     };
     let grace = pod
         .deletion_grace_seconds
-        .unwrap_or(pod.shape.grace_seconds)
+        .map_or(pod.shape.grace_seconds, i64::from)
         .max(0);
     now.0.saturating_sub(deletion.0) > grace.saturating_mul(1000).saturating_add(OVERDUE_MS)
 }

@@ -78,7 +78,7 @@ pub(crate) fn daemonic(shape: &PodShape) -> bool {
 pub(crate) fn long_terminating(pod: &Pod, now: Time) -> bool {
     let grace = pod
         .deletion_grace_seconds
-        .unwrap_or(pod.shape.grace_seconds)
+        .map_or(pod.shape.grace_seconds, i64::from)
         .max(0);
     let grace = Span(
         grace

@@ -323,13 +323,15 @@ fn af_05_self_affinity_ends_with_its_node() {
         });
     let decision = lab.decide();
     assert_eq!(made(&decision).len(), 1);
-    let incompatible = decision
-        .report
-        .pods
-        .values()
-        .filter(|verdict| matches!(verdict, PodVerdict::NoCompatiblePool { .. }))
-        .count();
-    assert_eq!(incompatible, 5);
+    let pods = decision.report.pods.iter();
+    let waiting = pods.filter(|(_, verdict)| matches!(verdict, PodVerdict::Held { .. }));
+    let waiting: Vec<&str> = waiting.map(|(pod, _)| &*pod.name).collect();
+    assert_eq!(waiting.len(), 5);
+    let told = why(&decision, waiting[0], "p/one");
+    assert!(
+        told.ends_with("in this plan, where it does not fit"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn dr_18_ended_pods_never_block() {
 
 #[test]
 fn dr_20_dr_21_dr_22_pods_that_are_going() {
-    let going = |ago: Span, grace: i64, kind: &'static str| {
+    let going = |ago: Span, grace: i32, kind: &'static str| {
         default(move |pod| {
             owned(kind)(pod);
             annotated(SAFE, "false")(pod);

@@ -504,7 +504,7 @@ fn pods_that_admission_made_larger_than_their_daemon_set_says_count_as_they_are(
     // A LimitRange gives the running pod a whole core.
     lab = lab.bound("log-1", "n1", 1_000, 10).shape("log-1", |shape| {
         let mut owner = super::lab::owner("DaemonSet", "log");
-        owner.uid = uid;
+        Arc::make_mut(&mut owner).uid = uid;
         shape.owner = Some(owner);
     });
     let decision = lab

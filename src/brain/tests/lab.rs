@@ -532,12 +532,12 @@ pub(crate) fn shape(name: &str, milli: i64, mib: i64) -> PodShape {
     }
 }
 
-pub(crate) fn owner(kind: &str, name: &str) -> Owner {
-    Owner {
+pub(crate) fn owner(kind: &str, name: &str) -> Arc<Owner> {
+    Arc::new(Owner {
         kind: kind.into(),
         name: name.into(),
         uid: format!("uid-{kind}-{name}").into(),
-    }
+    })
 }
 
 /// The instance types that a plan makes, sorted.

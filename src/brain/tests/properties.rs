@@ -332,7 +332,7 @@ proptest! {
             shape.requests.extended.insert("gpu/x".into(), number());
             shape.grace_seconds = number();
             pod.created = Time(number());
-            pod.deletion_grace_seconds = Some(number());
+            pod.deletion_grace_seconds = i32::try_from(number()).ok();
         }
         for node in lab.snapshot.cluster.nodes.values_mut() {
             node.allocatable.cpu_milli = number();

@@ -4,8 +4,8 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
-use crate::kube::KubeError;
-use crate::kube::bootstrap::USER;
+use crate::kubernetes::KubeError;
+use crate::kubernetes::bootstrap::USER;
 
 /// First minor of Kubernetes 1 with ValidatingAdmissionPolicy in its stable form.
 const OLDEST: u32 = 30;

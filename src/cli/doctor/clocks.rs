@@ -9,8 +9,8 @@ use super::MAX_SKEW;
 use super::finding::Findings;
 use super::mends;
 use super::region::{AT_A_TIME, SeenRegion};
-use crate::agent::clocks;
 use crate::clock::Clock;
+use crate::controller::clocks;
 use crate::model::time::Span;
 use crate::model::words;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
-use crate::agent::templates::RegionTemplates;
 use crate::brain::inspect;
 use crate::config::Settings;
+use crate::controller::templates::RegionTemplates;
 use crate::model::policy::{InstanceType, PoolPolicy};
 use crate::model::region::{Region, RegionName, TemplateCopy};
 use crate::model::words;

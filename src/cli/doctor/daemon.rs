@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Here;
 use super::finding::Findings;
-use crate::agent::control::{self, ControlCommand};
-use crate::agent::status::DaemonStatus;
+use crate::controller::control::{self, ControlCommand};
+use crate::controller::status::DaemonStatus;
 
 const UNIT: &str = "pve-autoscaler.service";
 /// Where systemd runs, and nowhere else.

@@ -3,10 +3,10 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
-use crate::agent::{join, secret_file};
 use crate::config::settings::{JoinMethod, PoolSettings};
-use crate::kube::certificate;
-use crate::kube::{ClusterInfo, Unreached};
+use crate::controller::{join, secret_file};
+use crate::kubernetes::certificate;
+use crate::kubernetes::{ClusterInfo, Unreached};
 
 /// Looks whether machines can learn where to join, and whether that is a place.
 pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {

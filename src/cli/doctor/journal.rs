@@ -2,7 +2,7 @@
 
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
-use crate::agent::journal::Journal;
+use crate::controller::journal::Journal;
 use crate::model::words;
 
 /// Looks whether the journal was written for this cluster.

@@ -10,10 +10,10 @@ use super::probe::give_up;
 use super::skew;
 use super::{ClusterId, Here, MAX_SKEW};
 use crate::clock::Clock;
-use crate::kube::access::AccessRight;
-use crate::kube::bootstrap;
-use crate::kube::error::KubeError;
-use crate::kube::{Connector, CredentialState, KubeClient, ServerVersion, Unobserved};
+use crate::kubernetes::access::AccessRight;
+use crate::kubernetes::bootstrap;
+use crate::kubernetes::error::KubeError;
+use crate::kubernetes::{Connector, CredentialState, KubeClient, ServerVersion, Unobserved};
 use crate::model::time::Time;
 
 /// Rights that are asked for at the same time.

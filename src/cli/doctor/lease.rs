@@ -3,7 +3,7 @@
 use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
 use crate::cli::host_name;
-use crate::kube::{LEASE_NAME, LeaseName, lease};
+use crate::kubernetes::{LEASE_NAME, LeaseName, lease};
 
 /// Looks at the Lease that the daemon stands for.
 pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {

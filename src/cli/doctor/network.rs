@@ -10,9 +10,9 @@ use super::finding::Findings;
 use super::mends;
 use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
 use super::templates::{self, copies};
-use crate::agent::in_place::groups;
 use crate::config::Settings;
 use crate::config::settings::Channel;
+use crate::controller::in_place::groups;
 use crate::pve::Client;
 
 /// Hosts whose bridges are read: PVE clusters have rarely more.

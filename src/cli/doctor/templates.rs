@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
-use crate::agent::inspection;
-use crate::agent::template_mark::is_of_another_definition;
 use crate::config::Settings;
 use crate::config::settings::TemplateSettings;
+use crate::controller::inspection;
+use crate::controller::template_mark::is_of_another_definition;
 use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{ServiceShared, notifying};
-use crate::agent::answering::Answering;
-use crate::agent::control::{ControlAnswer, ControlCommand, Handler};
+use crate::controller::answering::Answering;
+use crate::controller::control::{ControlAnswer, ControlCommand, Handler};
 use crate::web::Actor;
 
 /// Who asks by the control socket, in the log.

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::ServiceShared;
 use crate::cli::channels::RegionChannel;
-use crate::kube::KubeClient;
+use crate::kubernetes::KubeClient;
 use crate::pve::transport::token_file::TokenFile;
 
 /// What the present work logs in with.

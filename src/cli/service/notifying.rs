@@ -7,11 +7,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::ServiceShared;
-use crate::agent::conditions::{self, ConditionInput, FoundConditions};
-use crate::agent::control::ControlAnswer;
 use crate::cli::host_name::identity;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::controller::conditions::{self, ConditionInput, FoundConditions};
+use crate::controller::control::ControlAnswer;
 use crate::model::notice::NoticeSource;
 use crate::model::time::{Span, Time};
 use crate::notify::{self, NotifierParts, NotifierService, Whom};
@@ -113,7 +113,7 @@ pub(super) async fn test(shared: &ServiceShared, name: Option<&str>, by: &str) -
     match notify::test(&whom, name, Clock::System.now()).await {
         Ok(tried) => {
             shared.telling.wake_up.notify_one();
-            crate::agent::answers::json(&tried)
+            crate::controller::answers::json(&tried)
         }
         Err(why) => ControlAnswer::Error(why),
     }

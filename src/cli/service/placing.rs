@@ -1,11 +1,11 @@
 //! Whether the pinning service runs on the daemon's own host, for `status`, where pools give machines CPUs of their own there. The
 //! service of another host leaves its report on that host, where this daemon cannot read it.
 
-use crate::agent::status::DaemonStatus;
-use crate::agent::turn::Turn;
 use crate::cli::host_topology;
 use crate::clock::Clock;
 use crate::config::settings::Channel;
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
 use crate::model::policy::Policy;
 use crate::model::time::Time;
 use crate::pinning::{PinningReport, Roots};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::agent::executor::Observer;
 use crate::cli::host_name::identity;
 use crate::clock::Clock;
 use crate::config::Settings;
+use crate::controller::executor::Observer;
 use crate::trace::{Account, Exporter, Lives};
 use crate::web::Metrics;
 

@@ -12,7 +12,7 @@ use super::templates::{self, TemplateSource};
 use crate::config::file::{ChannelKind, Method};
 use crate::config::scalar::VmidRange;
 use crate::config::syntax::dns_label;
-use crate::kube::bootstrap;
+use crate::kubernetes::bootstrap;
 
 /// Machines that a pool may have at first.
 const MAX: u32 = 5;

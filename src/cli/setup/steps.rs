@@ -23,7 +23,7 @@ use crate::cli::{CliFailure, print, template};
 use crate::clock::Clock;
 use crate::config::settings::Channel;
 use crate::config::{self, Settings};
-use crate::kube::bootstrap::{self, KubeconfigRequest, write_credentials};
+use crate::kubernetes::bootstrap::{self, KubeconfigRequest, write_credentials};
 use crate::model::region::GuestKind;
 
 /// Where systemd tells that it runs.

@@ -9,8 +9,6 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::stream::{self, StreamExt as _};
 
 use super::answers::{ProxmoxAnswers, SetupAnswers};
-use crate::agent::control;
-use crate::agent::status::DaemonStatus;
 use crate::broker::direct::Direct;
 use crate::cli::args::CONTROL_SOCKET;
 use crate::cli::channels;
@@ -19,9 +17,11 @@ use crate::clock::Clock;
 use crate::config::file::{ChannelKind, Method};
 use crate::config::settings::{Channel, RegionSettings};
 use crate::config::{self, Settings};
-use crate::kube::bootstrap::KubeconfigRequest;
-use crate::kube::survey::NodeFound;
-use crate::kube::{self, Connector, Unobserved, bootstrap};
+use crate::controller::control;
+use crate::controller::status::DaemonStatus;
+use crate::kubernetes::bootstrap::KubeconfigRequest;
+use crate::kubernetes::survey::NodeFound;
+use crate::kubernetes::{self, Connector, Unobserved, bootstrap};
 use crate::model::region::GuestKind;
 use crate::pve::transport::Transport;
 use crate::pve::transport::https::TokenOptions;
@@ -361,15 +361,15 @@ fn server_unfit(answers: &SetupAnswers, existing: &Existing) -> Option<String> {
         .map(|error| error.to_string())
 }
 
-async fn connect(connector: Connector) -> anyhow::Result<kube::KubeClient> {
-    let client = kube::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
+async fn connect(connector: Connector) -> anyhow::Result<kubernetes::KubeClient> {
+    let client = kubernetes::KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
     match client.credentials().error {
         Some(error) => bail!("{error}"),
         None => Ok(client),
     }
 }
 
-async fn find(client: &kube::KubeClient) -> anyhow::Result<KubeFound> {
+async fn find(client: &kubernetes::KubeClient) -> anyhow::Result<KubeFound> {
     let version = client.server_version().await?;
     let nodes = client.find_nodes().await?;
     let kubeadm = match client.cluster_info().await {
@@ -386,7 +386,7 @@ async fn find(client: &kube::KubeClient) -> anyhow::Result<KubeFound> {
 }
 
 /// The daemon's own kubeconfig leads to another API server than the one that is answered. One that is none is told by its answer.
-fn elsewhere(client: &kube::KubeClient, answers: &SetupAnswers) -> Option<String> {
+fn elsewhere(client: &kubernetes::KubeClient, answers: &SetupAnswers) -> Option<String> {
     let wanted = bootstrap::check_server(answers.kubernetes.server.as_deref()?).ok()?;
     let server = client.credentials().server;
     (server.trim_end_matches('/') != wanted)
@@ -394,7 +394,7 @@ fn elsewhere(client: &kube::KubeClient, answers: &SetupAnswers) -> Option<String
 }
 
 /// What the daemon's own credentials lack.
-async fn lacks(client: &kube::KubeClient, namespace: &str) -> Option<String> {
+async fn lacks(client: &kubernetes::KubeClient, namespace: &str) -> Option<String> {
     if let Some(warning) = client.credentials().warning {
         return Some(warning);
     }

@@ -10,7 +10,7 @@ use super::survey::PveFound;
 use crate::cli::doctor::region::RegionSeen;
 use crate::cli::doctor::rights;
 use crate::config::Settings;
-use crate::kube::bootstrap::write_credentials;
+use crate::kubernetes::bootstrap::write_credentials;
 use crate::pve::Client;
 
 /// What a token is given.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::agent::template_mark::hex;
 use crate::config::file::{Build, BuildMethod, Chipset, Firmware, ScsiController};
+use crate::controller::template_mark::hex;
 
 /// Bytes of the hash in an image's file name.
 const HASH: usize = 6;
@@ -206,8 +206,8 @@ fn ways(build: &Build) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::template_mark::definition as hash;
     use crate::config::scalar::{Duration, VmidRange};
+    use crate::controller::template_mark::definition as hash;
     use crate::model::time::Span;
 
     fn build() -> Build {

@@ -2,7 +2,7 @@
 //!
 //! The commands are a person's, root's on a host with `channel = "local"`: they go past the broker, whose allow-list is for the daemon
 //! (docs/decisions/templates-are-built-by-a-command.md). Before every change the VM's configuration is read, and it must carry this
-//! configuration's mark ([`template_mark`](crate::agent::template_mark)).
+//! configuration's mark ([`template_mark`](crate::controller::template_mark)).
 
 mod definition;
 mod files;
@@ -23,11 +23,11 @@ use anyhow::{Context as _, anyhow, bail};
 use tokio::time::Instant;
 
 use super::{CliFailure, channels, load, print, runtime};
-use crate::agent::template_mark::{self, BuildStage, TemplateMark};
 use crate::broker::direct::Direct;
 use crate::config::Settings;
 use crate::config::file::Build;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::Transport;

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::snippets::{BuildSnippets, Cleaned};
 use super::{BuiltVm, TemplateRegion, chosen, files, is_shared};
-use crate::agent::template_mark::{self, BuildStage};
 use crate::cli::output::OutputFormat;
 use crate::cli::table::table;
 use crate::cli::{CliFailure, print};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::config::file::Build;
+use crate::controller::template_mark::{self, BuildStage};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 use crate::pve::ClusterResources;
@@ -255,7 +255,7 @@ async fn prune_vm(
 mod tests {
     use super::TemplateUse::{Cloned, InUse, Removable};
     use super::*;
-    use crate::agent::template_mark::TemplateMark;
+    use crate::controller::template_mark::TemplateMark;
 
     fn built(vmid: u32, host: &str, definition: &str, begun: i64) -> BuiltVm {
         BuiltVm {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use tokio::net::UnixListener;
 
-use crate::agent::answering::Answering;
-use crate::agent::control::{self, ControlAnswer, Handler, SocketClock};
-use crate::agent::state::StateFiles;
-use crate::agent::status::DaemonStatus;
+use crate::controller::answering::Answering;
+use crate::controller::control::{self, ControlAnswer, Handler, SocketClock};
+use crate::controller::state::StateFiles;
+use crate::controller::status::DaemonStatus;
 use crate::sim::world::World;
 
 use super::page::{Touched, status};

@@ -19,9 +19,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::state::{StateError, StateFiles};
-use crate::agent::turn::Turn;
 use crate::config::{ConfigErrors, Settings};
+use crate::controller::state::{StateError, StateFiles};
+use crate::controller::turn::Turn;
 use crate::sim::faults::FaultPlan;
 use crate::sim::guests::GuestSpec;
 use crate::sim::judge::{Judge, JudgeTerms, PoolRule};

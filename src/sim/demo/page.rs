@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::show;
-use crate::agent::status::DaemonStatus;
-use crate::agent::turn::Turn;
 use crate::clock::Clock;
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
 use crate::model::time::Span;
 use crate::model::words;
 use crate::sim::kube::Kube;

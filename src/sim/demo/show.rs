@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use crate::model::foreign::{self, ForeignText};
 use crate::model::time::{Span, Time};
 use crate::screen::{Flow, Screen};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use crate::model::action::Kind;
 use crate::model::cluster::PodKey;
 use crate::model::region::Step;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use crate::model::action::{Action, Kind};
 use crate::model::cluster::ReadyStatus;
 use crate::model::foreign::ForeignText;

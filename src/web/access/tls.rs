@@ -12,8 +12,8 @@ use secrecy::ExposeSecret as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::kept::ReloadedFiles;
-use crate::agent::secret_file;
 use crate::config::settings::WebTls;
+use crate::controller::secret_file;
 use crate::model::time::{Span, Time};
 
 /// The longest chain in PEM, and the longest key, in bytes.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::kept::ReloadedFiles;
-use crate::agent::secret_file;
+use crate::controller::secret_file;
 
 /// The longest file, in bytes, and the most people in it.
 const LONGEST: u64 = 64 * 1024;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Metrics;
-use crate::kube::{CallObserver, CallOutcome};
+use crate::kubernetes::{CallObserver, CallOutcome};
 use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 
 /// A transport whose calls are counted.

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SeriesLabels;
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use crate::model::cluster::{Node, ReadyStatus};
 use crate::model::policy::STARTUP_TAINT;
 use crate::model::report::{NodeVerdict, PoolState, Report, Scope};

@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 pub use calls::Metered;
 
 use super::usual::Usual;
-use crate::agent::turn::Turn;
+use crate::controller::turn::Turn;
 use gauges::Gauges;
 use process::Process;
 

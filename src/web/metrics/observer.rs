@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Metrics;
-use crate::agent::executor::Observer;
-use crate::agent::journal::JournalEntry;
+use crate::controller::executor::Observer;
+use crate::controller::journal::JournalEntry;
 use crate::model::action::Action;
 use crate::model::region::{Failure, Step};
 use crate::model::time::Span;

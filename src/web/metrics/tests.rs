@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::Metrics;
-use crate::kube::{CallObserver as _, CallOutcome};
+use crate::kubernetes::{CallObserver as _, CallOutcome};
 use crate::model::region::Step;
 use crate::model::time::Span;
 use crate::web::tests::turn;

@@ -339,8 +339,8 @@ async fn a_stream_beats_ends_and_holds_nothing_up() {
 /// For those who press Tab.
 #[test]
 fn names_are_told_by_how_they_begin() {
-    use crate::agent::answers::TurnQuestion;
-    use crate::agent::control::{ControlAnswer, NameKind};
+    use crate::controller::answers::TurnQuestion;
+    use crate::controller::control::{ControlAnswer, NameKind};
     let names =
         |kind, prefix: &str| match TurnQuestion::Names(kind, prefix.to_owned()).answer(&turn()) {
             ControlAnswer::Ok(names) => names,
@@ -362,8 +362,8 @@ fn names_are_told_by_how_they_begin() {
 /// The same words as `explain` and `plan` have, by the same code.
 #[tokio::test]
 async fn one_thing_is_explained_as_explain_does_it() {
-    use crate::agent::answers::TurnQuestion;
-    use crate::agent::control::ControlAnswer;
+    use crate::controller::answers::TurnQuestion;
+    use crate::controller::control::ControlAnswer;
     let server = start().await;
     let told = body(&page(&server, "/api/explain/pod/default/b").await);
     let ControlAnswer::Ok(story) = TurnQuestion::Pod(waiting()).answer(&turn()) else {

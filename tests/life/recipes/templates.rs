@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use pve_autoscaler::agent::template_mark::{BuildStage, TemplateMark, definition};
+use pve_autoscaler::controller::template_mark::{BuildStage, TemplateMark, definition};
 use pve_autoscaler::sim::pve::{
     AdminAct, GIB, HostSpec, MachineSpec, PveSpec, StorageKind, StorageSpec,
 };

@@ -1,0 +1,275 @@
+//! Answering commands: those that come by the control socket, and those of who is logged in on the page. The service and the
+//! demo answer alike; what the service alone can do, it does before it asks here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::controller::answers::{self, TurnQuestion};
+use crate::controller::control::{
+    ControlAnswer, ControlCommand, EvacuationAnswer, EvacuationOrder,
+};
+use crate::controller::state::StateFiles;
+use crate::controller::status::DaemonStatus;
+use crate::controller::turn::Turn;
+use crate::model::memory::{Backoff, Memory};
+use crate::model::region::RegionName;
+use crate::model::time::Time;
+use crate::model::words;
+
+/// An answer to `retry` waits this long for the turn in which waits end, for which regions are read; with [`PLAN_PATIENCE`] before it, less
+/// than the 30 seconds that whoever asks waits for an answer.
+const RETRY_PATIENCE: Duration = Duration::from_secs(18);
+/// An answer to `plan` waits this long for a fresh turn.
+const PLAN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The parts of a daemon from which commands are answered.
+#[derive(Clone)]
+pub struct Answering {
+    /// The state directory, where a pause and retries lie.
+    pub state: StateFiles,
+    /// The turns as they come.
+    pub turns: watch::Receiver<Option<Arc<Turn>>>,
+    /// Asks for a turn.
+    pub wake_up: Arc<Notify>,
+    /// How things stand.
+    pub status: Arc<dyn Fn() -> DaemonStatus + Send + Sync>,
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").finish_non_exhaustive()
+    }
+}
+
+impl Answering {
+    /// Does what is asked, and says what came of it. `by`: who asks, as the log has it.
+    pub async fn answer(&self, command: ControlCommand, by: &str) -> ControlAnswer {
+        let question = match command {
+            ControlCommand::Status => return answers::json(&(self.status)()),
+            ControlCommand::Pause { reason } => return self.paused(Some(&reason), by).await,
+            ControlCommand::Resume => return self.paused(None, by).await,
+            ControlCommand::Retry { pool } => return self.retried(&pool, by).await,
+            ControlCommand::Evacuate(order) => return self.evacuated(order, by).await,
+            ControlCommand::NotifyTest { .. } => {
+                return ControlAnswer::Error("nobody is notified: the configuration has no table [notification.NAME]; docs/notifications.md has one of each kind".to_owned());
+            }
+            ControlCommand::Snapshot => TurnQuestion::Snapshot,
+            ControlCommand::Plan => TurnQuestion::Plan,
+            ControlCommand::ExplainPod { pod } => TurnQuestion::Pod(pod),
+            ControlCommand::ExplainNode { node } => TurnQuestion::Node(node),
+            ControlCommand::Names { kind, prefix } => {
+                // Names as they were last seen do: whoever presses Tab does not wait for a turn.
+                return match &*self.turns.borrow() {
+                    Some(turn) => TurnQuestion::Names(kind, prefix).answer(turn),
+                    None => answers::json(&[(); 0]),
+                };
+            }
+        };
+        match self.fresh().await {
+            Some(turn) => question.answer(&turn),
+            None => ControlAnswer::Error((self.status)().line()),
+        }
+    }
+
+    /// Begins or ends a pause, and answers once that holds for what is decided: whether there was one before.
+    async fn paused(&self, reason: Option<&str>, by: &str) -> ControlAnswer {
+        let before = self.state.paused();
+        // On a full disk a pause can still be ended: that takes a file away. Only who did it stays unknown.
+        if reason.is_none()
+            && before.is_some()
+            && let Err(error) = self.state.note_resumed(by)
+        {
+            tracing::error!(%error, "who resumes will not be in the record");
+        }
+        match self.state.set_paused(reason) {
+            Ok(()) => {
+                match reason {
+                    Some(reason) => tracing::warn!(%reason, by, "paused"),
+                    None => tracing::info!(by, "resumed"),
+                }
+                let turn = self.fresh().await;
+                if reason.is_none()
+                    && let Some(still) = turn.and_then(|turn| turn.snapshot.paused.clone())
+                {
+                    return ControlAnswer::Error(format!(
+                        "no pause holds any more, and everything stays on hold all the same: {still}"
+                    ));
+                }
+                ControlAnswer::Ok(match (reason, before) {
+                    // Whoever pauses anew learns what the reason was.
+                    (Some(_), Some(before)) => before.into(),
+                    (_, before) => before.is_some().into(),
+                })
+            }
+            Err(error) => ControlAnswer::Error(error.to_string()),
+        }
+    }
+
+    /// Ends the waits of a pool, and answers once nothing waits any more: what it waited for, in words.
+    async fn retried(&self, name: &str, by: &str) -> ControlAnswer {
+        let Some(turn) = self.fresh().await else {
+            return ControlAnswer::Error((self.status)().line());
+        };
+        let pools = &turn.settings.policy.pools;
+        if !pools.contains_key(name) {
+            let names: Vec<&str> = pools.keys().map(|pool| &**pool).collect();
+            return ControlAnswer::Error(format!(
+                "there is no pool {name}; the pools are {}",
+                words::names(&names)
+            ));
+        }
+        if let Some(why) = out_of_reach(&turn, name) {
+            return ControlAnswer::Error(format!(
+                "{why}; nothing was changed: `retry` again when PVE can be read"
+            ));
+        }
+        let waits = waits_of(&turn.decision.memory, name, turn.at);
+        if let Err(error) = self.state.add_retry(name) {
+            return ControlAnswer::Error(error.to_string());
+        }
+        tracing::info!(pool = %name, by, ended = waits.len(), "a retry was asked for");
+        // The loop has regions read before waits end.
+        let mut turns = self.turns.clone();
+        turns.mark_unchanged();
+        self.wake_up.notify_one();
+        let ended = async { while self.state.has_retries() && turns.changed().await.is_ok() {} };
+        let _ = timeout(RETRY_PATIENCE, ended).await;
+        answers::json(&waits)
+    }
+
+    /// Begins or ends the evacuation of a host, and answers once that holds for what is decided.
+    async fn evacuated(&self, order: EvacuationOrder, by: &str) -> ControlAnswer {
+        let Some(turn) = self.fresh().await else {
+            return ControlAnswer::Error((self.status)().line());
+        };
+        let region = match region_of(&turn, &order, &self.state) {
+            Ok(region) => region,
+            Err(why) => return ControlAnswer::Error(why),
+        };
+        let host = &*order.host;
+        let done = if order.end {
+            self.state.end_evacuation(&region, host)
+        } else {
+            self.state.evacuate(&region, host, turn.at)
+        };
+        let changed = match done {
+            Ok(changed) => changed,
+            Err(error) => return ControlAnswer::Error(error.to_string()),
+        };
+        if order.end {
+            tracing::info!(%region, host, by, "its evacuation is ended");
+        } else {
+            tracing::warn!(%region, host, by, "it is evacuated");
+        }
+        self.fresh().await;
+        let machines = turn.snapshot.machines.iter();
+        let there = machines.filter(|(_, one)| one.region == region && *one.host == *host);
+        answers::json(&EvacuationAnswer {
+            changed,
+            machines: there.map(|(name, _)| name.clone()).collect(),
+        })
+    }
+
+    /// A turn taken after the question, or the last one if none comes; none where nothing is configured.
+    async fn fresh(&self) -> Option<Arc<Turn>> {
+        if !(self.status)().configured {
+            return None;
+        }
+        let mut turns = self.turns.clone();
+        turns.mark_unchanged();
+        self.wake_up.notify_one();
+        let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
+        turns.borrow().clone()
+    }
+}
+
+/// Why no machine of a pool could be made now: PVE answers in none of its regions.
+fn out_of_reach(turn: &Turn, pool: &str) -> Option<String> {
+    let pool = turn.settings.policy.pools.get(pool)?;
+    let mut away = Vec::new();
+    for region in turn.snapshot.regions.keys() {
+        if pool.at(region).is_none() {
+            continue;
+        }
+        let source = turn.snapshot.sources.get(&*format!("pve/{region}"));
+        let why = source.and_then(|source| source.reason())?;
+        away.push(format!("PVE of region {region} cannot be read: {why}"));
+    }
+    (!away.is_empty()).then(|| away.join("; "))
+}
+
+/// The region of a host that is to be evacuated, or not any more. One that PVE has no more can still be given back.
+fn region_of(
+    turn: &Turn,
+    order: &EvacuationOrder,
+    state: &StateFiles,
+) -> Result<RegionName, String> {
+    let host = &*order.host;
+    let noted = state.evacuations().map_err(|error| error.to_string())?;
+    let regions = &turn.snapshot.regions;
+    let all: BTreeSet<&RegionName> = regions.keys().chain(noted.keys()).collect();
+    let mut asked = all.clone();
+    if let Some(region) = &order.region {
+        asked.retain(|name| ***name == **region);
+    }
+    if asked.is_empty() {
+        let region = order.region.as_deref().unwrap_or_default();
+        let names = words::names(all);
+        return Err(format!(
+            "there is no region {region}; the regions are {names}"
+        ));
+    }
+    let has = |name: &RegionName| {
+        let seen = regions
+            .get(name)
+            .is_some_and(|of| of.hosts.contains_key(host));
+        let noted = noted.get(name).is_some_and(|of| of.contains_key(host));
+        seen || (order.end && noted)
+    };
+    let found: Vec<&RegionName> = asked.iter().copied().filter(|name| has(name)).collect();
+    match &found[..] {
+        [region] => Ok((*region).clone()),
+        [] => {
+            let seen = asked
+                .iter()
+                .filter_map(|name| Some((*name, regions.get(*name)?)));
+            let hosts = seen.flat_map(|(name, region)| {
+                let hosts = region.hosts.keys();
+                hosts.map(move |host| words::at(name, host))
+            });
+            Err(format!(
+                "there is no host {host}; the hosts are {}",
+                words::names(hosts)
+            ))
+        }
+        several => Err(format!(
+            "several regions have a host {host}: say which by --region: {}",
+            words::names(several)
+        )),
+    }
+}
+
+/// A pool's back-offs that still run, its own and those of its hosts, each as a phrase such as `its host pve1 until … after: …`.
+fn waits_of(memory: &Memory, pool: &str, now: Time) -> Vec<String> {
+    let mut waits = Vec::new();
+    let mut add = |whom: String, backoff: &Backoff| {
+        if backoff.until > now {
+            waits.push(format!(
+                "{whom} until {} after: {}",
+                backoff.until, backoff.message
+            ));
+        }
+    };
+    if let Some(backoff) = memory.backoff.get(pool) {
+        add("the pool".to_owned(), backoff);
+    }
+    for (host, backoff) in memory.host_backoff.get(pool).into_iter().flatten() {
+        add(format!("its host {host}"), backoff);
+    }
+    waits
+}

@@ -1,0 +1,54 @@
+//! Tasks that run beside the loop as long as the daemon does, each with its own pace: sweeping ISOs away, approving serving
+//! certificates.
+
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::controller::daemon::{DaemonParts, named};
+use crate::controller::journal::Journal;
+use crate::controller::{isos, serving};
+use crate::kubernetes::lease::Holder;
+use crate::model::region::RegionName;
+
+/// Begins to sweep ISOs away that no machine needs.
+pub(super) fn sweep_isos(
+    parts: &DaemonParts,
+    (clients, journal): (&BTreeMap<RegionName, crate::pve::Client>, &Journal),
+    holder: watch::Receiver<Holder>,
+    tasks: &mut JoinSet<String>,
+) {
+    let sweeper = isos::Sweeper {
+        settings: parts.settings.clone(),
+        clients: clients.clone(),
+        journal: journal.clone(),
+        holder,
+    };
+    tasks.spawn(named("the sweeper of ISOs", sweeper.run()));
+}
+
+/// Begins to approve serving certificates, if the file asks for it.
+pub(super) fn approve_certificates(
+    parts: &DaemonParts,
+    clients: &BTreeMap<RegionName, crate::pve::Client>,
+    holder: watch::Receiver<Holder>,
+    tasks: &mut JoinSet<String>,
+) {
+    if !parts.settings.kubernetes.serving_certificates {
+        return;
+    }
+    let (events, sending) = crate::kubernetes::recorder(parts.kube.clone(), parts.identity.clone());
+    let approver = serving::Approver {
+        settings: parts.settings.clone(),
+        kube: parts.kube.clone(),
+        clients: clients.clone(),
+        holder,
+        turns: parts.turns.subscribe(),
+        events,
+    };
+    let both = async move {
+        futures::future::join(sending, approver.run()).await;
+    };
+    tasks.spawn(named("the approver of serving certificates", both));
+}

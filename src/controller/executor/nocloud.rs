@@ -1,0 +1,325 @@
+//! A machine's ISO for cloud-init: made and put in before its first start, taken out and removed once its node is Ready.
+//!
+//! A crash may come at any call. What is there is looked at before anything is done: an image that nobody knows the secret of any more
+//! gives way to another one, and those that no machine needs are swept away (`controller::isos`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::time::{sleep, timeout};
+
+use crate::config::settings::CloudInitSettings;
+use crate::controller::nocloud::{self, NocloudInput};
+use crate::model::facts::Facts;
+use crate::pve::{ConfigUpdate, FailureCause, VmConfig, iso_name, iso_volume};
+
+use super::work::{Stop, Work, is_transient};
+use super::{joining, node, vm};
+
+/// Between two looks whether PVE has copied an image, or removed it.
+const LOOK: Duration = Duration::from_millis(500);
+/// Taking an image out and away is tried for so long; what is left is swept away later.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// After a call that PVE could not do just now.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Writes that PVE took after which a drive that still differs will always differ.
+const MAX_WRITES: u32 = 3;
+/// The CD drives that an image may come to, the one that PVE's own images are in first.
+const DRIVES: [&str; 4] = ["ide2", "ide3", "ide1", "ide0"];
+
+/// What the configuration says to the machine's cloud-init.
+fn texts(work: &Work) -> Option<Arc<CloudInitSettings>> {
+    let templates = &work.tools.settings.templates;
+    templates
+        .get(work.mark.template.as_str())?
+        .cloud_init
+        .clone()
+}
+
+/// An image of the machine's is in one of these drives.
+fn drives<'a>(work: &'a Work, config: &'a VmConfig) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let own = |volume: &str| iso_volume(volume).is_some_and(|(_, vmid)| vmid == work.mark.vmid);
+    let disks = config
+        .disks
+        .iter()
+        .filter(move |(_, disk)| own(&disk.volume));
+    disks.map(|(key, disk)| (&**key, &*disk.volume))
+}
+
+/// Sees that a machine which is off starts with the right image, if its template wants one. One that has a node needs none.
+pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
+    let Some(texts) = texts(work) else {
+        return Ok(());
+    };
+    let config = vm::ours(work).await?;
+    let host = work.host()?;
+    let status = work
+        .patiently("reading the status", || {
+            work.pve.vm_status(&host, work.mark.vmid)
+        })
+        .await?;
+    if status.running {
+        return Ok(());
+    }
+    let uuid = node::uuid(work).await?;
+    if node::has_joined(work, &uuid)? {
+        // It would not start without its image, which may be gone.
+        return eject_image(work).await;
+    }
+    let image = image(work, &texts, &config, &uuid).await?;
+    let name = iso_name(work.mark.vmid, &image);
+    let volume = format!("{}:iso/{name}", texts.storage);
+    uploaded(work, &texts.storage, &name, &image).await?;
+    inserted(work, &volume).await
+}
+
+async fn image(
+    work: &Work,
+    texts: &CloudInitSettings,
+    config: &VmConfig,
+    uuid: &str,
+) -> Result<Vec<u8>, Stop> {
+    let script = if joining::at_first_boot(work) {
+        Some(joining::first_boot(work).await?)
+    } else {
+        None
+    };
+    let entry = work.entry()?;
+    let policy = &work.tools.settings.policy;
+    let zone = policy.zone_of(&entry.target.region, &entry.target.host);
+    let mut words = nocloud::words(config, &zone);
+    joining::add_words(work, &mut words)?;
+    let machine_config = machine_config(texts).await?;
+    let template = work
+        .tools
+        .settings
+        .templates
+        .get(work.mark.template.as_str());
+    nocloud::image(&NocloudInput {
+        texts,
+        upgrade: template.is_some_and(|template| template.ci_upgrade),
+        facts: Facts {
+            machine: &work.machine,
+            vmid: work.mark.vmid,
+            host: &entry.target.host,
+            region: &entry.target.region,
+            pool: &work.mark.pool,
+            instance_type: &work.mark.instance_type,
+        },
+        words: &words,
+        uuid,
+        machine_config: machine_config.as_ref(),
+        first_boot: script.as_ref(),
+    })
+    .map_err(Stop::Failed)
+}
+
+/// The machine configuration that the file names, read anew.
+async fn machine_config(texts: &CloudInitSettings) -> Result<Option<SecretString>, Stop> {
+    let Some(path) = texts.machine_config.clone() else {
+        return Ok(None);
+    };
+    let read = tokio::task::spawn_blocking(move || nocloud::read_machine_config(&path)).await;
+    let read = read.map_err(|error| Stop::Transient(error.to_string()))?;
+    read.map(Some).map_err(Stop::Failed)
+}
+
+/// The image is on the host's storage, whole, and no other one of the machine's.
+async fn uploaded(work: &Work, storage: &str, name: &str, image: &[u8]) -> Result<(), Stop> {
+    let volume = format!("{storage}:iso/{name}");
+    let mut sent = false;
+    loop {
+        let host = work.host()?;
+        let there = work
+            .patiently("listing ISOs", || work.pve.isos(&host, storage))
+            .await?;
+        if there.get(&volume) == Some(&image.len()) {
+            break;
+        }
+        if !sent {
+            match work.pve.upload_iso(&host, storage, name, image).await {
+                Ok(()) => sent = true,
+                Err(error) if is_transient(&error) => {
+                    work.note_outage(error.to_string());
+                    work.wait_before_retry(&error, PAUSE).await?;
+                }
+                Err(error) => {
+                    return Err(Stop::Failed(format!(
+                        "the ISO for cloud-init does not come to storage {storage} of host {host}: {error}; `pve-autoscaler check --live` says what the storage or the token lacks"
+                    )));
+                }
+            }
+        }
+        work.progress(format!(
+            "PVE copies the ISO for cloud-init to storage {storage}; where that lasts, its task imgcopy on {host} says why"
+        ));
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// The VM's only image is this one, and PVE's own drive for cloud-init is gone: cloud-init reads one of them, whichever it finds.
+async fn inserted(work: &Work, volume: &str) -> Result<(), Stop> {
+    let mut writes = 0;
+    loop {
+        let config = vm::unlocked(work).await?;
+        let mut update = ConfigUpdate {
+            set: BTreeMap::new(),
+            delete: Vec::new(),
+            digest: config.digest.clone(),
+        };
+        let free = |key: &&str| {
+            config.disks.get(*key).is_none_or(|disk| {
+                let empty = disk.cdrom && disk.volume == "none";
+                empty || disk.cloud_init || drives(work, &config).any(|(own, _)| own == *key)
+            })
+        };
+        let Some(key) = DRIVES.iter().copied().find(free) else {
+            return Err(Stop::Failed(
+                "the VM has no CD drive free for cloud-init's ISO: ide0 to ide3 hold something else; take it out of the template"
+                    .to_owned(),
+            ));
+        };
+        let wanted = format!("{volume},media=cdrom");
+        for (key, disk) in &config.disks {
+            if disk.cloud_init {
+                update.delete.push(key.to_string());
+            }
+        }
+        for (other, _) in drives(work, &config) {
+            update
+                .set
+                .insert(other.to_owned(), "none,media=cdrom".to_owned());
+        }
+        update.delete.retain(|deleted| deleted != key);
+        if drives(work, &config).any(|(at, now)| at == key && now == volume) {
+            update.set.remove(key);
+        } else {
+            update.set.insert(key.to_owned(), wanted);
+        }
+        if update.set.is_empty() && update.delete.is_empty() {
+            return Ok(());
+        }
+        written(
+            work,
+            &update,
+            "putting the ISO for cloud-init in",
+            &mut writes,
+        )
+        .await?;
+    }
+}
+
+/// The machine has no image of ours in any drive.
+async fn eject_image(work: &Work) -> Result<(), Stop> {
+    let mut writes = 0;
+    loop {
+        let config = vm::unlocked(work).await?;
+        let own = drives(work, &config);
+        let set: BTreeMap<String, String> = own
+            .map(|(key, _)| (key.to_owned(), "none,media=cdrom".to_owned()))
+            .collect();
+        if set.is_empty() {
+            return Ok(());
+        }
+        let update = ConfigUpdate {
+            set,
+            delete: Vec::new(),
+            digest: config.digest.clone(),
+        };
+        written(
+            work,
+            &update,
+            "taking the ISO for cloud-init out",
+            &mut writes,
+        )
+        .await?;
+    }
+}
+
+/// Writes to the VM's configuration once. `writes` counts how often PVE took it for one purpose.
+async fn written(
+    work: &Work,
+    update: &ConfigUpdate,
+    what: &str,
+    writes: &mut u32,
+) -> Result<(), Stop> {
+    let host = work.host()?;
+    if *writes == MAX_WRITES {
+        return Err(Stop::Failed(format!(
+            "{what}: PVE took it {MAX_WRITES} times and does not keep it; `qm pending {}` on {host} shows what waits",
+            work.mark.vmid
+        )));
+    }
+    work.changing();
+    match work.pve.update_config(&host, work.mark.vmid, update).await {
+        Ok(()) => {
+            *writes += 1;
+            Ok(())
+        }
+        Err(error)
+            if is_transient(&error)
+                || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
+        {
+            work.note_outage(error.to_string());
+            work.wait_before_retry(&error, PAUSE).await
+        }
+        Err(error) => Err(Stop::of_call(what, &error)),
+    }
+}
+
+/// Takes the image out and removes it once the node is Ready, as far as that is possible in short time.
+pub(super) async fn take_out_image(work: &Work) {
+    if texts(work).is_none() {
+        return;
+    }
+    let gone = async {
+        eject_image(work).await?;
+        remove_files(work).await
+    };
+    tell(work, timeout(PATIENCE, gone).await.ok());
+}
+
+/// Removes the image of a VM that is gone.
+pub(super) async fn remove_image(work: &Work) {
+    if texts(work).is_some() {
+        tell(work, timeout(PATIENCE, remove_files(work)).await.ok());
+    }
+}
+
+fn tell(work: &Work, gone: Option<Result<(), Stop>>) {
+    let why = match gone {
+        Some(Ok(())) => return,
+        Some(Err(stop)) => stop.told(),
+        None => format!("it took longer than {} s", PATIENCE.as_secs()),
+    };
+    tracing::warn!(machine = %work.machine, %why, "the ISO for cloud-init could not be removed; it is swept away later, and the token in it counts no more");
+}
+
+/// No image of the machine's is on its host's storage.
+async fn remove_files(work: &Work) -> Result<(), Stop> {
+    let Some(texts) = texts(work) else {
+        return Ok(());
+    };
+    loop {
+        let host = work.host()?;
+        let there = work
+            .patiently("listing ISOs", || work.pve.isos(&host, &texts.storage))
+            .await?;
+        let own = |volume: &&String| iso_volume(volume).is_some_and(|(_, of)| of == work.mark.vmid);
+        let left: Vec<&String> = there.keys().filter(own).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        for volume in left {
+            match work.pve.remove_iso(&host, volume).await {
+                Ok(()) => {}
+                Err(error) if is_transient(&error) => work.note_outage(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        sleep(LOOK).await;
+    }
+}

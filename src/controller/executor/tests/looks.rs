@@ -1,0 +1,292 @@
+//! Every action looks before it begins: what the look forbids leaves no trace in the journal, and what comes
+//! between the drain and the end of the VM is seen.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::tests::{Lab, lab, simulate};
+use super::*;
+use crate::controller::journal::UNKNOWN_TEMPLATE;
+use crate::sim::pve::AdminAct;
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
+
+impl Lab {
+    fn vmid(&self) -> u32 {
+        self.removals[0].target.vmid
+    }
+
+    fn machine(&self) -> Arc<str> {
+        self.removals[0].target.machine.clone()
+    }
+
+    fn administer(&self, act: &AdminAct) {
+        self.world.pve.administer(act).expect("it is there");
+    }
+
+    fn edit(&self, key: &str, value: Option<&str>) {
+        self.administer(&AdminAct::Configure {
+            vmid: self.vmid(),
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+        });
+    }
+
+    /// Does something else to the machine than to take it down.
+    async fn perform(&self, kind: Kind) -> Result<(), Failure> {
+        let mut action = self.removals[0].clone();
+        action.kind = kind;
+        let entry = self.tools.journal.get(&self.machine());
+        let ended = perform(self.tools.clone(), action, entry);
+        Box::pin(ended).await.result
+    }
+
+    fn clones(&self) -> usize {
+        let requests = self.world.pve.requests();
+        let clones = requests.iter().filter(|seen| seen.path.ends_with("/clone"));
+        clones.count()
+    }
+
+    /// Changes that were made to the VM other than by an administrator.
+    fn changes(&self) -> usize {
+        let changes = self.world.pve.changes();
+        let ours = changes
+            .iter()
+            .filter(|change| change.vmid == self.vmid() && change.by != "administrator");
+        ours.count()
+    }
+}
+
+#[test]
+fn a_sweep_that_finds_the_vm_alive_leaves_no_step_behind() {
+    for kind in [Kind::DropIntent, Kind::DeletePlaceholder] {
+        simulate(async {
+            let lab = lab("").await;
+            let before = lab.changes();
+            let failure = lab.perform(kind.clone()).await.expect_err("it is alive");
+            assert!(failure.transient, "{failure:?}");
+            lab.in_service(0).await;
+            assert_eq!(lab.changes(), before);
+        });
+    }
+}
+
+#[test]
+fn what_lost_its_notes_under_a_lock_is_no_placeholder_of_a_clone() {
+    simulate(async {
+        let lab = lab("").await;
+        lab.edit("description", Some("mine"));
+        lab.edit("lock", Some("clone"));
+        let before = lab.changes();
+        let ended = lab.perform(Kind::DeletePlaceholder).await;
+        assert!(ended.is_err_and(|failure| failure.message.contains("left alone")));
+        lab.in_service(0).await;
+        assert_eq!(lab.changes(), before);
+    });
+}
+
+#[test]
+fn a_removal_that_stops_before_the_cordon_leaves_no_step_behind() {
+    let edits = [
+        ("description", Some("mine"), "carries no mark"),
+        (
+            "smbios1",
+            Some("uuid=0badcafe-0000-4000-8000-000000000001"),
+            "0badcafe",
+        ),
+        ("smbios1", None, "is gone now"),
+        ("protection", Some("1"), "protected"),
+    ];
+    for (key, value, why) in edits {
+        simulate(async {
+            let lab = lab("").await;
+            lab.edit(key, value);
+            let before = lab.changes();
+            let failure = lab.remove(0).await.0.expect_err("it must not go");
+            assert!(failure.message.contains(why), "{key}: {failure:?}");
+            lab.in_service(0).await;
+            assert_eq!(lab.changes(), before);
+            // Whoever plans sees it with the next look at the region.
+            let doubted = lab.tools.doubts.of(&lab.removals[0].target.region);
+            assert_eq!(doubted.contains(&lab.vmid()), key != "protection");
+        });
+    }
+}
+
+#[test]
+fn a_vm_that_vanishes_is_not_made_again_with_what_was_its() {
+    for step in [Step::Clone, Step::Configure, Step::Join, Step::Initialize] {
+        simulate(async {
+            let lab = lab("").await;
+            let set = |entry: &mut JournalEntry| entry.step = step;
+            lab.tools.journal.update(&lab.machine(), set).expect("kept");
+            lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+            let clones = lab.clones();
+            let failure = lab.perform(Kind::Continue).await.expect_err("it is gone");
+            assert!(failure.transient, "{failure:?}");
+            assert_eq!(lab.clones(), clones, "{step:?}");
+            assert_eq!(lab.perform(Kind::DropIntent).await, Ok(()));
+            assert_eq!(lab.tools.journal.get(&lab.machine()), None);
+        });
+    }
+}
+
+#[test]
+fn a_machine_known_by_its_mark_alone_is_dropped_with_its_vm() {
+    for drain in [None, Some(true)] {
+        simulate(async {
+            let lab = lab("").await;
+            // As another host knows it that took over, and began to take it down.
+            let lost = |entry: &mut JournalEntry| {
+                entry.spec.template_vmid = UNKNOWN_TEMPLATE;
+                entry.forget_vm();
+                entry.step = Step::Destroy;
+            };
+            lab.tools
+                .journal
+                .update(&lab.machine(), lost)
+                .expect("kept");
+            lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+            let kind = drain.map_or(Kind::DropIntent, |drain| Kind::Remove { drain });
+            assert_eq!(lab.perform(kind).await, Ok(()), "{drain:?}");
+            assert_eq!(lab.tools.journal.get(&lab.machine()), None);
+            let asked = lab.world.pve.requests().into_iter();
+            let wrong: Vec<_> = asked.filter(|seen| seen.status == Some(400)).collect();
+            assert!(wrong.is_empty(), "{wrong:?}");
+        });
+    }
+}
+
+/// The node of a VM that is gone is Ready for forty seconds yet; only then is it deleted.
+#[test]
+fn the_node_of_a_vm_that_is_gone_stays_as_long_as_it_is_ready() {
+    simulate(async {
+        let lab = lab("").await;
+        lab.administer(&AdminAct::Destroy { vmid: lab.vmid() });
+        let (ended, took) = lab.remove(0).await;
+        assert_eq!(ended, Ok(()));
+        assert!(took >= Duration::from_secs(20), "{took:?}");
+        lab.gone(0);
+    });
+}
+
+/// A backup holds the VM after the drain. Somebody uncordons the node meanwhile and cordons it again, when a pod has
+/// come.
+#[test]
+fn a_pod_that_comes_while_a_lock_is_waited_for_is_not_lost() {
+    simulate(async {
+        let lab = lab("").await;
+        let lock = |lock: Option<&str>| AdminAct::Lock {
+            vmid: lab.vmid(),
+            lock: lock.map(str::to_owned),
+        };
+        lab.administer(&lock(Some("backup")));
+        let comes = async {
+            let clean = json!({"spec": {"unschedulable": null, "taints": null}});
+            lab.api("PATCH", &lab.node_path(0), clean).await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let cordoned = json!({"spec": {"unschedulable": true}});
+            lab.api("PATCH", &lab.node_path(0), cordoned).await;
+            lab.administer(&lock(None));
+        };
+        let (ended, _) = lab.remove_while(60, comes).await;
+        let failure = ended.expect_err("a pod runs there");
+        assert!(failure.message.contains("pod default/web-"), "{failure:?}");
+        let deployment = lab.api("GET", DEPLOYMENT, Value::Null).await;
+        assert_eq!(deployment["status"]["readyReplicas"], 1, "{deployment}");
+        assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+        let entry = lab.tools.journal.get(&lab.machine()).expect("kept");
+        assert!(entry.step < Step::Shutdown, "{:?}", entry.step);
+    });
+}
+
+/// A second node that shows the VM's UUID comes while a lock is waited for: nobody knows what runs there.
+#[test]
+fn a_second_node_that_comes_while_a_lock_is_waited_for_saves_the_vm() {
+    simulate(async {
+        let lab = lab("").await;
+        let lock = |lock: Option<&str>| AdminAct::Lock {
+            vmid: lab.vmid(),
+            lock: lock.map(str::to_owned),
+        };
+        lab.administer(&lock(Some("backup")));
+        let uuid = lab.world.pve.vm(lab.vmid()).expect("it is there").uuid;
+        let comes = async {
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"},
+                "status": {"nodeInfo": {"systemUUID": uuid}},
+            });
+            lab.api("POST", "/api/v1/nodes", node).await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            lab.administer(&lock(None));
+        };
+        let (ended, _) = lab.remove_while(60, comes).await;
+        let failure = ended.expect_err("there is a second node");
+        assert!(failure.message.contains("stranger"), "{failure:?}");
+        assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+    });
+}
+
+/// A backup holds the VM after the drain, and somebody takes the node back meanwhile, for good.
+#[test]
+fn a_node_that_is_uncordoned_while_a_lock_is_waited_for_is_in_service_again() {
+    simulate(async {
+        let lab = lab("").await;
+        let lock = |lock: Option<&str>| AdminAct::Lock {
+            vmid: lab.vmid(),
+            lock: lock.map(str::to_owned),
+        };
+        lab.administer(&lock(Some("backup")));
+        let back = async {
+            let open = json!({"spec": {"unschedulable": null}});
+            lab.api("PATCH", &lab.node_path(0), open).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            lab.administer(&lock(None));
+        };
+        let (ended, _) = lab.remove_while(60, back).await;
+        let failure = ended.expect_err("somebody wants it back");
+        assert!(failure.message.contains("uncordoned"), "{failure:?}");
+        assert!(lab.world.pve.vm(lab.vmid()).is_some_and(|vm| vm.running));
+        // The removal that failed leaves nothing begun: one that is decided on anew drains from its start.
+        lab.in_service(0).await;
+    });
+}
+
+#[test]
+fn a_node_is_wanted_back_that_is_open_and_ready_and_was_once_in_service() {
+    use crate::model::cluster::ReadyStatus;
+    use crate::model::policy::STARTUP_TAINT;
+    use crate::model::scheduling::Taint;
+
+    simulate(async {
+        let lab = lab("").await;
+        let open = lab.tools.kube.node(&lab.machine()).await;
+        let open = open.expect("it answers").expect("it is there");
+        assert!(super::drain::wanted_back(&open));
+        let with = |change: &dyn Fn(&mut crate::model::cluster::Node)| {
+            let mut node = open.clone();
+            change(&mut node);
+            super::drain::wanted_back(&node)
+        };
+        assert!(!with(&|node| node.unschedulable = true));
+        assert!(!with(&|node| node.ready.status = ReadyStatus::Unknown));
+        let taint = || Taint::no_schedule(STARTUP_TAINT, "");
+        assert!(!with(&|node| node.taints.push(taint())));
+    });
+}
+
+/// The template's disk is smaller than the type's.
+#[test]
+fn a_machines_disk_is_as_large_as_its_type_says() {
+    simulate(async {
+        let lab = lab("").await;
+        let vm = lab.world.pve.vm(lab.vmid()).expect("it is there");
+        let disks = vm.config.values().filter(|value| value.contains("size="));
+        let disks: Vec<&String> = disks.collect();
+        assert!(
+            disks.iter().any(|disk| disk.contains("size=20G")),
+            "{disks:?}"
+        );
+    });
+}

@@ -1,0 +1,487 @@
+//! What a template is looked at for before machines are made of it. Pure: it reads the configuration that PVE tells.
+//!
+//! A clone inherits its template's configuration but for what the first write sets anew
+//! ([`crate::controller::vm_config`]): what is wrong in the template is wrong in every machine.
+
+use std::sync::Arc;
+
+use crate::config::settings::TemplateSettings;
+use crate::pve::VmConfig;
+
+/// Types of storages without linked clones, whatever the format of a volume (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`:
+/// `volume_has_feature`). Those of files clone any format: the clone is a qcow2 file on top of it.
+pub const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
+/// Types of storages that clone linked what `qm template` made a base image, and nothing else. btrfs takes other raw files
+/// as well; what plugins of others take nobody knows here.
+const OF_BASES: [&str; 8] = [
+    "dir",
+    "nfs",
+    "cifs",
+    "glusterfs",
+    "cephfs",
+    "lvmthin",
+    "zfspool",
+    "rbd",
+];
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateFault {
+    /// No machine made of it would ever join, or PVE makes none: none is tried.
+    pub fatal: bool,
+    /// What it is and what helps; begins with the template as `VM N`.
+    pub text: String,
+}
+
+/// Everything that is wrong with the template `vmid`.
+pub fn inspect(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateFault> {
+    let mut faults = Vec::new();
+    {
+        let mut add = |fatal: bool, text: String| {
+            let text = format!("VM {vmid} {text}");
+            faults.push(TemplateFault { fatal, text });
+        };
+        start(vmid, config, template, &mut add);
+        disks(vmid, config, template, &mut add);
+        hardware(vmid, config, &mut add);
+        inherited(vmid, config, &mut add);
+    }
+    faults
+}
+
+/// The first fault for which no machine is made of the template.
+pub fn obstacle(vmid: u32, config: &VmConfig, template: &TemplateSettings) -> Option<String> {
+    let faults = inspect(vmid, config, template).into_iter();
+    faults
+        .filter(|fault| fault.fatal)
+        .map(|fault| fault.text)
+        .next()
+}
+
+/// Why PVE makes no linked clone of the template `vmid`, and what helps: a disk of it is where none can be. `plugin` tells
+/// the type of a storage on the template's host; where it does not, nothing is said. Cloud-init drives and TPM states
+/// are copied in any case, images in CD drives only named (qemu-server `API2/Qemu.pm`, `clone_vm`).
+pub fn unlinkable(
+    vmid: u32,
+    config: &VmConfig,
+    plugin: impl Fn(&str) -> Option<Arc<str>>,
+) -> Option<String> {
+    if !config.template {
+        return None;
+    }
+    let disks = config.disks.iter();
+    let mut linked = disks.filter(|(key, disk)| !disk.cdrom && !key.starts_with("tpmstate"));
+    let copied = "clone = \"full\" in the template's table copies it";
+    let why = linked.find_map(|(key, disk)| {
+        let (storage, volume) = (&disk.storage, &disk.volume);
+        let kind = plugin(storage)?;
+        if WHOLE.contains(&&*kind) {
+            return Some(format!(
+                "its {key} is on {storage} ({kind}), which has no linked clones; {copied}"
+            ));
+        }
+        let base = volume.rsplit(['/', ':']).next()?.starts_with("base-");
+        let wrong = OF_BASES.contains(&&*kind) && !base;
+        wrong.then(|| {
+            format!(
+                "its {key} is {volume}, which is no base image, and PVE links no clone to it; qm template {vmid} --disk {key} makes it one, or {copied}"
+            )
+        })
+    });
+    why.map(|why| format!("VM {vmid}: {why}"))
+}
+
+/// Whether it can be cloned and its machines can be reached.
+fn start(
+    vmid: u32,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
+    if !config.template {
+        add(
+            true,
+            format!("is no template; qm template {vmid} makes it one"),
+        );
+    }
+    if let Some(lock) = &config.lock {
+        add(
+            true,
+            format!(
+                "is locked ({lock}), and PVE clones no locked VM; qm unlock {vmid} when nobody works on it"
+            ),
+        );
+    }
+    if !config.agent && !template.first_boot {
+        add(
+            true,
+            format!(
+                "has no guest agent enabled, and its machines are joined through it; qm set {vmid} --agent enabled=1, and qemu-guest-agent installed in it"
+            ),
+        );
+    }
+    let net = config.raw.keys().any(|key| numbered(key, "net"));
+    if !net {
+        add(
+            false,
+            format!(
+                "has no network card; qm set {vmid} --net0 virtio,bridge=vmbr0, or bridge in the template's table"
+            ),
+        );
+    }
+}
+
+fn disks(
+    vmid: u32,
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
+    let drives = config.disks.iter().filter(|(_, disk)| disk.cloud_init);
+    let drives: Vec<&str> = drives.map(|(key, _)| &**key).collect();
+    match drives[..] {
+        // An ISO comes in its place.
+        [] if template.cloud_init.is_some() => {}
+        [] => add(
+            false,
+            format!(
+                "has no cloud-init drive; its machines get no host name, no network settings and no growing disk by it; qm set {vmid} --ide2 STORAGE:cloudinit"
+            ),
+        ),
+        [_] => {}
+        [first, second, ..] => add(
+            false,
+            format!(
+                "has two cloud-init drives, {first} and {second}, and the guest reads either; qm set {vmid} --delete {second}"
+            ),
+        ),
+    }
+    let boot = match template.boot_disk.as_deref() {
+        Some(key) => config.disks.get_key_value(key),
+        None => config.boot_disk(),
+    };
+    if boot.is_none() {
+        let wanted = template.boot_disk.as_deref();
+        add(
+            true,
+            format!("has no {}", wanted.unwrap_or("disk that it boots from")),
+        );
+    }
+    further_disks(config, template, add);
+    let missing = config.boot_order.iter().find(|key| {
+        let key: &str = key;
+        !config.raw.contains_key(key)
+    });
+    if let Some(missing) = missing {
+        add(
+            false,
+            format!(
+                "has {missing} in its boot order, which it does not have; qm set {vmid} --boot order=DISK"
+            ),
+        );
+    }
+    let first = config.boot_order.first();
+    if let Some(net) = first.filter(|key| numbered(key, "net")) {
+        add(
+            false,
+            format!(
+                "boots from the network first ({net}), which delays every machine; qm set {vmid} --boot order=DISK"
+            ),
+        );
+    }
+}
+
+/// Places that machines' further disks are to have.
+fn further_disks(
+    config: &VmConfig,
+    template: &TemplateSettings,
+    add: &mut impl FnMut(bool, String),
+) {
+    let controller = config.raw.get("scsihw").map(String::as_str);
+    for (slot, disk) in &template.hardware.disks {
+        if config.raw.contains_key(slot) {
+            add(
+                true,
+                format!(
+                    "has something at {slot}, where its machines are to have a further disk; another slot for that, or qm set on the template without {slot}"
+                ),
+            );
+        }
+        let threaded = disk.options.contains(",iothread=1") && slot.starts_with("scsi");
+        if threaded && controller != Some("virtio-scsi-single") {
+            add(
+                false,
+                format!(
+                    "has the controller {}, under which {slot} gets no thread of its own; --scsihw virtio-scsi-single, or slot = \"virtio1\"",
+                    controller.unwrap_or("lsi")
+                ),
+            );
+        }
+    }
+}
+
+/// What its machines run on.
+fn hardware(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
+    let text = |key: &str| config.raw.get(key).map(String::as_str);
+    let bios = text("bios").unwrap_or("seabios");
+    if bios == "ovmf" && !config.disks.contains_key("efidisk0") {
+        add(
+            false,
+            format!(
+                "boots by UEFI without an EFI disk, so that its machines forget their boot entries; qm set {vmid} --efidisk0 STORAGE:1,efitype=4m"
+            ),
+        );
+    }
+    let vga = text("vga").unwrap_or_default();
+    if let Some(port) = vga
+        .split(',')
+        .next()
+        .filter(|kind| numbered(kind, "serial"))
+        && text(port).is_none()
+    {
+        add(
+            false,
+            format!(
+                "shows its screen on {port}, which it does not have; qm set {vmid} --{port} socket"
+            ),
+        );
+    }
+    if text("kvm") == Some("0") {
+        add(
+            false,
+            format!(
+                "runs without hardware virtualisation (kvm: 0), ten times slower; qm set {vmid} --delete kvm"
+            ),
+        );
+    }
+}
+
+/// Settings that every clone inherits, and that are for one VM.
+fn inherited(vmid: u32, config: &VmConfig, add: &mut impl FnMut(bool, String)) {
+    let key = |bus: &str| {
+        let keys = config.raw.iter();
+        keys.filter(|(key, _)| numbered(key, bus))
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect::<Vec<_>>()
+    };
+    for (name, value) in key("hostpci") {
+        if !value.contains("mapping=") {
+            add(
+                false,
+                format!(
+                    "passes the device {value} through ({name}), which one machine of a host can have; a mapping of alike devices (--{name} mapping=NAME) is for several"
+                ),
+            );
+        }
+    }
+    for (name, value) in key("usb") {
+        if !value.contains("mapping=")
+            && !value.starts_with("spice")
+            && !value.starts_with("host=spice")
+        {
+            add(
+                false,
+                format!(
+                    "passes the USB device {value} through ({name}), which one machine of a host can have; qm set {vmid} --delete {name}"
+                ),
+            );
+        }
+    }
+    if let Some(cores) = config.raw.get("affinity") {
+        add(
+            false,
+            format!(
+                "is pinned to the host's CPUs {cores} (affinity), and so would all its machines be; qm set {vmid} --delete affinity"
+            ),
+        );
+    }
+    if let Some(hook) = config.raw.get("hookscript") {
+        add(
+            false,
+            format!(
+                "has the hook script {hook}, which runs for every machine and must be on every host; qm set {vmid} --delete hookscript"
+            ),
+        );
+    }
+    if let Some(custom) = config.raw.get("cicustom") {
+        add(
+            false,
+            format!(
+                "has its cloud-init data from {custom} (cicustom): a machine starts only on hosts that have this file; qm set {vmid} --delete cicustom"
+            ),
+        );
+    }
+}
+
+/// `net0`, `usb3`: a bus with a number.
+fn numbered(key: &str, bus: &str) -> bool {
+    key.strip_prefix(bus).is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn good() -> Value {
+        json!({
+            "template": 1, "agent": "1", "boot": "order=scsi0", "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
+            "scsi0": "local:base-8000-disk-0,size=8G", "ide2": "local:vm-8000-cloudinit,media=cdrom",
+            "vga": "serial0", "serial0": "socket", "protection": 1, "balloon": 512, "onboot": 1, "tags": "old",
+            "hostpci0": "mapping=gpu",
+        })
+    }
+
+    fn said(change: &Value) -> Vec<TemplateFault> {
+        let mut config = good();
+        let object = config.as_object_mut().expect("an object");
+        for (key, value) in change.as_object().expect("an object") {
+            if value.is_null() {
+                object.remove(key);
+            } else {
+                object.insert(key.clone(), value.clone());
+            }
+        }
+        inspect(8000, &VmConfig::read(&config), &TemplateSettings::default())
+    }
+
+    #[test]
+    fn what_the_first_write_sets_anew_is_no_fault() {
+        assert_eq!(said(&json!({})), []);
+    }
+
+    #[test]
+    fn every_fault_is_one_sentence_and_those_that_stop_machines_are_told_apart() {
+        for (change, fatal, words) in [
+            (
+                json!({"template": null}),
+                true,
+                "is no template; qm template 8000",
+            ),
+            (json!({"agent": null}), true, "no guest agent enabled"),
+            (
+                json!({"agent": "enabled=0"}),
+                true,
+                "no guest agent enabled",
+            ),
+            (json!({"lock": "backup"}), true, "is locked (backup)"),
+            (
+                json!({"scsi0": null, "boot": null}),
+                true,
+                "no disk that it boots from",
+            ),
+            (json!({"ide2": null}), false, "no cloud-init drive"),
+            (
+                json!({"ide0": "local:vm-8000-cloudinit-2,media=cdrom"}),
+                false,
+                "two cloud-init drives, ide0 and ide2",
+            ),
+            (json!({"net0": null}), false, "no network card"),
+            (
+                json!({"boot": "order=net0;scsi0"}),
+                false,
+                "boots from the network first (net0)",
+            ),
+            (
+                json!({"boot": "order=scsi0;ide0"}),
+                false,
+                "has ide0 in its boot order",
+            ),
+            (json!({"bios": "ovmf"}), false, "without an EFI disk"),
+            (json!({"serial0": null}), false, "its screen on serial0"),
+            (json!({"kvm": 0}), false, "without hardware virtualisation"),
+            (
+                json!({"hostpci0": "0000:01:00.0"}),
+                false,
+                "the device 0000:01:00.0 through (hostpci0)",
+            ),
+            (json!({"usb0": "host=1234:5678"}), false, "USB device"),
+            (
+                json!({"affinity": "0-3"}),
+                false,
+                "pinned to the host's CPUs 0-3",
+            ),
+            (
+                json!({"hookscript": "local:snippets/x"}),
+                false,
+                "hook script local:snippets/x",
+            ),
+            (
+                json!({"cicustom": "user=local:snippets/u"}),
+                false,
+                "cloud-init data from user=local",
+            ),
+        ] {
+            let faults = said(&change);
+            let [fault] = &faults[..] else {
+                panic!("{change}: {faults:?}")
+            };
+            assert!(fault.text.starts_with("VM 8000 "), "{fault:?}");
+            assert!(fault.text.contains(words), "{change}: {fault:?}");
+            assert_eq!(fault.fatal, fatal, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn the_tables_own_settings_count() {
+        let with = |template: &TemplateSettings| inspect(8000, &VmConfig::read(&good()), template);
+        let named = TemplateSettings {
+            boot_disk: Some("virtio7".to_owned()),
+            ..TemplateSettings::default()
+        };
+        assert_eq!(with(&named)[0].text, "VM 8000 has no virtio7");
+        // Who joins at the first boot needs neither agent nor PVE's own drive.
+        let bare = serde_json::json!({"template": 1, "net0": "virtio,bridge=vmbr0", "scsi0": "a:base-8000-disk-0", "boot": "order=scsi0"});
+        let bare =
+            |template: &TemplateSettings| inspect(8000, &VmConfig::read(&bare), template).len();
+        let first = TemplateSettings {
+            first_boot: true,
+            cloud_init: Some(std::sync::Arc::default()),
+            ..TemplateSettings::default()
+        };
+        assert_eq!((bare(&TemplateSettings::default()), bare(&first)), (2, 0));
+    }
+
+    /// By `volume_has_feature` of PVE's storage plugins, which looks at the storage's type and the volume's name.
+    #[test]
+    fn where_pve_links_no_clone_is_known_by_storage_and_volume() {
+        let why = |kind: &str, volume: &str| {
+            let raw = json!({"template": 1, "digest": "d", "scsi0": format!("s:{volume},size=8G"),
+                "ide2": "s:vm-8000-cloudinit,media=cdrom", "tpmstate0": "s:vm-8000-disk-1,size=4M"});
+            unlinkable(8000, &VmConfig::read(&raw), |_| Some(kind.into()))
+        };
+        for (kind, volume) in [
+            ("lvmthin", "base-8000-disk-0"),
+            ("dir", "8000/base-8000-disk-0.raw"),
+            ("nfs", "8000/base-8000-disk-0.qcow2"),
+            ("rbd", "base-7000-disk-0/base-8000-disk-0"),
+            ("btrfs", "8000/vm-8000-disk-0.raw"),
+            ("somebodys", "thing"),
+        ] {
+            assert_eq!(why(kind, volume), None, "{kind} {volume}");
+        }
+        for (kind, volume, words) in [
+            (
+                "lvm",
+                "base-8000-disk-0",
+                "(lvm), which has no linked clones",
+            ),
+            (
+                "lvm",
+                "base-8000-disk-0.qcow2",
+                "(lvm), which has no linked clones",
+            ),
+            (
+                "iscsidirect",
+                "lun0",
+                "has no linked clones; clone = \"full\"",
+            ),
+            ("zfspool", "vm-8000-disk-0", "which is no base image"),
+        ] {
+            let said = why(kind, volume).unwrap_or_default();
+            assert!(said.contains(words), "{kind} {volume}: {said}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What the loop tells the record of decisions.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::controller::daemon::DaemonParts;
+use crate::controller::executor::Observer;
+use crate::controller::journal::JournalEntry;
+use crate::controller::state::StateFiles;
+use crate::controller::turn::Turn;
+use crate::model::action::Action;
+use crate::model::memory::Memory;
+use crate::model::policy::Policy;
+use crate::model::region::{Failure, Step};
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Span;
+use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
+
+/// The record of this loop, if one is wanted.
+#[derive(Debug)]
+pub(super) struct Recording(Option<On>);
+
+#[derive(Debug)]
+struct On {
+    recorder: TurnRecorder,
+    policy: Arc<Policy>,
+    /// Where it is noted who ended a pause.
+    state: StateFiles,
+    /// What was lost and is told.
+    lost: Cell<u64>,
+    /// Whether there was a turn: a pause that holds at the start is no news.
+    begun: Cell<bool>,
+    /// The reason of the pause that held in the last turn; `None`: there was no pause.
+    paused: RefCell<Option<String>>,
+    /// The evacuated hosts of the last turn.
+    evacuated: RefCell<BTreeSet<String>>,
+}
+
+impl Recording {
+    /// Begins, if the configuration wants it.
+    pub(super) fn begin(parts: &DaemonParts) -> Recording {
+        let wanted = &parts.settings.recorder;
+        if !wanted.enabled {
+            return Recording(None);
+        }
+        let limits = RecordLimits {
+            max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
+            max_age: wanted.max_age,
+        };
+        let full = match parts.clock {
+            Clock::System => WhenFull::LeaveOut,
+            Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
+        };
+        let recorder = TurnRecorder::begin(parts.state.record(), limits, full);
+        Recording(recorder.map(|recorder| On {
+            recorder,
+            policy: Arc::new(parts.settings.policy.clone()),
+            state: parts.state.clone(),
+            lost: Cell::new(0),
+            begun: Cell::new(false),
+            paused: RefCell::default(),
+            evacuated: RefCell::default(),
+        }))
+    }
+
+    /// An observer that tells the record too.
+    pub(super) fn hearing(&self, observer: &Arc<dyn Observer>, clock: Clock) -> Arc<dyn Observer> {
+        match &self.0 {
+            None => observer.clone(),
+            Some(on) => Arc::new(Hearing {
+                observer: observer.clone(),
+                teller: on.recorder.teller(),
+                clock,
+            }),
+        }
+    }
+
+    /// A decision was made; `before` is what was remembered, if it was something else, and `retried` the pools whose waits somebody
+    /// ended for it. What people asked for stands before what was decided because of it; at the beginning of a record nothing
+    /// can stand before the first decision.
+    pub(super) fn decided(
+        &self,
+        turn: &Turn,
+        before: Option<Memory>,
+        retried: &BTreeSet<Arc<str>>,
+    ) {
+        if let Some(on) = &self.0 {
+            let begun = on.begun.replace(true);
+            if begun {
+                on.asked(turn, retried);
+            }
+            on.recorder.decided(RecordedTurn {
+                number: turn.number,
+                at: turn.at,
+                snapshot: turn.snapshot.clone(),
+                policy: on.policy.clone(),
+                memory: before,
+                decision: turn.decision.clone(),
+            });
+            if !begun {
+                on.paused.replace(turn.snapshot.paused.clone());
+                on.evacuated.replace(evacuated(&turn.snapshot));
+                on.asked(turn, retried);
+            }
+        }
+    }
+
+    /// Tells of what could not be recorded since this was last asked.
+    pub(super) fn tell_lost(&self, observer: &dyn Observer) {
+        if let Some(on) = &self.0 {
+            let all = on.recorder.lost();
+            let news = all - on.lost.replace(all);
+            if news > 0 {
+                observer.not_recorded(news);
+            }
+        }
+    }
+
+    /// Records that an action was not begun, and why.
+    pub(super) fn not_begun(&self, action: &Action, turn: &Turn, why: String) {
+        if let Some(on) = &self.0 {
+            let teller = on.recorder.teller();
+            teller.not_begun(turn.number, action, why, turn.at);
+        }
+    }
+}
+
+impl On {
+    /// Tells what people asked for since the turn before.
+    fn asked(&self, turn: &Turn, retried: &BTreeSet<Arc<str>>) {
+        let teller = self.recorder.teller();
+        let paused = &turn.snapshot.paused;
+        if self.paused.replace(paused.clone()) != *paused {
+            match paused {
+                Some(reason) => teller.asked("pause", reason, turn.at),
+                None => {
+                    let by = self.state.take_resumed();
+                    let by = by.map_or_else(String::new, |by| format!("by {by}"));
+                    teller.asked("resume", &by, turn.at);
+                }
+            }
+        }
+        for pool in retried {
+            teller.asked("retry", pool, turn.at);
+        }
+        let now = evacuated(&turn.snapshot);
+        let before = self.evacuated.replace(now.clone());
+        for host in now.difference(&before) {
+            teller.asked("evacuate", host, turn.at);
+        }
+        for host in before.difference(&now) {
+            teller.asked("evacuate --end", host, turn.at);
+        }
+    }
+}
+
+/// The hosts that a person evacuates, with their region where there are several.
+fn evacuated(snapshot: &Snapshot) -> BTreeSet<String> {
+    let several = snapshot.regions.len() > 1;
+    let all = snapshot.regions.iter().flat_map(|(name, region)| {
+        let hosts = region
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.evacuated.is_some());
+        hosts.map(move |(host, _)| {
+            if several {
+                format!("{name}/{host}")
+            } else {
+                host.to_string()
+            }
+        })
+    });
+    all.collect()
+}
+
+/// An observer, and the record beside it.
+#[derive(Debug)]
+struct Hearing {
+    observer: Arc<dyn Observer>,
+    teller: RecordSender,
+    clock: Clock,
+}
+
+impl Observer for Hearing {
+    fn begun(&self, action: &Action, entry: Option<&JournalEntry>) {
+        self.observer.begun(action, entry);
+    }
+
+    fn moment(&self, machine: &str, what: &'static str) {
+        self.observer.moment(machine, what);
+    }
+
+    fn step(&self, machine: &str, step: Step, took: Span, failure: Option<&Failure>) {
+        let now = self.clock.now();
+        self.teller
+            .step(machine, step, took, failure.is_none(), now);
+        self.observer.step(machine, step, took, failure);
+    }
+
+    fn evicted(&self, ok: bool) {
+        self.observer.evicted(ok);
+    }
+
+    fn turned(&self, took: Duration) {
+        self.observer.turned(took);
+    }
+
+    fn stopped(&self) {
+        self.observer.stopped();
+    }
+
+    fn not_recorded(&self, many: u64) {
+        self.observer.not_recorded(many);
+    }
+
+    fn ended(&self, action: &Action, failure: Option<&Failure>) {
+        self.teller.ended(action, failure, self.clock.now());
+        self.observer.ended(action, failure);
+    }
+}

@@ -1,0 +1,580 @@
+//! Watching a region: PVE has no watch, so it is read at an interval, and single VMs' configurations
+//! only when something about them changed or the last reading is old.
+//!
+//! Calls in a steady state: two per poll, plus at most one more, a re-reading, a host's clock or a storage's kept space: six a
+//! minute at the default interval, whatever the number of VMs. The mappings of PCI devices are one more, where machines get some, and
+//! so are a machine's rules with each reading of its configuration, where the file names security groups, and each host's load
+//! once a minute where a pool bounds that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Clock;
+use crate::config::settings::{Settings, TemplateSettings};
+use crate::controller::clocks::HostClocks;
+use crate::controller::foreign_guests::{ForeignGuests, SharedResources};
+use crate::controller::in_place::{self, Beside, groups};
+use crate::controller::inspection;
+use crate::controller::kept_space::KeptSpace;
+use crate::controller::loads::HostLoads;
+use crate::controller::machines::{LastVmConfig, Observed};
+use crate::controller::storage_backings::StorageBackings;
+use crate::controller::templates::{self, RegionTemplates};
+use crate::model::foreign::ForeignText;
+use crate::model::mark::Ownership;
+use crate::model::region::{GuestKind, Host, MappedDevices, Region, RegionName, Vm};
+use crate::model::shared::Shared;
+use crate::model::snapshot::SourceState;
+use crate::model::time::Span;
+use crate::pve::transport::CallError;
+use crate::pve::{Client, ClusterResources, FailureCause, FirewallRule, GuestResource, VmConfig};
+
+/// A template's configuration is read again after this long though nothing about the VM seemed to change.
+const STALE_TEMPLATE: Duration = Duration::from_mins(30);
+/// That of a template with a fault is: somebody mends it.
+const STALE_FAULTY: Duration = Duration::from_secs(15);
+/// The configuration of a VM that carries a mark is: an edited description or UUID shows nowhere else. They take
+/// turns, the oldest reading first.
+const STALE_MARK: Duration = Duration::from_secs(15);
+/// That of any other VM in our range is: a person may put back the mark that somebody took out.
+const STALE_UNMARKED: Duration = Duration::from_mins(5);
+/// Such re-readings in one poll.
+const REREADS_PER_POLL: usize = 1;
+/// Configurations read in one poll because something changed: a thousand VMs at the start take a
+/// few polls.
+const READS_PER_POLL: usize = 200;
+/// While machines are being made or removed the region is read this often.
+pub const BUSY_POLL: Span = Span::seconds(10);
+/// The clock's step.
+const TICK: Duration = Duration::from_millis(1);
+/// A whole poll must end within this time.
+const POLL_DEADLINE: Duration = Duration::from_mins(2);
+
+/// VMs of which somebody has seen that they are not as they were read last: the next poll reads them again.
+#[derive(Clone, Debug, Default)]
+pub struct Doubts(Arc<Mutex<BTreeSet<(RegionName, u32)>>>);
+
+impl Doubts {
+    /// Doubts what was read of a VM.
+    pub fn add(&self, region: &RegionName, vmid: u32) {
+        self.lock().insert((region.clone(), vmid));
+    }
+
+    /// Those of a region.
+    #[cfg(test)]
+    pub(super) fn of(&self, region: &RegionName) -> BTreeSet<u32> {
+        let all = self.lock();
+        let own = all.iter().filter(|(name, _)| name == region);
+        own.map(|(_, vmid)| *vmid).collect()
+    }
+
+    /// Those of a region; they are not doubted any more.
+    fn take(&self, region: &RegionName) -> BTreeSet<u32> {
+        let mut all = self.lock();
+        let (taken, left) = std::mem::take(&mut *all)
+            .into_iter()
+            .partition(|(name, _)| name == region);
+        *all = left;
+        let taken: BTreeSet<(RegionName, u32)> = taken;
+        taken.into_iter().map(|(_, vmid)| vmid).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(RegionName, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a watcher publishes.
+#[derive(Clone, Debug, Default)]
+pub struct RegionView {
+    /// What is seen.
+    pub observed: Arc<Observed>,
+    /// How far it can be trusted; as of when follows from `begun`.
+    pub source: SourceState,
+    /// When its reading began, by the clock that nobody sets.
+    pub begun: Option<Instant>,
+}
+
+impl RegionView {
+    /// Until it was read after `since`, when the lease became ours, the region counts as not read: who had the lease
+    /// before may have made machines that the reading does not show.
+    pub fn forget_before(&mut self, since: Instant) {
+        if self.source.complete && self.begun.is_none_or(|begun| begun < since) {
+            self.source.complete = false;
+            // Why it could not be read says more.
+            let unread = || "not since this instance has the lease".into();
+            self.source.error.get_or_insert_with(unread);
+        }
+    }
+}
+
+/// What was read of a VM's configuration.
+#[derive(Clone, Debug)]
+struct KnownConfig {
+    fingerprint: Fingerprint,
+    config: Arc<VmConfig>,
+    /// The rules of its firewall, if the file names security groups for it and they could be read.
+    rules: Option<Arc<Vec<FirewallRule>>>,
+    read: Instant,
+    /// It carried a mark when it was read before: whoever took that out may put it back any time.
+    was_marked: bool,
+}
+
+impl KnownConfig {
+    /// Whether it carries a mark, or did.
+    fn is_marked(&self) -> bool {
+        self.was_marked || matches!(self.config.ownership(), Ownership::Marked(_))
+    }
+
+    /// For how long the reading is good as long as nothing seems to change.
+    fn stale_after(&self, vmid: u32) -> Duration {
+        let faulty =
+            || inspection::obstacle(vmid, &self.config, &TemplateSettings::default()).is_some();
+        match self.config.ownership() {
+            Ownership::Unmarked if self.fingerprint.template && faulty() => STALE_FAULTY,
+            Ownership::Unmarked if self.fingerprint.template => STALE_TEMPLATE,
+            Ownership::Unmarked if !self.was_marked => STALE_UNMARKED,
+            _ => STALE_MARK,
+        }
+    }
+}
+
+/// What changes in the resources when a configuration may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    host: Arc<str>,
+    name: Arc<str>,
+    lock: Option<Arc<str>>,
+    template: bool,
+    tags: Vec<String>,
+    cpus: u32,
+    memory: i64,
+}
+
+impl Fingerprint {
+    pub(super) fn of(guest: &GuestResource) -> Fingerprint {
+        Fingerprint {
+            host: guest.host.clone(),
+            name: guest.name.clone(),
+            lock: guest.lock.clone(),
+            template: guest.template,
+            tags: guest.tags.clone(),
+            cpus: guest.cpus,
+            memory: guest.memory,
+        }
+    }
+}
+
+/// Watches one region.
+#[derive(Debug)]
+pub struct RegionWatcher {
+    name: RegionName,
+    client: Client,
+    clock: Clock,
+    settings: Arc<Settings>,
+    known: BTreeMap<u32, KnownConfig>,
+    foreign_guests: ForeignGuests,
+    mappings: BTreeMap<Arc<str>, MappedDevices>,
+    /// What was seen last.
+    last: Shared<Region>,
+    doubts: Doubts,
+    loads: HostLoads,
+    kept_space: KeptSpace,
+    backings: StorageBackings,
+    clocks: HostClocks,
+    /// The last question beyond what every poll asks was to a host, and no re-reading.
+    host_was_last: bool,
+}
+
+impl RegionWatcher {
+    /// A watcher that has seen nothing.
+    pub fn new(
+        name: RegionName,
+        client: Client,
+        clock: Clock,
+        settings: Arc<Settings>,
+    ) -> RegionWatcher {
+        RegionWatcher {
+            name,
+            client,
+            clock,
+            settings,
+            known: BTreeMap::new(),
+            foreign_guests: ForeignGuests::default(),
+            mappings: BTreeMap::new(),
+            last: Shared::default(),
+            doubts: Doubts::default(),
+            loads: HostLoads::default(),
+            kept_space: KeptSpace::default(),
+            backings: StorageBackings::default(),
+            clocks: HostClocks::default(),
+            host_was_last: false,
+        }
+    }
+
+    /// What others doubt is read again.
+    #[must_use]
+    pub fn with_doubts(self, doubts: Doubts) -> RegionWatcher {
+        RegionWatcher { doubts, ..self }
+    }
+
+    /// Polls until dropped. `poll_fast` says that machines are being worked on, `poll_now` asks for a poll
+    /// at once.
+    pub async fn run(
+        mut self,
+        view: watch::Sender<RegionView>,
+        mut poll_fast: watch::Receiver<bool>,
+        poll_now: Arc<Notify>,
+    ) {
+        let interval = self
+            .settings
+            .regions
+            .get(&self.name)
+            .map_or(Span::seconds(30), |region| region.poll);
+        loop {
+            // The timestamp is taken before the request: the answer may be older than its arrival.
+            let begun = Instant::now();
+            let as_of = self.clock.now();
+            let polled = match timeout(POLL_DEADLINE, self.poll()).await {
+                Ok(polled) => polled,
+                Err(_) => Err(format!(
+                    "the region was not read within {} s",
+                    POLL_DEADLINE.as_secs()
+                )),
+            };
+            match polled {
+                Ok(observed) => {
+                    let source = SourceState {
+                        complete: true,
+                        as_of,
+                        error: None,
+                        cause: None,
+                    };
+                    view.send_replace(RegionView {
+                        observed: Arc::new(observed),
+                        source,
+                        begun: Some(begun),
+                    });
+                }
+                Err(error) => {
+                    let news =
+                        view.borrow().source.error.as_deref() != Some(&*ForeignText::new(&error));
+                    if news {
+                        tracing::warn!(region = %self.name, %error, "cannot read the region");
+                    }
+                    view.send_modify(|view| view.source.error = Some(error.into()));
+                }
+            }
+            let began = Instant::now();
+            loop {
+                let pace = if *poll_fast.borrow_and_update() {
+                    interval.min(BUSY_POLL)
+                } else {
+                    interval
+                };
+                tokio::select! {
+                    biased;
+                    () = poll_now.notified() => {
+                        // Later than what asked for it, also by a clock of milliseconds.
+                        tokio::time::sleep(TICK).await;
+                        break;
+                    }
+                    changed = poll_fast.changed() => if changed.is_err() { return },
+                    () = tokio::time::sleep_until(began + pace.to_std()) => break,
+                }
+            }
+        }
+    }
+
+    /// Reads the region once.
+    pub async fn poll(&mut self) -> Result<Observed, String> {
+        let text = |error: CallError| error.to_string();
+        let status = self.client.cluster_status().await.map_err(text)?;
+        let mut resources = self.client.resources().await.map_err(text)?;
+        unread::complete(&mut resources, &status, &self.last.vms);
+        self.read_configs(&resources).await.map_err(text)?;
+        self.read_foreign_guests(&resources).await;
+        self.read_mappings().await;
+        self.read_loads(&resources).await;
+        self.tell_kept_space(&mut resources).await;
+        self.tell_backings(&mut resources).await;
+        let mut region = Region {
+            quorate: status.quorate,
+            mappings: self.mappings.clone(),
+            ..Region::default()
+        };
+        for (name, host) in &resources.hosts {
+            let seen = Host {
+                clock_ahead: self.clocks.ahead(name),
+                load: self.loads.of(name, Instant::now()),
+                ..host.into()
+            };
+            region.hosts.insert(name.clone(), seen);
+        }
+        for (host, storages) in &resources.storages {
+            let storages = storages.iter();
+            let storages = storages.map(|(name, storage)| (name.clone(), storage.into()));
+            region.storages.insert(host.clone(), storages.collect());
+        }
+        for (vmid, guest) in &resources.guests {
+            let mut vm = self.vm(*vmid, guest, &resources);
+            if guest.odd.is_some() {
+                vm = unread::guest(vm, guest, self.last.vms.get(vmid));
+            }
+            region.vms.insert(*vmid, vm);
+        }
+        unread::mark_hosts(&mut region);
+        let config = |vmid: u32| self.known.get(&vmid).map(|known| &*known.config);
+        region.templates = self.templates().find(&resources, config);
+        let templates = self.templates().named(&resources);
+        let facts = self.known.iter().map(|(vmid, known)| {
+            let facts = LastVmConfig {
+                uuid: known.config.uuid.clone(),
+                digest: known.config.digest.clone(),
+                config: Some(known.config.clone()),
+                beside: Beside {
+                    pool: self.pool(*vmid, &resources),
+                    rules: known.rules.clone(),
+                },
+            };
+            (*vmid, facts)
+        });
+        let facts = facts.collect();
+        let region: Shared<Region> = region.into();
+        self.last = region.clone();
+        Ok(Observed {
+            region,
+            facts,
+            templates,
+        })
+    }
+
+    /// Reads the configurations that changed, and one that is old.
+    async fn read_configs(&mut self, resources: &ClusterResources) -> Result<(), CallError> {
+        self.known
+            .retain(|vmid, _| resources.guests.contains_key(vmid));
+        let now = Instant::now();
+        let doubted = self.doubts.take(&self.name);
+        let wanted = resources
+            .guests
+            .iter()
+            .filter(|(vmid, guest)| guest.kind == GuestKind::Qemu && self.matters(**vmid, guest));
+        let (mut changed, mut old) = (Vec::new(), Vec::new());
+        for (vmid, guest) in wanted {
+            if !online(resources, &guest.host) {
+                // PVE forgets name and size of a dead host's VMs, and cannot read them: what was read last stands.
+                continue;
+            }
+            match self.known.get(vmid) {
+                // Whether it changed an odd row does not tell.
+                Some(known)
+                    if (guest.odd.is_some() || known.fingerprint == Fingerprint::of(guest))
+                        && !doubted.contains(vmid) =>
+                {
+                    if now.duration_since(known.read) > known.stale_after(*vmid) {
+                        old.push((known.read, *vmid));
+                    }
+                }
+                _ => changed.push(*vmid),
+            }
+        }
+        old.sort_unstable();
+        if self.ask_a_host(resources, !old.is_empty()).await {
+            old.clear();
+        }
+        let rereads = old.into_iter().take(REREADS_PER_POLL).map(|(_, vmid)| vmid);
+        let mut silent = BTreeSet::new();
+        for vmid in changed.into_iter().take(READS_PER_POLL).chain(rereads) {
+            let guest = resources.guests.get(&vmid);
+            let Some(guest) = guest.filter(|guest| !silent.contains(&guest.host)) else {
+                continue;
+            };
+            match self.client.vm_config(&guest.host, vmid).await {
+                Ok(config) => {
+                    let known = KnownConfig {
+                        was_marked: (self.known.get(&vmid)).is_some_and(KnownConfig::is_marked),
+                        fingerprint: Fingerprint::of(guest),
+                        rules: self.rules(&guest.host, vmid, &config).await,
+                        config: Arc::new(config),
+                        read: now,
+                    };
+                    self.known.insert(vmid, known);
+                }
+                // It went or moved between the two calls; the next poll sees.
+                Err(error) if error.cause() == FailureCause::Gone => {
+                    match self.known.get_mut(&vmid) {
+                        // A row that cannot be read may name a host where it never was.
+                        Some(known) if guest.odd.is_some() => known.read = now,
+                        _ => drop(self.known.remove(&vmid)),
+                    }
+                }
+                // A host that does not answer must not blind us to the others: it is left alone until the
+                // next poll.
+                Err(error) => {
+                    tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's configuration");
+                    self.put_off(vmid, now);
+                    silent.insert(guest.host.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A VM's configuration could not be read: the VM counts as it did, and waits its turn like one that was read, else it would be the
+    /// oldest in each poll.
+    fn put_off(&mut self, vmid: u32, now: Instant) {
+        if let Some(known) = self.known.get_mut(&vmid) {
+            known.read = now;
+        }
+    }
+
+    /// Reads what hosts have to keep for guests that are not ours.
+    async fn read_foreign_guests(&mut self, resources: &ClusterResources) {
+        let policy = self.settings.policy.regions.get(&self.name);
+        let counting = policy.map(|policy| policy.capacity.clone());
+        self.foreign_guests.keep(&resources.guests);
+        let theirs = resources.guests.iter().filter(|(vmid, guest)| {
+            let ours = guest.kind == GuestKind::Qemu && self.matters(**vmid, guest);
+            !ours && !guest.template && online(resources, &guest.host)
+        });
+        let theirs: Vec<(u32, &GuestResource)> =
+            theirs.map(|(vmid, guest)| (*vmid, guest)).collect();
+        let mut pools = self.settings.policy.pools_in(&self.name);
+        let scarce = SharedResources {
+            addresses: pools.any(|(_, pool)| !pool.networks.is_empty()),
+            devices: !self.settings.policy.mappings_in(&self.name).is_empty(),
+            cpus: self.settings.policy.pins_in(&self.name),
+        };
+        let counting = counting.unwrap_or_default();
+        self.foreign_guests
+            .read(&self.client, &theirs, &counting, scarce)
+            .await;
+    }
+
+    /// Reads the mappings of PCI devices, if machines get some; those that were read last stand while PVE does not answer.
+    async fn read_mappings(&mut self) {
+        if self.settings.policy.mappings_in(&self.name).is_empty() {
+            return;
+        }
+        match self.client.pci_mappings().await {
+            // Those that no machine gets may share devices with one that machines do.
+            Ok(mappings) => self.mappings = mappings,
+            Err(error) => {
+                tracing::debug!(region = %self.name, %error, "cannot read the mappings of PCI devices");
+            }
+        }
+    }
+
+    /// Whether a VM's configuration is of interest: it may be ours, or it is a template we clone.
+    fn matters(&self, vmid: u32, guest: &GuestResource) -> bool {
+        let range = self.settings.policy.regions.get(&self.name);
+        range.is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid))
+            || self.templates().any_is(vmid, guest)
+    }
+
+    /// The rules of a machine's firewall, where the file names security groups for its template. Where they cannot be read, those
+    /// that were: they are read again with the configuration, at its time.
+    async fn rules(
+        &self,
+        host: &str,
+        vmid: u32,
+        config: &VmConfig,
+    ) -> Option<Arc<Vec<FirewallRule>>> {
+        let Ownership::Marked(mark) = config.ownership() else {
+            return None;
+        };
+        let template = self.settings.templates.get(mark.template.as_str())?;
+        groups::wanted(template)?;
+        match self.client.firewall_rules(host, vmid).await {
+            Ok(rules) => Some(Arc::new(rules)),
+            Err(error) => {
+                tracing::debug!(region = %self.name, vmid, %error, "cannot read a VM's firewall");
+                self.known.get(&vmid)?.rules.clone()
+            }
+        }
+    }
+
+    /// The resource pool of a VM, as far as it is seen.
+    fn pool(&self, vmid: u32, resources: &ClusterResources) -> Option<Arc<str>> {
+        let guest = resources.guests.get(&vmid)?;
+        in_place::seen_pool(&self.settings, &self.name, guest)
+    }
+
+    fn templates(&self) -> RegionTemplates<'_> {
+        RegionTemplates {
+            region: &self.name,
+            all: &self.settings.templates,
+        }
+    }
+
+    fn vm(&self, vmid: u32, guest: &GuestResource, resources: &ClusterResources) -> Vm {
+        let known = self.known.get(&vmid).filter(|known| {
+            known.fingerprint == Fingerprint::of(guest)
+                || guest.odd.is_some()
+                || (known.fingerprint.host == guest.host && !online(resources, &guest.host))
+        });
+        let own = || known.map(|known| known.config.promise());
+        let promise = self.foreign_guests.promise(vmid, guest).or_else(own);
+        let in_range = self
+            .settings
+            .policy
+            .regions
+            .get(&self.name)
+            .is_some_and(|range| (range.vmid_first..=range.vmid_last).contains(&vmid));
+        Vm {
+            host: guest.host.clone(),
+            kind: guest.kind,
+            name: guest.name.clone(),
+            running: guest.running(),
+            template: guest.template,
+            lock: guest.lock.clone(),
+            ha: guest.ha_state.is_some(),
+            cpus: guest.cpus.max(known.map_or(0, |known| known.config.cpus)),
+            memory: guest
+                .memory
+                .max(known.map_or(0, |known| known.config.memory_mib.saturating_mul(1 << 20))),
+            memory_min: promise.as_ref().and_then(|promise| promise.memory_min),
+            // Until it was read a guest that is off may be one that starts with its host.
+            onboot: promise
+                .as_ref()
+                .map_or(!guest.running(), |promise| promise.onboot),
+            devices: promise
+                .as_ref()
+                .filter(|_| guest.kind == GuestKind::Qemu)
+                .map(|promise| promise.devices.clone()),
+            pins: promise
+                .as_ref()
+                .filter(|_| guest.kind == GuestKind::Qemu)
+                .and_then(|promise| promise.pins.clone()),
+            addresses: promise.map(|promise| promise.addresses).or_else(|| {
+                let gone = !online(resources, &guest.host);
+                self.foreign_guests
+                    .last_addresses(vmid)
+                    .filter(|_| gone)
+                    .cloned()
+            }),
+            uuid: known.and_then(|known| known.config.uuid.clone()),
+            ownership: known
+                .filter(|_| in_range)
+                .map(|known| known.config.ownership()),
+            disks: known
+                .filter(|_| in_range)
+                .map(|known| templates::sizes(&known.config))
+                .unwrap_or_default(),
+            unread: guest.odd.clone(),
+        }
+    }
+}
+
+fn online(resources: &ClusterResources, host: &str) -> bool {
+    resources.hosts.get(host).is_some_and(|host| host.online)
+}
+
+mod asked_hosts;
+#[cfg(test)]
+mod tests;
+mod unread;

@@ -1,0 +1,204 @@
+//! Where the configured templates are, and what a clone of each would have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::config::file::Firmware;
+use crate::config::new_vm::NewVm;
+use crate::config::settings::TemplateSettings;
+use crate::controller::inspection;
+use crate::controller::template_mark::is_of_another_definition;
+use crate::model::action::NO_TEMPLATE;
+use crate::model::region::{GuestKind, RegionName, TemplateCopy, TemplateDisk};
+use crate::pve::{ClusterResources, Disk, GuestResource, VmConfig};
+
+/// What an EFI disk takes: that of PVE's own firmware has 528 KiB, which storages of blocks round up to 4 MiB.
+const EFI_DISK: i64 = 4 << 20;
+
+/// The configured templates of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionTemplates<'a> {
+    /// The region.
+    pub region: &'a RegionName,
+    /// Those of all regions.
+    pub all: &'a BTreeMap<Arc<str>, TemplateSettings>,
+}
+
+impl<'a> RegionTemplates<'a> {
+    fn own(self) -> impl Iterator<Item = (&'a Arc<str>, &'a TemplateSettings)> {
+        let all = self.all.iter();
+        all.filter(move |(_, template)| template.region == *self.region)
+    }
+
+    /// Whether a guest is a copy of one of them.
+    pub(super) fn any_is(self, vmid: u32, guest: &GuestResource) -> bool {
+        self.own().any(|(_, template)| is(vmid, guest, template))
+    }
+
+    /// The VMs that PVE lists as a copy of each of them, whether or not their configurations could be read.
+    pub(super) fn named(self, resources: &ClusterResources) -> BTreeMap<Arc<str>, BTreeSet<u32>> {
+        let of = |template: &TemplateSettings| {
+            let guests = resources.guests.iter();
+            let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
+            copies.map(|(vmid, _)| *vmid).collect()
+        };
+        self.own()
+            .map(|(name, template)| (name.clone(), of(template)))
+            .collect()
+    }
+
+    /// Where each of them is, by what PVE lists and the configurations that were read.
+    pub fn find<'c>(
+        self,
+        resources: &ClusterResources,
+        config: impl Fn(u32) -> Option<&'c VmConfig>,
+    ) -> BTreeMap<Arc<str>, Vec<TemplateCopy>> {
+        let mut found = BTreeMap::new();
+        for (name, template) in self.own() {
+            if let Some(new) = &template.new_vm {
+                let hosts = resources.hosts.keys();
+                let each = hosts.map(|host| of_settings(new, template, host));
+                found.insert(name.clone(), each.collect());
+                continue;
+            }
+            let guests = resources.guests.iter();
+            let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
+            let copies = copies.filter_map(|(vmid, guest)| {
+                let config = config(*vmid).filter(|config| config.template)?;
+                Some(TemplateCopy {
+                    vmid: *vmid,
+                    fault: fault((*vmid, config), template, &guest.host, resources).map(Into::into),
+                    host: guest.host.clone(),
+                    shared: all_shared(config, &guest.host, resources)
+                        && target_shared(template, &guest.host, resources),
+                    disk: config
+                        .boot_disk()
+                        .and_then(|(_, disk)| disk.size)
+                        .unwrap_or(0),
+                    disks: disks(config, template),
+                    uuid: config.uuid.clone(),
+                    redefined: is_of_another_definition(*vmid, config, template.build.as_deref()),
+                })
+            });
+            found.insert(name.clone(), copies.collect());
+        }
+        found
+    }
+}
+
+/// What stands for a template on a host where VMs are made of settings: every host can make one that has the storages.
+fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> TemplateCopy {
+    let storage: Arc<str> = new.create.storage.as_str().into();
+    let mut disks = vec![TemplateDisk {
+        storage: storage.clone(),
+        size: 0,
+        boot: true,
+    }];
+    if new.create.bios == Firmware::Ovmf {
+        let size = EFI_DISK;
+        disks.push(TemplateDisk {
+            storage,
+            size,
+            boot: false,
+        });
+    }
+    disks.extend(further(template));
+    TemplateCopy {
+        vmid: NO_TEMPLATE,
+        host: host.clone(),
+        shared: false,
+        disk: 0,
+        disks,
+        fault: None,
+        uuid: None,
+        redefined: false,
+    }
+}
+
+/// Why no machine is made of a copy of a template: it, or PVE, would make none that works.
+fn fault(
+    (vmid, config): (u32, &VmConfig),
+    template: &TemplateSettings,
+    host: &str,
+    resources: &ClusterResources,
+) -> Option<String> {
+    let plugin = |storage: &str| {
+        let storage = resources.storages.get(host)?.get(storage)?;
+        Some(storage.plugin.clone())
+    };
+    let unlinkable = || inspection::unlinkable(vmid, config, plugin);
+    inspection::obstacle(vmid, config, template)
+        .or_else(|| unlinkable().filter(|_| !template.full_clone))
+}
+
+fn is(vmid: u32, guest: &GuestResource, template: &TemplateSettings) -> bool {
+    guest.kind == GuestKind::Qemu && template.means(vmid, guest.template, &guest.name, &guest.tags)
+}
+
+/// Whether a clone gets a volume of its own for a drive: a CD image is only named, the cloud-init drive is made anew
+/// (`qemu-server`, `clone_vm`).
+fn is_cloned(disk: &Disk) -> bool {
+    !disk.storage.is_empty() && (disk.cloud_init || !disk.cdrom)
+}
+
+/// The disks that a machine gets: those of its clone, where the template's are, or on the storage that full clones go to, and further ones.
+fn disks(config: &VmConfig, template: &TemplateSettings) -> Vec<TemplateDisk> {
+    let named = template.storage.as_deref().filter(|_| template.full_clone);
+    let boot = config.boot_disk().map(|(key, _)| key);
+    let cloned = config.disks.iter().filter(|(_, disk)| is_cloned(disk));
+    let disks = cloned.map(|(key, disk)| TemplateDisk {
+        storage: named.map_or_else(|| disk.storage.clone(), Arc::from),
+        size: disk.size.unwrap_or(0),
+        boot: boot == Some(key),
+    });
+    disks.chain(further(template)).collect()
+}
+
+/// The further disks of a machine. They are made right after its VM: they count with it, and a host that has not their storage
+/// makes no such machine.
+fn further(template: &TemplateSettings) -> impl Iterator<Item = TemplateDisk> {
+    let further = template.hardware.disks.values();
+    further.map(|disk| TemplateDisk {
+        storage: disk.storage.clone(),
+        size: disk.size,
+        boot: false,
+    })
+}
+
+/// Sizes of a VM's disks in bytes, summed up by storage.
+pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
+    let mut sizes: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    for disk in config.disks.values().filter(|disk| is_cloned(disk)) {
+        let sum = sizes.entry(disk.storage.clone()).or_default();
+        *sum = sum.saturating_add(disk.size.unwrap_or(0).max(0));
+    }
+    sizes
+}
+
+/// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
+/// only then (`clone_vm`, "can't clone to non-shared storage").
+fn target_shared(template: &TemplateSettings, host: &str, resources: &ClusterResources) -> bool {
+    let named = template.storage.as_ref().filter(|_| template.full_clone);
+    named.is_none_or(|name| {
+        resources
+            .storages
+            .get(host)
+            .and_then(|storages| storages.get(&**name))
+            .is_some_and(|storage| storage.shared)
+    })
+}
+
+/// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
+/// another host as its target.
+fn all_shared(config: &VmConfig, host: &str, resources: &ClusterResources) -> bool {
+    let storages = resources.storages.get(host);
+    config
+        .disks
+        .values()
+        .filter(|disk| disk.volume != "none")
+        .all(|disk| {
+            storages
+                .and_then(|storages| storages.get(&disk.storage))
+                .is_some_and(|storage| storage.shared)
+        })
+}

@@ -1,0 +1,210 @@
+//! Facts about the cluster: its id, how a node reaches it, its version and its clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use http::header;
+use kube::config::Kubeconfig;
+use serde::Deserialize;
+
+use super::certificate;
+use super::client::{KubeClient, KubeRequest};
+use super::error::{ApiCall, KubeError};
+use super::wire;
+use crate::model::time::Time;
+
+/// What the keys of cluster-info begin with that hold signatures.
+const SIGNATURE: &str = "jws-kubeconfig-";
+
+/// What a machine needs to find and trust the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    /// API server, `host:port`.
+    pub endpoint: String,
+    /// The cluster's CA certificates, PEM.
+    pub ca_pem: String,
+    /// `sha256:…` of each CA's public key, as `caCertHashes` takes them.
+    pub ca_hashes: Vec<String>,
+    /// Signatures by token id (`jws-kubeconfig-ID`), as the controller `bootstrapsigner` keeps them.
+    pub signatures: BTreeMap<String, String>,
+}
+
+/// `GET /version`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerVersion {
+    /// `v1.34.1`.
+    pub version: String,
+    /// The API server's clock, by the answer's `Date` header; whole seconds.
+    pub time: Option<Time>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ConfigMap {
+    data: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KubeVersion {
+    git_version: String,
+}
+
+impl KubeClient {
+    /// The UID of the namespace `kube-system`: the first half of our cluster id.
+    pub async fn kube_system_uid(&self) -> Result<Arc<str>, KubeError> {
+        let request = KubeRequest::new(
+            "get",
+            "namespaces",
+            "kube-system",
+            "/api/v1/namespaces/kube-system".to_owned(),
+        );
+        let call = request.call.clone();
+        let namespace: wire::MetadataOnly = self.read(request).await?;
+        match namespace.metadata.uid.filter(|uid| !uid.is_empty()) {
+            Some(uid) => Ok(uid.into()),
+            None => Err(unusable(call, "it has no UID")),
+        }
+    }
+
+    /// `kube-public/cluster-info`, which kubeadm makes and every joining node reads.
+    pub async fn cluster_info(&self) -> Result<ClusterInfo, KubeError> {
+        let request = KubeRequest::new(
+            "get",
+            "configmaps",
+            "kube-public/cluster-info",
+            "/api/v1/namespaces/kube-public/configmaps/cluster-info".to_owned(),
+        );
+        let call = request.call.clone();
+        let map: ConfigMap = self.read(request).await?;
+        let data = map.data.unwrap_or_default();
+        let text = data
+            .get("kubeconfig")
+            .ok_or_else(|| unusable(call.clone(), "it has no key \"kubeconfig\""))?;
+        let signatures = data
+            .iter()
+            .filter_map(|(key, value)| {
+                Some((key.strip_prefix(SIGNATURE)?.to_owned(), value.clone()))
+            })
+            .collect();
+        let info = read_cluster_info(text).map_err(|message| unusable(call, &message))?;
+        Ok(ClusterInfo { signatures, ..info })
+    }
+
+    /// The API server's version and clock.
+    pub async fn server_version(&self) -> Result<ServerVersion, KubeError> {
+        let request = KubeRequest::new("get", "version", "", "/version".to_owned());
+        let call = request.call.clone();
+        let reply = self.call(request).await?;
+        let version: KubeVersion = super::client::parse(call, &reply.body)?;
+        Ok(ServerVersion {
+            version: version.git_version,
+            time: reply
+                .headers
+                .get(header::DATE)
+                .and_then(|value| value.to_str().ok())
+                .and_then(http_date),
+        })
+    }
+}
+
+fn unusable(call: ApiCall, message: &str) -> KubeError {
+    KubeError::Unknown {
+        call,
+        code: None,
+        message: format!("the answer cannot be used: {message}").into(),
+    }
+}
+
+fn read_cluster_info(text: &str) -> Result<ClusterInfo, String> {
+    let config = Kubeconfig::from_yaml(text).map_err(|_| "it is not a kubeconfig".to_owned())?;
+    let cluster = config
+        .clusters
+        .into_iter()
+        .find_map(|named| named.cluster)
+        .ok_or("it names no cluster")?;
+    let server = cluster.server.unwrap_or_default();
+    let data = cluster
+        .certificate_authority_data
+        .ok_or("it has no certificate-authority-data")?;
+    let pem = base64::engine::general_purpose::STANDARD
+        .decode(data.trim())
+        .map_err(|_| "its certificate-authority-data is not base64")?;
+    let certificates = certificate::read_pem(&pem)?;
+    Ok(ClusterInfo {
+        endpoint: endpoint(&server)
+            .ok_or_else(|| format!("its server {server:?} is no https URL"))?,
+        ca_pem: String::from_utf8(pem).map_err(|_| "its CA is not PEM text")?,
+        ca_hashes: certificates
+            .into_iter()
+            .map(|certificate| certificate.public_key_hash)
+            .collect(),
+        signatures: BTreeMap::new(),
+    })
+}
+
+/// `host:port` of an API server's URL.
+fn endpoint(url: &str) -> Option<String> {
+    let uri: http::Uri = url.parse().ok()?;
+    if uri.scheme_str() != Some("https") {
+        return None;
+    }
+    let port = uri.port_u16().unwrap_or(443);
+    Some(format!("{}:{port}", uri.host()?))
+}
+
+/// `Sat, 21 Nov 2026 13:00:00 GMT` (RFC 9110).
+fn http_date(text: &str) -> Option<Time> {
+    let zoned = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(Time(zoned.timestamp().as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ca() -> (String, String) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec![]).expect("params");
+        let pem = params.self_signed(&key).expect("a CA").pem();
+        let hash = certificate::read_pem(pem.as_bytes()).expect("reads")[0]
+            .public_key_hash
+            .clone();
+        (pem, hash)
+    }
+
+    #[test]
+    fn cluster_info_gives_endpoint_and_pins() {
+        let (pem, hash) = ca();
+        let data = base64::engine::general_purpose::STANDARD.encode(&pem);
+        let text = format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    certificate-authority-data: {data}\n    server: https://10.0.0.5:6443\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nusers: null\n"
+        );
+        let info = read_cluster_info(&text).expect("it reads");
+        assert_eq!(info.endpoint, "10.0.0.5:6443");
+        assert_eq!(info.ca_pem, pem);
+        assert_eq!(info.ca_hashes, [hash]);
+        assert!(read_cluster_info("clusters: []").is_err());
+        assert!(read_cluster_info("{{{").is_err());
+    }
+
+    #[test]
+    fn endpoints_have_a_port() {
+        for (url, expected) in [
+            ("https://k8s.example.org", Some("k8s.example.org:443")),
+            ("https://[fd00::1]:6443", Some("[fd00::1]:6443")),
+            ("http://10.0.0.1:8080", None),
+            ("", None),
+        ] {
+            assert_eq!(endpoint(url).as_deref(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_http_date_is_read() {
+        let time = http_date("Sat, 21 Nov 2026 13:00:00 GMT").expect("a date");
+        assert_eq!(time.to_string(), "2026-11-21T13:00:00Z");
+        assert_eq!(http_date("yesterday"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Records that earlier versions wrote: every later version reads and replays them.
+//!
+//! `tests/cli/records/VERSION` is never written anew: it is what a program of that time wrote of a demo. A version that changes what
+//! is recorded adds a folder of its own here.
+
+use std::path::{Path, PathBuf};
+
+use super::{program, text};
+
+/// A folder below `tests/cli/records`, how many decisions are in it, and what `history` says of it.
+const RECORDS: [(&str, usize, &str); 1] = [(
+    "0.1.0",
+    197,
+    "2026-01-01 08:00:41  make general-qmj5n and general-6xmpp on pve2 and pve3",
+)];
+
+fn record(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cli/records")
+        .join(version)
+}
+
+#[test]
+fn each_folder_of_an_old_record_has_its_test() {
+    let folders = std::fs::read_dir(record("")).expect("the folder of records");
+    let mut folders: Vec<String> = folders
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    folders.sort();
+    assert_eq!(folders, RECORDS.map(|(version, ..)| version.to_owned()));
+}
+
+#[test]
+fn history_reads_what_earlier_versions_recorded() {
+    for (version, _, line) in RECORDS {
+        let output = program()
+            .args(["history", "--record"])
+            .arg(record(version))
+            .env("TZ", "UTC")
+            .output()
+            .expect("it runs");
+        let told = text(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{version}: {}",
+            text(&output.stderr)
+        );
+        assert!(told.contains(line), "{version}:\n{told}");
+        assert!(
+            output.stderr.is_empty(),
+            "{version}: {}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn replay_decides_anew_what_earlier_versions_recorded() {
+    for (version, decisions, _) in RECORDS {
+        let output = program()
+            .arg("replay")
+            .arg(record(version))
+            .output()
+            .expect("it runs");
+        let told = text(&output.stdout);
+        // Another version may decide otherwise, and says so; it must be able to read each of them.
+        let last = told.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with(&format!("{decisions} recorded decisions: "))
+                && last.ends_with(" 0 that this version cannot read"),
+            "{version}:\n{told}\n{}",
+            text(&output.stderr)
+        );
+    }
+}
