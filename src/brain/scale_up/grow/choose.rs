@@ -13,7 +13,7 @@ use crate::index::{
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
 
-/// ChoiceList that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
+/// Choices that are filled on trial for one pick, at most: those with the best prospects. The rest could hardly
 /// be better, and each trial goes through all that waits.
 const TRIALS: usize = 24;
 /// Parts of a price: an unmet preference of weight 100 counts as much as the price itself.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::index::{ChoiceIndex, IndexVec};
 use crate::simulation::offer::{self, ChoiceList};
 
-/// ChoiceList of equal weight.
+/// Choices of equal weight.
 #[derive(Debug)]
 pub(super) struct Tier {
     /// In the order of the policy.

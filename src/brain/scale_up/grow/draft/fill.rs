@@ -11,7 +11,7 @@ use super::{Bits, Problem, To, partly};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
-/// ChoiceList that are tried as the only ones, at most: those that cost least for their size.
+/// Choices that are tried as the only ones, at most: those that cost least for their size.
 const MENUS: usize = 10;
 /// Parts of the largest machine, for sizes.
 const PARTS: i128 = 1 << 20;

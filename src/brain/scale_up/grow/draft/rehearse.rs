@@ -16,7 +16,7 @@ const LATER: i128 = 4;
 /// What may be rehearsed in one decision: pods on machines, by this many a look.
 const LOOKS: u64 = 60_000;
 const PER_LOOK: usize = 64;
-/// ChoiceList that machines may become of, at most: those that cost least.
+/// Choices that machines may become of, at most: those that cost least.
 const CHOICES: usize = 8;
 
 /// What a set of machines costs in the end, over all orders; and the plan, where all pods find a place in the first.

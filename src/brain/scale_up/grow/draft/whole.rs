@@ -6,7 +6,7 @@ use super::{Bits, Problem, To};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
-/// ChoiceList that are filled on trial for a whole machine, at most: those that cost least for what they could hold.
+/// Choices that are filled on trial for a whole machine, at most: those that cost least for what they could hold.
 const CHOICES: usize = 12;
 /// Values are compared with worths in parts of this.
 const PART: i128 = 1 << 12;
