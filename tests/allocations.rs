@@ -15,12 +15,12 @@ const SLACK_PERMILLE: u64 = 50;
 
 /// What one decision took when it was last recorded: workload, allocations, and the most bytes at a time.
 const RECORDED: [(&str, u64, u64); 6] = [
-    ("W1", 43_886, 4_290_732),
-    ("W2", 4_637, 1_768_062),
-    ("W3", 889, 1_073_764),
-    ("W4", 4_607, 1_708_950),
-    ("W4 one pod later", 4_611, 1_709_478),
-    ("W5", 13_867, 1_955_724),
+    ("W1", 56_107, 5_426_307),
+    ("W2", 4_599, 1_757_590),
+    ("W3", 881, 1_073_548),
+    ("W4", 4_601, 1_710_142),
+    ("W4 one pod later", 4_604, 1_710_670),
+    ("W5", 14_288, 1_950_556),
 ];
 
 fn world(workload: &str) -> World {

@@ -16,9 +16,7 @@ use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::controller::announce::Announcer;
-use crate::controller::background;
 use crate::controller::clock_steps::{self, ClockSteps};
-use crate::controller::evacuations;
 use crate::controller::executor::{
     ActionWaits, ConcurrencyLimits, Ended, Executor, NotBegun, Observer, Tools,
 };
@@ -36,6 +34,7 @@ use crate::controller::turn::Turn;
 use crate::controller::turn_timing::{
     AnswerTimes, SHORTEST_INTERVAL, interval_after, wait_for_change,
 };
+use crate::controller::{background, evacuations};
 use crate::kubernetes::lease::{self, Holder, Leadership, LeaseName, Timing, elect};
 use crate::kubernetes::{ChangeCounts, ClusterStore, watch};
 use crate::model::foreign::ForeignText;

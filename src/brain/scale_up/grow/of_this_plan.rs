@@ -54,7 +54,7 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
         let old = Arc::as_ptr(&why) as usize;
         let new = match rewritten.get(&(old, other.clone())) {
             // Of pods that must not be near, each group has its own.
-            Some(new) if other.is_some() => new.clone(),
+            Some(new) if rules.is_affinity_alone() => new.clone(),
             _ => search.rewrite(&why, other.as_ref()),
         };
         rewritten.insert((old, other.clone()), new.clone());

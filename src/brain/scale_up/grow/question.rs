@@ -24,6 +24,8 @@ const NODES: usize = 64;
 /// other's company.
 const MODELS: usize = 1024;
 const OFFERS: usize = 60_000;
+/// Counters of affinity, anti-affinity and spread times groups, at most: each group asks each counter wherever it goes.
+const COUNTERS: usize = 1_000_000;
 
 /// What is counted of a pod or a node: resources, then volumes by driver.
 #[derive(Debug, Default)]
@@ -67,7 +69,10 @@ pub(super) fn question(
     let numbers = view.world.company.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
-    if offers.saturating_mul(1 + numbers.counters.len()) > OFFERS {
+    let counters = numbers.counters.len();
+    if offers.saturating_mul(1 + counters) > OFFERS
+        || loose.len().saturating_mul(counters) > COUNTERS
+    {
         return None;
     }
     let (mut classes, seen) = inquiry.classes(&numbers);

@@ -29,8 +29,6 @@ use model::report::PodVerdict;
 /// Plans for more pods, or more groups, stay as they are.
 const PODS: usize = 10_000;
 const GROUPS: usize = 1_000;
-/// … and so do those in which more counters of affinity, anti-affinity and spread meet more groups: each place asks each of them.
-const COUNTERS: usize = 1_000_000;
 
 /// A group whose pods may be laid out anew.
 #[derive(Debug)]
@@ -135,9 +133,6 @@ pub(super) fn repack_once<'p, 'a>(
         if let Domains::Without(key, domain) = domains
             && !problem.close(key, domain)
         {
-            return false;
-        }
-        if problem.counters.len().saturating_mul(problem.lots.len()) > COUNTERS {
             return false;
         }
         problem.deals = true;

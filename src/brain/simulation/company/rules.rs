@@ -86,6 +86,11 @@ impl Rules {
         !(self.wanted.is_empty() && self.spread.is_empty())
     }
 
+    /// Whether there is nothing but required affinity.
+    pub(crate) fn is_affinity_alone(&self) -> bool {
+        self.forbidden.is_empty() && self.unwanted.is_empty() && self.spread.is_empty()
+    }
+
     /// Whether it matters which other pods are where, beside how they are spread.
     pub(crate) fn has_affinity(&self) -> bool {
         !(self.forbidden.is_empty() && self.unwanted.is_empty() && self.wanted.is_empty())

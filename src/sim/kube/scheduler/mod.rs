@@ -42,6 +42,9 @@ pub(super) struct Scheduler {
     unschedulable: Unschedulable,
 }
 
+/// What stands before the part about preemption in a refusal.
+const PREEMPTION: &str = " preemption: ";
+
 /// Why a pod gets no node.
 #[derive(Debug)]
 struct SchedulingFailure {
@@ -111,8 +114,9 @@ impl Scheduler {
                     self.bind(state, &mut world, &pod, at);
                     nominations.forget(&pod);
                 }
-                Err(refusal) => {
-                    if self.preempt(state, &mut world, (&mut nominations, &pod), &refusal) {
+                Err(mut refusal) => {
+                    let of = (&mut nominations, &pod);
+                    if self.preempt(state, &mut world, of, &mut refusal) {
                         continue;
                     }
                     let message = refusal.message;
@@ -139,9 +143,15 @@ impl Scheduler {
         state: &mut State,
         world: &mut NodeInfos<'_>,
         (nominations, pod): (&mut Nominations, &Arc<Value>),
-        refusal: &SchedulingFailure,
+        refusal: &mut SchedulingFailure,
     ) -> bool {
-        if refusal.preemptible.is_empty() || !preemption::may_preempt(state, pod) {
+        let (told, _) = refusal
+            .message
+            .split_once(PREEMPTION)
+            .unwrap_or((&refusal.message, ""));
+        let told = told.to_owned();
+        if let Err(why) = preemption::may_preempt(state, pod) {
+            refusal.message = format!("{told}{PREEMPTION}{why}");
             return false;
         }
         let mut kept = BTreeMap::new();
@@ -157,11 +167,7 @@ impl Scheduler {
         let Some(candidate) = preemption::find_candidate(state, world, asked, nodes, &kept) else {
             return false;
         };
-        let (told, _) = refusal
-            .message
-            .split_once(" preemption: ")
-            .unwrap_or((&refusal.message, ""));
-        refuse(state, pod, told);
+        refuse(state, pod, &told);
         preemption::carry_out(state, world, pod, &candidate);
         let waiting = state.all(PODS).values().filter(|pod| waits(pod)).cloned();
         *nominations = Nominations::of(&waiting.collect::<Vec<_>>());

@@ -34,18 +34,23 @@ pub(super) fn priority(pod: &Value) -> i64 {
     number(pod, "/spec/priority").unwrap_or(0)
 }
 
-/// Whether a pod may preempt others: not one that never does, nor one for which pods of its nominated node are on their way out.
-pub(super) fn may_preempt(state: &State, pod: &Value) -> bool {
+/// Whether a pod may preempt others, or why not, as kube-scheduler says it: not one that never does, nor one for which pods of its
+/// nominated node are on their way out.
+pub(super) fn may_preempt(state: &State, pod: &Value) -> Result<(), &'static str> {
     if text(pod, "/spec/preemptionPolicy") == "Never" {
-        return false;
+        return Err("not eligible due to preemptionPolicy=Never.");
     }
     let Some(node) = nominated(pod) else {
-        return true;
+        return Ok(());
     };
     let mut pods = state.all(PODS).values();
-    !pods.any(|other| {
+    let make_way = pods.any(|other| {
         text(other, "/spec/nodeName") == node && deleting(other) && priority(other) < priority(pod)
-    })
+    });
+    if make_way {
+        return Err("not eligible due to a terminating pod on the nominated node.");
+    }
+    Ok(())
 }
 
 /// The node on which a pod preempts others, of those of these indices; `None` where that helps nowhere. `kept` are pods for which

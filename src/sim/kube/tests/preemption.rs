@@ -46,7 +46,9 @@ async fn as_few_pods_of_the_lowest_priority_go_as_will_do() {
     let told = field(&kube, "high", "/status/conditions/0/message");
     assert_eq!(
         told.as_deref(),
-        Some("0/2 nodes are available: 2 Insufficient cpu.")
+        Some(
+            "0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to a terminating pod on the nominated node."
+        )
     );
     // Nobody else is preempted while they leave, and their room is not given away.
     add_pod(&api, "low", "1", 0).await;
