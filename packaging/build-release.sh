@@ -49,6 +49,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
+[ "$build" = yes ] || [ ${#others[@]} -gt 0 ] || fail "--no-build wants a package (--with FILE.deb)"
+
 version="$(dpkg-parsechangelog -l packaging/debian/changelog -S Version)"
 SOURCE_DATE_EPOCH="$(dpkg-parsechangelog -l packaging/debian/changelog -S Timestamp)"
 export SOURCE_DATE_EPOCH
@@ -238,8 +240,6 @@ if [ "$build" = yes ]; then
     built one
     built the-other-one
     reproducible
-elif [ ${#others[@]} -eq 0 ]; then
-    fail "--no-build wants a package (--with FILE.deb)"
 fi
 collect
 [ "${archs[*]}" = "$here" ] || packaging/try-arm64.sh "$out/pve-autoscaler_${version}_arm64.deb" >&2

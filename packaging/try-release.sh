@@ -30,6 +30,6 @@ releases=("$out"/apt/dists/*/InRelease)
 # A byte of the package that changes is seen: else the sums say nothing.
 cp -r "$out" "$home/changed"
 printf x >>"$home/changed/$(basename "${debs[0]}")"
-! (cd "$home/changed" && sha256sum --quiet --check SHA256SUMS) 2>/dev/null || fail "a changed package passes SHA256SUMS"
+! (cd "$home/changed" && sha256sum --status --check SHA256SUMS) 2>/dev/null || fail "a changed package passes SHA256SUMS"
 ! packaging/build-release.sh --no-build 2>/dev/null || fail "a release without a package is made"
 echo "try-release: a signed release of $(basename "${debs[0]}") for ${#releases[@]} suites"
