@@ -138,7 +138,7 @@ fn of_resource(resource: &str, asked: i64, free: i64, pool: &str) -> String {
     match resource {
         "pods" => format!("raise max_pods of [pool.{pool}]"),
         "cpu" | "memory" if free > 0 => format!(
-            "ask for at most {offers} of {resource}, or give [pool.{pool}] an instance type that leaves pods {asks}"
+            "ask for at most {offers} of {resource}, or give [pool.{pool}] an instance type that has {asks} of it for pods"
         ),
         "ephemeral-storage" if free > 0 => format!(
             "ask for at most {offers} of {resource}, or give [pool.{pool}] an instance type with a larger disk"

@@ -389,8 +389,8 @@ fn a_pod_without_a_place_is_told_what_would_have_to_change() {
     assert_eq!(
         told,
         [
-            "p/small: ask for at most 2 of cpu, or give [pool.p] an instance type that leaves pods 16",
-            "p/big: ask for at most 8 of cpu, or give [pool.p] an instance type that leaves pods 16",
+            "p/small: ask for at most 2 of cpu, or give [pool.p] an instance type that has 16 of it for pods",
+            "p/big: ask for at most 8 of cpu, or give [pool.p] an instance type that has 16 of it for pods",
         ]
     );
     // One of them would run it, if there might be one more.

@@ -56,10 +56,13 @@ pub(super) async fn agent_answers(work: &Work) -> Result<(), Stop> {
                 // So it is while the guest boots.
                 FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
                     let stopped = stopped_by_qemu(work, &host, began).await;
-                    work.progress(
-                        stopped
-                            .unwrap_or_else(|| format!("the guest agent does not answer: {error}")),
-                    );
+                    // PVE's words, and what to do, would alarm whoever looks on while a guest boots as usual.
+                    let silent = if began.elapsed() < USUAL_BOOT {
+                        "the guest agent does not answer yet: the guest boots".to_owned()
+                    } else {
+                        format!("the guest agent does not answer: {error}")
+                    };
+                    work.progress(stopped.unwrap_or(silent));
                 }
                 // It may have moved: find it again.
                 FailureCause::Gone => {
