@@ -154,7 +154,7 @@ struct Failed {
     pool: Arc<str>,
     host: Arc<str>,
     message: ForeignText,
-    /// What to do about it, which the message ends with.
+    /// A sentence that says what a person can do about the failure; `message` ends with it.
     advice: Option<ForeignText>,
     /// The machine failed before its VM ran, so that the host is to blame and not the guest.
     before_it_ran: bool,

@@ -39,7 +39,7 @@ const TAINT_HOLDS: Span = Span::minutes(5);
 pub(crate) struct RemovalCandidate<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) node: &'a Node,
-    /// Its simulated node.
+    /// The simulated node that stands for this node.
     pub(crate) index: NodeIndex,
     pub(crate) utilization: Utilization,
     /// Why it could go.
@@ -331,7 +331,7 @@ fn build_candidate<'a>(
     })
 }
 
-/// What needs another place when a node goes, or the pod that blocks.
+/// The pods that need another place when a node is removed, or the pod that keeps it from being removed.
 fn list_pods_to_move<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,

@@ -24,7 +24,7 @@ const MAX_STEPS: usize = 8;
 /// One levy.
 #[derive(Debug)]
 pub(super) struct Levy {
-    /// What one pod pays, by class.
+    /// By class of pods: what one pod of it pays to this levy, in the unit of `total`.
     pub(super) pays: Vec<i128>,
     /// What all that has to be paid comes to.
     pub(super) total: i128,

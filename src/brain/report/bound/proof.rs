@@ -41,7 +41,7 @@ pub(super) fn proven(
     for (levy, rate) in levies.iter().zip(&rates) {
         paid = paid.checked_add(rate.checked_mul(levy.total)?)?;
     }
-    // What one pod pays, by class.
+    // By class of pods: the price, in the unit of `prices`, that one pod of it pays over all levies together.
     let mut each: Vec<i128> = vec![0; problem.classes.len()];
     for (levy, rate) in levies.iter().zip(&rates).filter(|(_, rate)| **rate > 0) {
         for (sum, pays) in each.iter_mut().zip(&levy.pays) {

@@ -21,7 +21,7 @@ const MAX_QUESTIONS: usize = 200_000;
 /// What the filters that look at labels and taints read of a pod.
 type NodeFilters<'a> = (&'a Labels, &'a Option<Vec<NodeTerm>>, &'a [Toleration]);
 
-/// What pods of one class have in common: who differs in one of these is in another class.
+/// The key of a class of pods: pods that differ in one part of it are in different classes.
 type PodClassKey = (usize, Vec<i64>, Vec<usize>);
 
 /// The names of the resources that somebody asks for, in the order of amounts.

@@ -3,6 +3,7 @@
 //! What a group's verdict says until here is what rules say of a new node: that no pod it must be with is there, or that one it
 //! must not be with is. Whether that pod waits itself, or goes to another machine of this plan, is known at the end.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,23 +15,27 @@ use model::cluster::PodKey;
 use model::reasons::{Misfit, Reasons, Refusals, Refused};
 use model::report::PodVerdict;
 
+/// Groups that are looked at, and reasons that are written anew, at most in all: where thousands wait for thousands, the last of them
+/// are told what is told without this phase.
+const LOOKS: usize = 200_000;
+
 /// Another pod of this decision that keeps pods of a group from their place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum OtherPod {
-    /// It is wanted beside them, and has no place itself.
-    Waits(PodKey),
+    /// It is wanted beside them, and has no place itself; and whether no pool can run it.
+    Waits(PodKey, bool),
     /// It is wanted beside them, and goes to this machine.
     Wanted(PodKey, Arc<str>),
 }
 
-/// The reasons that were rewritten: by the address of the old ones and the pod that they name now. Groups share their reasons, and the
-/// new ones are shared likewise.
-type Rewritten = BTreeMap<(usize, Option<OtherPod>), Reasons>;
+/// The reasons that were rewritten, old and new: by the address of the old ones, which stay alive here, and the pod that the new ones
+/// name. Groups share their reasons, and the new ones are shared likewise.
+type Rewritten = BTreeMap<(usize, Option<OtherPod>), (Reasons, Reasons)>;
 
 /// Tells each pod that has no place which pod of this decision it waits for. It counts as held then, and not as a pod that no
 /// pool can run, unless no pool can run the other one either.
 pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a>) {
-    let mut rewritten = Rewritten::new();
+    let (mut rewritten, looks) = (Rewritten::new(), Cell::new(LOOKS));
     for (group, of) in pending.groups.indexed() {
         if of.left() == 0 || !of.dependent {
             continue;
@@ -49,19 +54,23 @@ pub(super) fn tell<'a>(planner: &mut Planner<'_, 'a>, pending: &PendingGroups<'a
             pending,
             group,
             rules: &rules,
+            looks: &looks,
         };
         let other = search.find_wanted();
         let old = Arc::as_ptr(&why) as usize;
         let new = match rewritten.get(&(old, other.clone())) {
             // Of pods that must not be near, each group has its own.
-            Some(new) if rules.is_affinity_alone() => new.clone(),
+            Some((_, new)) if rules.is_affinity_alone() => new.clone(),
             _ => search.rewrite(&why, other.as_ref()),
         };
-        rewritten.insert((old, other.clone()), new.clone());
-        if new == why {
+        if looks.get() == 0 {
+            return;
+        }
+        rewritten.insert((old, other.clone()), (why.clone(), new.clone()));
+        if Arc::ptr_eq(&new, &why) {
             continue;
         }
-        let never = matches!(&other, Some(OtherPod::Waits(pod)) if pending.hopeless.iter().any(|(_, of)| of == pod));
+        let never = matches!(other, Some(OtherPod::Waits(_, true)));
         let verdict = if held || !never {
             PodVerdict::Held { why: new }
         } else {
@@ -79,9 +88,18 @@ struct Search<'s, 'p, 'a> {
     pending: &'s PendingGroups<'a>,
     group: GroupIndex,
     rules: &'s Rules,
+    /// What is left of [`LOOKS`].
+    looks: &'s Cell<usize>,
 }
 
 impl Search<'_, '_, '_> {
+    /// Whether one more group may be looked at.
+    fn may_look(&self) -> bool {
+        let left = self.looks.get();
+        self.looks.set(left.saturating_sub(1));
+        left > 0
+    }
+
     /// The pod that the group has required affinity to, if it is of this decision: one that waits, or else one that goes to a planned
     /// machine.
     fn find_wanted(&self) -> Option<OtherPod> {
@@ -90,15 +108,19 @@ impl Search<'_, '_, '_> {
         if let Some(counter) = targetless.first() {
             let counted = |shape| company.is_counted(*counter, shape);
             let waiting = self.pending.groups.indexed();
+            let waiting = waiting.take_while(|_| self.may_look());
             let mut waiting = waiting.filter(|(at, of)| *at != self.group && of.left() > 0);
-            let pod = waiting.find(|(_, of)| counted(of.shape));
-            let pod = pod.map(|(_, of)| of.pods[of.next].key.clone());
-            let pod = pod.or_else(|| {
-                let mut hopeless = self.pending.hopeless.iter();
-                let pod = hopeless.find(|(shape, _)| counted(*shape));
-                pod.map(|(_, pod)| pod.clone())
-            });
-            return pod.map(OtherPod::Waits);
+            let target = waiting.find(|(_, of)| counted(of.shape));
+            let target = target.map(|(_, of)| of.pods[of.next]);
+            let target = target.or_else(|| {
+                let left_out = self.pending.left_out.iter();
+                let mut left_out = left_out.take_while(|_| self.may_look());
+                let target = left_out.find(|(shape, _)| counted(*shape));
+                target.map(|(_, target)| *target)
+            })?;
+            let verdict = self.planner.turn.verdict(target);
+            let never = matches!(verdict, Some(PodVerdict::NoCompatiblePool { .. }));
+            return Some(OtherPod::Waits(target.key.clone(), never));
         }
         let (pod, node) = self.find_planned(|shape, _| company.is_wanted(self.rules, shape))?;
         let machine = self.planner.world.nodes[node].name.clone();
@@ -108,7 +130,8 @@ impl Search<'_, '_, '_> {
     /// The first pod on a planned machine that something is so of, given its shape and its simulated node, and that node.
     fn find_planned(&self, is: impl Fn(usize, NodeIndex) -> bool) -> Option<(PodKey, NodeIndex)> {
         self.planner.planned.machines.iter().find_map(|machine| {
-            let assigned = machine.assigned.iter().find(|assigned| {
+            let mut all = machine.assigned.iter().take_while(|_| self.may_look());
+            let assigned = all.find(|assigned| {
                 let shape = self.pending.groups[assigned.group].shape;
                 !assigned.pods.is_empty() && is(shape, machine.node)
             })?;
@@ -119,6 +142,7 @@ impl Search<'_, '_, '_> {
 
     /// The reasons with the other pod named in those that it is the cause of.
     fn rewrite(&self, why: &Reasons, other: Option<&OtherPod>) -> Reasons {
+        self.looks.set(self.looks.get().saturating_sub(why.len()));
         let mut known: BTreeMap<Arc<Refused>, Arc<Refused>> = BTreeMap::new();
         let mut changed = false;
         let all = why.iter().map(|(at, refusals)| {
@@ -142,7 +166,7 @@ impl Search<'_, '_, '_> {
             return refused.clone();
         };
         let named = match (&**misfit, other) {
-            (Misfit::Affinity { .. }, Some(OtherPod::Waits(pod))) => {
+            (Misfit::Affinity { .. }, Some(OtherPod::Waits(pod, _))) => {
                 Some(Refused::TargetWaits { pod: pod.clone() })
             }
             (Misfit::Affinity { .. }, Some(OtherPod::Wanted(pod, machine))) => {

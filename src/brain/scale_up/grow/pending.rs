@@ -66,8 +66,8 @@ pub(super) struct PendingGroups<'a> {
     /// In the order in which they are served: priority, then those that each need a node of their own, then size.
     pub(super) groups: IndexVec<GroupIndex, PendingGroup<'a>>,
     pub(super) runs: IndexVec<RunIndex, GroupRun<'a>>,
-    /// The first pod of each group that no pool can run.
-    pub(super) hopeless: Vec<(ShapeId, PodKey)>,
+    /// The first pod of each group that is not among them: no pool can run it, or it waits for a claim.
+    pub(super) left_out: Vec<(ShapeId, Asker<'a>)>,
 }
 
 impl PendingGroup<'_> {
@@ -86,12 +86,12 @@ impl<'a> PendingGroups<'a> {
         catalog: &mut Catalog<'_, 'a>,
         groups: Vec<Group<'a>>,
     ) -> PendingGroups<'a> {
-        let mut hopeless = Vec::new();
+        let mut left_out = Vec::new();
         let hopeful = groups.into_iter().filter_map(|group| {
-            let first = (group.shape, group.pods[0].key);
+            let first = (group.shape, group.pods[0]);
             let admitted = admit(turn, world, catalog, group);
             if admitted.is_none() {
-                hopeless.push((first.0, first.1.clone()));
+                left_out.push(first);
             }
             admitted
         });
@@ -107,7 +107,7 @@ impl<'a> PendingGroups<'a> {
         PendingGroups {
             groups: groups.into(),
             runs,
-            hopeless,
+            left_out,
         }
     }
 

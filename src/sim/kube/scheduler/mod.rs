@@ -40,6 +40,8 @@ pub(super) struct Scheduler {
     occasions: Occasions,
     arrivals: Arrivals,
     unschedulable: Unschedulable,
+    /// See [`preemption::find_lowest`]; of this turn.
+    lowest: i64,
 }
 
 /// What stands before the part about preemption in a refusal.
@@ -154,6 +156,9 @@ impl Scheduler {
             refusal.message = format!("{told}{PREEMPTION}{why}");
             return false;
         }
+        if preemption::priority(pod) <= self.lowest {
+            return false;
+        }
         let mut kept = BTreeMap::new();
         for (node, pods) in nominations.against(pod) {
             if let Some(at) = find(world, node) {
@@ -200,6 +205,7 @@ impl Scheduler {
             known.insert(key.clone(), now);
         }
         self.known = known;
+        self.lowest = preemption::find_lowest(state);
     }
 
     fn info_of(&self, pod: &Value) -> PodInfo {

@@ -34,6 +34,13 @@ pub(super) fn priority(pod: &Value) -> i64 {
     number(pod, "/spec/priority").unwrap_or(0)
 }
 
+/// The lowest priority of a pod that is on a node: nobody preempts with one that is not higher.
+pub(super) fn find_lowest(state: &State) -> i64 {
+    let pods = state.all(PODS).values();
+    let bound = pods.filter(|pod| !text(pod, "/spec/nodeName").is_empty());
+    bound.map(|pod| priority(pod)).min().unwrap_or(i64::MAX)
+}
+
 /// Whether a pod may preempt others, or why not, as kube-scheduler says it: not one that never does, nor one for which pods of its
 /// nominated node are on their way out.
 pub(super) fn may_preempt(state: &State, pod: &Value) -> Result<(), &'static str> {
