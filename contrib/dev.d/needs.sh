@@ -184,7 +184,7 @@ find_deny() {
         say "building cargo-deny $DENY_VERSION into $place, once: 2 to 3 minutes on two cores"
         # Built in little time rather than to be fast: it works for a second.
         limited "$DENY_TIMEOUT" env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_LTO=off \
-            CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+            CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
             cargo install --quiet --locked --root "$place" "cargo-deny@$DENY_VERSION" >&2 || return 1
     fi
     echo "$place/bin/cargo-deny"

@@ -2,7 +2,10 @@
 # Runs the README's first commands as a new user would: in a bare Debian 13 with git and rustup,
 # in a fresh clone of HEAD, typed into a shell on a terminal (readme.py).
 #
-#   tests/terminal/bare.sh [LIMIT]         LIMIT: how many seconds a command may take
+#   tests/terminal/bare.sh [--built] [LIMIT]         LIMIT: how many seconds a command may take
+#
+# --built: what the commands build stays in this checkout's target/debug, where cargo finds it fresh afterwards: the
+# clone has this checkout's path in the root. For CI, which would build all of it once more for its later parts.
 #
 # Exit 0 when all held, 1 when it did not, 77 with a line that says why when this machine cannot
 # make or enter such a root. The machine's toolchain and what cargo has downloaded are lent to the
@@ -15,6 +18,11 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 # shellcheck source=/dev/null
 . contrib/dev.d/needs.sh
 
+built=no
+if [ "${1-}" = --built ]; then
+    built=yes
+    shift
+fi
 readonly suite=trixie limit="${1:-2700}"
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 # What "a fresh Debian with git" has beyond the essential packages.
@@ -94,14 +102,21 @@ mkdir "$root"
 tar -xf "$archive" -C "$root" --numeric-owner
 lend_ways
 lend_toolchain
-git clone --quiet --no-hardlinks . "$root$home/pve-autoscaler"
+clone="$home/pve-autoscaler"
+[ "$built" = no ] || clone="$PWD"
+mkdir -p "$root$(dirname "$clone")"
+git clone --quiet --no-hardlinks . "$root$clone"
 install -m 0755 tests/terminal/hold-apt "$root$home/hold-apt"
 readarray -d '' -t ways <"$work/ways"
 # What contrib/dev builds once for itself (cargo-deny) is kept for the next time, for this suite.
 mkdir -p "$cache/$suite-built"
 binds=(--bind="$cache/$suite-built:$home/.cache/pve-autoscaler" --bind-ro="$rustup:$home/.rustup" --bind-ro="$cargo/bin:$home/.cargo/bin")
 # Reference material that some tests read lies beside the checkout.
-[ ! -d ../shared ] || binds+=(--bind-ro="$(readlink -f ../shared):$home/shared")
+[ ! -d ../shared ] || binds+=(--bind-ro="$(readlink -f ../shared):$(dirname "$clone")/shared")
+if [ "$built" = yes ]; then
+    mkdir -p target/debug "$root$clone/target/debug"
+    binds+=(--bind="$PWD/target/debug:$clone/target/debug")
+fi
 
 enter=(systemd-nspawn --quiet --directory="$root" --register=no --keep-unit --resolv-conf=copy-host
     --link-journal=no --machine="bare-$$" --as-pid2 --chdir="$home" "${binds[@]}" "${ways[@]}")
@@ -109,4 +124,4 @@ enter=(systemd-nspawn --quiet --directory="$root" --register=no --keep-unit --re
 # Apart from the real run, so that a machine without containers is told from a command that fails.
 "${enter[@]}" --pipe true </dev/null >"$work/enter.log" 2>&1 ||
     cannot "systemd-nspawn does not work on this machine: $(tail -n 1 "$work/enter.log")"
-python3 tests/terminal/readme.py "$limit" "${enter[@]}" --console=interactive bash -i
+python3 tests/terminal/readme.py "$limit" "$clone" "${enter[@]}" --console=interactive bash -i

@@ -1,6 +1,6 @@
 """The README's first commands, typed into a shell on a terminal, as someone does who has just cloned this repository.
 
-    readme.py LIMIT COMMAND...        COMMAND is a shell on a bare machine, in a directory with the clone in pve-autoscaler
+    readme.py LIMIT CLONE COMMAND...        COMMAND is a shell on a bare machine, CLONE the clone's path there
 
 Types what stands under "See it", looks at what is shown, and fails when a command does not come to its end within
 LIMIT seconds, when the screen stays empty, or when the terminal is left broken.
@@ -8,6 +8,7 @@ LIMIT seconds, when the screen stays empty, or when the terminal is left broken.
 
 import pathlib
 import re
+import shlex
 import sys
 
 from typist import Failed, Terminal
@@ -33,11 +34,11 @@ def commands(readme):
 
 
 class Shell:
-    def __init__(self, command, limit):
+    def __init__(self, command, limit, clone):
         self.limit = limit
         self.terminal = Terminal(command, echo=True)
         # Set in two parts, so that what is typed is not taken for the prompt.
-        self.terminal.type("PS1='typed-''here> '; cd pve-autoscaler\n")
+        self.terminal.type(f"PS1='typed-''here> '; cd {shlex.quote(clone)}\n")
         self.prompt(60)
         self.sound = self.settings()
 
@@ -76,10 +77,10 @@ class Shell:
 
 
 def main():
-    limit, command = int(sys.argv[1]), sys.argv[2:]
+    limit, clone, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     root = pathlib.Path(__file__).resolve().parents[2]
     demo, test = commands((root / "README.md").read_text())
-    shell = Shell(command, limit)
+    shell = Shell(command, limit, clone)
     # As on a machine that updates itself after its start: apt is not free at once.
     shell.terminal.type(f"~/hold-apt {APT_HELD} &\n")
     shell.terminal.expect("apt is held", 60)
