@@ -31,7 +31,7 @@ use model::words;
 
 use decision::turn::{DecisionBuilder, STEPS};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
-use report::{growth, hosts, networks, pools};
+use report::{chosen_hosts, growth, hosts, lost_cpus, networks, pools};
 use scale_down::{evacuate, shrink};
 use scale_up::grow;
 use simulation::{capacity, demand, offer, pack, places};
@@ -93,6 +93,8 @@ fn decide_on(
     capacity::tell_of_less(&mut turn);
     pools::report(&mut turn);
     hosts::report(&mut turn);
+    chosen_hosts::report(&mut turn, &choices);
+    lost_cpus::report(&mut turn);
     networks::report(&mut turn);
     (turn.finish(), world.company.steps())
 }

@@ -108,7 +108,7 @@ impl BrokerPolicy {
             for (_, card) in template.cards() {
                 guest.models.extend(card.model);
                 guest.vlans.extend(card.vlan);
-                guest.firewalls.extend(card.firewall);
+                guest.firewalls.extend(card.passes_firewall());
                 guest.mtus.extend(card.mtu);
                 guest.multiqueues.extend(card.multiqueue);
                 let text = card.ipconfig.map(|text| text.trim().to_owned());

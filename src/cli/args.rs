@@ -361,6 +361,9 @@ pub(super) struct SupportBundleOptions {
     /// Leave the record of decisions out.
     #[arg(long)]
     pub(super) without_record: bool,
+    /// As root: let `doctor` look with this user's rights, as the daemon has them.
+    #[arg(long, value_name = "USER", default_value = super::doctor::user::DAEMON)]
+    pub(super) user: String,
     /// The daemon's own directory.
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     pub(super) state_directory: PathBuf,

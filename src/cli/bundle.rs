@@ -23,6 +23,8 @@ use crate::record::{Filter, History};
 
 /// A program that is asked something has this long.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Doctor looks at all side by side, at each for 20 seconds at most, and at some after others.
+const DOCTOR_PATIENCE: Duration = Duration::from_secs(90);
 /// What a program says is cut after this many bytes.
 const MOST: usize = 16 << 20;
 
@@ -160,6 +162,7 @@ fn gather(
     for (name, words) in ASKED {
         had(name, runtime.block_on(said(words)))?;
     }
+    had("doctor.json", runtime.block_on(examined(config, options)))?;
     if !options.without_record
         && let Err(error) = record((options, part), folder, &clean)
     {
@@ -181,6 +184,33 @@ fn record(
     make(&to)?;
     history.copy(part, &to, clean)?;
     Ok(())
+}
+
+/// What doctor finds, as a program of its own: it gives up root's rights for good.
+async fn examined(config: &Path, options: &SupportBundleOptions) -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("cannot find the program itself")?;
+    let mut asked = Process::new(program);
+    asked
+        .args(["doctor", "--output", "json", "--config"])
+        .arg(config)
+        .arg("--state-directory")
+        .arg(&options.state_directory)
+        .arg("--socket")
+        .arg(&options.control.socket)
+        .arg("--user")
+        .arg(&options.user)
+        .kill_on_drop(true)
+        .stdin(std::process::Stdio::null());
+    let output = timeout(DOCTOR_PATIENCE, asked.output())
+        .await
+        .with_context(|| format!("it was not done after {} s", DOCTOR_PATIENCE.as_secs()))?
+        .context("cannot run it")?;
+    // What is wrong is told by the findings and by the exit code; without a finding it could not begin. Its error may have lines
+    // of the file in it, and those may be secrets.
+    if output.stdout.is_empty() {
+        bail!("it could not begin; type `pve-autoscaler doctor` to see why");
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What a program prints.

@@ -37,7 +37,7 @@ Set to anything, the former takes the colours away; so does the latter as dumb.
 .TP
 /etc/pve\-autoscaler.toml
 The configuration, pve\-autoscaler.toml(5); an example is in /usr/share/doc/pve\-autoscaler/examples, its schema in
-/usr/share/pve\-autoscaler/pve\-autoscaler.schema.json. The schema of what \fBplan \-o json\fR says lies beside it.
+/usr/share/pve\-autoscaler/pve\-autoscaler.schema.json. The schemas of what \fB\-o json\fR prints lie beside it.
 .TP
 /etc/pve\-autoscaler/kubeconfig
 Credentials for Kubernetes; \fBkubeconfig\fR makes them.
@@ -178,16 +178,12 @@ pub(super) fn run(directory: &Path) -> anyhow::Result<()> {
         let path = completions.join(file);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    for (name, text) in [
+    let own = [
         ("man/pve-autoscaler.toml.5", manual::page()),
         ("pve-autoscaler.schema.json", config::schema::schema_text()),
-        ("pve-autoscaler-report.schema.json", schemas::report()),
-        (
-            "pve-autoscaler-notification.schema.json",
-            schemas::notification(),
-        ),
         ("configuration.md", config::reference::reference()),
-    ] {
+    ];
+    for (name, text) in own.into_iter().chain(schemas::all()) {
         let path = directory.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -24,11 +25,12 @@ use crate::model::time::Time;
 use crate::model::words;
 use crate::record::{Deed, DeedKind, Filter, History};
 
-/// As it is printed for programs.
-#[derive(Serialize)]
-struct HistoryOutput<'a> {
+/// As `-o json` prints it.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct HistoryOutput<'a> {
     /// The version of this form.
     version: u32,
+    /// What was decided and done, the oldest first.
     deeds: &'a [Deed],
     /// What of the record could not be read.
     unread: Vec<String>,

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CliFailure, fold, times, write};
@@ -26,7 +27,7 @@ pub(super) enum OutputFormat {
 const SCHEMA_VERSION: u32 = 1;
 
 /// A document for programs.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct VersionedAnswer<T> {
     /// The document's version; that of the program stands in `version` of `status`.
     schema_version: u32,

@@ -37,6 +37,7 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
     if let Some(growth) = report.scale_up {
         let _ = writeln!(text, "{growth}\n");
     }
+    chosen_hosts(&mut text, decision);
     held(&mut text, &report.holds, now);
     pools(&mut text, &report.pools, now);
     hosts(&mut text, &report.hosts);
@@ -98,6 +99,25 @@ pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
     });
     let rows = rows.collect();
     section(text, "On hold", &["SCOPE", "WHY", "UNTIL"], rows);
+}
+
+/// Why the new machines come to their hosts, in the plan's order: each counts with those before it.
+fn chosen_hosts(text: &mut String, decision: &Decision) {
+    let machines = decision.plan.iter().map(|action| &action.target.machine);
+    let rows = machines.filter_map(|machine| {
+        let chosen = decision.report.chosen_hosts.get(machine)?;
+        Some(vec![
+            machine.to_string(),
+            chosen.host.to_string(),
+            one_line(&chosen.to_string()),
+        ])
+    });
+    section(
+        text,
+        "Hosts of new machines",
+        &["MACHINE", "HOST", "WHY"],
+        rows.collect(),
+    );
 }
 
 /// The pools in numbers.
@@ -278,6 +298,8 @@ pub(super) fn section(
 mod tests {
     use super::*;
     use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::host_choice::{HostChoice, HostStanding};
+    use crate::model::hosts::HostStrategy;
     use crate::model::mark::Mark;
     use crate::model::memory::Memory;
     use crate::model::reasons::{
@@ -347,6 +369,15 @@ mod tests {
         let hosts = [("pve1", full), ("pve2", off)];
         let hosts = hosts.map(|(name, host)| (Arc::from(name), host));
         BTreeMap::from([(Arc::from("default"), hosts.into())])
+    }
+
+    fn some_choice() -> HostChoice {
+        HostChoice {
+            host: "pve1".into(),
+            strategy: HostStrategy::Spread,
+            standing: HostStanding::default(),
+            other: None,
+        }
     }
 
     fn some_pools() -> BTreeMap<Arc<str>, PoolState> {
@@ -481,6 +512,7 @@ mod tests {
                 nodes: 5,
                 price: 350_000,
             }),
+            chosen_hosts: BTreeMap::from([("small-k3x9p".into(), some_choice())]),
         }
     }
 

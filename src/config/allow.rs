@@ -1,6 +1,6 @@
 //! What the broker may let pass, as far as it follows from the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -38,6 +38,9 @@ pub struct BrokerAllow {
     /// The security groups that machines' network cards get, by the name of their template in the file: group and card.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub template_groups: BTreeMap<String, Vec<(String, u8)>>,
+    /// Templates of the file whose machines' firewalls may be switched on.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub template_firewalls: BTreeSet<String>,
     /// What VMs may be made of without a template to clone, by the name of the template in the file.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub new_vms: BTreeMap<String, Arc<NewVm>>,

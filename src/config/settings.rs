@@ -139,6 +139,8 @@ pub struct TemplateSettings {
     pub firewall: Option<bool>,
     /// Security groups of `net0`.
     pub security_groups: Option<Vec<String>>,
+    /// Whether the VM's firewall is switched on before the first start; where a card has groups when absent.
+    pub vm_firewall: Option<bool>,
     /// `mtu` of `net0`.
     pub mtu: Option<u16>,
     /// `queues` of `net0`: as many as cores, or none; the template's when absent.
@@ -213,6 +215,19 @@ pub struct NetCardSettings {
     pub network: Option<Arc<str>>,
 }
 
+impl NetCardSettings {
+    fn has_groups(&self) -> bool {
+        self.groups
+            .as_ref()
+            .is_some_and(|groups| !groups.is_empty())
+    }
+
+    /// Whether it passes through PVE's firewall; as the template's when absent. The groups of a card that does not do nothing.
+    pub fn passes_firewall(&self) -> Option<bool> {
+        self.firewall.or_else(|| self.has_groups().then_some(true))
+    }
+}
+
 impl TemplateSettings {
     /// Its network cards by number, as far as the file says something of them.
     pub fn cards(&self) -> impl Iterator<Item = (u8, NetCardSettings)> {
@@ -228,6 +243,12 @@ impl TemplateSettings {
             network: None,
         };
         (0..).zip(std::iter::once(first).chain(self.nics.iter().cloned()))
+    }
+
+    /// Whether the firewall of a machine's VM is switched on before its first start. Else it is as the template has it.
+    pub fn switches_firewall_on(&self) -> bool {
+        let grouped = || self.cards().any(|(_, card)| card.has_groups());
+        self.vm_firewall.unwrap_or_else(grouped)
     }
 
     /// Whether the table means a VM, by its VMID or, if the VM is a template, by its name or tags.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::controller::executor::ActionWait;
@@ -22,7 +23,7 @@ use crate::model::time::Time;
 use crate::model::words;
 
 /// The state of the daemon and of what it looks after.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DaemonStatus {
     /// The program's version.
     pub version: String,
@@ -79,7 +80,7 @@ pub struct DaemonStatus {
 }
 
 /// A machine in the status.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineStatus {
     /// Its pool.
     pub pool: String,
@@ -121,7 +122,7 @@ pub struct MachineStatus {
 }
 
 /// Unbound pods in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingCounts {
     /// All of them.
     pub all: usize,

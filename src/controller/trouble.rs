@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::foreign::ForeignText;
@@ -16,7 +17,7 @@ use crate::model::words;
 const LEASE: &str = "the lease";
 
 /// A fault and what it hinders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {
     /// The fault; `None` while something was merely not read yet.
     pub cause: Option<ForeignText>,

@@ -336,7 +336,7 @@ fn net(
     (card, mac): (NetCardSettings, Option<&String>),
     cores: u32,
 ) -> Option<String> {
-    let firewall = card.firewall.map(|on| u8::from(on).to_string());
+    let firewall = card.passes_firewall().map(|on| u8::from(on).to_string());
     let mtu = card.mtu.map(|mtu| mtu.to_string());
     let queues = card
         .multiqueue

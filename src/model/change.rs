@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::LoadKind;
@@ -18,7 +19,7 @@ mod tests;
 const MOST: usize = 4;
 
 /// One way to a machine for a pod: all that would have to change for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// The machines that come into reach by it, as `pool/type`.
     pub places: Vec<Arc<str>>,

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The highest number of a CPU that is read (the kernel's `NR_CPUS` is 8192 at most).
 pub const MAX_CPU: u16 = 8191;
 
 /// Logical CPUs by their numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(with = "String")]
 pub struct CpuSet(
     /// A bit for each, without words of zeros at the end.
     Vec<u64>,

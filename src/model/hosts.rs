@@ -44,7 +44,7 @@ impl Default for HostCounting {
 }
 
 /// Which of the hosts that may be used gets the next machine of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostStrategy {
     /// The one with the fewest machines of the pool, then the one with the most memory that is not promised.

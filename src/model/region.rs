@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::drift::Drift;
@@ -341,7 +342,9 @@ pub struct MachineVm {
 }
 
 /// The steps of a machine's life, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// The intent is durable; no call was made yet.
@@ -423,7 +426,7 @@ impl Step {
 }
 
 /// Why a machine failed. It stands in the journal: what a newer version knows of it besides is passed over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// In which step.
     pub step: Step,
@@ -444,7 +447,7 @@ pub struct Failure {
 }
 
 /// What the executor is doing with a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Busy {
     /// Bringing it up.

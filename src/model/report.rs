@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::PodKey;
 use super::foreign::ForeignText;
+use super::host_choice::HostChoice;
 use super::network::Family;
 use super::reasons::{
     Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing, UnknownAddresses,
@@ -47,6 +48,9 @@ pub struct Report {
     /// The machines that this decision makes for pods and pools in numbers; `None` when it makes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<Growth>,
+    /// By the name of each machine that this decision makes why it comes to its host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chosen_hosts: BTreeMap<Arc<str>, HostChoice>,
 }
 
 /// The name of the cluster's id among what was not read yet.

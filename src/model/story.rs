@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::change::Change;
@@ -19,7 +20,7 @@ use super::resources::Resources;
 use super::time::Time;
 
 /// One pod, tried on everything there is and everything that could be made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PodStory {
     /// The pod.
@@ -54,7 +55,7 @@ pub struct PodStory {
 }
 
 /// One preference of a pod, at the place that the decision has for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PreferenceAnswer {
     /// What the preference is about.
@@ -75,7 +76,9 @@ pub struct PreferenceAnswer {
 }
 
 /// What a preference is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PreferenceKind {
     /// Preferred node affinity.
@@ -93,7 +96,7 @@ pub enum PreferenceKind {
 }
 
 /// What a new machine would be to a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferAnswer {
     /// The pool.
     pub pool: Arc<str>,
@@ -111,18 +114,21 @@ pub struct OfferAnswer {
     /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
     /// `misfit_details`.
     #[serde(flatten, with = "told::misfit")]
+    #[schemars(with = "told::MisfitForm")]
     pub misfit: Option<Misfit>,
     /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
     #[serde(flatten, with = "told::further_misfits")]
+    #[schemars(with = "told::FurtherMisfitsForm")]
     pub further: Vec<Misfit>,
     /// What keeps such a machine from being made now (limits, back-off, host), fitting or not. In JSON `held` and
     /// `held_details`.
     #[serde(flatten, with = "told::held")]
+    #[schemars(with = "told::HeldForm")]
     pub held: Option<Refusals>,
 }
 
 /// What a node there is, or a machine under way, is to a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeAnswer {
     /// The node's or machine's name.
     pub name: Arc<str>,
@@ -133,9 +139,11 @@ pub struct NodeAnswer {
     /// The first predicate that fails, with numbers; `None` when the pod would run there. In JSON `misfit` and
     /// `misfit_details`.
     #[serde(flatten, with = "told::misfit")]
+    #[schemars(with = "told::MisfitForm")]
     pub misfit: Option<Misfit>,
     /// What fails beside the first. In JSON `further_misfits` and `further_misfits_details`, where there is any.
     #[serde(flatten, with = "told::further_misfits")]
+    #[schemars(with = "told::FurtherMisfitsForm")]
     pub further: Vec<Misfit>,
     /// Expendable pods that kube-scheduler would preempt for it, with their priorities.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -143,7 +151,7 @@ pub struct NodeAnswer {
 }
 
 /// One node: whether it could go, and what stands in the way.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeStory {
     /// The node.
@@ -171,7 +179,7 @@ pub struct NodeStory {
 }
 
 /// The machine behind a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFacts {
     /// The machine's name.
@@ -204,7 +212,7 @@ pub struct MachineFacts {
 }
 
 /// What becomes of a pod when its node goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PodFate {
     /// The pod.
     pub pod: PodKey,
@@ -212,11 +220,12 @@ pub struct PodFate {
     pub fate: PodOutcome,
     /// Why; in JSON `why` and `details`.
     #[serde(flatten, with = "told::maybe_why")]
+    #[schemars(with = "told::MaybeWhyForm<FateReason>")]
     pub why: Option<FateReason>,
 }
 
 /// What becomes of a pod, in a word.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "does")]
 pub enum PodOutcome {
     /// It does not matter: static, of a DaemonSet, long dead.

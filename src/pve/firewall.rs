@@ -1,4 +1,4 @@
-//! The firewall of a VM: which security groups its network cards have.
+//! The firewall of a VM: which security groups its network cards have, and its switch.
 //!
 //! PVE keeps a VM's rules in a file of their own, which a clone copies and a removal takes away. A rule that we wrote says so in its
 //! comment. Source: `pve-firewall` `PVE/API2/Firewall/Rules.pm`, `VM.pm`, `Groups.pm`.
@@ -178,6 +178,18 @@ impl Client {
             .get_sound(asked, vec![], deadline::READ_HOST, sound)
             .await?;
         Ok(Fields::of(&data).flag("enable"))
+    }
+
+    /// `PUT …/qemu/{vmid}/firewall/options`: switches the VM's firewall on. PVE takes it for a VM that is not there, too.
+    pub async fn switch_firewall_on(&self, host: &str, vmid: u32) -> Result<(), CallError> {
+        let asked = request(
+            "switch_firewall_on",
+            HttpMethod::Put,
+            vm_path(host, vmid, &["firewall", "options"])?,
+            vec![pair("enable", "1")],
+            deadline::CHANGE,
+        );
+        self.send(asked).await.map(drop)
     }
 
     /// `GET /cluster/firewall/groups`: the security groups that there are.

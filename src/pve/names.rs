@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 41] = [
+pub const CALLS: [&str; 42] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -35,6 +35,7 @@ pub const CALLS: [&str; 41] = [
     "start",
     "stop",
     "storages",
+    "switch_firewall_on",
     "task_log",
     "task_status",
     "update_config",

@@ -62,6 +62,8 @@ async fn place(client: &Client) {
     client.firewall_rules("pve1", 9001).await.expect("rules");
     let on = client.has_firewall_on("pve1", 9000).await;
     assert!(!on.expect("options"));
+    let on = client.switch_firewall_on("pve1", 9001).await;
+    on.expect("the switch");
     let added = client.add_security_group("pve1", 9001, "web", 0).await;
     added.expect("a rule more");
     let rule = FirewallRule {

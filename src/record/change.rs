@@ -284,9 +284,10 @@ impl<W: SerializeSeq> StateChanges<W> {
             warnings_details,
             scale_up,
             networks,
+            chosen_hosts,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, hosts, networks);
+        compare!(self, old, map: pods, nodes, pools, hosts, networks, chosen_hosts);
     }
 }
 

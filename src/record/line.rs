@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -239,7 +240,7 @@ impl Point {
 }
 
 /// Something that was decided, or that came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Deed {
     /// When.
     pub at: Time,
@@ -251,7 +252,7 @@ pub struct Deed {
 }
 
 /// What was decided, or came of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "deed")]
 pub enum DeedKind {
     /// A record begins: the daemon was started, its configuration was read anew, or a new segment was due.

@@ -209,6 +209,7 @@ fn report() -> Report {
         warnings: vec!["VM 9005 is not ours".into()],
         warnings_details: Vec::new(),
         scale_up: None,
+        chosen_hosts: BTreeMap::new(),
     }
 }
 

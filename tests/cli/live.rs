@@ -224,18 +224,21 @@ fn check_live_says_that_a_resource_pool_is_missing_or_cannot_be_seen() {
     assert!(said.contains(unseen), "{said}");
 }
 
-/// A group that is not there lets nothing through, and one behind a firewall that is off keeps nothing out.
+/// A group that is not there lets nothing through, and one behind a firewall that stays off keeps nothing out.
 #[test]
 fn check_live_looks_at_security_groups_and_the_firewalls_switch() {
-    let named = format!("vm_name = \"{TEMPLATE}\"\nsecurity_groups = [\"web\"]");
-    let changes = [(format!("vm_name = \"{TEMPLATE}\""), named)];
+    let named = |more: &str| format!("vm_name = \"{TEMPLATE}\"\nsecurity_groups = [\"web\"]{more}");
+    let changes = |more: &str| [(format!("vm_name = \"{TEMPLATE}\""), named(more))];
+    let switched = changes("");
+    let switched = switched.each_ref().map(|(from, to)| (&**from, &**to));
+    let changes = changes("\nvm_firewall = false");
     let changes = changes.each_ref().map(|(from, to)| (&**from, &**to));
     let mut spec = PveSpec::default();
     let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
     assert_eq!(code, Some(1), "{said}");
     for words in [
         "WRONG: template debian: there is no security group web; its rule would let nothing through; pvesh create /cluster/firewall/groups --group web makes it, without rules",
-        "warning: template debian: the firewall of VM 9000 is off, so that security groups of its machines do nothing; pvesh set /nodes/pve1/qemu/9000/firewall/options --enable 1",
+        "warning: template debian: the firewall of VM 9000 is off and vm_firewall is false, so that security groups of its machines do nothing; pvesh set /nodes/pve1/qemu/9000/firewall/options --enable 1",
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
@@ -249,6 +252,13 @@ fn check_live_looks_at_security_groups_and_the_firewalls_switch() {
     ] {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
+    // It is switched on for machines, unless the file says otherwise.
+    spec.firewall_on.clear();
+    let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &switched);
+    assert_eq!(code, Some(0), "{said}");
+    let words =
+        "ok: template debian: the firewall of its machines is switched on before their first start";
+    assert!(said.contains(words), "{said}");
     // Without a word of groups nobody looks.
     let (_, said) = check(&spec, TEMPLATE, "9100-9120");
     assert!(!said.contains("firewall"), "{said}");

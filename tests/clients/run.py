@@ -1,4 +1,4 @@
-"""Runs other people's clients against the listening simulators.
+"""Runs other people's clients against the listening simulators, and a validator of JSON schemas on what commands print.
 
     python tests/clients/run.py target/debug/pve-autoscaler
 
@@ -66,7 +66,7 @@ def against(simulator, ready, client):
 
 
 def main(binary):
-    """Both simulators, one after the other."""
+    """Both simulators and the demo, one after the other."""
     pve = free_address()
     against(
         [binary, "sim", "pve", "--listen", pve],
@@ -81,6 +81,13 @@ def main(binary):
             [binary, "sim", "kube", "--listen", kube, "--kubeconfig", kubeconfig, "--spec", spec],
             lambda: listens(kube) and os.path.exists(kubeconfig),
             [os.path.join(HERE, "with_kubernetes.py"), kubeconfig],
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        socket_of_demo = os.path.join(scratch, "control.sock")
+        against(
+            [binary, "demo", "--socket", socket_of_demo, "--page", free_address(), "--speed", "20"],
+            lambda: os.path.exists(socket_of_demo),
+            [os.path.join(HERE, "with_jsonschema.py"), binary, socket_of_demo],
         )
 
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use pve_autoscaler::config;
 use pve_autoscaler::model::mark::{self, Ownership};
-use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::kube::KubeSpec;
-use pve_autoscaler::sim::pve::{AdminAct, FirewallRule, PveSpec, TEMPLATE, VmFacts};
+use pve_autoscaler::sim::pve::{AdminAct, FirewallRule, PveSpec, Seen, TEMPLATE, VmFacts};
 use pve_autoscaler::sim::world::WorldSpec;
 
 use crate::common::{Scene, simulate};
@@ -59,16 +60,27 @@ async fn reloaded(makes: BTreeMap<String, String>, after: &str, acts: impl Fn(&S
 
 /// Two machines with two pods live on this PVE cluster under one file; after `acts` the daemon goes on with another.
 async fn reloaded_on(pve: PveSpec, before: &str, after: &str, acts: impl Fn(&Scene)) -> Scene {
+    let world = (pve, GuestSpec::default());
+    restarted(world, (before, after), Duration::from_mins(6), acts).await
+}
+
+/// As [`reloaded_on`], with such guests and the change after so long.
+async fn restarted(
+    (pve, guests): (PveSpec, GuestSpec),
+    (before, after): (&str, &str),
+    first: Duration,
+    acts: impl Fn(&Scene),
+) -> Scene {
     let mut scene = Scene::of(WorldSpec {
         seed: 5,
         pve,
         kube: KubeSpec::default(),
-        guests: GuestSpec::default(),
+        guests,
         config: before.to_owned(),
     });
     tokio::select! {
         biased;
-        () = scene.live_until(Duration::from_mins(6), 0) => {}
+        () = scene.live_until(first, 0) => {}
         () = scene.preside() => {}
         () = scene.play(fill(2)) => {}
     }
@@ -305,10 +317,12 @@ fn machines_have_the_security_groups_of_the_file_and_follow_it() {
                 let written: Vec<String> = first.map(|change| change.what).collect();
                 let start = written.iter().position(|what| what == "start");
                 let rule = written.iter().rposition(|what| what == "firewall");
+                let switch = written.iter().position(|what| what == "firewall switch");
                 assert!(
-                    rule.is_some() && rule < start,
-                    "before the start: {written:?}"
+                    rule.is_some() && rule < switch && switch < start,
+                    "the rules, their switch, the start: {written:?}"
                 );
+                assert!(vm.firewall_on && passes_firewall(vm));
             }
             // Somebody gives one a group of his own and switches one of ours off.
             let mut rules = all[0].rules.clone();
@@ -339,6 +353,110 @@ fn machines_have_the_security_groups_of_the_file_and_follow_it() {
             format!("of machine {name} in place: its VM is not as the file says: security-groups");
         expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
     });
+}
+
+fn passes_firewall(vm: &VmFacts) -> bool {
+    let card = vm.config.get("net0").map_or("", String::as_str);
+    card.split(',').any(|part| part == "firewall=1")
+}
+
+/// The firewall of machines that are there keeps its switch: people switch one off to look for a fault.
+#[test]
+fn the_firewall_of_a_machine_is_switched_on_once() {
+    simulate(async {
+        let before = config("security_groups = [\"web\"]\n", "");
+        let after = config("security_groups = [\"web\", \"db\"]\n", "");
+        let switch = |scene: &Scene, vmid: u32, on: bool| {
+            let act = AdminAct::FirewallSwitch { vmid, on };
+            scene.world.pve.administer(&act).expect("it is possible");
+        };
+        let scene = reloaded_on(PveSpec::default(), &before, &after, |scene| {
+            let first = machines(scene).remove(0);
+            switch(scene, first.vmid, false);
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let all = machines(&scene);
+        let on: Vec<bool> = all.iter().map(|vm| vm.firewall_on).collect();
+        assert_eq!(on, [false, true]);
+        assert!(all.iter().all(|vm| groups(vm) == ["db net0", "web net0"]));
+    });
+}
+
+/// The steps are gone through again after a restart of the daemon, while the VM runs: then the switch stays as somebody left it.
+#[test]
+fn the_firewall_is_not_switched_on_under_a_vm_that_runs() {
+    simulate(async {
+        let file = config("security_groups = [\"web\"]\n", "");
+        let slow = Span::minutes(3);
+        let guests = GuestSpec {
+            boot: Range {
+                min: slow,
+                max: slow,
+            },
+            ..GuestSpec::default()
+        };
+        let world = (PveSpec::default(), guests);
+        let first = Duration::from_secs(75);
+        let scene = restarted(world, (&file, &file), first, |scene| {
+            for vm in machines(scene) {
+                assert!(vm.running && vm.firewall_on, "it boots");
+                let (vmid, on) = (vm.vmid, false);
+                let act = AdminAct::FirewallSwitch { vmid, on };
+                scene.world.pve.administer(&act).expect("it is possible");
+            }
+        })
+        .await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(scene.machines_made(), 2);
+        let all = machines(&scene);
+        assert!(all.iter().all(|vm| vm.running && !vm.firewall_on));
+        assert!(all.iter().all(|vm| groups(vm) == ["web net0"]));
+    });
+}
+
+/// The file decides: `vm_firewall` without groups, groups without it; else a clone has its template's switch.
+#[test]
+fn the_switch_of_the_firewall_is_the_files_or_the_templates() {
+    for (template, of_template, on) in [
+        ("vm_firewall = true\n", false, true),
+        (
+            "vm_firewall = false\nsecurity_groups = [\"web\"]\n",
+            false,
+            false,
+        ),
+        (
+            "vm_firewall = false\nsecurity_groups = [\"web\"]\n",
+            true,
+            true,
+        ),
+        ("", true, true),
+        ("security_groups = []\n", false, false),
+    ] {
+        simulate(async move {
+            let pve = PveSpec {
+                firewall_on: if of_template { vec![TEMPLATE] } else { vec![] },
+                ..PveSpec::default()
+            };
+            let file = config(template, "");
+            let scene = reloaded_on(pve, &file, &file, |_| {}).await;
+            assert_eq!(scene.findings(), Vec::<String>::new());
+            for vm in machines(&scene) {
+                assert_eq!(vm.firewall_on, on, "{template:?} {of_template}");
+            }
+            let put = |seen: &&Seen| seen.method == "PUT";
+            let requests = scene.world.pve.requests();
+            let switched = requests.iter().filter(put);
+            let switched = switched
+                .filter(|seen| seen.path.ends_with("/firewall/options"))
+                .count();
+            assert_eq!(
+                switched,
+                if on && !of_template { 2 } else { 0 },
+                "{template:?}"
+            );
+        });
+    }
 }
 
 /// Without a word in the file nobody looks at firewalls, and nothing of them changes.

@@ -51,6 +51,8 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
         .arg(scene.state())
         .arg("--file")
         .arg(&archive)
+        // The folder is this user's alone.
+        .args(["--user", "root"])
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -71,6 +73,10 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
         "{configuration}"
     );
     assert!(configuration.contains("<redacted>"), "{configuration}");
+    let doctor = std::fs::read(folder.join("doctor.json")).expect("it is in it");
+    let doctor: serde_json::Value = serde_json::from_slice(&doctor).expect("JSON");
+    let findings = doctor["findings"].as_array().map_or(0, Vec::len);
+    assert!(findings > 3, "{doctor}");
     let (mut decisions, mut text) = (0, configuration);
     let history = History::open(&folder.join("record")).expect("the record is in it");
     history
@@ -87,6 +93,7 @@ fn a_bug_report_is_one_command_and_has_no_secrets() {
     for name in [
         "about.txt",
         "check.txt",
+        "doctor.json",
         "missing.txt",
         "versions/kernel.txt",
     ] {
@@ -113,7 +120,13 @@ fn unpacked(archive: &Path, to: &Path) -> PathBuf {
 
 fn bundle(folder: &Path, more: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
-        .args(["support-bundle", "--socket", "/nowhere/at/all"])
+        .args([
+            "support-bundle",
+            "--socket",
+            "/nowhere/at/all",
+            "--user",
+            "root",
+        ])
         .arg("--config")
         .arg(folder.join("config.toml"))
         .arg("--state-directory")
@@ -160,7 +173,12 @@ body = '{"key": "PLANTED6"}'
         assert!(run.status.success(), "{said}");
         let open = unpacked(&folder.path().join("b.tar.gz"), &folder.path().join("open"));
         let mut text = said;
-        for name in ["configuration.toml", "check.txt", "missing.txt"] {
+        for name in [
+            "configuration.toml",
+            "check.txt",
+            "doctor.json",
+            "missing.txt",
+        ] {
             text += &std::fs::read_to_string(open.join(name)).unwrap_or_default();
         }
         assert!(text.contains(kept), "{kept} is not in {text}");

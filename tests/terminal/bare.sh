@@ -5,7 +5,8 @@
 #   tests/terminal/bare.sh [--built] [LIMIT]         LIMIT: how many seconds a command may take
 #
 # --built: what the commands build stays in this checkout's target/debug, where cargo finds it fresh afterwards: the
-# clone has this checkout's path in the root. For CI, which would build all of it once more for its later parts.
+# clone has this checkout's path in the root, which is of this machine's Debian and not of Debian 13. For CI, which would build
+# all of it once more for its later parts.
 #
 # Exit 0 when all held, 1 when it did not, 77 with a line that says why when this machine cannot
 # make or enter such a root. The machine's toolchain and what cargo has downloaded are lent to the
@@ -23,7 +24,15 @@ if [ "${1-}" = --built ]; then
     built=yes
     shift
 fi
-readonly suite=trixie limit="${1:-2700}"
+# Programs run in the suite that they are built in and in later ones: what stays is built in this machine's own.
+suite=trixie own="$(. /etc/os-release && echo "${ID:-}/${VERSION_CODENAME:-}")"
+if [ "$built" = yes ] && [ "${own%%/*}" = debian ]; then
+    suite="${own#*/}"
+elif [ "$built" = yes ]; then
+    built=no
+    say "this is no Debian: what is built in the root does not stay"
+fi
+readonly suite limit="${1:-2700}"
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 # What "a fresh Debian with git" has beyond the essential packages.
 readonly packages=git,ca-certificates
@@ -95,7 +104,8 @@ lend_toolchain() {
 
 work="$(mktemp -d "${TMPDIR:-/var/tmp}/pve-autoscaler-bare.XXXXXX")"
 root="$work/root"
-trap 'rm -rf --one-file-system "$work"' EXIT
+# Nobody waits for it: some 200,000 files, minutes on a slow disk.
+trap 'setsid --fork rm -rf --one-file-system "$work"' EXIT
 need_tools
 archive="$(root_archive)" || cannot "no root of $suite could be made (no Debian mirror?)"
 mkdir "$root"

@@ -4,10 +4,12 @@
 //! `README.md` beside this file tells more.
 
 mod bound;
+pub(crate) mod chosen_hosts;
 pub mod explain;
 pub(crate) mod growth;
 pub(crate) mod hosts;
 pub mod inspect;
+pub(crate) mod lost_cpus;
 pub(crate) mod networks;
 pub(crate) mod pools;
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use model::host_choice::HostStanding;
 use model::hosts::{HostCounting, HostStrategy, LoadKind};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
 use model::reasons::HostRefused;
@@ -365,6 +366,21 @@ impl HostCapacity {
         Ok(())
     }
 
+    /// What strategies compare of this host, for a pool.
+    pub(crate) fn standing(&self, demand: &HostDemand) -> HostStanding {
+        let of_pool = &self.pools[demand.pool];
+        HostStanding {
+            machines: of_pool.all,
+            planned: of_pool.planned,
+            guests: self.guests,
+            free_memory: self.free_memory(),
+            memory: self.installed.memory,
+            free_cpu_milli: self.free_cpu(),
+            cpu_milli: self.installed.cpu_milli,
+            failed: of_pool.failed.is_some(),
+        }
+    }
+
     /// How good this host, the one at place `slot`, is for the next machine of a pool.
     pub(crate) fn rank(&self, demand: &HostDemand, slot: usize) -> HostRank {
         let (memory, cpu) = (self.free_memory(), self.free_cpu());
@@ -404,6 +420,11 @@ fn share(amount: i64, whole: i64) -> i64 {
 }
 
 impl HostDemand {
+    /// How the pool chooses among its hosts.
+    pub(crate) fn strategy(&self) -> HostStrategy {
+        self.strategy
+    }
+
     /// What a pool asks of its hosts; `last` is the place of the host that its last machine was planned on.
     pub(crate) fn of(
         pool: (usize, &PoolPolicy),

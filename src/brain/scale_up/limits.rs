@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::host_choice::HostStanding;
+use model::hosts::HostStrategy;
 use model::policy::{InstanceType, PoolPolicy, Totals, VOLUMES_VMID};
 use model::reasons::{Limit, Refused};
 use model::region::{Step, TemplateCopy};
@@ -432,6 +434,16 @@ impl LimitTracker {
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
     pub(crate) fn host_rank(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostRank {
         self.hosts[offer.host_slot].rank(&self.demands[choice.site_slot], offer.host_slot)
+    }
+
+    /// How the host of an offer stands for one more machine of the choice: what the pool's strategy looks at.
+    pub(crate) fn standing(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostStanding {
+        self.hosts[offer.host_slot].standing(&self.demands[choice.site_slot])
+    }
+
+    /// How the pool of a choice chooses among its hosts.
+    pub(crate) fn strategy(&self, choice: &Choice<'_>) -> HostStrategy {
+        self.demands[choice.site_slot].strategy()
     }
 
     /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was

@@ -92,6 +92,47 @@ fn each_machine_gets_a_numa_node_and_who_finds_none_waits_with_the_reason() {
     );
 }
 
+/// A machine that somebody migrated keeps its affinity: who has the same CPUs there, and which the host keeps, is told.
+#[test]
+fn a_machine_whose_cpus_are_not_its_own_is_told_of() {
+    let told = |host: &'static str, own: &str, others: &str| {
+        let lab = halves(0).ours("m", "p", "half").on_host("m", host);
+        let (own, others) = (cpus(own), cpus(others));
+        let mut lab = lab.edit_machine("m", |machine| machine.mark.cpus = own.clone());
+        let machine = lab.snapshot.machines.values().next();
+        let vmid = machine.expect("a machine").mark.vmid;
+        let pins = |cpus: &CpuSet| {
+            Some(Pins {
+                cpus: cpus.clone(),
+                ..Pins::default()
+            })
+        };
+        guest(&mut lab, vmid, host, pins(&own));
+        guest(&mut lab, 300, "pve2", pins(&others));
+        lab.decide().report.warnings
+    };
+    let end = ": a VM that is migrated keeps its affinity; migrate the one back that came, or drain the node, and a new machine gets CPUs of its own";
+    let says = |what: &str| {
+        [format!(
+            "machine m on the host pve2 has the CPUs {what}{end}"
+        )]
+    };
+    assert_eq!(
+        told("pve1", "8-15,40-47", "8-15,40-47"),
+        [""; 0],
+        "another host"
+    );
+    assert_eq!(told("pve2", "8-15,40-47", "16-23"), [""; 0], "other CPUs");
+    assert_eq!(
+        told("pve2", "8-15,40-47", "14-17"),
+        says("8-15,40-47 by its affinity; VM 300 has 14-15 of them too")
+    );
+    assert_eq!(
+        told("pve2", "0-7,32-39", "16-23"),
+        says("0-7,32-39 by its affinity; 0,32 of them are not the host's for machines")
+    );
+}
+
 #[test]
 fn what_guests_have_counts_and_what_was_not_read_may_be_any() {
     let taken = |set: &str| {

@@ -121,6 +121,53 @@ fn each_strategy_takes_its_host() {
     }
 }
 
+/// What is told of each new machine's host: the plan's order counts, and the strategy's next host is named.
+#[test]
+fn each_new_machine_says_why_it_comes_to_its_host() {
+    let told = |lab: &Lab| -> Vec<String> {
+        let decision = lab.decide();
+        let made = decision.plan.iter();
+        let made = made.filter(|action| matches!(action.kind, Kind::Create(_)));
+        let told = made.map(|action| {
+            let chosen = &decision.report.chosen_hosts[&action.target.machine];
+            assert_eq!(chosen.host, action.target.host);
+            format!("{} {chosen}", chosen.host)
+        });
+        let told: Vec<String> = told.collect();
+        assert_eq!(told.len(), decision.report.chosen_hosts.len());
+        told
+    };
+    let lab = unequal(HostStrategy::Spread, HOSTS);
+    assert_eq!(told(&lab), [""; 0], "nothing is made");
+    assert_eq!(
+        told(&pods(lab, 2)),
+        [
+            "pve1 spread: no machine of the pool, 56Gi of memory free; next would be pve2 (no machine of the pool, 28Gi of memory free)",
+            "pve2 spread: no machine of the pool, 28Gi of memory free; next would be pve3 (no machine of the pool, 28Gi of memory free)",
+        ]
+    );
+    let lab = unequal(HostStrategy::MaxCpu, HOSTS);
+    let one = &told(&pods(lab, 1))[0];
+    let words = "pve3 max-cpu: 28 cores and 28Gi of memory free; next would be pve1 (4 cores and 56Gi of memory free)";
+    assert_eq!(one, words);
+    // The other hosts have no memory left.
+    let full = unequal(
+        HostStrategy::Pack,
+        [(16, 64, 4, 62), (8, 128, 7, 100), (32, 32, 4, 30)],
+    );
+    let one = &told(&pods(full, 1))[0];
+    let words = "pve2 pack: 1 guest, 28Gi of memory free; no other host of its region can take it";
+    assert_eq!(one, words);
+    // A pod that must be on a host counts for more than the strategy.
+    let lab = pods(unequal(HostStrategy::MaxMemory, HOSTS), 1).shape("web0", |shape| {
+        let zone = "topology.kubernetes.io/zone";
+        shape.node_selector.insert(zone.into(), "pve3".into());
+    });
+    let one = &told(&lab)[0];
+    let words = "pve3 max-memory: 28Gi of memory free; pve1 would come first (56Gi of memory free), but for the machine's pods or the rest of the plan";
+    assert_eq!(one, words);
+}
+
 #[test]
 fn packing_leaves_an_empty_host_asleep_until_the_others_are_full() {
     let hosts = [(16, 64, 0, 0), (16, 16, 1, 4), (16, 64, 1, 52)];

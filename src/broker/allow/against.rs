@@ -30,12 +30,7 @@ pub(in crate::broker) fn check(
     if let Some(description) = call.param("description") {
         same_mark(description, mark)?;
     }
-    if call.rule.name == "move-to-pool" {
-        its_resource_pool(policy, call, mark)?;
-    }
-    if call.rule.name == "add-security-group" {
-        its_security_group(policy, call, mark)?;
-    }
+    beside_configuration(policy, call, mark)?;
     cores(policy, call, config)?;
     for (name, value) in &call.params {
         if let Some(card) = number(name, "ipconfig") {
@@ -85,6 +80,31 @@ fn same_digest(call: &AdmittedCall, config: &VmConfig) -> Result<(), String> {
         return Err("checksum mismatch (file changed since it was read)".to_owned());
     }
     Ok(())
+}
+
+/// What of a VM stands elsewhere than in its configuration: its resource pool and its firewall.
+fn beside_configuration(
+    policy: &BrokerPolicy,
+    call: &AdmittedCall,
+    mark: &Mark,
+) -> Result<(), String> {
+    match call.rule.name {
+        "move-to-pool" => its_resource_pool(policy, call, mark),
+        "add-security-group" => its_security_group(policy, call, mark),
+        "switch-firewall-on" => its_firewall(policy, mark),
+        _ => Ok(()),
+    }
+}
+
+/// The file says that the firewall of this template's machines is switched on.
+fn its_firewall(policy: &BrokerPolicy, mark: &Mark) -> Result<(), String> {
+    if policy.allow.template_firewalls.contains(&mark.template) {
+        return Ok(());
+    }
+    Err(format!(
+        "the configuration leaves the firewall of machines of template {} as it is",
+        mark.template
+    ))
 }
 
 /// The resource pool that the file gives the machine's template, and no other.
@@ -377,12 +397,19 @@ fn cpu_units(policy: &BrokerPolicy, units: &str, mark: &Mark) -> Result<(), Stri
 }
 
 /// Whether an option of a network card may be written so: each to what the policy names alone.
-fn net_option(policy: &BrokerPolicy, key: &str, value: &str, mark: &Mark) -> bool {
+fn net_option(
+    policy: &BrokerPolicy,
+    (key, value): (&str, &str),
+    (card, mark): (u8, &Mark),
+) -> bool {
     let guest = &policy.guest;
     match key {
         "firewall" => {
+            // No other template's table takes a card's groups out of force.
+            let mut groups = groups(policy, mark).iter();
+            let grouped = groups.any(|(_, number)| *number == card);
             let on = |on: &bool| u8::from(*on).to_string() == value;
-            guest.firewalls.iter().any(on)
+            guest.firewalls.iter().any(on) && (value == "1" || !grouped)
         }
         "mtu" => guest.mtus.iter().any(|mtu| mtu.to_string() == value),
         "queues" => {
@@ -438,7 +465,7 @@ fn net(
             && wanted
                 .rest
                 .iter()
-                .all(|(key, value)| net_option(policy, key, value, mark))
+                .all(|(key, value)| net_option(policy, (key, value), (card, mark)))
             && parts(&wanted.write()) == parts(value)
         {
             return Ok(());
@@ -462,7 +489,7 @@ fn net(
     {
         return fail("the VLAN must stay or be one that the configuration names");
     }
-    let allowed = |(key, value): &&(String, String)| net_option(policy, key, value, mark);
+    let allowed = |(key, value): &&(String, String)| net_option(policy, (key, value), (card, mark));
     let fresh = |pair: &&(String, String)| !current.rest.contains(*pair);
     let changed = wanted.rest.iter().filter(fresh);
     let named = |key: &str| wanted.rest.iter().any(|(name, _)| name == key);

@@ -83,6 +83,16 @@ const RULES_OF_VM: &[PathSegment] = &[
     Fixed("rules"),
 ];
 
+/// The options of a VM's firewall.
+const OPTIONS_OF_FIREWALL: &[PathSegment] = &[
+    Fixed("nodes"),
+    Host,
+    Fixed("qemu"),
+    Vmid,
+    Fixed("firewall"),
+    Fixed("options"),
+];
+
 /// Every call that may pass.
 pub(in crate::broker) static RULES: &[AllowRule] = &[
     read("version", &[Fixed("version")], &[]),
@@ -359,18 +369,14 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[],
     ),
     look("firewall-rules", RULES_OF_VM, &[]),
-    look(
-        "firewall-options",
-        &[
-            Fixed("nodes"),
-            Host,
-            Fixed("qemu"),
-            Vmid,
-            Fixed("firewall"),
-            Fixed("options"),
-        ],
-        &[],
-    ),
+    look("firewall-options", OPTIONS_OF_FIREWALL, &[]),
+    AllowRule {
+        name: "switch-firewall-on",
+        method: HttpMethod::Put,
+        path: OPTIONS_OF_FIREWALL,
+        params: &[must("enable", values::one)],
+        needs: VmProof::Mark,
+    },
     AllowRule {
         name: "add-security-group",
         method: HttpMethod::Post,

@@ -175,6 +175,36 @@ async fn a_rule_of_ours_that_the_file_does_not_want_goes_and_no_other() {
     rig.refused(&reply, "an answer that is none");
 }
 
+/// It is switched on where the file says so, of machines with our mark, and never off.
+#[tokio::test]
+async fn the_firewall_of_a_machine_is_switched_on_where_the_file_says_so() {
+    let options = |vmid: u32| format!("/nodes/{HOST}/qemu/{vmid}/firewall/options");
+    let mut on = grouped();
+    on.allow.template_firewalls = ["debian-13".to_owned()].into();
+    let switched = async |policy: &BrokerPolicy, vmid: u32, params: &[(&str, &str)]| {
+        let rig = rig_with(policy.clone());
+        let reply = rig.send("PUT", &options(vmid), params).await;
+        (rig, reply)
+    };
+    let (_, reply) = switched(&on, 9001, &[("enable", "1")]).await;
+    assert_eq!(reply.outcome, "done", "{reply:?}");
+    for params in [
+        &[("enable", "0")][..],
+        &[],
+        &[("enable", "1"), ("policy_in", "ACCEPT")],
+        &[("delete", "enable")],
+    ] {
+        let (rig, reply) = switched(&on, 9001, params).await;
+        rig.refused(&reply, &format!("{params:?}"));
+    }
+    for vmid in [9002, 9003, 9004, 9005, 9007, 9008, 9009, 9000, 300, 400] {
+        let (rig, reply) = switched(&on, vmid, &[("enable", "1")]).await;
+        rig.refused(&reply, &format!("VM {vmid}"));
+    }
+    let (rig, reply) = switched(&grouped(), 9001, &[("enable", "1")]).await;
+    rig.refused(&reply, "a file that leaves it as it is");
+}
+
 /// Addresses and ports of others' rules are not told, nor anything of guests outside the range.
 #[tokio::test]
 async fn of_a_firewall_its_groups_are_told() {

@@ -58,7 +58,7 @@ use crate::model::time::Span;
 
 use finding::Findings;
 pub(super) use finding::Grade;
-pub(super) use report::DoctorReport;
+pub(super) use report::{DoctorDocument, DoctorReport};
 
 /// Tokens and certificates are made with times in them: a clock that is off by more than this makes
 /// some of them invalid.

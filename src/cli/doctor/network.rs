@@ -33,7 +33,8 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     firewalls(client, seen, name, settings, findings).await;
 }
 
-/// The switch of the firewall, at the templates whose machines get security groups: clones have it as their template has.
+/// The switch of the firewall, at the templates whose machines get security groups: it is switched on for them, or they have it as
+/// their template has.
 async fn firewalls(
     client: &Client,
     seen: &RegionSeen,
@@ -44,6 +45,12 @@ async fn firewalls(
     let grouped = templates::of(name, settings)
         .filter(|(_, of)| groups::wanted(of).is_some_and(|groups| !groups.is_empty()));
     for (template, of) in grouped {
+        if of.switches_firewall_on() {
+            findings.fine(format!(
+                "template {template}: the firewall of its machines is switched on before their first start"
+            ));
+            continue;
+        }
         for (vmid, guest) in copies(seen, of) {
             match client.has_firewall_on(&guest.host, *vmid).await {
                 Ok(true) => findings.fine(format!(
@@ -51,7 +58,7 @@ async fn firewalls(
                 )),
                 Ok(false) => findings
                     .warning(format!(
-                        "template {template}: the firewall of VM {vmid} is off, so that security groups of its machines do nothing"
+                        "template {template}: the firewall of VM {vmid} is off and vm_firewall is false, so that security groups of its machines do nothing"
                     ))
                     .mend(format!(
                         "pvesh set /nodes/{}/qemu/{vmid}/firewall/options --enable 1",

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::finding::{Finding, Findings, Grade};
@@ -17,21 +18,30 @@ pub(in crate::cli) struct DoctorReport {
 }
 
 /// The document of `-o json`.
-#[derive(Serialize)]
-struct Document<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cli) struct DoctorDocument<'a> {
+    /// The version of this form.
     version: u32,
+    /// The program's version.
     program: &'static str,
     /// The worst grade of all.
     verdict: Grade,
+    /// Findings that are as they should be.
     ok: usize,
+    /// Findings that somebody should look at.
     warnings: usize,
+    /// Findings that cannot work.
     wrong: usize,
+    /// What could not be looked at.
     unseen: usize,
+    /// All of them, in the order in which they were looked at.
     findings: Vec<FindingLine<'a>>,
 }
 
-#[derive(Serialize)]
+/// One finding.
+#[derive(Serialize, JsonSchema)]
 struct FindingLine<'a> {
+    /// What was looked at, by a word of `docs/doctor.md`.
     probe: &'static str,
     #[serde(flatten)]
     finding: &'a Finding,
@@ -101,7 +111,7 @@ impl DoctorReport {
                 finding,
             })
         });
-        Document {
+        DoctorDocument {
             version: VERSION,
             program: env!("CARGO_PKG_VERSION"),
             verdict: self.verdict(),

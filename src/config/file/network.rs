@@ -77,7 +77,7 @@ pub struct NetCard {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
-    /// Whether it passes through PVE's firewall.
+    /// Whether it passes through PVE's firewall. Default: it does where it has `security_groups`; else as the template's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
     /// Security groups of PVE's firewall that it has, as for `net0`.

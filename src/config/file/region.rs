@@ -233,14 +233,19 @@ pub struct Template {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
-    /// Whether `net0` passes through PVE's firewall. The VM's rules and their switch are the template's, but for
-    /// `security_groups`: PVE copies them with a clone.
+    /// Whether `net0` passes through PVE's firewall. Default: it does where it has `security_groups`; else as the template's. The
+    /// VM's rules are the template's, but for `security_groups`: PVE copies them with a clone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<bool>,
     /// Security groups of PVE's firewall that `net0` has, beside those that its template has. Machines that are there follow. An
     /// empty list takes away those that were given so before. Default: they are not looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
+    /// Whether the firewall of the VM itself is switched on before a machine's first start (PVE's option `enable` of the VM; without
+    /// it no rule does anything, with it PVE drops what comes in to cards with `firewall` and no rule accepts). With `false` it is as the template has it. Machines that
+    /// are there stay as they are. Default: it is switched on where a card has `security_groups`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm_firewall: Option<bool>,
     /// The MTU of `net0`, a `virtio` card; 1 for the bridge's. PVE starts no VM whose MTU is above its bridge's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65520))]

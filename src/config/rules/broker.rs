@@ -69,6 +69,7 @@ pub(super) fn broker(
             }),
             template_pools: template_pools(all, is_local),
             template_groups: template_groups(all, is_local),
+            template_firewalls: template_firewalls(all, is_local),
             new_vms: new_vms(all, is_local),
             max_cores: types.values().map(|kind| kind.cores).max().unwrap_or(0),
             max_memory: most(|kind| kind.memory),
@@ -115,6 +116,18 @@ fn template_groups(
         said.then(|| (name.to_string(), groups.collect()))
     });
     named.collect()
+}
+
+/// The templates of these whose machines' firewalls are switched on.
+fn template_firewalls(
+    all: &BTreeMap<Arc<str>, TemplateSettings>,
+    is_local: impl Fn(&Arc<str>) -> bool,
+) -> BTreeSet<String> {
+    let local = all
+        .iter()
+        .filter(|(_, template)| is_local(&template.region));
+    let on = local.filter(|(_, template)| template.switches_firewall_on());
+    on.map(|(name, _)| name.to_string()).collect()
 }
 
 /// What VMs of these templates are made of, where none is cloned.

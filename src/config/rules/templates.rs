@@ -59,6 +59,7 @@ pub(super) fn templates(
                 vlan: template.vlan,
                 firewall: template.firewall,
                 security_groups: template.security_groups.clone(),
+                vm_firewall: template.vm_firewall,
                 mtu: template.mtu,
                 multiqueue: template.multiqueue,
                 nic_model: template.nic_model.map(file::NicModel::called),

@@ -1,8 +1,10 @@
-//! The security groups of a machine's network cards, rule by rule.
+//! The security groups of a machine's network cards, rule by rule, and the switch of its VM's firewall.
 
 use std::time::Duration;
 
+use crate::config::settings::TemplateSettings;
 use crate::controller::in_place::groups::{self, GroupChange};
+use crate::model::region::Step;
 use crate::pve::transport::CallError;
 use crate::pve::{FailureCause, FirewallRule, SecurityGroup};
 
@@ -29,27 +31,53 @@ pub(super) async fn rules(work: &Work) -> Result<Vec<FirewallRule>, Stop> {
     .await
 }
 
-/// Gives a machine that is being made the security groups that the file names, before its first start.
+/// Gives a machine that is being made the security groups that the file names, and switches its VM's firewall on where the file
+/// says so, before its first start.
 pub(super) async fn settled(work: &Work) -> Result<(), Stop> {
-    let Some(wanted) = wanted(work) else {
-        return Ok(());
-    };
-    loop {
-        match write(work, &wanted).await? {
-            Ok(()) => return Ok(()),
-            // Gone: the end of a clone moves the VM to its target host.
-            Err(error)
-                if is_transient(&error)
-                    || matches!(error.cause(), FailureCause::Changed | FailureCause::Gone) =>
-            {
-                work.note_outage(error.to_string());
-                work.wait_before_retry(&error, PAUSE).await?;
-            }
-            Err(error) => {
-                return Err(Stop::of_call("writing security groups", &error));
-            }
+    if let Some(wanted) = wanted(work) {
+        while let Err(error) = write(work, &wanted).await? {
+            wait_after(work, "writing security groups", error).await?;
         }
     }
+    // Last, so that no rule is missing while it is on. Not under a VM that may run: this is gone through again after a restart.
+    if is_to_be_on(work) && work.entry()?.step < Step::Start {
+        while let Err(error) = switch_on(work).await? {
+            wait_after(work, "switching the VM's firewall on", error).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits after a call that PVE could not do just now; any other failure ends the step.
+async fn wait_after(work: &Work, doing: &str, error: CallError) -> Result<(), Stop> {
+    // Gone: the end of a clone moves the VM to its target host.
+    let passes = matches!(error.cause(), FailureCause::Changed | FailureCause::Gone);
+    if !is_transient(&error) && !passes {
+        return Err(Stop::of_call(doing, &error));
+    }
+    work.note_outage(error.to_string());
+    work.wait_before_retry(&error, PAUSE).await
+}
+
+/// Whether the file says that the firewall of the machine's VM is switched on.
+fn is_to_be_on(work: &Work) -> bool {
+    let templates = &work.tools.settings.templates;
+    let template = templates.get(work.mark.template.as_str());
+    template.is_some_and(TemplateSettings::switches_firewall_on)
+}
+
+/// Switches the VM's firewall on, if it is off. The inner error is the call's that failed.
+async fn switch_on(work: &Work) -> Result<Result<(), CallError>, Stop> {
+    let (host, vmid) = (work.host()?, work.mark.vmid);
+    let on = work.patiently("reading the firewall's switch", || {
+        work.pve.has_firewall_on(&host, vmid)
+    });
+    if on.await? {
+        return Ok(Ok(()));
+    }
+    // PVE takes the switch for a VM that is gone, too: the next one of that VMID would have it.
+    vm::ours(work).await?;
+    Ok(work.pve.switch_firewall_on(&work.host()?, vmid).await)
 }
 
 /// Writes and removes rules until the VM has these groups. The inner error is the call's that failed.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::cluster::PodKey;
@@ -21,7 +22,7 @@ const RECENT: Span = Span::seconds(30);
 const MAX_TEXT: usize = 500;
 
 /// What an action waits for now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionWait {
     /// In words.
     pub what: ForeignText,

@@ -36,7 +36,7 @@ pub mod told {
     use serde::de::DeserializeOwned;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{Reasons, Refusals};
+    use super::{Misfit, Reasons, Refusals};
 
     /// What [`why`] writes.
     #[derive(Debug, JsonSchema)]
@@ -72,6 +72,47 @@ pub mod told {
         pub others: BTreeMap<String, String>,
         /// The reasons, by `pool/type`.
         pub others_details: BTreeMap<String, Refusals>,
+    }
+
+    /// What [`maybe_why`] writes.
+    #[derive(Debug, JsonSchema)]
+    pub struct MaybeWhyForm<R> {
+        /// The sentence.
+        pub why: Option<String>,
+        /// The reason.
+        #[schemars(skip_serializing_if = "Option::is_none")]
+        pub details: Option<R>,
+    }
+
+    /// What [`misfit`] writes.
+    #[derive(Debug, JsonSchema)]
+    pub struct MisfitForm {
+        /// The sentence.
+        pub misfit: Option<String>,
+        /// The reason.
+        #[schemars(skip_serializing_if = "Option::is_none")]
+        pub misfit_details: Option<Misfit>,
+    }
+
+    /// What [`further_misfits`] writes.
+    #[derive(Debug, JsonSchema)]
+    pub struct FurtherMisfitsForm {
+        /// The sentences.
+        #[schemars(skip_serializing_if = "Vec::is_empty")]
+        pub further_misfits: Vec<String>,
+        /// The reasons.
+        #[schemars(skip_serializing_if = "Vec::is_empty")]
+        pub further_misfits_details: Vec<Misfit>,
+    }
+
+    /// What [`held`] writes.
+    #[derive(Debug, JsonSchema)]
+    pub struct HeldForm {
+        /// The sentences.
+        pub held: Option<String>,
+        /// The reasons.
+        #[schemars(skip_serializing_if = "Option::is_none")]
+        pub held_details: Option<Refusals>,
     }
 
     macro_rules! told {
@@ -197,7 +238,7 @@ pub mod told {
         use crate::reasons::Misfit;
 
         #[derive(Serialize)]
-        struct FurtherMisfitsForm<'r> {
+        struct WrittenMisfits<'r> {
             #[serde(skip_serializing_if = "Vec::is_empty")]
             further_misfits: Vec<String>,
             #[serde(skip_serializing_if = "<[Misfit]>::is_empty")]
@@ -218,7 +259,7 @@ pub mod told {
             details: &[Misfit],
             serializer: S,
         ) -> Result<S::Ok, S::Error> {
-            FurtherMisfitsForm {
+            WrittenMisfits {
                 further_misfits: details.iter().map(ToString::to_string).collect(),
                 further_misfits_details: details,
             }

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::*;
 use crate::action::Reason;
 use crate::cluster::{PodKey, ZoneLabel};
+use crate::cpus::CpuSet;
 use crate::disruption::{Cause, Share};
 use crate::foreign::ForeignText;
 use crate::hosts::LoadKind;
@@ -390,6 +391,7 @@ one_of_each! { Warning:
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
     NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: None },
     TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
+    LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list") },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refused::{HostRefused, Refused};
 use super::removal::LeftAlone;
+use crate::cpus::CpuSet;
 use crate::foreign::ForeignText;
 use crate::in_place::Difference;
 use crate::time::Time;
@@ -259,6 +260,24 @@ pub enum Warning {
         template: Arc<str>,
         /// The hosts on which machines are made of it.
         hosts: Vec<Arc<str>>,
+    },
+    /// A machine does not have the CPUs for itself that its affinity names: its VM was migrated, or another guest has them too.
+    LostCpus {
+        /// The machine.
+        machine: Arc<str>,
+        /// The host that its VM is on.
+        host: Arc<str>,
+        /// The CPUs that its affinity names.
+        cpus: CpuSet,
+        /// Those of them that another guest's affinity names too.
+        #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+        shared: CpuSet,
+        /// That guest's VMID.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        with: Option<u32>,
+        /// Those of them that the host does not have, or keeps for itself, by its topology in the file.
+        #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+        lacking: CpuSet,
     },
     /// The configuration names a host that its region does not have.
     UnknownHost {

@@ -89,6 +89,13 @@ pub enum AdminAct {
         /// The rules in their order.
         rules: Vec<FirewallRule>,
     },
+    /// Somebody switches a VM's firewall.
+    FirewallSwitch {
+        /// The machine.
+        vmid: u32,
+        /// On or off.
+        on: bool,
+    },
     /// Given to the HA manager with a wanted state, or taken from it.
     Ha {
         /// The machine.
@@ -266,6 +273,15 @@ impl PveWorld {
         host.ok_or_else(|| format!("no such cluster node '{name}'"))
     }
 
+    fn administer_firewall(&mut self, act: &AdminAct) {
+        match act {
+            AdminAct::Firewall { vmid, rules } => drop(self.firewalls.insert(*vmid, rules.clone())),
+            AdminAct::FirewallSwitch { vmid, on: true } => drop(self.firewalls_on.insert(*vmid)),
+            AdminAct::FirewallSwitch { vmid, on: false } => drop(self.firewalls_on.remove(vmid)),
+            _ => {}
+        }
+    }
+
     fn administer(&mut self, act: &AdminAct, now: Time) -> Result<(), String> {
         match act {
             AdminAct::AddMachine(spec) => {
@@ -302,8 +318,8 @@ impl PveWorld {
                     return Err(format!("no running task '{upid}'"));
                 }
             }
-            AdminAct::Firewall { vmid, rules } => {
-                self.firewalls.insert(*vmid, rules.clone());
+            AdminAct::Firewall { .. } | AdminAct::FirewallSwitch { .. } => {
+                self.administer_firewall(act);
             }
             AdminAct::Pool { vmid, pool } => self.put_into(*vmid, pool.as_deref()),
             AdminAct::Ha { vmid, state } => match state {

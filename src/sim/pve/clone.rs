@@ -348,9 +348,14 @@ async fn copy(worker: &Worker, plan: &ClonePlan, made: &mut Vec<String>) -> Work
         let vm = world.vm_mut(&plan.node, plan.newid)?;
         vm.config.remove("lock");
         plan.target.clone_into(&mut vm.host);
-        // `PVE::Firewall::clone_vmfw_conf`.
+        // `PVE::Firewall::clone_vmfw_conf`; what a former VM of that VMID left goes.
+        world.firewalls.remove(&plan.newid);
+        world.firewalls_on.remove(&plan.newid);
         if let Some(rules) = world.firewalls.get(&plan.source).cloned() {
             world.firewalls.insert(plan.newid, rules);
+        }
+        if world.firewalls_on.contains(&plan.source) {
+            world.firewalls_on.insert(plan.newid);
         }
         if let Some(pool) = &plan.pool {
             world

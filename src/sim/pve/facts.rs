@@ -94,6 +94,8 @@ pub struct VmFacts {
     pub pool: Option<String>,
     /// The rules of its firewall.
     pub rules: Vec<FirewallRule>,
+    /// Its firewall is switched on.
+    pub firewall_on: bool,
 }
 
 impl Pve {
@@ -209,6 +211,7 @@ impl PveWorld {
             config: vm.config.clone(),
             volumes: PveWorld::volumes_of(vm),
             rules: self.firewalls.get(&vmid).cloned().unwrap_or_default(),
+            firewall_on: self.firewalls_on.contains(&vmid),
             pool: {
                 let mut pools = self.pools.iter();
                 let holder = pools.find(|(_, members)| members.contains(&vmid));

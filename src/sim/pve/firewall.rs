@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::params::{ON_VM, VM_AUDIT};
-use super::schema::ParamKind::{Enum, Format, Integer, Pattern, Text};
+use super::schema::ParamKind::{Boolean, Enum, Format, Integer, Pattern, Text};
 use super::schema::{anything, may, must};
 use super::table::{ApiMethod, CallDuration, CallHandler, NeededPrivilege, call};
 use super::wire::ErrorAnswer;
@@ -45,6 +45,17 @@ pub(super) const CALLS: &[ApiMethod] = &[
         CallDuration::Read,
         VM_AUDIT,
         &[ON_VM],
+    ),
+    call(
+        "PUT",
+        "/nodes/{node}/qemu/{vmid}/firewall/options",
+        CallHandler::FirewallSwitch,
+        CallDuration::Change,
+        NETWORK,
+        &[
+            ON_VM,
+            &[may("enable", Boolean), may("digest", Text(Some(64)))],
+        ],
     ),
     call(
         "POST",
@@ -119,9 +130,10 @@ impl Pve {
             }
             CallHandler::FirewallRules => Ok(world.rules(asked.vmid)),
             CallHandler::FirewallOptions => {
-                let on = world.spec.firewall_on.contains(&asked.vmid);
+                let on = world.firewalls_on.contains(&asked.vmid);
                 Ok(json!({ "enable": u8::from(on), "digest": "0a1b" }))
             }
+            CallHandler::FirewallSwitch => world.switch_firewall(asked, now),
             CallHandler::FirewallRuleAdd => world.rule_add(asked, now),
             _ => world.rule_remove(asked, now),
         })
@@ -187,6 +199,18 @@ impl PveWorld {
             .or_default()
             .insert(0, rule);
         self.note(now, &asked.caller.name, asked.vmid, "firewall");
+        Ok(Value::Null)
+    }
+
+    /// Without a word of the switch it stays; the other options nobody asks for here.
+    fn switch_firewall(&mut self, asked: &CheckedCall, now: Time) -> Result<Value, ErrorAnswer> {
+        self.rules_writable()?;
+        match asked.given("enable") {
+            Some("1") => drop(self.firewalls_on.insert(asked.vmid)),
+            Some(_) => drop(self.firewalls_on.remove(&asked.vmid)),
+            None => {}
+        }
+        self.note(now, &asked.caller.name, asked.vmid, "firewall switch");
         Ok(Value::Null)
     }
 

@@ -412,6 +412,7 @@ impl Pve {
             CallHandler::SecurityGroups
             | CallHandler::FirewallRules
             | CallHandler::FirewallOptions
+            | CallHandler::FirewallSwitch
             | CallHandler::FirewallRuleAdd
             | CallHandler::FirewallRuleRemove => self.firewall(act, &asked),
             CallHandler::Roles

@@ -258,6 +258,7 @@ impl PveWorld {
             members.remove(&vmid);
         }
         self.firewalls.remove(&vmid);
+        self.firewalls_on.remove(&vmid);
         if purge {
             self.ha.remove(&vmid);
         }

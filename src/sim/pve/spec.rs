@@ -39,7 +39,7 @@ pub struct PveSpec {
     pub vnets: Vec<VNetSpec>,
     /// Security groups of the firewall, by name.
     pub security_groups: Vec<String>,
-    /// VMs whose firewall is switched on.
+    /// VMs whose firewall is switched on at the start.
     pub firewall_on: Vec<u32>,
     /// Users who log in with a password. `root@pam` may do everything.
     pub users: Vec<PveUserSpec>,

@@ -32,6 +32,7 @@ pub(super) enum CallHandler {
     SecurityGroups,
     FirewallRules,
     FirewallOptions,
+    FirewallSwitch,
     FirewallRuleAdd,
     FirewallRuleRemove,
     Pools,

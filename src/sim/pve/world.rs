@@ -231,6 +231,8 @@ pub(super) struct PveWorld {
     pub(super) pools: BTreeMap<String, BTreeSet<u32>>,
     /// The rules of VMs' firewalls.
     pub(super) firewalls: BTreeMap<u32, Vec<GuestRule>>,
+    /// VMs whose firewall is switched on.
+    pub(super) firewalls_on: BTreeSet<u32>,
     /// Roles that were made, with their privileges.
     pub(super) roles: BTreeMap<String, Vec<String>>,
     /// Wanted state of machines that the HA manager keeps.
@@ -296,6 +298,7 @@ impl PveWorld {
                 .map(|name| (name.clone(), BTreeSet::new()))
                 .collect(),
             firewalls: BTreeMap::new(),
+            firewalls_on: spec.firewall_on.iter().copied().collect(),
             ha: BTreeMap::new(),
             tasks: BTreeMap::new(),
             task_order: VecDeque::new(),

@@ -97,6 +97,32 @@ fn outage(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
+/// Of a machine whose CPUs are not its own.
+fn of_cpus(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
+    let Warning::LostCpus {
+        machine,
+        host,
+        cpus,
+        shared,
+        with,
+        lacking,
+    } = warning
+    else {
+        return Ok(());
+    };
+    write!(
+        f,
+        "machine {machine} on the host {host} has the CPUs {cpus} by its affinity"
+    )?;
+    if let Some(with) = with {
+        write!(f, "; VM {with} has {shared} of them too")?;
+    }
+    if !lacking.is_empty() {
+        write!(f, "; {lacking} of them are not the host's for machines")?;
+    }
+    f.write_str(": a VM that is migrated keeps its affinity; migrate the one back that came, or drain the node, and a new machine gets CPUs of its own")
+}
+
 fn of_node(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     match warning {
         Warning::OrphanNode { node, orphan } => {
@@ -168,6 +194,7 @@ impl Display for Warning {
             | Warning::UnknownHost { .. } => of_configuration(self, f),
             Warning::HostOffline { .. } | Warning::SchedulerSilent { .. } => outage(self, f),
             Warning::NodesOfferLess { .. } => of_less(self, f),
+            Warning::LostCpus { .. } => of_cpus(self, f),
             Warning::OrphanNode { .. } => of_node(self, f),
             Warning::Quarantined { .. }
             | Warning::LeftAlone { .. }

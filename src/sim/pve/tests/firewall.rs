@@ -74,9 +74,19 @@ async fn a_clone_has_its_templates_rules_and_they_go_with_it() {
         rules: rules.clone(),
     };
     bench.pve.administer(&act).expect("done");
+    let options = |vmid: u32| format!("/nodes/pve1/qemu/{vmid}/firewall/options");
+    let of_template = options(TEMPLATE);
+    let enabled = async |vmid: u32| bench.get(&options(vmid)).await.data()["enable"].clone();
+    assert_eq!(enabled(TEMPLATE).await, 0);
+    for (form, on) in [("enable=1", 1), ("", 1), ("enable=0", 0), ("enable=1", 1)] {
+        let put = bench.call(Method::PUT, &of_template, form).await;
+        assert_eq!(put.status, 200);
+        assert_eq!(enabled(TEMPLATE).await, on, "{form}");
+    }
     let path = format!("/nodes/pve1/qemu/{TEMPLATE}/clone");
     assert_eq!(bench.task(Method::POST, &path, "newid=5001").await, "OK");
     assert_eq!(bench.pve.vm(5001).expect("there").rules, rules);
+    assert_eq!(enabled(5001).await, 1);
     let unprotect = "/nodes/pve1/qemu/5001/config";
     assert_eq!(
         bench
@@ -91,4 +101,5 @@ async fn a_clone_has_its_templates_rules_and_they_go_with_it() {
         bench.get(&format!("{vm}/firewall/rules")).await.data(),
         &json!([])
     );
+    assert_eq!(enabled(5001).await, 0);
 }
