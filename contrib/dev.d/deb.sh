@@ -2,13 +2,14 @@
 # The Debian package.
 
 dev_deb() {
-    local try=no arch
+    local try=no arch profile=deb
     arch="$(dpkg --print-architecture)"
     while [ $# -gt 0 ]; do
         case "$1 ${2-}" in
             "--try "*) try=yes ;;
+            "--quick "*) profile=dev ;;
             "--arch arm64" | "--arch $arch") arch="$2" && shift ;;
-            *) die "deb knows --try, and --arch arm64" ;;
+            *) die "deb knows --try, --quick and --arch arm64" ;;
         esac
         shift
     done
@@ -19,7 +20,8 @@ dev_deb() {
     need_build
     say_space 5 "building the package"
     need_packages "to build and check the package" build-essential debhelper dpkg-dev lintian
-    part "package" packaging/build-deb.sh
+    # Quick: the same package of programs that are large, for trying it.
+    part "package" packaging/build-deb.sh --profile "$profile"
     part "lintian" packaging/check-deb.sh
     need_packages "to make a release of it" apt-utils gpg gpg-agent python3 xz-utils
     part "a release of it" packaging/try-release.sh
