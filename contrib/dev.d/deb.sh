@@ -7,7 +7,8 @@ dev_deb() {
     while [ $# -gt 0 ]; do
         case "$1 ${2-}" in
             "--try "*) try=yes ;;
-            "--quick "*) profile=dev ;;
+            # Programs that may have no debug symbols, of which lintian would warn.
+            "--quick "*) profile=dev && export DEB_BUILD_OPTIONS=noautodbgsym ;;
             "--arch arm64" | "--arch $arch") arch="$2" && shift ;;
             *) die "deb knows --try, --quick and --arch arm64" ;;
         esac
