@@ -186,7 +186,8 @@ fn record(
     Ok(())
 }
 
-/// What doctor finds, as a program of its own: it gives up root's rights for good.
+/// Runs `pve-autoscaler doctor` and gives its JSON. It is another process, as doctor gives up root's rights and cannot take them
+/// back, and the bundle's other parts are read as root.
 async fn examined(config: &Path, options: &SupportBundleOptions) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut asked = Process::new(program);
@@ -205,8 +206,8 @@ async fn examined(config: &Path, options: &SupportBundleOptions) -> anyhow::Resu
         .await
         .with_context(|| format!("it was not done after {} s", DOCTOR_PATIENCE.as_secs()))?
         .context("cannot run it")?;
-    // What is wrong is told by the findings and by the exit code; without a finding it could not begin. Its error may have lines
-    // of the file in it, and those may be secrets.
+    // Doctor's exit code is not 0 where it finds something wrong, so the code is not looked at. Without any JSON it could not
+    // begin; its error on stderr may quote lines of the configuration, which may have secrets, and is left out.
     if output.stdout.is_empty() {
         bail!("it could not begin; type `pve-autoscaler doctor` to see why");
     }

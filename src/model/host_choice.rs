@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::hosts::HostStrategy;
+use crate::hosts::{HostStrategy, share_permille};
 use crate::words;
 
 /// The host of a planned machine, and the one that its pool's strategy would have taken besides.
@@ -77,8 +77,8 @@ impl HostStanding {
             }
             HostStrategy::Balanced => format!(
                 "{} of its memory and {} of its cores free",
-                words::percent(permille(self.free_memory, self.memory)),
-                words::percent(permille(self.free_cpu_milli, self.cpu_milli)),
+                words::percent(share_permille(self.free_memory, self.memory)),
+                words::percent(share_permille(self.free_cpu_milli, self.cpu_milli)),
             ),
             HostStrategy::RoundRobin => match self.planned {
                 0 => "none planned for it yet".to_owned(),
@@ -119,12 +119,6 @@ impl fmt::Display for HostChoice {
             ),
         }
     }
-}
-
-/// The part that an amount is of a whole, in thousandths.
-fn permille(amount: i64, whole: i64) -> i64 {
-    let part = i128::from(amount) * 1000 / i128::from(whole.max(1));
-    i64::try_from(part).unwrap_or(i64::MIN)
 }
 
 #[cfg(test)]

@@ -43,6 +43,12 @@ impl Default for HostCounting {
     }
 }
 
+/// The part that an amount is of a whole, in thousandths; of nothing as of 1.
+pub fn share_permille(amount: i64, whole: i64) -> i64 {
+    let part = i128::from(amount) * 1000 / i128::from(whole.max(1));
+    i64::try_from(part).unwrap_or(i64::MIN)
+}
+
 /// Which of the hosts that may be used gets the next machine of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

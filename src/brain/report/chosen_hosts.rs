@@ -22,14 +22,7 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>, choices: &ChoiceList<'_>) {
             continue;
         };
         let target = &action.target;
-        let choice = offer::choice_of(choices, &spec.mark, &target.region);
-        let offer = choice.and_then(|choice| {
-            choice
-                .offers
-                .iter()
-                .find(|offer| *offer.host == target.host)
-        });
-        let (Some(choice), Some(offer)) = (choice, offer) else {
+        let Some((choice, offer)) = offer::offer_of(choices, &spec.mark, target) else {
             continue;
         };
         chosen.insert(target.machine.clone(), explain(&limits, choice, offer));

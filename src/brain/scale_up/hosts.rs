@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use model::host_choice::HostStanding;
-use model::hosts::{HostCounting, HostStrategy, LoadKind};
+use model::hosts::{HostCounting, HostStrategy, LoadKind, share_permille};
 use model::policy::{InstanceType, PoolPolicy, RegionPolicy};
 use model::reasons::HostRefused;
 use model::region::{Host, HostLoad, Vm};
@@ -366,7 +366,7 @@ impl HostCapacity {
         Ok(())
     }
 
-    /// What strategies compare of this host, for a pool.
+    /// This host's numbers that a strategy compares when it looks for a host for a pool's next machine.
     pub(crate) fn standing(&self, demand: &HostDemand) -> HostStanding {
         let of_pool = &self.pools[demand.pool];
         HostStanding {
@@ -390,8 +390,8 @@ impl HostCapacity {
             HostStrategy::MaxMemory => [-memory, 0],
             HostStrategy::MaxCpu => [-cpu, -memory],
             HostStrategy::Balanced => {
-                let memory = share(memory, self.installed.memory);
-                let cpu = share(cpu, self.installed.cpu_milli);
+                let memory = share_permille(memory, self.installed.memory);
+                let cpu = share_permille(cpu, self.installed.cpu_milli);
                 [-(memory.saturating_add(cpu)), 0]
             }
             HostStrategy::RoundRobin => {
@@ -411,12 +411,6 @@ impl HostCapacity {
 fn permille(amount: i64, thousandths: i64) -> i64 {
     let all = i128::from(amount) * i128::from(thousandths) / 1000;
     i64::try_from(all).unwrap_or(i64::MAX)
-}
-
-/// The part that an amount is of a whole, in thousandths.
-fn share(amount: i64, whole: i64) -> i64 {
-    let part = i128::from(amount) * 1000 / i128::from(whole.max(1));
-    i64::try_from(part).unwrap_or(i64::MIN)
 }
 
 impl HostDemand {

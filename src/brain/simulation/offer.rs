@@ -6,6 +6,7 @@ use crate::index::{ChoiceIndex, ClassId, IndexVec, NodeIndex, OfferIndex, OfferS
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use model::action::Target;
 use model::cluster::PodKey;
 use model::facts::{self, Facts};
 use model::mark::Mark;
@@ -280,6 +281,18 @@ pub(crate) fn choice_of<'b, 'a>(
     };
     let mut choices = choices.iter().filter(of_pool);
     choices.find(|choice| *choice.policy.region == *region)
+}
+
+/// The choice of a planned machine, by its mark, and the offer of its host.
+pub(crate) fn offer_of<'b, 'a>(
+    choices: &'b ChoiceList<'a>,
+    mark: &Mark,
+    target: &Target,
+) -> Option<(&'b Choice<'a>, &'b Offer<'a>)> {
+    let choice = choice_of(choices, mark, &target.region)?;
+    let mut offers = choice.offers.iter();
+    let offer = offers.find(|offer| *offer.host == target.host)?;
+    Some((choice, offer))
 }
 
 /// Why a region offers nothing to a pool.

@@ -121,7 +121,8 @@ fn each_strategy_takes_its_host() {
     }
 }
 
-/// What is told of each new machine's host: the plan's order counts, and the strategy's next host is named.
+/// A new machine says what its pool's strategy compared on its host, machines earlier in the plan counted, and which host
+/// the strategy would take next.
 #[test]
 fn each_new_machine_says_why_it_comes_to_its_host() {
     let told = |lab: &Lab| -> Vec<String> {

@@ -82,7 +82,7 @@ fn same_digest(call: &AdmittedCall, config: &VmConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// What of a VM stands elsewhere than in its configuration: its resource pool and its firewall.
+/// Judges calls that change a VM's resource pool or firewall, which PVE does not keep in the VM's configuration.
 fn beside_configuration(
     policy: &BrokerPolicy,
     call: &AdmittedCall,

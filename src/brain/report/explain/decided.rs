@@ -41,10 +41,8 @@ pub(super) fn carry_out<'a>(
         let Kind::Create(spec) = &action.kind else {
             continue;
         };
-        let (mark, host) = (&spec.mark, &action.target.host);
-        let choice = offer::choice_of(choices, mark, &action.target.region);
-        let offer = choice.and_then(|choice| choice.offers.iter().find(|o| o.host == host));
-        let (Some(choice), Some(offer)) = (choice, offer) else {
+        let mark = &spec.mark;
+        let Some((choice, offer)) = offer::offer_of(choices, mark, &action.target) else {
             continue;
         };
         limits.book(choice, offer, mark.vmid);

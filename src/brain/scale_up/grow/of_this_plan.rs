@@ -88,7 +88,7 @@ struct Search<'s, 'p, 'a> {
     pending: &'s PendingGroups<'a>,
     group: GroupIndex,
     rules: &'s Rules,
-    /// What is left of [`LOOKS`].
+    /// How many more groups may be looked at and reasons written anew, for all groups together; [`LOOKS`] at first.
     looks: &'s Cell<usize>,
 }
 
