@@ -1,8 +1,10 @@
 //! `setup` against the simulators on the wire: from nothing to a file that `doctor` passes, and again.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use pve_autoscaler::sim::pve::{AclSpec, PveSpec, TokenSpec, VNetSpec};
 
@@ -348,6 +350,32 @@ fn an_address_that_is_no_api_servers_is_refused_by_its_answer() {
     assert!(!place.simulators.path("daemon.conf").exists());
 }
 
+/// Gives another address of the server at `address`, which a connection is handed on to for as long as the test lives.
+/// No name: a bare machine may know none, not even `localhost`.
+fn forward_to(address: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = listener.local_addr().expect("bound").to_string();
+    let address = address.to_owned();
+    thread::spawn(move || {
+        for came in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(&address) else {
+                return;
+            };
+            let (mut back, mut there) = (came.try_clone(), server.try_clone());
+            let (mut came, mut server) = (came, server);
+            thread::spawn(move || {
+                let _ = there.as_mut().map(|there| io::copy(&mut came, there));
+                let _ = there.map(|there| there.shutdown(Shutdown::Write));
+            });
+            thread::spawn(move || {
+                let _ = back.as_mut().map(|back| io::copy(&mut server, back));
+                let _ = back.map(|back| back.shutdown(Shutdown::Write));
+            });
+        }
+    });
+    other
+}
+
 /// On a host that is set up another address is answered. It finds a setup that says that nothing is to be done.
 #[test]
 fn another_server_that_is_answered_later_makes_another_kubeconfig() {
@@ -356,8 +384,7 @@ fn another_server_that_is_answered_later_makes_another_kubeconfig() {
     assert_eq!(code, Some(0), "{said}");
     let kubeconfig = || std::fs::read_to_string(place.simulators.path("daemon.conf"));
     let before = kubeconfig().expect("it is there");
-    let (_, port) = place.simulators.kube.rsplit_once(':').expect("a port");
-    let other = format!("localhost:{port}");
+    let other = forward_to(place.simulators.kube.trim_start_matches("https://"));
     let given = format!("server = \"{}\"", place.simulators.kube);
     super::service::replace(&place.answers, &given, &format!("server = \"{other}\""));
     let (code, said) = place.run(&["--dry-run"]);

@@ -110,6 +110,8 @@ need_tools
 archive="$(root_archive)" || cannot "no root of $suite could be made (no Debian mirror?)"
 mkdir "$root"
 tar -xf "$archive" -C "$root" --numeric-owner
+# As every installer writes it, and mmdebstrap does not.
+[ -s "$root/etc/hosts" ] || printf '127.0.0.1\tlocalhost\n::1\tlocalhost\n' >"$root/etc/hosts"
 lend_ways
 lend_toolchain
 clone="$home/pve-autoscaler"
