@@ -4,7 +4,9 @@
 # Exit 0 when all held, 1 when one did not. A machine that cannot boot such roots (not root, no
 # namespaces, no Debian mirror) says so and exits 0: that says nothing about the package.
 #
-#   packaging/try-deb.sh [SUITE...]        bookworm and trixie when none is named
+#   packaging/try-deb.sh [--roots] [SUITE...]        bookworm and trixie when none is named
+#
+# --roots: makes the roots that are not there yet, and tries nothing: minutes that CI has beside its other parts.
 #
 # The roots are systemd-nspawn containers with a network of their own, so that nothing of the
 # machine is touched. They are kept as archives under the user's cache directory.
@@ -25,6 +27,11 @@ readonly root_days=30
 # How long a root may take to be made, to boot, and to be tried.
 readonly make_seconds=600 boot_seconds=120 try_seconds=600
 
+roots_alone=no
+if [ "${1-}" = --roots ]; then
+    roots_alone=yes
+    shift
+fi
 suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 
@@ -47,6 +54,9 @@ root_archive() {
     local suite="$1" archive
     archive="$cache/$suite-$(printf '%s' "$packages" | sha256sum | cut -c1-8).tar"
     mkdir -p "$cache"
+    # Another run may be making it: what it made is taken then.
+    exec 8>"$archive.lock"
+    flock -w "$make_seconds" 8 || true
     if [ -z "$(find "$archive" -mtime "-$root_days" 2>/dev/null)" ]; then
         echo "try-deb: making a root of $suite" >&2
         if limited "$make_seconds" mmdebstrap --quiet --variant=minbase --include="$packages" \
@@ -57,6 +67,7 @@ root_archive() {
             return 1
         fi
     fi
+    exec 8>&-
     printf '%s\n' "$archive"
 }
 
@@ -68,7 +79,7 @@ next_version() {
     echo "# changed by the next version" >>"$tree/etc/pve-autoscaler.toml"
     (cd "$tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z |
         xargs -0 md5sum >DEBIAN/md5sums)
-    dpkg-deb --root-owner-group --build "$tree" "$next" >/dev/null
+    dpkg-deb --root-owner-group -z0 --build "$tree" "$next" >/dev/null
 }
 
 # Boots a suite's root and runs the checks in it.
@@ -140,11 +151,15 @@ clean() {
     rm -rf "$work"
 }
 
-deb="$(find target/package -maxdepth 1 -name "pve-autoscaler_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1)" || true
-[ -n "$deb" ] || {
-    echo "try-deb: no package in target/package; packaging/build-deb.sh makes it" >&2
-    exit 1
+find_deb() {
+    deb="$(find target/package -maxdepth 1 -name "pve-autoscaler_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1)" || true
+    [ -n "$deb" ] || {
+        echo "try-deb: no package in target/package; packaging/build-deb.sh makes it" >&2
+        exit 1
+    }
 }
+
+[ "$roots_alone" = yes ] || find_deb
 [ "$(id -u)" -eq 0 ] || cannot "not root (containers need it)"
 unshare --mount --pid --net --uts --ipc --fork true 2>/dev/null || cannot "this machine allows no namespaces"
 need_tools
@@ -153,11 +168,12 @@ work="$(mktemp -d "${TMPDIR:-/var/tmp}/pve-autoscaler-try.XXXXXX")"
 archives="$work/archives"
 mkdir "$archives"
 trap clean EXIT
-next_version "$deb" "$work/next.deb"
 for suite in "${suites[@]}"; do
     archive="$(root_archive "$suite")" || cannot "no root of $suite could be made (no Debian mirror?)"
     ln -s "$archive" "$archives/$suite"
 done
+[ "$roots_alone" = no ] || exit 0
+next_version "$deb" "$work/next.deb"
 
 tries=()
 for suite in "${suites[@]}"; do

@@ -8,7 +8,7 @@ dev_deb() {
         case "$1 ${2-}" in
             "--try "*) try=yes ;;
             # Programs that may have no debug symbols, of which lintian would warn.
-            "--quick "*) profile=dev && export DEB_BUILD_OPTIONS=noautodbgsym ;;
+            "--quick "*) profile=dev && export DEB_BUILD_OPTIONS=noautodbgsym COMPRESSION=-z0 ;;
             "--arch arm64" | "--arch $arch") arch="$2" && shift ;;
             *) die "deb knows --try, --quick and --arch arm64" ;;
         esac
