@@ -7,10 +7,8 @@ Needs chromium and chromedriver. Pictures for the README are written where --pic
 
 import os
 import re
-import signal
 import sys
 import time
-from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -18,24 +16,10 @@ from browser import Browser, until  # noqa: E402
 from checks import expect, look_over  # noqa: E402
 import stories  # noqa: E402
 from closed import of_closed_page  # noqa: E402
+from large import of_large_cluster  # noqa: E402
 from planted import OF_DEMO, OF_INSTALLATION, find  # noqa: E402
-from world import Demo, Installation  # noqa: E402
-
-# What a page of 500 nodes and 5,000 pods may take, on a slow machine that builds beside it.
-MOST_ELEMENTS = 6_000
-MOST_SECONDS = 10
-
-
-def quiet(browser, origin):
-    """Nobody else was asked, and the console said nothing that was not provoked."""
-    browser.look_at_logs()
-    # Chromium's own first tab asks Chromium itself.
-    inner = ("data", "chrome", "chrome-untrusted", "about")
-    elsewhere = [url for url in browser.requests if urlsplit(url).scheme not in inner and not url.startswith(origin)]
-    expect(not elsewhere, f"requests went elsewhere: {elsewhere[:5]}")
-    expect(not browser.complaints, f"the console says: {browser.complaints[:5]}")
-    browser.requests.clear()
-
+from quiet import quiet  # noqa: E402
+from world import Demo, Installation, ready  # noqa: E402
 
 def of_small_cluster(browser, demo, pictures):
     """One node, then some: every view, both themes, three widths, what a person does."""
@@ -272,73 +256,6 @@ def themes(browser):
     browser.theme("dark")
     expect(ground() == dark, "the system says dark")
     browser.theme("light")
-
-
-def of_large_cluster(browser, binary):
-    """500 nodes and 5,000 pods; a daemon that dies and comes back; strangers' words."""
-    began = time.monotonic()
-    world = Installation(binary, nodes=500, pods=5_000)
-    print(f"    a cluster of 500 nodes in {time.monotonic() - began:.0f} s", flush=True)
-    try:
-        until("a daemon that has seen it", lambda: ready(world), 120)
-        began = time.monotonic()
-        browser.open(world.url)
-        browser.wait("nodes", "return document.querySelectorAll('[aria-labelledby=nodes] tbody tr').length > 0", seconds=30)
-        took = time.monotonic() - began
-        elements = browser.run("return document.querySelectorAll('*').length")
-        heap = browser.run("return performance.memory ? performance.memory.usedJSHeapSize : 0")
-        size = browser.run("return performance.getEntriesByType('navigation')[0].transferSize")
-        print(f"    shown after {took:.1f} s, {elements} elements, heap {heap / 1e6:.0f} MB, page {size} B", flush=True)
-        expect(took < MOST_SECONDS, f"it took {took:.1f} s")
-        expect(elements < MOST_ELEMENTS, f"{elements} elements")
-        browser.shows("of 500", "[aria-labelledby=nodes] .where")
-        browser.shows("20", ".tiles")
-        browser.size(360, 740, phone=True)
-        look_over(browser, "Now, 500 nodes, on a phone", phone=True)
-        browser.size(1280, 900)
-        look_over(browser, "Now, 500 nodes")
-        stories.crowds_are_told_once(browser)
-        stories.strangers_words(browser, world)
-        browser.run("""const it = document.querySelector('[aria-labelledby=nodes] input');
-                       it.value = 'node-499'; it.dispatchEvent(new Event('input'))""")
-        browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where")
-        quiet(browser, world.url.rstrip("/"))
-        dies(browser, world)
-    finally:
-        world.end()
-
-
-def ready(world):
-    from urllib.request import urlopen
-    with urlopen(f"{world.url}metrics", timeout=5) as answer:
-        return b'cluster_autoscaler_nodes_count{state="' in answer.read()
-
-
-def dies(browser, world):
-    """The daemon is killed: the page says so, keeps what it showed, and comes back by itself."""
-    world.daemon.end(signal.SIGKILL)
-    browser.shows("The daemon does not answer", "#banner", seconds=20)
-    browser.shows("no answer", "#link")
-    browser.shows("node-499", "main")
-    said = browser.text("#word")
-    expect("does not answer" in said, f"a screen reader hears {said!r}")
-    world.start()
-    browser.wait("it comes back", "return document.getElementById('banner').hidden && document.getElementById('link').textContent === 'live'", seconds=60)
-    expect(browser.run("return document.querySelector('[aria-labelledby=nodes] input').value") == "node-499", "what was typed is lost")
-    browser.shows("1–1 of 1", "[aria-labelledby=nodes] .where", seconds=120)
-    # What comes after the return is new, and not what was kept.
-    world.command("pause", "after the return")
-    browser.shows("after the return", "[aria-labelledby=care]")
-    began = time.monotonic()
-    world.daemon.end(signal.SIGTERM)
-    took = time.monotonic() - began
-    expect(took < 12, f"the daemon took {took:.1f} s to stop while a page was open")
-    print(f"    it stops in {took:.1f} s with a page open", flush=True)
-    browser.look_at_logs()
-    provoked = [said for said in browser.complaints if "ERR_CONNECTION_REFUSED" not in said and "ERR_INCOMPLETE" not in said
-                and "ERR_EMPTY_RESPONSE" not in said and "ERR_CONNECTION_RESET" not in said]
-    expect(not provoked, f"the console says: {provoked}")
-    browser.complaints.clear()
 
 
 def of_demo(browser, binary, pictures):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from urllib.request import urlopen
 import time
 
 from browser import free_port, until
@@ -197,3 +198,9 @@ def fill(address, nodes, pods):
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         list(pool.map(node, range(nodes)))
         list(pool.map(pod, range(pods)))
+
+
+def ready(world):
+    """Whether the daemon has seen the cluster."""
+    with urlopen(f"{world.url}metrics", timeout=5) as answer:
+        return b'cluster_autoscaler_nodes_count{state="' in answer.read()
