@@ -3,7 +3,8 @@
 //! while nodes come up one by one.
 //!
 //! The real daemon in the simulator, in virtual time: pods of many sizes come at once, nothing is there yet,
-//! and each machine takes a time of its own to come up.
+//! and each machine takes a time of its own to come up. In some worlds each pod is alone; in others some
+//! are targets, and those after a target may only run on its node (required affinity).
 
 mod common;
 
@@ -18,6 +19,7 @@ use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::workload::{Act, Step, Workload};
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
@@ -33,15 +35,41 @@ const NOT_NOMINATED: f64 = 1.10;
 /// Types by name, cores and GiB; a price goes with the size, as the default ones do.
 const TYPES: [(&str, u32, u32); 3] = [("small", 2, 4), ("medium", 4, 8), ("large", 8, 16)];
 
+/// As many followers a target has at most: with it they fit on the largest type.
+const MOST_FOLLOWERS: usize = 4;
+
+/// What pods ask of each other.
+#[derive(Clone, Copy)]
+enum Company {
+    /// Nothing.
+    Alone,
+    /// Followers must run on their target's node.
+    Followers,
+}
+
+impl Company {
+    fn name(self) -> &'static str {
+        match self {
+            Company::Alone => "alone",
+            Company::Followers => "followers",
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let mut report = Report::new("Machines made over machines planned (virtual time)");
     let mut arguments = std::env::args().skip_while(|argument| argument != "--worlds");
     let given = arguments.nth(1).and_then(|worlds| worlds.parse().ok());
     let worlds = given.unwrap_or(WORLDS);
-    for pods in [20, 50] {
+    for (company, pods) in [
+        (Company::Alone, 20),
+        (Company::Alone, 50),
+        (Company::Followers, 20),
+        (Company::Followers, 50),
+    ] {
         let of = |nominate: bool| {
             let began = common::now();
-            let runs = (0..worlds).map(|seed| simulate(run(seed, pods, nominate)));
+            let runs = (0..worlds).map(|seed| simulate(run(seed, pods, company, nominate)));
             let runs: Vec<Run> = runs.collect();
             (runs, began.elapsed().as_secs_f64())
         };
@@ -61,6 +89,7 @@ fn main() -> ExitCode {
             report.add(
                 Row::new("realised", pods)
                     .field("seconds", seconds)
+                    .field("pods_are", company.name())
                     .field("nominate_pods", nominate)
                     .field("worlds", worlds)
                     .field("planned", planned)
@@ -108,32 +137,62 @@ nominate_pods = {nominate}
     )
 }
 
-/// Pods of many sizes and without an owner in common, all there at once.
-fn workload(dice: &mut StdRng, pods: usize) -> Workload {
-    let pod = |number: usize| {
-        let cpu = dice.random_range(2..=30) * 50;
-        let memory = dice.random_range(1..=30) * 100;
-        let object = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": format!("pod-{number}"), "labels": {"app": format!("app-{number}")}},
-            "spec": {"containers": [{
-                "name": "main", "image": "registry.k8s.io/pause:3.10",
-                "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+/// Pods of many sizes and without an owner in common, all there at once, in an order that says nothing of who follows whom.
+fn workload(dice: &mut StdRng, pods: usize, company: Company) -> Workload {
+    let mut target = 0;
+    let mut steps: Vec<Step> = (0..pods)
+        .map(|number| {
+            let follows = match company {
+                Company::Alone => false,
+                Company::Followers => {
+                    number > 0 && number - target <= MOST_FOLLOWERS && dice.random_range(0..3) < 2
+                }
+            };
+            if !follows {
+                target = number;
+            }
+            let cpu = dice.random_range(2..=30) * 50;
+            let memory = dice.random_range(1..=30) * 100;
+            let size = match company {
+                Company::Alone => (cpu, memory),
+                Company::Followers => (cpu / 2, memory / 2),
+            };
+            create(number, size, follows.then_some(target))
+        })
+        .collect();
+    if matches!(company, Company::Followers) {
+        steps.shuffle(dice);
+    }
+    Workload { steps }
+}
+
+/// The pod of this number, which asks for thousandths of a core and MiB, on the node of its target if it has one.
+fn create(number: usize, (cpu, memory): (u32, u32), target: Option<usize>) -> Step {
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("pod-{number}"), "labels": {"app": format!("app-{number}")}},
+        "spec": {"containers": [{
+            "name": "main", "image": "registry.k8s.io/pause:3.10",
+            "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+        }]},
+    });
+    if let Some(target) = target {
+        object["spec"]["affinity"] = json!({
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+                "labelSelector": {"matchLabels": {"app": format!("app-{target}")}},
+                "topologyKey": "kubernetes.io/hostname",
             }]},
         });
-        let path = "/api/v1/namespaces/default/pods".to_owned();
-        let act = Act::Create { path, object };
-        Step {
-            at: Span::ZERO,
-            act,
-        }
-    };
-    Workload {
-        steps: (0..pods).map(pod).collect(),
+    }
+    let path = "/api/v1/namespaces/default/pods".to_owned();
+    let act = Act::Create { path, object };
+    Step {
+        at: Span::ZERO,
+        act,
     }
 }
 
-async fn run(seed: u64, pods: usize, nominate: bool) -> Run {
+async fn run(seed: u64, pods: usize, company: Company, nominate: bool) -> Run {
     let mut dice = StdRng::seed_from_u64(seed);
     let seconds = |least: i64, most: i64| Range {
         min: Span::seconds(least),
@@ -144,7 +203,7 @@ async fn run(seed: u64, pods: usize, nominate: bool) -> Run {
         ready: seconds(2, 12),
         ..GuestSpec::default()
     };
-    let workload = workload(&mut dice, pods);
+    let workload = workload(&mut dice, pods, company);
     let scene = Scene::new(seed, &config(nominate), roomy(), guests);
     let made: Arc<Mutex<Vec<(u64, f64)>>> = Arc::default();
     let watching = watch_plans(&scene, &made);
