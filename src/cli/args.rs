@@ -319,7 +319,7 @@ pub(super) struct HistoryOptions {
     /// What concerns this node.
     #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::nodes())]
     pub(super) node: Option<String>,
-    /// What concerns this machine.
+    /// What concerns this machine, and why its host was chosen.
     #[arg(long, value_name = "NAME", value_parser = super::explain::name, add = complete::machines())]
     pub(super) machine: Option<String>,
     /// What concerns machines of this pool.
@@ -329,7 +329,7 @@ pub(super) struct HistoryOptions {
     #[arg(long, value_name = "NUMBER", default_value_t = 500, allow_negative_numbers = true,
           value_parser = whole::<u32>(1..=u32::MAX.into()))]
     pub(super) limit: u32,
-    /// Each action of a decision on a line of its own, with all its pods.
+    /// Each action of a decision on a line of its own, with all its pods and why the host of a new machine was chosen.
     #[arg(long)]
     pub(super) detail: bool,
     /// The record: its directory, or one segment of it.

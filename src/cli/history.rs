@@ -76,12 +76,14 @@ pub(super) fn run(options: &HistoryOptions) -> Result<(), CliFailure> {
             "pve-autoscaler: the latest {lines}; --limit, --since and --until tell of others"
         ));
     }
-    let text = told(
-        deeds,
-        &planned_at(&before),
-        options.detail,
-        &TimeZone::system(),
-    );
+    let depth = if options.detail {
+        HistoryDepth::Everything
+    } else if options.machine.is_some() {
+        HistoryDepth::Hosts
+    } else {
+        HistoryDepth::Lines
+    };
+    let text = told(deeds, &planned_at(&before), depth, &TimeZone::system());
     super::write(&options.output.laid_out(&text))
 }
 
@@ -226,13 +228,24 @@ fn planned_at(deeds: &[Deed]) -> PlannedAt {
     planned
 }
 
-/// Deeds as a table: a line a decision and kind of action, or a line an action.
-fn told(deeds: &[Deed], planned: &PlannedAt, detail: bool, zone: &TimeZone) -> String {
+/// How much is told of what was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HistoryDepth {
+    /// A line a decision and kind of action.
+    Lines,
+    /// A line an action, and why the host of a new machine was chosen.
+    Hosts,
+    /// A line an action, and all that is behind it.
+    Everything,
+}
+
+/// Deeds as a table.
+fn told(deeds: &[Deed], planned: &PlannedAt, depth: HistoryDepth, zone: &TimeZone) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut group: Vec<&Deed> = Vec::new();
     for deed in deeds {
         let together = group.last().is_some_and(|last| {
-            !detail
+            depth == HistoryDepth::Lines
                 && (last.at, last.decision) == (deed.at, deed.decision)
                 && verb(last) == verb(deed)
         });
@@ -243,9 +256,9 @@ fn told(deeds: &[Deed], planned: &PlannedAt, detail: bool, zone: &TimeZone) -> S
         match &deed.kind {
             DeedKind::Planned { .. } => {
                 group.push(deed);
-                if detail {
+                if depth != HistoryDepth::Lines {
                     rows.extend(plan_row(&group, zone));
-                    rows.extend(details(deed));
+                    rows.extend(details(deed, depth));
                     group.clear();
                 }
             }
@@ -314,12 +327,13 @@ fn plan_row(group: &[&Deed], zone: &TimeZone) -> Option<Vec<String>> {
     ])
 }
 
-/// All that is behind an action.
-fn details(deed: &Deed) -> Vec<Vec<String>> {
+/// What is behind an action.
+fn details(deed: &Deed, depth: HistoryDepth) -> Vec<Vec<String>> {
     let DeedKind::Planned {
         planned,
         pool,
         instance_type,
+        chosen_host,
         ..
     } = &deed.kind
     else {
@@ -328,7 +342,8 @@ fn details(deed: &Deed) -> Vec<Vec<String>> {
     let mut lines = Vec::new();
     let mut tell = |name: &str, text: String| {
         if !text.is_empty() {
-            lines.push(vec![String::new(), format!("  {name}"), one_line(&text)]);
+            let name = format!("  {}", one_line(name));
+            lines.push(vec![String::new(), name, one_line(&text)]);
         }
     };
     let list = |value: Option<&Value>| {
@@ -336,6 +351,13 @@ fn details(deed: &Deed) -> Vec<Vec<String>> {
         let names = list.unwrap_or_default().iter().filter_map(Value::as_str);
         names.collect::<Vec<_>>().join(", ")
     };
+    // In the words of `plan`.
+    if let Some(chosen) = chosen_host {
+        tell(&format!("why on {}", chosen.host), chosen.to_string());
+    }
+    if depth == HistoryDepth::Hosts {
+        return lines;
+    }
     tell("decision", deed.decision.to_string());
     tell("pool", pool.as_deref().unwrap_or_default().to_owned());
     let kind = instance_type.as_deref().unwrap_or_default();
@@ -479,6 +501,8 @@ fn plain(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::host_choice::{HostChoice, HostStanding};
+    use crate::model::hosts::HostStrategy;
 
     #[test]
     fn a_removal_took_its_own_time_and_not_its_machines_life() {
@@ -495,6 +519,7 @@ mod tests {
             pool: None,
             instance_type: None,
             why: "pods wait".to_owned(),
+            chosen_host: None,
             planned: Value::Null,
         };
         let ended = |action: &str| DeedKind::Ended {
@@ -510,7 +535,12 @@ mod tests {
             deed(900, planned("remove")),
             deed(909, ended("remove")),
         ];
-        let text = told(&deeds, &planned_at(&deeds), false, &TimeZone::UTC);
+        let text = told(
+            &deeds,
+            &planned_at(&deeds),
+            HistoryDepth::Lines,
+            &TimeZone::UTC,
+        );
         let line = |words: &str| {
             let mut lines = text.lines();
             lines
@@ -521,5 +551,44 @@ mod tests {
         assert!(node.ends_with("after 31s"), "{text}");
         let gone = line("is gone").expect("it was removed");
         assert!(gone.ends_with("after 9s"), "{text}");
+    }
+    #[test]
+    fn why_a_host_was_chosen_is_told_in_detail_and_of_one_machine() {
+        let choice = HostChoice {
+            host: "pve3".into(),
+            strategy: HostStrategy::Pack,
+            standing: HostStanding::default(),
+            other: None,
+        };
+        let words = choice.to_string();
+        let deeds = [Deed {
+            at: Time(0),
+            decision: 7,
+            kind: DeedKind::Planned {
+                action: "create".to_owned(),
+                machine: "small-aaaaa".into(),
+                host: "pve3".into(),
+                node: None,
+                pool: None,
+                instance_type: None,
+                why: "pods wait".to_owned(),
+                chosen_host: Some(Box::new(choice)),
+                planned: Value::Null,
+            },
+        }];
+        let told = |depth| told(&deeds, &planned_at(&deeds), depth, &TimeZone::UTC);
+        let short = told(HistoryDepth::Lines);
+        assert!(
+            short.contains("make small-aaaaa on pve3") && !short.contains("why on"),
+            "{short}"
+        );
+        for depth in [HistoryDepth::Hosts, HistoryDepth::Everything] {
+            let text = told(depth);
+            let line = text.lines().find(|line| line.contains("why on pve3"));
+            let ends = line.is_some_and(|line| line.trim_end().ends_with(&words));
+            assert!(ends, "{text}");
+            let whole = depth == HistoryDepth::Everything;
+            assert_eq!(text.contains("decision"), whole, "{text}");
+        }
     }
 }

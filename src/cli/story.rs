@@ -145,6 +145,9 @@ pub(super) fn node(story: &NodeStory, wide: bool, now: Time) -> String {
                 one_line(&machine.standing)
             );
             work(&mut text, machine, now);
+            if let Some(made) = &machine.made {
+                let _ = writeln!(text, "It was {}", one_line(&made.to_string()));
+            }
         }
         None => {
             let _ = writeln!(text, "Node {}: not ours, never removed", story.node);
@@ -340,6 +343,8 @@ mod tests {
     use super::*;
     use crate::model::cluster::{Phase, PodKey};
     use crate::model::cpus::CpuSet;
+    use crate::model::host_choice::{HostChoice, HostDecision, HostStanding};
+    use crate::model::hosts::HostStrategy;
     use crate::model::reasons::{
         Blocked, FateReason, Held, HostRefused, Kept, Misfit, Refusals, Refused, Unremovable,
     };
@@ -543,6 +548,15 @@ mod tests {
                 cpus: CpuSet::new(),
                 vmid: 9001,
                 standing: "up".into(),
+                made: Some(HostDecision::new(
+                    NOW - Span::minutes(50),
+                    HostChoice {
+                        host: "pve1".into(),
+                        strategy: HostStrategy::Pack,
+                        standing: HostStanding::default(),
+                        other: None,
+                    },
+                )),
                 step: Some((Step::Done, NOW)),
                 waits: None,
                 failure: None,

@@ -71,7 +71,7 @@ impl Answering {
             }
         };
         match self.fresh().await {
-            Some(turn) => question.answer(&turn),
+            Some(turn) => told(question, turn).await,
             None => ControlAnswer::Error((self.status)().line()),
         }
     }
@@ -186,6 +186,17 @@ impl Answering {
         let _ = timeout(PLAN_PATIENCE, turns.changed()).await;
         turns.borrow().clone()
     }
+}
+
+/// The answer of a turn; one for which the record may be read is made beside the loop.
+async fn told(question: TurnQuestion, turn: Arc<Turn>) -> ControlAnswer {
+    if !matches!(question, TurnQuestion::Node(_)) {
+        return question.answer(&turn);
+    }
+    let told = tokio::task::spawn_blocking(move || question.answer(&turn));
+    told.await.unwrap_or_else(|error| {
+        ControlAnswer::Error(format!("the explanation was not made: {error}"))
+    })
 }
 
 /// Why no machine of a pool could be made now: PVE answers in none of its regions.

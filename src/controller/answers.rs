@@ -29,7 +29,7 @@ pub enum TurnQuestion {
 }
 
 impl TurnQuestion {
-    /// The answer of one turn.
+    /// The answer of one turn. That about a node may read the record, and is made beside the loop.
     pub fn answer(&self, turn: &Turn) -> ControlAnswer {
         let asked = Asked {
             snapshot: &turn.snapshot,
@@ -59,13 +59,16 @@ impl TurnQuestion {
     }
 }
 
-/// Adds to a machine's facts what the executor alone knows: the step that it is at since the turn, and what that step waits for.
+/// Adds to a machine's facts what no snapshot has: the step that it is at since the turn, what that step waits for, and the decision that
+/// made it.
 fn work_on(turn: &Turn, machine: &mut MachineFacts) {
     let further = turn.waits.step(&machine.name);
     machine.step = further
         .filter(|(step, _)| machine.step.is_none_or(|(seen, _)| seen < *step))
         .or(machine.step);
     machine.waits = turn.waits.of(&machine.name).map(|wait| wait.what);
+    let seen = turn.snapshot.machines.get(&machine.name);
+    machine.made = seen.and_then(|seen| turn.made.find(&machine.name, seen.mark.created));
 }
 
 /// Others that are named where one is not seen, such as the pods of a Deployment.

@@ -28,13 +28,12 @@ use crate::controller::recording::Recording;
 use crate::controller::region::{Doubts, RegionView, RegionWatcher};
 use crate::controller::retries::RetryWait;
 use crate::controller::soft_taints::SoftTaints;
-use crate::controller::startup;
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::turn::Turn;
 use crate::controller::turn_timing::{
     AnswerTimes, SHORTEST_INTERVAL, interval_after, wait_for_change,
 };
-use crate::controller::{background, evacuations};
+use crate::controller::{background, evacuations, startup};
 use crate::kubernetes::lease::{self, Holder, Leadership, LeaseName, Timing, elect};
 use crate::kubernetes::{ChangeCounts, ClusterStore, watch};
 use crate::model::foreign::ForeignText;
@@ -476,6 +475,7 @@ impl Loop {
             snapshot,
             decision: Arc::new(decision),
             waits: self.waits.clone(),
+            made: self.recording.made(),
         });
         self.recording.decided(&turn, retried.or(before), &ended);
         if leads {

@@ -15,6 +15,7 @@ pub mod evacuations;
 pub mod executor;
 mod foreign_guests;
 pub mod guest;
+pub mod host_decisions;
 pub mod identity;
 pub mod in_place;
 pub mod inspection;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::controller::daemon::DaemonParts;
 use crate::controller::executor::Observer;
+use crate::controller::host_decisions::HostDecisions;
 use crate::controller::journal::JournalEntry;
 use crate::controller::state::StateFiles;
 use crate::controller::turn::Turn;
@@ -19,9 +20,12 @@ use crate::model::snapshot::Snapshot;
 use crate::model::time::Span;
 use crate::record::{RecordLimits, RecordSender, RecordedTurn, TurnRecorder, WhenFull};
 
-/// The record of this loop, if one is wanted.
+/// The record of this loop, if one is wanted, and what is asked of the record beside the loop.
 #[derive(Debug)]
-pub(super) struct Recording(Option<On>);
+pub(super) struct Recording {
+    on: Option<On>,
+    made: HostDecisions,
+}
 
 #[derive(Debug)]
 struct On {
@@ -42,9 +46,11 @@ struct On {
 impl Recording {
     /// Begins, if the configuration wants it.
     pub(super) fn begin(parts: &DaemonParts) -> Recording {
+        // A record that is not written any more may still be there.
+        let made = HostDecisions::of_record(parts.state.record());
         let wanted = &parts.settings.recorder;
         if !wanted.enabled {
-            return Recording(None);
+            return Recording { on: None, made };
         }
         let limits = RecordLimits {
             max_bytes: u64::try_from(wanted.max_size).unwrap_or(0),
@@ -55,7 +61,7 @@ impl Recording {
             Clock::Virtual { .. } | Clock::Settable { .. } => WhenFull::Wait,
         };
         let recorder = TurnRecorder::begin(parts.state.record(), limits, full);
-        Recording(recorder.map(|recorder| On {
+        let on = recorder.map(|recorder| On {
             recorder,
             policy: Arc::new(parts.settings.policy.clone()),
             state: parts.state.clone(),
@@ -63,12 +69,18 @@ impl Recording {
             begun: Cell::new(false),
             paused: RefCell::default(),
             evacuated: RefCell::default(),
-        }))
+        });
+        Recording { on, made }
+    }
+
+    /// Why machines came to their hosts, for those who ask after a turn.
+    pub(super) fn made(&self) -> HostDecisions {
+        self.made.clone()
     }
 
     /// An observer that tells the record too.
     pub(super) fn hearing(&self, observer: &Arc<dyn Observer>, clock: Clock) -> Arc<dyn Observer> {
-        match &self.0 {
+        match &self.on {
             None => observer.clone(),
             Some(on) => Arc::new(Hearing {
                 observer: observer.clone(),
@@ -87,7 +99,8 @@ impl Recording {
         before: Option<Memory>,
         retried: &BTreeSet<Arc<str>>,
     ) {
-        if let Some(on) = &self.0 {
+        self.made.decided(turn);
+        if let Some(on) = &self.on {
             let begun = on.begun.replace(true);
             if begun {
                 on.asked(turn, retried);
@@ -110,7 +123,7 @@ impl Recording {
 
     /// Tells of what could not be recorded since this was last asked.
     pub(super) fn tell_lost(&self, observer: &dyn Observer) {
-        if let Some(on) = &self.0 {
+        if let Some(on) = &self.on {
             let all = on.recorder.lost();
             let news = all - on.lost.replace(all);
             if news > 0 {
@@ -121,7 +134,7 @@ impl Recording {
 
     /// Records that an action was not begun, and why.
     pub(super) fn not_begun(&self, action: &Action, turn: &Turn, why: String) {
-        if let Some(on) = &self.0 {
+        if let Some(on) = &self.on {
             let teller = on.recorder.teller();
             teller.not_begun(turn.number, action, why, turn.at);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::config::settings::Settings;
 use crate::controller::executor::ActionWaits;
+use crate::controller::host_decisions::HostDecisions;
 use crate::model::decision::Decision;
 use crate::model::snapshot::Snapshot;
 use crate::model::time::Time;
@@ -23,4 +24,6 @@ pub struct Turn {
     pub decision: Arc<Decision>,
     /// What the actions wait for at the moment when this is asked.
     pub waits: ActionWaits,
+    /// Why machines came to their hosts.
+    pub made: HostDecisions,
 }

@@ -1,4 +1,4 @@
-//! Why a machine that is planned comes to its host.
+//! Why a machine comes to its host: what is decided when it is planned, and what is told of that later.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hosts::{HostStrategy, share_permille};
+use crate::time::Time;
 use crate::words;
 
 /// The host of a planned machine, and the one that its pool's strategy would have taken besides.
@@ -55,6 +56,33 @@ pub struct HostStanding {
     /// A machine of the pool failed there and none works since: the host is taken last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
+}
+
+/// The decision that made a machine, as it was taken: hosts may stand otherwise since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostDecision {
+    /// When the machine was planned.
+    pub at: Time,
+    /// Why its host was chosen, in words: those that `plan` has.
+    pub why: String,
+    /// The host on which it was made, and what was compared.
+    pub choice: HostChoice,
+}
+
+impl HostDecision {
+    /// The choice that a decision of this time made.
+    pub fn new(at: Time, choice: HostChoice) -> HostDecision {
+        let why = choice.to_string();
+        HostDecision { at, why, choice }
+    }
+}
+
+impl fmt::Display for HostDecision {
+    /// Writes it as a clause: `made at 2026-11-23T16:02:11Z on pve3: spread: no machine of the pool, …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostDecision { at, why, choice } = self;
+        write!(f, "made at {at} on {}: {why}", choice.host)
+    }
 }
 
 impl HostStanding {
@@ -196,5 +224,26 @@ mod tests {
             &choice,
             "pve2 would come first (3 guests, 48Gi of memory free), but for the machine's pods or the rest of the plan",
         );
+    }
+
+    /// What is kept of a choice has its words with it, and is read as it was written.
+    #[test]
+    fn a_decision_says_when_and_on_which_host_it_made_the_machine() {
+        let choice = HostChoice {
+            host: "pve3".into(),
+            strategy: HostStrategy::Pack,
+            standing: standing(),
+            other: None,
+        };
+        let made = HostDecision::new(Time(1_795_000_000_000), choice);
+        assert_eq!(
+            made.to_string(),
+            "made at 2026-11-18T11:06:40Z on pve3: pack: 3 guests, 48Gi of memory free; no other host of its region can take it"
+        );
+        let json = serde_json::to_value(&made).expect("plain data");
+        assert_eq!(json["why"], made.choice.to_string());
+        assert_eq!(json["choice"]["host"], "pve3");
+        let read: HostDecision = serde_json::from_value(json).expect("read");
+        assert_eq!(read, made);
     }
 }

@@ -13,6 +13,7 @@ use super::change::Change;
 use super::cluster::{Phase, PodKey};
 use super::cpus::CpuSet;
 use super::foreign::ForeignText;
+use super::host_choice::HostDecision;
 use super::reasons::{FateReason, Misfit, Refusals, Unremovable, told};
 use super::region::{Failure, Step};
 use super::report::{Hold, NodeVerdict, PodVerdict};
@@ -200,6 +201,9 @@ pub struct MachineFacts {
     pub vmid: u32,
     /// How it stands, in words.
     pub standing: String,
+    /// The decision that made it, with why it came to its host; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<HostDecision>,
     /// The step it is in, and since when; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<(Step, Time)>,

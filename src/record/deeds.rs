@@ -97,7 +97,7 @@ impl<'a> FoundDeeds<'a> {
         }
         self.verdicts(line);
         for action in &line.plan {
-            if let Some(planned) = DeedKind::planned(action)
+            if let Some(planned) = DeedKind::planned(action, line)
                 && self.concerns(action)
             {
                 self.tell(line.at, planned);

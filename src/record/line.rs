@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::change::{RecordedState, StateDifference};
 use crate::model::action::Action;
 use crate::model::decision::Decision;
+use crate::model::host_choice::HostChoice;
 use crate::model::region::{Failure, Step};
 use crate::model::time::{Span, Time};
 
@@ -40,6 +41,9 @@ pub(super) enum LineContent<'a> {
         skipped: Skipped,
         point: Point,
         plan: &'a [Action],
+        /// Why the machines that the plan makes come to their hosts.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        chosen_hosts: &'a BTreeMap<Arc<str>, HostChoice>,
         state: RecordedState<'a>,
     },
     /// A decision, by what differs from the recorded one before.
@@ -52,6 +56,9 @@ pub(super) enum LineContent<'a> {
         point: Point,
         /// What it does.
         plan: &'a [Action],
+        /// Why the machines that the plan makes come to their hosts: as the report has it, of which a record has only what differs.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        chosen_hosts: &'a BTreeMap<Arc<str>, HostChoice>,
         /// What differs from the recorded state before.
         changes: StateDifference<'a>,
     },
@@ -126,6 +133,9 @@ pub(super) struct ReadLine {
     pub(super) point: Option<Point>,
     #[serde(default)]
     pub(super) plan: Vec<Value>,
+    /// By machine; in no record of a program that did not tell it.
+    #[serde(default)]
+    pub(super) chosen_hosts: BTreeMap<Arc<str>, Value>,
     #[serde(default)]
     pub(super) state: Option<Box<RawValue>>,
     #[serde(default)]
@@ -146,6 +156,13 @@ pub(super) struct ReadLine {
     pub(super) took: Option<Span>,
     #[serde(default)]
     pub(super) ok: Option<bool>,
+}
+
+impl ReadLine {
+    /// Why a machine that this decision makes comes to its host. `None`: it makes no such machine, or tells it in a form of another program.
+    pub(super) fn chosen_host(&self, machine: &str) -> Option<HostChoice> {
+        HostChoice::deserialize(self.chosen_hosts.get(machine)?).ok()
+    }
 }
 
 /// A decision in numbers.
@@ -276,6 +293,9 @@ pub enum DeedKind {
         instance_type: Option<Arc<str>>,
         /// Why, in words.
         why: String,
+        /// Why a machine that is made comes to its host, where the record tells.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        chosen_host: Option<Box<HostChoice>>,
         /// The action as it was planned.
         planned: Value,
     },
@@ -326,14 +346,16 @@ pub enum DeedKind {
 }
 
 impl DeedKind {
-    /// A planned action, read from its JSON whatever program wrote it.
-    pub(super) fn planned(value: &Value) -> Option<DeedKind> {
+    /// A planned action, read from its JSON whatever program wrote it, with what `line` tells of its host.
+    pub(super) fn planned(value: &Value, line: &ReadLine) -> Option<DeedKind> {
         let target = value.get("target")?;
+        let machine = text(target.get("machine"))?;
         let mark = value.pointer("/kind/create/mark");
         let of_mark = |key: &str| text(mark?.get(key));
         Some(DeedKind::Planned {
             action: action(value),
-            machine: text(target.get("machine"))?,
+            chosen_host: line.chosen_host(&machine).map(Box::new),
+            machine,
             host: text(target.get("host"))?,
             node: text(target.pointer("/node/name")),
             pool: of_mark("pool"),

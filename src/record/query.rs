@@ -13,6 +13,7 @@ use super::line::{self, Deed, DeedKind, Point, ReadLine, machine};
 use super::read::{ReadError, RebuiltState, RecordReader, segments_at};
 use super::store::SegmentFile;
 use crate::model::cluster::PodKey;
+use crate::model::host_choice::HostChoice;
 use crate::model::time::{Span, Time};
 
 /// Machines that are told of at most; the latest.
@@ -274,7 +275,8 @@ impl History {
                     found.remove(&oldest);
                 }
             };
-            for planned in line.plan.iter().filter_map(DeedKind::planned) {
+            let plan = line.plan.iter();
+            for planned in plan.filter_map(|action| DeedKind::planned(action, &line)) {
                 let at = line.at;
                 if let DeedKind::Planned { machine, .. } = &planned {
                     about(machine.clone(), &mut |one| one.planned(&planned, at));
@@ -318,6 +320,42 @@ impl History {
             }
         })?;
         Ok(found)
+    }
+
+    /// Why a machine came to its host that a decision of exactly this time made, as that decision has it. `None` where the record does
+    /// not have it, or where reading ends because `go_on`, asked before every record, says no.
+    ///
+    /// # Errors
+    /// The record may not be read.
+    pub fn chosen_host(
+        &self,
+        machine: &str,
+        made: Time,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Option<HostChoice>, ReadError> {
+        let filter = Filter {
+            since: Some(made),
+            until: Some(made),
+            ..Filter::default()
+        };
+        for segment in self.segments(&filter)? {
+            let mut records = RecordReader::of([segment]);
+            while let Some(line) = records.next()? {
+                if !go_on() {
+                    return Ok(None);
+                }
+                if line.at == made
+                    && let Some(choice) = line.chosen_host(machine)
+                {
+                    return Ok(Some(choice));
+                }
+                // Within a segment no decision is older than one before it.
+                if line.at > made && line.number.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Shows every recorded decision of a time with its state. Gives what could not be read.

@@ -26,7 +26,7 @@ pub struct Most {
 pub struct Timeline {
     /// Numbers by time.
     pub points: Vec<Point>,
-    /// What was decided, and what came of it. The actions as they were planned are left out.
+    /// What was decided, and what came of it. The actions as they were planned, and why hosts were chosen, are left out.
     pub deeds: Vec<Deed>,
     /// Steps that ended, by machine.
     pub steps: BTreeMap<Arc<str>, Vec<RecordedStep>>,
@@ -121,8 +121,14 @@ impl<'a> Part<'a> {
         }
         self.deeds.look(line);
         for deed in self.deeds.deeds.iter_mut().rev().take(line.plan.len()) {
-            if let DeedKind::Planned { planned, .. } = &mut deed.kind {
+            if let DeedKind::Planned {
+                planned,
+                chosen_host,
+                ..
+            } = &mut deed.kind
+            {
                 *planned = Value::Null;
+                *chosen_host = None;
             }
         }
         if let (Some(name), Some(phase)) = (&line.machine, phase(line))

@@ -400,6 +400,7 @@ impl Writer {
             skipped: self.skipped(),
             point: Point::of(&decided.decision, decided.at),
             plan: &decided.decision.plan,
+            chosen_hosts: &decided.decision.report.chosen_hosts,
             state: decided.state(),
         };
         self.write(what, decided.at, true)?;
@@ -417,6 +418,7 @@ impl Writer {
             skipped: self.skipped(),
             point: Point::of(&decided.decision, decided.at),
             plan: &decided.decision.plan,
+            chosen_hosts: &decided.decision.report.chosen_hosts,
             changes: StateDifference {
                 old: last.state(),
                 new: decided.state(),

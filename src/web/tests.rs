@@ -227,6 +227,7 @@ pub(super) fn turn() -> Turn {
         snapshot: Arc::new(snapshot()),
         decision: Arc::new(decision),
         waits: crate::controller::executor::ActionWaits::default(),
+        made: crate::controller::host_decisions::HostDecisions::default(),
     }
 }
 

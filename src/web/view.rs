@@ -12,6 +12,7 @@ use crate::controller::status::DaemonStatus;
 use crate::controller::turn::Turn;
 use crate::controller::wording;
 use crate::model::cluster::{Node, Pod, PodKey, ReadyStatus};
+use crate::model::host_choice::HostDecision;
 use crate::model::region::{GuestKind, Host, Region, Step, Vm};
 use crate::model::report::{NodeVerdict, PodVerdict};
 use crate::model::time::Time;
@@ -46,6 +47,8 @@ pub(super) struct PageView<'a> {
     nodes: Vec<NodeNow<'a>>,
     /// The NUMA nodes of their hosts from which machines have CPUs of their own, by machine.
     numa: BTreeMap<&'a str, Vec<usize>>,
+    /// Why machines on their way up came to their hosts, by machine.
+    made: BTreeMap<Arc<str>, HostDecision>,
     pending: PendingView<'a>,
     /// What each step usually takes, as measured since the start.
     usual: BTreeMap<Step, UsualTime>,
@@ -155,6 +158,7 @@ impl<'a> PageView<'a> {
             hosts: BTreeMap::new(),
             nodes: Vec::new(),
             numa: BTreeMap::new(),
+            made: BTreeMap::new(),
             pending: PendingView::default(),
             usual: frame.usual,
             deadlines: BTreeMap::new(),
@@ -169,6 +173,7 @@ impl<'a> PageView<'a> {
         view.hosts = hosts(turn);
         view.nodes = nodes(turn, now);
         view.numa = numa(turn);
+        view.made = turn.made.under_way();
         view.pending = pending(turn, now);
         view.deadlines = deadlines(&turn.settings.deadlines);
         view

@@ -176,6 +176,21 @@ fn the_running_demo_can_be_asked_from_a_second_terminal() {
         node.contains(machine.as_str()) && node.contains("POD"),
         "{node}"
     );
+    // Why it is on its host is told later, by both in the same words.
+    let made = node
+        .lines()
+        .find_map(|line| line.strip_prefix("It was made at "));
+    let made = made.and_then(|made| made.split_once(" on ")?.1.split_once(": "));
+    let (host, why) = made.unwrap_or_else(|| panic!("{node}"));
+    assert!(why.starts_with("spread: "), "{node}");
+    let history = ask(&typed, &format!("history --machine {machine}"));
+    let line = history
+        .lines()
+        .find(|line| line.contains(&format!("why on {host}")));
+    assert!(
+        line.is_some_and(|line| line.trim_end().ends_with(why)),
+        "{why} is not in {history}"
+    );
     let pod = node
         .split_whitespace()
         .find(|word| word.starts_with("default/web-"));

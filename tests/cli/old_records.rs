@@ -60,6 +60,24 @@ fn history_reads_what_earlier_versions_recorded() {
     }
 }
 
+/// What a program of that time did not record is left out, and keeps nobody from telling the rest.
+#[test]
+fn history_in_detail_of_a_record_without_the_choice_of_hosts_has_all_else() {
+    let output = program()
+        .args(["history", "--detail", "--record"])
+        .arg(record("0.1.0"))
+        .env("TZ", "UTC")
+        .output()
+        .expect("it runs");
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(told.contains("make general-qmj5n on pve2"), "{told}");
+    assert!(
+        told.contains("  for pods") && !told.contains("why on"),
+        "{told}"
+    );
+}
+
 #[test]
 fn replay_decides_anew_what_earlier_versions_recorded() {
     for (version, decisions, _) in RECORDS {

@@ -86,6 +86,22 @@ fn a_day_is_told_and_the_same_program_decides_the_same() {
         "{why}"
     );
     assert_eq!(pool.as_deref(), Some("general"));
+    for deed in &deeds {
+        if let DeedKind::Planned {
+            action,
+            host,
+            chosen_host,
+            ..
+        } = &deed.kind
+        {
+            let chosen = chosen_host.as_ref().map(|chosen| &chosen.host);
+            assert_eq!(
+                chosen,
+                Some(host).filter(|_| action == "create"),
+                "{deed:?}"
+            );
+        }
+    }
     let machines = history(&scene).machines(&Filter::default()).expect("read");
     assert_eq!(machines.len(), made);
     for machine in &machines {

@@ -137,6 +137,8 @@ OF_DEMO = [
     Bug("every node has drifted", "/page/now.js", [("machine.drifted?.length ? drift", "machine.drifted ? drift")], on_demo(stories.drift_is_shown)),
     Bug("a machine's CPUs have no NUMA nodes", "/page/now.js",
         [("view.numa[name]", "view.numa[name + '-other']")], on_demo(stories.pins_are_shown)),
+    Bug("a machine says why another one came to its host", "/page/now.js",
+        [("view.made?.[machine.name]", "Object.values(view.made)[0]")], on_demo(stories.hosts_are_told)),
     Bug("a legend that lacks a mark", "/page/legend.js", [('[sign("idle", "▼")', '[sign("idle", "▽")')], on_demo(stories.legends)),
     Bug("empty tables before the first view", "/page/main.js", [("unread() ? h(", "false ? h(")], on_demo(stories.nothing_is_claimed)),
 ]

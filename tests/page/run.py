@@ -40,6 +40,7 @@ def of_small_cluster(browser, demo, pictures):
     stories.times_go_on(browser)
     stories.drift_is_shown(browser)
     stories.pins_are_shown(browser)
+    stories.hosts_are_told(browser)
     kept(browser)
     why(browser, pictures)
     keyboard(browser)
@@ -163,6 +164,9 @@ def why(browser, pictures):
     browser.wait("a node is found", "return document.querySelector('.found a[href^=\"#/node/\"]') !== null")
     browser.run("document.querySelector('.found a[href^=\"#/node/\"]').click()")
     browser.shows("If it were removed now")
+    # As `explain` says it, out of the record.
+    browser.shows(" ago on pve", "article .facts")
+    browser.shows(" of memory free", "article .facts")
     look_over(browser, "Why a node stays")
     for address, words in [("#/pod/default/%3Cscript%3E", "no pod default/<script> is seen"), ("#/node/", "names no node"),
                            ("#/nowhere", "There is nothing at this address"), ("#/pod/%", "There is nothing at this address")]:

@@ -57,6 +57,26 @@ JSON.parse = (text, ...more) => {
   return view;
 };
 """
+# From now on the views that come have two machines on their way up, of which one alone has a decision that is known: those of the demo are up
+# before they are looked at.
+TELL_HOSTS = """
+const parse = window.parsed = window.parsed ?? JSON.parse;
+JSON.parse = (text, ...more) => {
+  const view = parse(text, ...more);
+  const [some] = Object.values(view?.status?.machines ?? {});
+  if (!some) return view;
+  const at = new Date(view.now).toISOString();
+  const comes = { ...some, node: null, busy: 'up', step: ['clone', at], failure: null, ails: null };
+  Object.assign(view.status.machines, { 'told-why': comes, 'told-nothing': comes });
+  view.made = { 'told-why': { at, why: 'pack: 3 guests, 48Gi of memory free', choice: { host: 'pve9' } } };
+  return view;
+};
+"""
+# What stands in the cards of machines under way, by their names.
+CARDS = """
+const cards = [...document.querySelectorAll('.work > li')];
+return Object.fromEntries(cards.map((card) => [card.querySelector('h3').innerText, card.innerText]));
+"""
 UNTELL = "JSON.parse = window.parsed ?? JSON.parse"
 # What stands in the rows of nodes that are machines of pools: state, host, and whether a reader of screens hears both.
 ROWS = """
@@ -96,6 +116,25 @@ def pins_are_shown(browser):
         rows = machines_told(browser, "CPUs 2-5,8 for itself, NUMA nodes 0 and 1")
         pinned = [host for _, host in rows if "CPUs" in host]
         expect(len(pinned) == 1, f"{len(pinned)} of {len(rows)} machines have CPUs of their own, and not one: {rows[:4]}")
+    finally:
+        browser.run(UNTELL)
+
+
+def hosts_are_told(browser):
+    """A machine on its way up says why it came to its host, and none says why another one did."""
+    words = "Made on pve9: pack: 3 guests, 48Gi of memory free"
+    browser.go("#/")
+    browser.shows("Pending pods")
+    try:
+        browser.run(TELL_HOSTS)
+        browser.shows("told-nothing", ".work", seconds=60)
+        look_over(browser, "Now, with a machine whose host was chosen")
+        cards = browser.run(CARDS)
+        told = [name for name, text in cards.items() if "Made on" in text]
+        expect(told == ["told-why"] and words in cards["told-why"], f"{told} say why they came to their hosts: {cards}")
+        browser.size(360, 740, phone=True)
+        look_over(browser, "Now, with a machine whose host was chosen, on a phone", phone=True)
+        browser.size(1280, 900)
     finally:
         browser.run(UNTELL)
 

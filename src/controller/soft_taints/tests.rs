@@ -61,6 +61,7 @@ fn turn(file: &str) -> Turn {
         snapshot: Arc::new(snapshot),
         decision: Arc::new(decision),
         waits: crate::controller::executor::ActionWaits::default(),
+        made: crate::controller::host_decisions::HostDecisions::default(),
     }
 }
 

@@ -7,9 +7,12 @@ use tempfile::TempDir;
 use super::super::change::tests::snapshot;
 use super::super::query::{Filter, History};
 use super::super::store::segments;
-use super::super::{DeedKind, Most, RecordedMachine, Timeline};
+use super::super::{Deed, DeedKind, Most, RecordedMachine, Timeline};
 use super::*;
+use crate::model::action::{Kind, Precondition, Reason, Target, VERSION};
 use crate::model::cluster::PodKey;
+use crate::model::host_choice::{HostChoice, HostStanding};
+use crate::model::hosts::HostStrategy;
 use crate::model::report::{PodVerdict, Report};
 
 const LIMITS: RecordLimits = RecordLimits {
@@ -245,6 +248,79 @@ fn steps_and_ends_are_told_with_their_machine() {
         .map(|phase| (&*phase.step, phase.took.0))
         .collect();
     assert_eq!(phases, [("clone", 40_000)]);
+}
+
+/// A decision that acts on these machines and says why each came to pve1.
+fn planned(number: u64, at: i64, machines: &[&str]) -> RecordedTurn {
+    let choice = HostChoice {
+        host: "pve1".into(),
+        strategy: HostStrategy::Pack,
+        standing: HostStanding::default(),
+        other: None,
+    };
+    let action = |machine: &str| Action {
+        version: VERSION,
+        kind: Kind::Continue,
+        target: Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid: 9000,
+            machine: machine.into(),
+            node: None,
+        },
+        precondition: Precondition::default(),
+        reason: Reason::PendingPods { pods: Vec::new() },
+    };
+    let mut turn = decided(number, at, "young");
+    let decision = Arc::make_mut(&mut turn.decision);
+    decision.plan = machines.iter().map(|machine| action(machine)).collect();
+    let chosen = machines
+        .iter()
+        .map(|machine| ((*machine).into(), choice.clone()));
+    decision.report.chosen_hosts = chosen.collect();
+    turn
+}
+
+/// Also where the decision before said the same, which the record's differences do not have again.
+#[test]
+fn why_a_host_was_chosen_stands_with_each_plan() {
+    let (_directory, path) = place();
+    let turns = [
+        planned(1, 1, &["a"]),
+        planned(2, 2, &["a", "b"]),
+        decided(3, 3, "young"),
+    ];
+    write(&path, turns);
+    let history = History::open(&path).expect("it is there");
+    let chosen = |deeds: Vec<Deed>| -> Vec<(Arc<str>, Option<String>)> {
+        let chosen = deeds.into_iter().filter_map(|deed| match deed.kind {
+            DeedKind::Planned {
+                machine,
+                chosen_host,
+                ..
+            } => Some((machine, chosen_host.map(|chosen| chosen.to_string()))),
+            _ => None,
+        });
+        chosen.collect()
+    };
+    let deeds = history.deeds(&Filter::default(), 10).expect("read");
+    let told = chosen(deeds);
+    let names: Vec<&str> = told.iter().map(|(machine, _)| &**machine).collect();
+    assert_eq!(names, ["a", "a", "b"]);
+    for (machine, why) in &told {
+        let why = why.as_deref().unwrap_or_default();
+        assert!(why.starts_with("pack: no guest, "), "{machine}: {why}");
+    }
+    // The page's picture has no use for it.
+    let most = Most {
+        points: 9,
+        deeds: 9,
+        machines: 9,
+    };
+    let timeline = history.timeline(&Filter::default(), most, || true);
+    let left: Vec<_> = chosen(timeline.expect("read").deeds);
+    assert_eq!(left.len(), 3);
+    assert!(left.iter().all(|(_, why)| why.is_none()), "{left:?}");
 }
 
 #[test]

@@ -76,6 +76,11 @@ export function drift(parts) {
   return `drifted: ${listed(parts.map((part) => words[part] ?? part.replaceAll("_", " ")))}`;
 }
 
+/// On which host a machine was made and why there: the words that `plan`, `history` and `explain` have.
+export function chosenHost(made) {
+  return `on ${made.choice.host}: ${made.why}`;
+}
+
 /// The CPUs that a machine has for itself, and the NUMA nodes of its host that they are of; empty where it runs on any.
 export function pinned(cpus, numa) {
   if (!cpus) return "";

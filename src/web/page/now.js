@@ -1,7 +1,7 @@
 // The first view: how things stand.
 
 import { h, say, fill, keyed, since, bar, mark } from "./dom.js";
-import { cores, bytes, span, count, millis, step, stepTells, drift, pinned, UP, DOWN } from "./format.js";
+import { cores, bytes, span, count, millis, step, stepTells, drift, pinned, chosenHost, UP, DOWN } from "./format.js";
 import { Table } from "./table.js";
 import { ask, now } from "./live.js";
 import { panel } from "./demo.js";
@@ -394,15 +394,17 @@ function podState(pod) {
 
 function machineCard(machine) {
   const card = h("li", {},
-    h("h3", {}, linkTo("machine", machine.name)), h("p", { class: "sub" }),
+    h("h3", {}, linkTo("machine", machine.name)), h("p", { class: "sub" }), h("p", { class: "why" }),
     h("ol", { class: "steps" }), h("p", { class: "time" }), h("p", { class: "waits" }), h("p", { class: "failed" }), h("p", { class: "drift" }));
   return card;
 }
 
 function updateMachine(card, machine, view) {
-  const [, place, steps, time, waits, failed, differs] = card.children;
+  const [, place, chosen, steps, time, waits, failed, differs] = card.children;
   const { place: host, cpus, drifted } = behind(machine.name, view);
   say(place, `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${host}${cpus ? ` · ${cpus}` : ""}`);
+  const made = view.made?.[machine.name];
+  say(chosen, made ? `Made ${chosenHost(made)}` : "");
   fill(differs, drifted, () => drifted ? mark("idle", drifted) : null);
   const current = machine.step?.[0];
   const down = machine.busy === "down" || DOWN.includes(current);

@@ -1,7 +1,7 @@
 // Why: the explanation of one pod, node or machine, as `explain` gives it, and the search that leads there.
 
 import { h, say, keyed, since, mark, bar } from "./dom.js";
-import { cores, bytes, percent, count, millis, step } from "./format.js";
+import { cores, bytes, percent, count, millis, step, chosenHost } from "./format.js";
 import { Table } from "./table.js";
 import { linkTo } from "./now.js";
 import { ask } from "./live.js";
@@ -139,6 +139,7 @@ export class Explained {
         machine ? ["Machine", `${machine.pool} · ${machine.instance_type} · VMID ${machine.vmid} on ${machine.host}${story.regions > 1 ? ` in ${machine.region}` : ""}`] : ["Machine", "none of ours: it is never removed"],
         machine?.cpus ? ["CPUs for itself", machine.cpus] : null,
         machine ? ["Stands", machine.standing] : null,
+        machine?.made ? ["Made", [since(millis(machine.made.at)), ` ${chosenHost(machine.made)}`]] : null,
         machine?.step && machine.step[0] !== "done" ? ["Step", [step(machine.step[0]), ", ", since(millis(machine.step[1]), "for")]] : null,
         machine?.waits ? ["It waits", machine.waits] : null,
         machine?.failure ? ["Failed", [since(millis(machine.failure.at)), `: ${machine.failure.message}`]] : null,

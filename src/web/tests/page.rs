@@ -4,6 +4,8 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::*;
+use crate::model::host_choice::{HostChoice, HostStanding};
+use crate::model::hosts::HostStrategy;
 use crate::model::reasons::{Misfit, Refused};
 
 /// What a browser gets at an address of this host.
@@ -245,6 +247,38 @@ async fn a_machine_that_drifted_and_has_cpus_of_its_own_is_told_with_both() {
     );
     assert_eq!(machine["cpus"], "2-5");
     assert_eq!(view["numa"], json!({"small-a": [0, 1]}));
+}
+
+/// Why a machine came to its host, in the view and in its explanation: of one on its way up that was planned by exactly that decision.
+#[tokio::test]
+async fn a_machine_on_its_way_up_says_why_it_came_to_its_host() {
+    let server = start().await;
+    let mut turn = turn();
+    let choice = HostChoice {
+        host: "pve1".into(),
+        strategy: HostStrategy::Pack,
+        standing: HostStanding::default(),
+        other: None,
+    };
+    let mut decision = (*turn.decision).clone();
+    let chosen = &mut decision.report.chosen_hosts;
+    chosen.insert("small-b".into(), choice);
+    turn.decision = Arc::new(decision);
+    turn.made.decided(&turn);
+    server.turns.send_replace(Some(Arc::new(turn)));
+    let view = Events::open(&server).await.view().await;
+    let made = &view["made"];
+    assert_eq!(made.as_object().map(serde_json::Map::len), Some(1));
+    let made = &made["small-b"];
+    assert_eq!(made["choice"]["host"], "pve1");
+    assert_eq!(
+        made["why"],
+        "pack: no guest, 0 of memory free; no other host of its region can take it"
+    );
+    let told = body(&page(&server, "/api/explain/node/small-b").await);
+    assert_eq!(&told["story"]["machine"]["made"], made);
+    let told = body(&page(&server, "/api/explain/node/small-a").await);
+    assert_eq!(told["story"]["machine"]["made"], Value::Null);
 }
 
 /// Two who look share one view; when both are gone nothing of it is kept; a turn that nobody sees costs nothing.

@@ -84,6 +84,7 @@ fn facts(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> MachineFacts {
         cpus: mark.cpus.clone(),
         vmid: mark.vmid,
         standing,
+        made: None,
         step: known.machine.step,
         waits: None,
         failure: known.machine.failure.clone(),

@@ -1,0 +1,124 @@
+//! Why machines came to their hosts, for whoever asks after the decision: of machines on their way up it is remembered, of all others the
+//! record is read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::controller::turn::Turn;
+use crate::model::host_choice::HostDecision;
+use crate::model::region::{Machine, Step};
+use crate::model::time::Time;
+use crate::record::History;
+
+/// The record is read no longer for one machine: its decision lies in one segment, of which a slow processor reads the whole in less.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The decisions that made machines; clones are the same decisions.
+#[derive(Clone, Debug, Default)]
+pub struct HostDecisions(Arc<KnownDecisions>);
+
+/// What is known of them, and where the others are.
+#[derive(Debug, Default)]
+struct KnownDecisions {
+    /// The directory of the record; `None`: there is none to read.
+    record: Option<PathBuf>,
+    /// Those of machines that this daemon planned and that are no working nodes yet.
+    under_way: Mutex<BTreeMap<Arc<str>, HostDecision>>,
+    /// The machine that was looked up last in the record: whoever looks at it goes on asking. Locked while the record is read, so that
+    /// one reads at a time.
+    last: Mutex<Option<RecordLookup>>,
+}
+
+/// A machine by its name and the time when it was planned, and what the record has of it.
+#[derive(Debug)]
+struct RecordLookup {
+    machine: Arc<str>,
+    created: Time,
+    found: Option<HostDecision>,
+}
+
+impl HostDecisions {
+    /// Those of the record in this directory; nothing is read yet.
+    pub fn of_record(directory: PathBuf) -> HostDecisions {
+        HostDecisions(Arc::new(KnownDecisions {
+            record: Some(directory),
+            ..KnownDecisions::default()
+        }))
+    }
+
+    /// Takes the machines that a turn plans, and forgets those that came up, went, or were not begun.
+    pub fn decided(&self, turn: &Turn) {
+        let machines = &turn.snapshot.machines;
+        let chosen = turn.decision.report.chosen_hosts.iter();
+        let planned = chosen.map(|(machine, choice)| {
+            let made = HostDecision::new(turn.at, choice.clone());
+            (machine.clone(), made)
+        });
+        let mut under_way = locked(&self.0.under_way);
+        under_way.retain(|name, made| {
+            let machine = machines.get(name);
+            machine.is_some_and(|machine| machine.mark.created == made.at && comes(machine))
+        });
+        under_way.extend(planned);
+    }
+
+    /// Those of machines on their way up, by machine.
+    pub fn under_way(&self) -> BTreeMap<Arc<str>, HostDecision> {
+        locked(&self.0.under_way).clone()
+    }
+
+    /// The decision that made a machine of this name at exactly this time. May read the record, which takes seconds at the most and is no work
+    /// for the loop's thread.
+    pub fn find(&self, machine: &str, created: Time) -> Option<HostDecision> {
+        let known = locked(&self.0.under_way).get(machine).cloned();
+        if let Some(known) = known.filter(|made| made.at == created) {
+            return Some(known);
+        }
+        let record = self.0.record.as_deref()?;
+        let mut last = locked(&self.0.last);
+        if let Some(last) = &*last
+            && (&*last.machine, last.created) == (machine, created)
+        {
+            return last.found.clone();
+        }
+        let found = read(record, machine, created);
+        *last = Some(RecordLookup {
+            machine: machine.into(),
+            created,
+            found: found.clone(),
+        });
+        found
+    }
+}
+
+/// Whether a machine is on its way up, as far as is known.
+fn comes(machine: &Machine) -> bool {
+    machine.step.is_none_or(|(step, _)| step < Step::Done)
+}
+
+/// Looks into the record. That there is none, or that it cannot be read, is for `history` to say.
+fn read(record: &Path, machine: &str, created: Time) -> Option<HostDecision> {
+    let began = Instant::now();
+    let in_time = || began.elapsed() < LONGEST;
+    let history = History::open(record);
+    let found = history.and_then(|history| history.chosen_host(machine, created, in_time));
+    match found {
+        Ok(found) => found.map(|choice| HostDecision::new(created, choice)),
+        Err(error) => {
+            tracing::debug!(machine, %error, "why it came to its host was not read");
+            None
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "host_decisions/tests.rs"]
+mod tests;

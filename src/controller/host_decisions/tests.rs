@@ -1,0 +1,127 @@
+//! What is told of a machine's host, and of which machines.
+
+use serde_json::json;
+
+use super::*;
+use crate::model::decision::Decision;
+use crate::model::host_choice::{HostChoice, HostStanding};
+use crate::model::hosts::HostStrategy;
+use crate::model::memory::Memory;
+use crate::model::report::Report;
+use crate::model::snapshot::Snapshot;
+use crate::model::time::Span;
+use crate::record::{RecordLimits, RecordedTurn, TurnRecorder, WhenFull};
+
+/// A turn at `at`, in milliseconds, that plans the machines `chosen` for pve1 and sees `machines`: each with the time when it was planned,
+/// and its step.
+fn turn(at: i64, chosen: &[&str], machines: &[(&str, i64, &str)]) -> Turn {
+    let choice = HostChoice {
+        host: "pve1".into(),
+        strategy: HostStrategy::Spread,
+        standing: HostStanding::default(),
+        other: None,
+    };
+    let machine = |name: &str, created: i64, step: &str| {
+        json!({
+            "region": "default", "host": "pve1", "intended": true, "step": [step, Time(created)],
+            "mark": {
+                "cluster": "uid/test", "machine": name, "vmid": 9000, "pool": "p", "instance_type": "small",
+                "template": "debian", "created": Time(created),
+            },
+        })
+    };
+    let machines = machines
+        .iter()
+        .map(|(name, created, step)| ((*name).to_owned(), machine(name, *created, step)));
+    let machines: serde_json::Map<_, _> = machines.collect();
+    let snapshot = json!({
+        "version": 1, "taken": Time(at), "cluster_id": "uid/test", "sources": {}, "leader": true,
+        "cluster": {}, "regions": {}, "machines": machines,
+    });
+    let snapshot: Snapshot =
+        serde_json::from_value(snapshot).unwrap_or_else(|error| panic!("a snapshot: {error}"));
+    let chosen = chosen.iter().map(|name| ((*name).into(), choice.clone()));
+    let report = Report {
+        chosen_hosts: chosen.collect(),
+        ..Report::default()
+    };
+    Turn {
+        number: 1,
+        at: Time(at),
+        settings: Arc::new(crate::config::parse("version = 1", "t.toml").expect("settings")),
+        snapshot: Arc::new(snapshot),
+        decision: Arc::new(Decision {
+            plan: Vec::new(),
+            report,
+            memory: Memory::default(),
+            wake: None,
+        }),
+        waits: crate::controller::executor::ActionWaits::default(),
+        made: HostDecisions::default(),
+    }
+}
+
+#[test]
+fn a_machine_on_its_way_up_is_remembered_until_it_works() {
+    let made = HostDecisions::default();
+    let names = || -> Vec<String> {
+        let names = made.under_way().into_keys();
+        names.map(|name| name.to_string()).collect()
+    };
+    made.decided(&turn(1_000, &["a", "b", "c"], &[]));
+    // b was not begun, and c is another one of that name.
+    let seen = [("a", 1_000, "clone"), ("c", 500, "clone")];
+    made.decided(&turn(2_000, &[], &seen));
+    assert_eq!(names(), ["a"]);
+    let told = made.find("a", Time(1_000)).expect("it is known");
+    assert_eq!((told.at, &*told.choice.host), (Time(1_000), "pve1"));
+    assert_eq!(told.why, told.choice.to_string());
+    assert_eq!(made.find("a", Time(2_000)), None, "it is another one");
+    made.decided(&turn(3_000, &["d"], &[("a", 1_000, "initialize")]));
+    assert_eq!(names(), ["a", "d"]);
+    made.decided(&turn(4_000, &[], &[("a", 1_000, "done")]));
+    assert_eq!(names(), [""; 0]);
+    assert_eq!(made.find("a", Time(1_000)), None, "there is no record");
+}
+
+#[test]
+fn of_all_others_the_record_is_read_as_far_as_it_goes_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("record");
+    let limits = RecordLimits {
+        max_bytes: 1 << 20,
+        max_age: Span::minutes(60),
+    };
+    let recorder = TurnRecorder::begin(path.clone(), limits, WhenFull::Wait).expect("a thread");
+    for (number, at, chosen) in [
+        (1, 1_000, &["a"][..]),
+        // What is decided of a again is no difference to the decision before.
+        (2, 2_000, &["a", "b"]),
+        (3, 3_000, &[]),
+    ] {
+        let turn = turn(at, chosen, &[]);
+        recorder.decided(RecordedTurn {
+            number,
+            at: turn.at,
+            snapshot: turn.snapshot,
+            policy: Arc::default(),
+            memory: None,
+            decision: turn.decision,
+        });
+    }
+    drop(recorder);
+    let made = HostDecisions::of_record(path.clone());
+    let found = |machine: &str, created: i64| made.find(machine, Time(created));
+    for (machine, created) in [("a", 1_000), ("a", 2_000), ("b", 2_000)] {
+        let told = found(machine, created).unwrap_or_else(|| panic!("{machine} at {created}"));
+        assert_eq!((told.at, &*told.choice.host), (Time(created), "pve1"));
+    }
+    for (machine, created) in [("b", 1_000), ("a", 1_500), ("a", 3_000), ("c", 2_000)] {
+        assert_eq!(found(machine, created), None, "{machine} at {created}");
+    }
+    // Whoever goes on asking of one machine has the record read once.
+    let before = found("a", 2_000);
+    std::fs::remove_dir_all(&path).expect("removed");
+    assert_eq!(found("a", 2_000), before);
+    assert_eq!(found("b", 2_000), None, "the record is gone");
+}
