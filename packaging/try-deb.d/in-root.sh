@@ -327,11 +327,44 @@ configured_and_working() {
     hold "a removal names the machines that stay" grep -E '^  workers-[a-z0-9-]+ \(VM 91[0-9][0-9] on pve' /root/try/removal
     quiet_dpkg -i "$this" >/dev/null 2>&1
     hold "installed again, it goes on with them" soon 60 status_shows workers-
+    restored
     cp /root/try/edited.toml "$config"
     hold "goes back to not configured" systemctl reload "$daemon"
     systemctl stop sim-pve sim-kube
     rm -rf /etc/pve /usr/share/perl5/PVE /run/sim-kubeconfig
 }
+
+# Task 8 of docs/tasks.md, line by line as the page has it: the host is as new but for the backup, the broker's records are gone, too.
+# dpkg stands for apt, which has no network here.
+restored() {
+    local line
+    commands_of 8 >/root/try/task-8
+    hold "the page has a task 8" test -s /root/try/task-8
+    while IFS= read -r line <&3; do
+        line="${line//BACKUP.tar//root/try/backup.tar}"
+        case "$line" in
+            "apt install ./pve-autoscaler_*.deb") hold "task 8: $line" quiet_dpkg -i "$this" ;;
+            "pve-autoscaler doctor") hold "task 8: $line" doctor_sees_pve ;;
+            "pve-autoscaler status") hold "task 8: $line: the machines are there" soon 60 status_shows workers- ;;
+            "tar -C / -cpf "*)
+                hold "task 8: $line" bash -c "$line"
+                quiet_dpkg -P pve-autoscaler >/dev/null 2>&1
+                hold "nothing but the backup is left" absent /var/lib/pve-autoscaler-broker
+                ;;
+            *) hold "task 8: $line" bash -c "$line" ;;
+        esac
+    done 3</root/try/task-8
+    hold "restored, it works with the broker" soon 60 curl -sf http://127.0.0.1:9809/readyz
+}
+# The commands of a task, without comments.
+# shellcheck disable=SC2016 # the backticks are the page's
+commands_of() {
+    sed -n "/^## $1\. /,/^## /p" /usr/share/doc/pve-autoscaler/docs/tasks.md |
+        sed -n '/^```sh$/,/^```$/p' | sed -e '/^```/d' -e 's/  *#.*//'
+}
+# What else it finds is of the simulated host.
+doctor_sees_pve() { { pve-autoscaler doctor || true; } | tee /dev/stderr | grep 'the cluster has quorum' >/dev/null; }
+
 listens_elsewhere() {
     printf '[web]\nlisten = "127.0.0.1:9809"\n' >>"$config"
     systemctl reload "$daemon" && soon 20 curl -sf http://127.0.0.1:9809/readyz && refused ready

@@ -117,6 +117,11 @@ pub(crate) fn run(simulators: &Simulators, config: &Path, log: File) -> Command 
 
 /// The daemon with another state directory.
 fn run_in(state: &Path, simulators: &Simulators, config: &Path, log: File) -> Command {
+    daemon_command(config, state, &simulators.path("control.sock"), log)
+}
+
+/// The daemon with this file, its state and its control socket there, and its log in a file.
+pub(crate) fn daemon_command(config: &Path, state: &Path, socket: &Path, log: File) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
     command
         .env_remove("JOURNAL_STREAM")
@@ -127,7 +132,7 @@ fn run_in(state: &Path, simulators: &Simulators, config: &Path, log: File) -> Co
         .arg("--state-directory")
         .arg(state)
         .arg("--control-socket")
-        .arg(simulators.path("control.sock"))
+        .arg(socket)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);

@@ -1,4 +1,5 @@
-//! Tasks of an operator, `docs/tasks.md`: the commands of the page are typed as they stand there, at the running demo.
+//! Tasks of an operator, `docs/tasks.md`: the commands of the page are typed as they stand there, those of 1 to 4 and 7 at the running
+//! demo. `tasks_on_hosts.rs` has the others.
 
 use std::fmt::Write as _;
 
@@ -15,8 +16,8 @@ const PAGE: &str = include_str!("../../docs/tasks.md");
 /// Before anything that the demo's clock has shown.
 const BEGINNING: &str = "2026-01-01T00:00:00Z";
 
-/// The lines of a task's blocks that are commands of ours, without comments.
-fn commands(heading: &str) -> Vec<String> {
+/// The commands of a task's blocks, a line each, without comments.
+pub(crate) fn commands(heading: &str) -> Vec<String> {
     let section = PAGE
         .split("\n## ")
         .find(|section| section.starts_with(heading))
@@ -25,8 +26,8 @@ fn commands(heading: &str) -> Vec<String> {
     let blocks = blocks.filter_map(|rest| rest.split("\n```").next());
     let lines = blocks.flat_map(str::lines);
     lines
-        .filter(|line| line.starts_with("pve-autoscaler "))
         .map(|line| line.split("  #").next().unwrap_or(line).trim().to_owned())
+        .filter(|line| !line.is_empty())
         .collect()
 }
 
@@ -62,6 +63,7 @@ impl Person {
 
     /// Types a line of the page with names in the place of capitals, and gives back what is said.
     fn types(&self, line: &str, names: &[(&str, &str)]) -> String {
+        assert!(line.starts_with("pve-autoscaler "), "not at a demo: {line}");
         let mut typed = line.replacen("pve-autoscaler", &self.program, 1);
         for (capitals, name) in names {
             assert!(typed.contains(capitals), "{capitals} is not in {line}");
