@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::cpus::CpuSet;
 use crate::model::pci::PciUse;
 use crate::model::region::{GuestKind, Region, Vm};
 use crate::model::topology::Pins;
@@ -61,7 +60,7 @@ fn guest(stage: &mut CaseWorld, value: &CaseValue, name: Option<&String>) -> Res
     let addresses = fields.with("addresses", networks::addresses)?;
     let devices = fields.with("pci", devices)?;
     let pins = Pins {
-        cpus: fields.with("affinity", cpus)?.unwrap_or_else(CpuSet::new),
+        cpus: fields.with("affinity", cpus)?.unwrap_or_default(),
         memory: fields.with("numa_memory", memory)?.unwrap_or_default(),
     };
     fields.done()?;

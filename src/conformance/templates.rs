@@ -189,7 +189,7 @@ impl CaseTemplate {
             let storage = storages.and_then(|storages| storages.get(name));
             storage.is_some_and(|storage| storage.shared)
         };
-        let named = self.storage.iter().chain(&self.clones_to);
+        let mut named = self.storage.iter().chain(&self.clones_to);
         let boot = self.clones_to.as_ref().or(self.storage.as_ref());
         let boot = boot.map(|storage| TemplateDisk {
             storage: storage.clone(),
@@ -207,7 +207,7 @@ impl CaseTemplate {
             redefined: false,
             vmid,
             host: host.clone(),
-            shared: named.into_iter().all(is_shared),
+            shared: named.all(is_shared),
             disk: self.size,
             disks: boot.into_iter().chain(further).collect(),
         }
