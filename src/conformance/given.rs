@@ -15,6 +15,9 @@ use crate::model::words;
 
 use super::budgets;
 use super::fields::CaseFields;
+use super::guests;
+use super::hosts;
+use super::networks;
 use super::nodes;
 use super::objects::{self, named};
 use super::pods::{self, PodDraft};
@@ -24,6 +27,7 @@ use super::scalars::{shared, span, text, time, truth};
 use super::settings;
 use super::stage::CaseWorld;
 use super::storage;
+use super::templates;
 use super::value::{CaseError, CaseValue};
 
 /// Milliseconds by which a pod is older than the next one of the file: their order is theirs.
@@ -40,13 +44,16 @@ pub(super) fn begin(case: &mut CaseFields<'_>) -> Result<CaseWorld, CaseError> {
     stage.policy.instance_types = catalogue.types;
     stage.policy.pools = catalogue.pools;
     stage.names = catalogue.names;
-    nodes::hosts(case, &mut stage)?;
+    networks::read(case, &mut stage)?;
+    templates::read(case, &mut stage)?;
+    hosts::read(case, &mut stage)?;
     regions::read(case, &mut stage)?;
+    templates::check(case, &stage)?;
     add(case, &mut stage)?;
     Ok(stage)
 }
 
-/// Reads what may come later too: objects, nodes, pods, settings, memory.
+/// Reads what may come later too: objects, guests, nodes, pods, settings, memory.
 pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
     if let Some(value) = case.take("settings") {
         settings::read(value, &mut stage.policy, stage.now)?;
@@ -70,6 +77,7 @@ pub(super) fn add(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<()
             }
         }
     }
+    guests::read(case, stage)?;
     nodes::read(case, stage)?;
     if let Some(value) = case.take("pods") {
         for (name, item) in pod_items(value)? {

@@ -17,7 +17,10 @@ mod fields;
 pub mod fixtures;
 mod flags;
 mod given;
+mod guests;
+mod hosts;
 mod nearest;
+mod networks;
 mod nodes;
 mod objects;
 mod pods;
@@ -30,8 +33,10 @@ mod short;
 mod stage;
 mod storage;
 mod syntax;
+mod templates;
 #[cfg(test)]
 mod tests;
+mod topologies;
 mod value;
 
 use std::collections::BTreeMap;

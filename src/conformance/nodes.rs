@@ -1,103 +1,33 @@
-//! Hosts and nodes of a case.
+//! Nodes of a case, and the machines behind them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::model::cluster::{Node, Readiness, ReadyStatus};
+use crate::model::network::NicAddresses;
 use crate::model::policy::{LEAVING_TAINT, PoolPolicy, STARTUP_TAINT, ZONE_LABEL};
-use crate::model::region::{Busy, Failure, Host, Step};
+use crate::model::region::{Busy, Failure, Step};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
 use super::fields::CaseFields;
+use super::networks;
 use super::objects::{name_of, named};
 use super::pools::taints;
-use super::scalars::{
-    labels, node_labels, quantity, resource, resources, span, text, time, truth, whole,
-};
-use super::stage::{CaseWorld, Cast, DISK, REGION, uuid};
+use super::scalars::{labels, node_labels, resource, resources, span, text, time, truth};
+use super::stage::{CaseWorld, Cast, DISK, MachineOwn, REGION, uuid};
+use super::topologies::cpus;
 use super::value::{CaseError, CaseValue};
 
-/// Hosts where a case names none.
-const ZONES: [&str; 3] = ["z1", "z2", "z3"];
-/// Memory of a host where a case says nothing: more than any case needs.
-const HOST_MEMORY: i64 = 1 << 55;
+/// The zone of a node that is not ours.
+const ZONE: &str = "z1";
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const STATES: &str =
     "ready, notready, inflight, registered, uninitialized, deleting, novm, nonode, failed";
 const DAY: Span = Span::minutes(24 * 60);
 const MINUTE: Span = Span::minutes(1);
-
-/// Reads `hosts`, or makes the usual ones and those that pools name.
-pub(super) fn hosts(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
-    if let Some(value) = case.take("hosts") {
-        for (name, host) in named_hosts(value)? {
-            if host.memory_used > 0 {
-                stage.add_others(&name, host.memory_used);
-            }
-            stage.region().hosts.insert(name, host);
-        }
-    } else {
-        let of_pools: Vec<Arc<str>> = stage
-            .policy
-            .pools
-            .values()
-            .flat_map(|pool| pool.hosts.iter().cloned())
-            .collect();
-        for name in ZONES.into_iter().map(Arc::from).chain(of_pools) {
-            stage.region().hosts.insert(name, usual());
-        }
-    }
-    stage.place_template();
-    Ok(())
-}
-
-/// A host of which a case says nothing.
-fn usual() -> Host {
-    Host {
-        online: true,
-        cpus: 1_000_000,
-        memory: HOST_MEMORY,
-        ..Host::default()
-    }
-}
-
-/// Hosts by name.
-pub(super) fn named_hosts(value: &CaseValue) -> Result<Vec<(Arc<str>, Host)>, CaseError> {
-    let hosts = named(value)?.into_iter();
-    let hosts = hosts.map(|(name, item)| match (&name, item.scalar()) {
-        (None, Some(name)) => Ok((name.into(), usual())),
-        _ => host(&item, name.as_ref(), usual()),
-    });
-    hosts.collect()
-}
-
-fn host(
-    value: &CaseValue,
-    name: Option<&String>,
-    usual: Host,
-) -> Result<(Arc<str>, Host), CaseError> {
-    let mut fields = CaseFields::of(value, "a host")?;
-    let name = name_of(&mut fields, name, "a host")?;
-    let mut host = usual;
-    host.cpus = fields
-        .any(&["cpus", "cpu"])
-        .map(whole)
-        .transpose()?
-        .unwrap_or(host.cpus);
-    for (keys, slot) in [
-        (["memory", "mem"], &mut host.memory),
-        (["memory_used", "used"], &mut host.memory_used),
-    ] {
-        if let Some(value) = fields.any(&keys) {
-            *slot = quantity(value)?.units();
-        }
-    }
-    host.online = fields.with("online", truth)?.unwrap_or(true);
-    fields.done()?;
-    Ok((name.into(), host))
-}
 
 /// Reads `nodes`.
 pub(super) fn read(case: &mut CaseFields<'_>, stage: &mut CaseWorld) -> Result<(), CaseError> {
@@ -142,8 +72,11 @@ fn node(stage: &mut CaseWorld, value: &CaseValue, name: Option<&String>) -> Resu
     }
     standing(stage, &mut fields, &mut node, &state)?;
     let teaches = fields.with("teaches", truth)?;
+    let addresses = fields.with("addresses", networks::addresses)?;
+    let addresses = addresses.unwrap_or_default();
     if let Some(cast) = cast {
-        stage.add_machine(&cast);
+        let own = own(stage, &mut fields, &cast, &addresses)?;
+        stage.add_machine(&cast, own);
         let own_amounts = value.get("alloc").is_some() || value.get("allocatable").is_some();
         machine(
             stage,
@@ -160,6 +93,7 @@ fn node(stage: &mut CaseWorld, value: &CaseValue, name: Option<&String>) -> Resu
         }
     }
     fields.done()?;
+    node.addresses = addresses;
     if !matches!(&*state, "inflight" | "nonode" | "failed") {
         stage.snapshot.cluster.nodes.insert(name.into(), node);
     }
@@ -238,6 +172,23 @@ fn cast(
     }))
 }
 
+/// What a machine has for itself: addresses of its pool's networks, CPUs of its host.
+fn own(
+    stage: &CaseWorld,
+    fields: &mut CaseFields<'_>,
+    cast: &Cast,
+    addresses: &[IpAddr],
+) -> Result<MachineOwn, CaseError> {
+    let pool = stage.policy.pools.get(cast.pool.as_str());
+    let pool = pool.and_then(|pool| pool.at(&cast.region));
+    Ok(MachineOwn {
+        addresses: pool.map_or_else(NicAddresses::new, |pool| {
+            networks::of_machine(stage, pool, addresses)
+        }),
+        cpus: fields.with("affinity", cpus)?.unwrap_or_default(),
+    })
+}
+
 /// The region of a node of a pool: where nothing is said, the usual one if the pool is in it.
 fn region(fields: &mut CaseFields<'_>, pool: &PoolPolicy) -> Result<Arc<str>, CaseError> {
     let named = fields.with("region", text)?;
@@ -256,7 +207,7 @@ fn foreign(name: &str, created: Time) -> Node {
         ("kubernetes.io/hostname", name),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", "amd64"),
-        (ZONE_LABEL, ZONES[0]),
+        (ZONE_LABEL, ZONE),
     ];
     Node {
         uid: format!("uid-{name}").into(),

@@ -8,15 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::hosts::HostRules;
+use crate::model::pci::PciDevice;
 use crate::model::policy::{InstanceType, PoolPolicy, Reserved};
 use crate::model::resources::Resources;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Time;
+use crate::model::topology::{HugePages, Pinning};
 use crate::model::words;
 
 use super::containers;
 use super::disruption;
 use super::fields::CaseFields;
+use super::networks;
 use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
     gives, label_key, millionths, node_labels, quantity, resource, resources, several, text, texts,
@@ -25,6 +28,7 @@ use super::scalars::{
 use super::settings;
 use super::short;
 use super::stage::{REGION, TEMPLATE};
+use super::templates::MISSING;
 use super::value::{CaseEntry, CaseError, CaseValue};
 
 /// Pods of a node where nothing is said: the kubelet's default.
@@ -65,6 +69,8 @@ struct Sized {
     arch: String,
     price: Option<i64>,
     attach_limits: BTreeMap<Arc<str>, i32>,
+    /// PCI devices of its host that a machine gets, by mapping.
+    pci: Vec<PciDevice>,
 }
 
 /// All that pools and types of a case come to.
@@ -145,12 +151,23 @@ fn sized(fields: &mut CaseFields<'_>, name: String) -> Result<Sized, CaseError> 
         labels,
         arch,
         price: fields.with("price", millionths)?,
+        pci: fields.with("pci", devices)?.unwrap_or_default(),
         attach_limits: attach
             .unwrap_or_default()
             .into_iter()
             .map(|(driver, limit)| (driver.into(), limit))
             .collect(),
     })
+}
+
+/// `[gpu, gpu]`: a device of the mapping for each.
+fn devices(value: &CaseValue) -> Result<Vec<PciDevice>, CaseError> {
+    let names = texts(value)?.into_iter();
+    let devices = names.map(|name| PciDevice {
+        mapping: name.into(),
+        ..PciDevice::default()
+    });
+    Ok(devices.collect())
 }
 
 /// Values a label of a pool may take: each makes a variant of every type.
@@ -167,7 +184,9 @@ fn pool(
     let name = name_of(&mut fields, name, "a pool")?;
     let mut policy = PoolPolicy {
         region: REGION.into(),
-        template: TEMPLATE.into(),
+        template: fields.with("template", text)?.unwrap_or(TEMPLATE).into(),
+        networks: networks::of_pool(&mut fields)?,
+        pinning: pinning(&mut fields)?,
         min: fields
             .any(&["min", "minSize", "minNodes"])
             .map(whole)
@@ -183,14 +202,9 @@ fn pool(
         Some(value) => whole(value)?,
         None => UNLIMITED,
     };
-    if let Some(value) = fields.take("limits") {
-        let limits = resources(value)?;
-        // A limit of 0 is one: no machine is within it.
-        policy.max_cpu_milli = gives(value, "cpu").then_some(limits.cpu_milli);
-        policy.max_memory = gives(value, "memory").then_some(limits.memory);
-    }
+    ceilings(&mut fields, &mut policy)?;
     if fields.with("ready", truth)? == Some(false) {
-        policy.template = "missing".into();
+        policy.template = MISSING.into();
     }
     policy.scale_down_disabled = fields.with("scale_down_disabled", truth)?.unwrap_or(false);
     policy.atomic = fields.with("atomic", truth)?.unwrap_or(false);
@@ -227,6 +241,17 @@ fn pool(
     Ok(())
 }
 
+/// What all its machines together may have.
+fn ceilings(fields: &mut CaseFields<'_>, policy: &mut PoolPolicy) -> Result<(), CaseError> {
+    if let Some(value) = fields.take("limits") {
+        let limits = resources(value)?;
+        // A limit of 0 is one: no machine is within it.
+        policy.max_cpu_milli = gives(value, "cpu").then_some(limits.cpu_milli);
+        policy.max_memory = gives(value, "memory").then_some(limits.memory);
+    }
+    Ok(())
+}
+
 /// Which hosts it takes, by the names that the configuration has for it.
 fn host_rules(fields: &mut CaseFields<'_>, rules: &mut HostRules) -> Result<(), CaseError> {
     if let Some(value) = fields.take("host_strategy") {
@@ -245,6 +270,20 @@ fn host_rules(fields: &mut CaseFields<'_>, rules: &mut HostRules) -> Result<(), 
         rules.min_free_cpu_milli = quantity(value)?.milli();
     }
     Ok(())
+}
+
+/// What its machines have of their host's CPUs and memory for themselves, by the names that the configuration has for it.
+fn pinning(fields: &mut CaseFields<'_>) -> Result<Pinning, CaseError> {
+    let hugepages = fields.with("hugepages", |value| match text(value)? {
+        "2M" => Ok(HugePages::TwoMib),
+        "1G" => Ok(HugePages::OneGib),
+        "any" => Ok(HugePages::Any),
+        _ => Err(value.expected("2M, 1G or any")),
+    })?;
+    Ok(Pinning {
+        cpus: fields.with("cpu_pinning", truth)?.unwrap_or(false),
+        hugepages,
+    })
 }
 
 /// Taints as the model has them.
@@ -441,7 +480,7 @@ fn add(catalogue: &mut Catalogue, name: &str, policy: &PoolPolicy, types: Vec<(S
             cores,
             memory: kind.size.memory,
             disk: kind.size.ephemeral,
-            pci: Vec::new(),
+            pci: kind.pci,
             extended: kind.size.extended,
             labels: kind.labels,
             price: kind.price,
@@ -491,6 +530,7 @@ fn unique(catalogue: &Catalogue, kind: &Sized) -> String {
             && known.labels == kind.labels
             && known.extended == kind.size.extended
             && known.price == kind.price
+            && known.pci == kind.pci
             && known.attach_limits == kind.attach_limits
             && known.disk == kind.size.ephemeral
             && known.cores == cores(kind.size.cpu_milli)

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::model::hosts::HostCounting;
 use crate::model::policy::{PoolPolicy, RegionPolicy, ZoneNames};
 use crate::model::region::Region;
 use crate::model::time::Span;
 
 use super::fields::CaseFields;
-use super::nodes;
+use super::hosts;
 use super::objects::{name_of, named};
 use super::scalars::{decimal, span, text, texts, truth, whole};
 use super::stage::{CaseWorld, REGION};
@@ -42,6 +43,10 @@ fn region(
 ) -> Result<(), CaseError> {
     let mut fields = CaseFields::of(value, "a region")?;
     let name: Arc<str> = name_of(&mut fields, name, "a region")?.into();
+    let known = stage.policy.regions.get(&name);
+    let known = known.or_else(|| stage.policy.regions.get(REGION));
+    let mut policy = RegionPolicy::of_vmids(1_000, 9_999_999);
+    policy.topologies = known.map(|of| of.topologies.clone()).unwrap_or_default();
     let mut seen: Region = match stage.snapshot.regions.get(&name) {
         Some(known) => (**known).clone(),
         None => {
@@ -49,34 +54,28 @@ fn region(
             Region {
                 quorate: true,
                 hosts: usual.hosts.clone(),
+                storages: usual.storages.clone(),
+                mappings: usual.mappings.clone(),
                 ..Region::default()
             }
         }
     };
-    if let Some(hosts) = fields.take("hosts") {
-        seen.hosts = nodes::named_hosts(hosts)?.into_iter().collect();
+    if let Some(value) = fields.take("hosts") {
+        seen.hosts.clear();
+        seen.storages.clear();
+        seen.mappings.clear();
+        policy.topologies.clear();
+        for host in hosts::described(value)? {
+            host.put(&mut seen, &mut policy);
+        }
     }
     seen.quorate = fields.with("quorate", truth)?.unwrap_or(seen.quorate);
-    let mut policy = RegionPolicy::of_vmids(1_000, 9_999_999);
     if let Some(price) = fields.take("price") {
         let factor = decimal(text(price)?, 3);
         let factor = factor.ok_or_else(|| price.expected("a factor such as 1.25"))?;
         policy.price_permille = Some(factor);
     }
-    policy.capacity.max_per_host = fields.with("max_per_host", whole)?;
-    let overcommit = |value: &CaseValue| {
-        let factor = decimal(text(value)?, 3);
-        factor.ok_or_else(|| value.expected("a factor such as 1.5"))
-    };
-    if let Some(factor) = fields
-        .take("memory_overcommit")
-        .map(overcommit)
-        .transpose()?
-    {
-        policy.capacity.memory_overcommit_permille = factor;
-    }
-    policy.capacity.cpu_overcommit_permille =
-        fields.take("cpu_overcommit").map(overcommit).transpose()?;
+    counting(&mut fields, &mut policy.capacity)?;
     let weight: i32 = fields.with("weight", whole)?.unwrap_or(0);
     let away = fields.with("away", span)?;
     fields.done()?;
@@ -90,8 +89,33 @@ fn region(
     for pool in stage.policy.pools.values_mut() {
         add_weight(pool, &name, weight);
     }
-    stage.place_template_in(&name);
+    stage.place_templates(&name);
     stage.see(&name, away.unwrap_or(Span::ZERO));
+    Ok(())
+}
+
+/// How the capacity of the region's hosts is counted.
+fn counting(fields: &mut CaseFields<'_>, counting: &mut HostCounting) -> Result<(), CaseError> {
+    counting.max_per_host = fields.with("max_per_host", whole)?;
+    let overcommit = |value: &CaseValue| {
+        let factor = decimal(text(value)?, 3);
+        factor.ok_or_else(|| value.expected("a factor such as 1.5"))
+    };
+    for (key, slot) in [
+        (
+            "memory_overcommit",
+            &mut counting.memory_overcommit_permille,
+        ),
+        (
+            "storage_overcommit",
+            &mut counting.storage_overcommit_permille,
+        ),
+    ] {
+        if let Some(factor) = fields.with(key, overcommit)? {
+            *slot = factor;
+        }
+    }
+    counting.cpu_overcommit_permille = fields.with("cpu_overcommit", overcommit)?;
     Ok(())
 }
 

@@ -11,27 +11,32 @@ use crate::brain::explain::Asked;
 use crate::brain::{LowerBound, inspect};
 use crate::model::action::{Action, CreateSpec, Kind};
 use crate::model::cluster::{Cluster, Node, Phase, Pod, PodKey, Readiness, ReadyStatus};
+use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
 use crate::model::mark::{Mark, Ownership};
 use crate::model::memory::{self, Memory};
+use crate::model::network::NicAddresses;
+use crate::model::pci::PciUse;
 use crate::model::policy::{LEAVING_TAINT, Policy, RegionPolicy, STARTUP_TAINT, Terms, ZONE_LABEL};
-use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, TemplateCopy, Vm};
+use crate::model::region::{GuestKind, Machine, MachineVm, Region, Step, Vm};
 use crate::model::report::PodVerdict;
 use crate::model::scheduling::Owner;
 use crate::model::shared::Shared;
 use crate::model::snapshot::{self, Lease, Snapshot, SourceState};
 use crate::model::time::{Span, Time};
+use crate::model::topology::Pins;
 
 use super::admission::CaseClasses;
 use super::budgets::CaseBudget;
 use super::pools::CaseNames;
 use super::settings;
+use super::templates::{self, CaseTemplate};
 
 /// The region of a case that names none.
 pub(super) const REGION: &str = "home";
-/// The one template, a copy of which every host can clone.
+/// The template of pools that name none.
 pub(super) const TEMPLATE: &str = "template";
-/// Disk of the template, and so of every node of a type without one.
+/// Disk of a template of which a case does not say how large it is, and so of every node of a type without one.
 pub(super) const DISK: i64 = 100 << 30;
 const CLUSTER: &str = "uid/cases";
 const TEMPLATE_VMID: u32 = 100;
@@ -63,6 +68,16 @@ pub(super) struct CaseWorld {
     pub(super) classes: CaseClasses,
     /// Disruption budgets whose status follows from the pods.
     pub(super) budgets: Vec<CaseBudget>,
+    /// Templates by name.
+    pub(super) templates: BTreeMap<Arc<str>, CaseTemplate>,
+}
+
+/// What a machine has for itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MachineOwn {
+    pub(super) addresses: NicAddresses,
+    /// CPUs of its host.
+    pub(super) cpus: CpuSet,
 }
 
 /// A machine to be put on the stage.
@@ -112,6 +127,7 @@ impl CaseWorld {
             fixed: BTreeSet::new(),
             classes: CaseClasses::default(),
             budgets: Vec::new(),
+            templates: BTreeMap::new(),
         };
         stage.region().quorate = true;
         stage.refresh();
@@ -149,51 +165,27 @@ impl CaseWorld {
         }
     }
 
-    /// The template's copy stands on the first host that is up.
-    pub(super) fn place_template(&mut self) {
-        self.place_template_in(REGION);
-    }
-
-    /// The template's copy stands on the first host of this region that is up.
-    pub(super) fn place_template_in(&mut self, region: &str) {
-        let region = self.region_of(region);
-        let mut up = region.hosts.iter().filter(|(_, host)| host.online);
-        let first = up.next().or(region.hosts.iter().next());
-        let Some(host) = first.map(|(name, _)| name.clone()) else {
-            return;
-        };
-        let copy = TemplateCopy {
-            fault: None,
-            uuid: None,
-            redefined: false,
-            vmid: TEMPLATE_VMID,
-            host: host.clone(),
-            shared: true,
-            disk: DISK,
-            disks: Vec::new(),
-        };
-        region.templates.insert(TEMPLATE.into(), vec![copy]);
-        let vm = Vm {
-            host,
-            name: TEMPLATE.into(),
-            template: true,
-            ..Vm::default()
-        };
-        region.vms.insert(TEMPLATE_VMID, vm);
+    /// The copies of the templates are where the case has them.
+    pub(super) fn place_templates(&mut self, region: &str) {
+        let region = self.snapshot.regions.entry(region.into()).or_default();
+        templates::place(&self.templates, region);
     }
 
     /// A running VM that is not ours and has this much memory.
     pub(super) fn add_others(&mut self, host: &Arc<str>, memory: i64) {
-        let vms = &mut self.region().vms;
-        let vmid = (TEMPLATE_VMID + 1..OURS).find(|vmid| !vms.contains_key(vmid));
         let vm = Vm {
             host: host.clone(),
             name: format!("others-on-{host}").into(),
             running: true,
             memory,
+            addresses: Some(Vec::new()),
+            devices: Some(Vec::new()),
+            pins: Some(Pins::default()),
             ..Vm::default()
         };
-        vms.extend(vmid.map(|vmid| (vmid, vm)));
+        let region = self.region();
+        let vmid = free_vmid(region);
+        region.vms.extend(vmid.map(|vmid| (vmid, vm)));
     }
 
     fn refresh(&mut self) {
@@ -234,7 +226,7 @@ impl CaseWorld {
     }
 
     /// Puts a machine on the stage, with a running VM.
-    pub(super) fn add_machine(&mut self, cast: &Cast) {
+    pub(super) fn add_machine(&mut self, cast: &Cast, own: MachineOwn) {
         let known = self.snapshot.machines.get(&cast.name).map(|m| m.mark.vmid);
         let vmid = known.unwrap_or_else(|| self.free_vmid());
         let mark = Mark {
@@ -243,19 +235,29 @@ impl CaseWorld {
             vmid,
             pool: cast.pool.clone(),
             instance_type: cast.kind.clone(),
-            template: TEMPLATE.to_owned(),
+            template: self.template_of(&cast.pool).to_string(),
             token: format!("{vmid:0>6}"),
             created: cast.created,
-            addresses: BTreeMap::new(),
-            cpus: crate::model::cpus::CpuSet::new(),
+            addresses: own.addresses,
+            cpus: own.cpus,
         };
         self.machine_of(mark, (&cast.region, &cast.host), cast.step);
+    }
+
+    /// The template of a pool; of one whose template is missing the usual one.
+    fn template_of(&self, pool: &str) -> Arc<str> {
+        let template = self.policy.pools.get(pool).map(|pool| &pool.template);
+        let known = template.filter(|name| self.templates.contains_key(*name));
+        known.map_or_else(|| TEMPLATE.into(), Clone::clone)
     }
 
     fn machine_of(&mut self, mark: Mark, (region, host): (&Arc<str>, &Arc<str>), step: Step) {
         let mark = Shared::from(mark);
         let kind = self.policy.instance_types.get(mark.instance_type.as_str());
         let (cpus, memory) = kind.map_or((0, 0), |kind| (kind.cores, kind.memory));
+        let devices = kind.iter().flat_map(|kind| &kind.pci);
+        let devices = devices.map(|device| PciUse::Mapping(device.mapping.clone()));
+        let devices = devices.collect();
         // The journal of a machine on its way has the terms under which it was planned.
         let planned = kind.filter(|_| step < Step::Done);
         let pool = self.policy.pools.get(mark.pool.as_str());
@@ -277,6 +279,12 @@ impl CaseWorld {
             onboot: false,
             uuid: Some(uuid(&name)),
             ownership: Some(Ownership::Marked(mark.clone())),
+            addresses: Some(mark.addresses.values().flatten().copied().collect()),
+            devices: Some(devices),
+            pins: Some(Pins {
+                cpus: mark.cpus.clone(),
+                memory: BTreeMap::new(),
+            }),
             ..Vm::default()
         };
         self.region_of(region).vms.insert(mark.vmid, vm);
@@ -565,6 +573,11 @@ impl CaseWorld {
             pod.unschedulable_since = Some(now);
         }
     }
+}
+
+/// The lowest VMID that no guest has and no machine gets.
+pub(super) fn free_vmid(region: &Region) -> Option<u32> {
+    (TEMPLATE_VMID..OURS).find(|vmid| !region.vms.contains_key(vmid))
 }
 
 /// The UUID of a machine's VM.

@@ -141,6 +141,108 @@ fn what_is_not_known_is_named_with_line_and_what_is() {
     );
 }
 
+/// What hosts, guests, templates and networks have is read as strictly as all else.
+#[test]
+fn what_hosts_cannot_have_is_said() {
+    for (given, word) in [
+        (
+            "hosts: [{name: a, storage: [fast]}]",
+            "a host has no key \"storage\"; did you mean \"storages\"?",
+        ),
+        (
+            "hosts: [{name: a, pci: {gpu: 1000}}]",
+            "at most 250 devices",
+        ),
+        (
+            "hosts: [{name: a, storages: {fast: {size: 1Gi, used: 2Gi}}}]",
+            "more in use than its size",
+        ),
+        (
+            "hosts: [{name: a, topology: {numa: [0-3], threads: 0}}]",
+            "a core has at least one thread",
+        ),
+        (
+            "hosts: [{name: a, topology: {numa: [0-3, 3-5]}}]",
+            "the CPUs 3 are named twice",
+        ),
+        (
+            "hosts: [{name: a, topology: {numa: [0-3], cores: [0-1]}}]",
+            "cores must name the CPUs of numa, which are 0-3",
+        ),
+        (
+            "hosts: [{name: a, topology: {numa: [0-3], devices: {gpu: 1}}}]",
+            "numbers of the host's 1 NUMA nodes",
+        ),
+        (
+            "hosts: [{name: a, topology: {numa: [0-3], numa_memory: [1Gi, 1Gi]}}]",
+            "one size for each of the 1 NUMA nodes",
+        ),
+        (
+            "networks: {lan: 192.0.2.9-192.0.2.1}",
+            "expected addresses such as",
+        ),
+        (
+            "networks: {lan: [192.0.2.1-192.0.2.5, 192.0.2.5]}",
+            "have addresses in common",
+        ),
+        (
+            "hosts: [alpha]\nguests: [{name: g, host: alpa}]",
+            "there is no host \"alpa\"; did you mean \"alpha\"?",
+        ),
+        (
+            "guests: [{name: g, host: z1, affinty: 0-3}]",
+            "did you mean \"affinity\"?",
+        ),
+        (
+            "template: {storage: fast}",
+            "the template template names a storage that no host has",
+        ),
+        (
+            "template: {hosts: [z9]}",
+            "a host that is not there, \"z9\"",
+        ),
+        ("template: {clones_to: fast}", "needs the key storage"),
+    ] {
+        wrong(&format!("{FITS}{given}\n"), &["a.yaml:", word]);
+    }
+    let of_pool = |key: &str| FITS.replace("memory: 1Gi", &format!("memory: 1Gi, {key}"));
+    wrong(
+        &format!("{}networks: {{lan: 192.0.2.1}}\n", of_pool("network: lam")),
+        &["the network \"lam\"; did you mean \"lan\"?"],
+    );
+    wrong(
+        &format!(
+            "{}templates: {{debian: {{}}}}\n",
+            of_pool("template: debain")
+        ),
+        &["the template \"debain\"; did you mean \"debian\"?"],
+    );
+    wrong(&of_pool("hugepages: 4K"), &["expected 2M, 1G or any"]);
+}
+
+/// What is expected of addresses and CPUs is compared with what was planned.
+#[test]
+fn addresses_and_cpus_of_the_plan_are_compared() {
+    let given = "hosts: [{name: a, topology: {numa: [0-3], reserved: 0-1}}]\n\
+                 networks: {lan: 192.0.2.1-192.0.2.9}\n";
+    let case = FITS.replace(
+        "memory: 1Gi",
+        "memory: 1Gi, network: lan, cpu_pinning: true",
+    );
+    let case = |then: &str| format!("{}{given}", case.replace("{new_nodes: 1}", then));
+    let right = case("{addresses: [192.0.2.1], cpus: [\"2\"]}");
+    assert_eq!(lines(&[("a.yaml", &right)]), ["ok A"]);
+    wrong(
+        &case("{addresses: [192.0.2.2]}"),
+        &["expected new machines with the addresses 192.0.2.2, got 192.0.2.1"],
+    );
+    wrong(
+        &case("{cpus: [\"3\"]}"),
+        &["expected new machines with the CPUs of their own 3, got 2"],
+    );
+    wrong(&case("{cpus: []}"), &["CPUs of their own none, got 2"]);
+}
+
 #[test]
 fn a_case_that_expects_nothing_is_none() {
     wrong(

@@ -155,19 +155,8 @@ impl HostTopology {
         if parts.len() > MAX_NODES {
             return Err(format!("a VM has at most {MAX_NODES} NUMA nodes"));
         }
-        let pages = memory_mib / page;
-        let share = |count: usize| {
-            let part = i128::from(pages) * (count as i128) / (all as i128);
-            i64::try_from(part).unwrap_or(0)
-        };
-        let mut shares: Vec<i64> = parts.iter().map(|(_, count)| share(*count)).collect();
-        let left = usize::try_from(pages - shares.iter().sum::<i64>()).unwrap_or(0);
-        // What is left over, less than a page for each node, goes first to those that would have none.
-        let mut order: Vec<usize> = (0..shares.len()).collect();
-        order.sort_by_key(|at| shares[*at] > 0);
-        for at in order.into_iter().take(left) {
-            shares[at] += 1;
-        }
+        let counts: Vec<usize> = parts.iter().map(|(_, count)| *count).collect();
+        let shares = divide_pages(memory_mib / page, &counts);
         let mut first = 0;
         let nodes = parts.into_iter().zip(shares).map(|((host, count), pages)| {
             let node = GuestNode {
@@ -187,6 +176,25 @@ impl HostTopology {
             None => Ok(nodes),
         }
     }
+}
+
+/// Pages of memory divided among NUMA nodes by the CPUs that a guest has in each. The parts are whole pages and sum up to all; where
+/// pages are few some nodes get none.
+pub fn divide_pages(pages: i64, cpus: &[usize]) -> Vec<i64> {
+    let all: usize = cpus.iter().sum();
+    let share = |count: usize| {
+        let part = i128::from(pages) * (count as i128) / (all.max(1) as i128);
+        i64::try_from(part).unwrap_or(0)
+    };
+    let mut shares: Vec<i64> = cpus.iter().map(|count| share(*count)).collect();
+    let left = usize::try_from(pages - shares.iter().sum::<i64>()).unwrap_or(0);
+    // What is left over, less than a page for each node, goes first to those that would have none.
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by_key(|at| shares[*at] > 0);
+    for at in order.into_iter().take(left) {
+        shares[at] += 1;
+    }
+    shares
 }
 
 /// Hosts by name, as far as their topology is known.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cpus::CpuSet;
-use model::topology::{HostTopology, MAX_NODES};
+use model::topology::{HostTopology, MAX_NODES, divide_pages};
 
 /// What one machine takes of a host's CPUs and NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,14 @@ impl CpuDemand {
             .ok()
             .and_then(|node| 1u64.checked_shl(node));
         self.near != 0 && self.near & bit.unwrap_or(0) == 0
+    }
+
+    /// Whether its memory is whole pages, of which each of these NUMA nodes gets one at least: PVE takes no node without memory.
+    fn is_divisible(self, parts: &NumaCpus) -> bool {
+        let (memory_mib, page) = (self.memory >> 20, self.page_mib.max(1));
+        let counts: Vec<usize> = parts.iter().map(|(_, count)| *count).collect();
+        let shares = divide_pages(memory_mib / page, &counts);
+        memory_mib % page == 0 && shares.iter().all(|pages| *pages > 0)
     }
 
     /// Bytes that so many of its CPUs have beside them, at most.
@@ -74,10 +82,12 @@ impl CpuCounts {
         }
         let nodes = self.0.iter().enumerate();
         let one = nodes.filter(|(_, node)| node.holds(demand, wanted));
-        match one.min_by_key(|(at, node)| (demand.is_far(*at), node.broken, node.cpus, *at)) {
+        let one = one.min_by_key(|(at, node)| (demand.is_far(*at), node.broken, node.cpus, *at));
+        let parts = match one {
             Some((at, _)) => Some(vec![(at, wanted)]),
             None => self.several(demand),
-        }
+        };
+        parts.filter(|parts| demand.is_divisible(parts))
     }
 
     /// Several NUMA nodes: of one socket where that takes no more of them.

@@ -1,5 +1,6 @@
 //! The machines that a decision makes: names, VMIDs, marks, and the pods they are for.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use model::cpus::CpuSet;
 use model::mark::Mark;
 use model::network::NicAddresses;
 use model::policy::Terms;
+use model::reasons::{HostRefused, Refused};
+use model::report::PodVerdict;
 
 use crate::decision::addresses::AddressBook;
 use crate::decision::asker::Asker;
@@ -182,8 +185,10 @@ impl PlannedMachines {
         for planned in self.machines.into_vec() {
             let choice = &choices[planned.choice];
             let offer = &choice.offers[planned.offer];
-            let Some(cpus) = cpu_book.give((choice.policy, choice.instance_type), offer.host)
-            else {
+            let pods = || planned.assigned.iter().flat_map(&pods);
+            let of = (choice.policy, choice.instance_type);
+            let Some(cpus) = cpu_book.give(of, offer.host) else {
+                tell_no_cpus(turn, (choice, offer), pods());
                 continue;
             };
             let Some(addresses) = book.take(turn, choice.policy) else {
@@ -192,7 +197,6 @@ impl PlannedMachines {
             let Some(spec) = create_spec(turn, &planned, (choice, offer), (addresses, cpus)) else {
                 continue;
             };
-            let pods = || planned.assigned.iter().flat_map(&pods);
             bookings::keep(turn, &planned.name, pods().map(|asker| asker.pod));
             let target = Target {
                 region: choice.policy.region.clone(),
@@ -213,6 +217,27 @@ impl PlannedMachines {
             };
             turn.act(Kind::Create(Box::new(spec)), target, precondition, reason);
         }
+    }
+}
+
+/// Tells pods that the machine planned for them is not made: by their numbers there were CPUs for it, and those that are left
+/// do not go together, since machines before it got whole cores of other NUMA nodes than was counted.
+fn tell_no_cpus<'k>(
+    turn: &mut DecisionBuilder<'_>,
+    (choice, offer): (&Choice<'_>, &Offer<'_>),
+    pods: impl Iterator<Item = &'k Asker<'k>>,
+) {
+    let refused = Refused::Host {
+        host: offer.host.clone(),
+        refusal: HostRefused::NumaMemory {
+            cpus: choice.instance_type.cores,
+            asks: choice.instance_type.memory,
+        },
+    };
+    let why = BTreeMap::from([(choice.label.clone(), refused.into())]);
+    let verdict = PodVerdict::Held { why: why.into() };
+    for line in pods.filter_map(|asker| asker.line) {
+        turn.answer(line, verdict.clone());
     }
 }
 

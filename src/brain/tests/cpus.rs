@@ -310,6 +310,30 @@ fn sets_are_packed_as_the_kubelet_packs_them() {
     }
 }
 
+/// Admission counts, the plan names CPUs: a machine that one of them takes the other takes too, or its pods would wait for a machine
+/// that nobody makes.
+#[test]
+fn a_page_is_not_divided_among_numa_nodes() {
+    let placed = |memory: i64, page_mib: i64| {
+        let mut free = FreeCpus::of(&Arc::new(topology()));
+        // Three CPUs of the first NUMA node are left, and three of the second.
+        free.take(&cpus("4-8,12-63"));
+        let demand = CpuDemand {
+            memory,
+            page_mib,
+            ..demand(6)
+        };
+        let placed = free.place(demand).map(|set| set.to_string());
+        assert_eq!(placed.is_some(), free.counts().place(demand).is_some());
+        placed
+    };
+    let six = Some("1-3,9-11".to_owned());
+    assert_eq!(placed(GI, 1), six);
+    assert_eq!(placed(2 * GI, 1024), six, "a page for each");
+    assert_eq!(placed(GI, 1024), None, "one page for both");
+    assert_eq!(placed(GI + (1 << 20), 2), None, "no whole pages");
+}
+
 #[test]
 fn cpus_are_beside_the_devices_where_they_fit_there() {
     let placed = |taken: &str, count: u32, near: u64| {

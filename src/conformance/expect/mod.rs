@@ -4,6 +4,7 @@
 mod new_nodes;
 mod nodes;
 mod numbers;
+mod own;
 mod pods;
 mod preferences;
 mod skew;
@@ -71,6 +72,7 @@ fn one(value: &CaseValue, outcome: &CaseResult) -> Result<Misses, CaseError> {
     preferences::judge(&mut fields, outcome, &mut misses)?;
     nodes::judge(&mut fields, outcome, &mut misses)?;
     numbers::judge(&mut fields, outcome, &mut misses)?;
+    own::judge(&mut fields, outcome, &mut misses)?;
     holds(&mut fields, outcome, &mut misses)?;
     actions(&mut fields, outcome, &mut misses)?;
     if let Some(value) = fields.take("alternatives") {

@@ -72,6 +72,8 @@ impl<'p, 'a> Planner<'p, 'a> {
         reason: CreateReason,
     ) -> Result<NodeIndex, Refused> {
         let chosen = &catalog.choices[choice];
+        // Pools share networks: what is left for each of them does not tell what is left for all.
+        self.limits.addresses_admit(chosen)?;
         let vmid = self
             .limits
             .vmid(self.turn, &chosen.policy.region)
