@@ -32,6 +32,8 @@ mod problem;
 mod proof;
 mod rates;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -69,6 +71,12 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     if decision.report.scale_up.is_none() {
         return LowerBound::default();
     }
+    least(&pose_problem(asked))
+}
+
+/// What is to be covered: the pods for which a decision found a place, and all that could take them.
+fn pose_problem(asked: Asked<'_>) -> CoverProblem {
+    let decision = asked.decision;
     let lean = crate::budget::within(asked.snapshot, asked.policy);
     let asked = Asked {
         snapshot: &lean,
@@ -82,8 +90,7 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let before = BoundInput::of(&world, &demand, decision);
-    let problem = read::problem(&world, &choices, &before, kept(&turn, &choices, decision));
-    least(&problem)
+    read::problem(&world, &choices, &before, kept(&turn, &choices, decision))
 }
 
 /// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
