@@ -28,7 +28,7 @@ const NAMES_OF_OTHERS: [(&str, &[&str]); 6] = [
         "cluster-autoscaler and Karpenter",
         &["ClusterSnapshot", "RunOnce", "consolidateAfter"],
     ),
-    ("Rust", &["Borrowed", "Cow", "None", "Ok", "Owned"]),
+    ("Rust", &["Borrowed", "Cow", "None", "Ok", "Owned", "false"]),
     (
         "families of scenarios, and plain words",
         &["EX", "ST", "VMs"],
@@ -36,7 +36,8 @@ const NAMES_OF_OTHERS: [(&str, &[&str]); 6] = [
     (
         "pods, nodes, pools and the like in examples",
         &[
-            "d", "db", "e", "evil", "home", "m", "n1", "n2", "p", "pve1", "shop", "v7hvw3",
+            "d", "db", "e", "evil", "four", "home", "m", "n1", "n2", "old", "p", "pve1", "shop",
+            "v7hvw3",
         ],
     ),
 ];
@@ -51,7 +52,7 @@ struct SourceFile {
     path: PathBuf,
     /// Functions, types, constants and modules.
     items: BTreeSet<String>,
-    /// Those, and variants, fields, parameters and bindings.
+    /// Those, and variants, fields and parameters.
     declared: BTreeSet<String>,
     /// Types that it defines or gives functions to.
     types: BTreeSet<String>,
@@ -99,9 +100,6 @@ impl SourceFile {
                 "fn" | "const" | "static" | "mod" => {
                     self.items.insert(name);
                 }
-                "let" | "mut" => {
-                    self.declared.insert(name);
-                }
                 _ => {}
             }
         }
@@ -113,7 +111,7 @@ impl SourceFile {
         if trimmed.starts_with(char::is_uppercase) {
             self.declared.extend(all.first().map(ToString::to_string));
         }
-        // A field, a parameter or a binding has its type or its value behind a colon.
+        // A field or a parameter has its type behind a colon.
         for (at, _) in line.match_indices(": ") {
             let name = line[..at].rsplit(|c| !is_word(c)).next();
             self.declared.extend(name.map(str::to_owned));
@@ -140,7 +138,7 @@ impl Sources {
         }
     }
 
-    fn declare(&self, name: &str) -> bool {
+    fn declares(&self, name: &str) -> bool {
         self.files.iter().any(|file| file.declared.contains(name))
     }
 
@@ -208,10 +206,10 @@ impl<'s> Page<'s> {
             "".as_ref(),
         ];
         let named = [word.to_owned(), format!("{word}.rs")];
-        let near = from
+        let mut near = from
             .iter()
             .flat_map(|from| named.iter().map(|word| from.join(word)));
-        let near = near.into_iter().find(|path| root().join(path).exists());
+        let near = near.find(|path| root().join(path).exists());
         near.or_else(|| {
             let deeper = files(&root().join(&self.folder), &|path| {
                 named.iter().any(|word| path.ends_with(word))
@@ -270,8 +268,8 @@ impl<'s> Page<'s> {
         }
         let mut files = self.sources.files.iter();
         files.any(|file| {
-            let owns = file.types.contains(owner) || file.is_module(owner);
-            owns && file.declared.contains(name)
+            let of_type = file.types.contains(owner) && file.declared.contains(name);
+            of_type || file.is_module(owner) && file.items.contains(name)
         })
     }
 
@@ -284,14 +282,14 @@ impl<'s> Page<'s> {
             let name = &rest[..at.unwrap_or(rest.len())];
             let by_path = at.is_some_and(|at| rest[at..].starts_with(':'));
             let is_there = match owner {
-                Some("") => self.sources.declare(name),
+                Some("") => self.sources.declares(name),
                 Some(owner) => self.owns(owner, name),
                 None if by_path => {
                     let files = &self.sources.files;
                     let is_type = files.iter().any(|file| file.types.contains(name));
                     is_type || self.sources.is_module(name) || name == "model"
                 }
-                None => self.knows(name, named) || at.is_some() && self.sources.declare(name),
+                None => self.knows(name, named) || at.is_some() && self.sources.declares(name),
             };
             if !is_there && !is_of_others(name) {
                 return Some(name.to_owned());
@@ -376,7 +374,7 @@ impl<'s> Page<'s> {
             for word in first
                 .split('`')
                 .step_by(2)
-                .filter(|word| word.ends_with(".rs"))
+                .filter(|word| is_rust(Path::new(word)))
             {
                 let path = folder.join(word);
                 folder = path.parent().expect("a folder").to_owned();
@@ -461,7 +459,7 @@ fn pages_of_rooms_have_all_files() {
                 }
             }
             // `first`, `second`: and then what they are.
-            let mut rest = what;
+            let mut rest = what.strip_prefix("phase ").unwrap_or(what);
             while let Some((word, after)) =
                 rest.strip_prefix('`').and_then(|rest| rest.split_once('`'))
             {

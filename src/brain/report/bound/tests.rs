@@ -17,7 +17,7 @@ fn nine_pods(page: &mut Example) -> Lab {
         .pods("web", 9, milli, mib)
 }
 
-fn problem(lab: &Lab, decision: &Decision) -> CoverProblem {
+fn pose(lab: &Lab, decision: &Decision) -> CoverProblem {
     pose_problem(Asked {
         snapshot: &lab.snapshot,
         policy: &lab.policy,
@@ -28,7 +28,7 @@ fn problem(lab: &Lab, decision: &Decision) -> CoverProblem {
 }
 
 /// `a / b`, rounded up.
-fn above(a: i128, b: i128) -> i128 {
+fn divide_up(a: i128, b: i128) -> i128 {
     (a + b - 1) / b
 }
 
@@ -53,7 +53,7 @@ fn the_example_of_report() {
         growth.nodes,
         grouped(growth.price)
     ));
-    let problem = problem(&lab, &decision);
+    let problem = pose(&lab, &decision);
     let ([class], [option]) = (&problem.classes[..], &problem.candidates[..]) else {
         panic!("{problem:?}")
     };
@@ -74,7 +74,7 @@ fn the_example_of_report() {
     levies(&mut page, &problem);
     let bound = lab.lower_bound(&decision);
     page.says(&format!(
-        "with a price of 1 for each machine rates::find gives rates, and proof::proven verifies {}.",
+        "with a price of 1 for each machine rates::find_rates gives rates, and proof::prove verifies {}.",
         bound.nodes
     ));
     page.says(&format!(
@@ -91,7 +91,7 @@ fn the_example_of_report() {
 
 /// The two levies that the page tells of.
 fn levies(page: &mut Example, problem: &CoverProblem) {
-    let all = levy::all(problem);
+    let all = levy::list_levies(problem);
     let (asked, size) = (
         problem.classes[0].amounts[0],
         problem.candidates[0].amounts[0],
@@ -105,7 +105,7 @@ fn levies(page: &mut Example, problem: &CoverProblem) {
         amount.machine[0],
         grouped(amount.total),
         amount.machine[0],
-        above(amount.total, amount.machine[0])
+        divide_up(amount.total, amount.machine[0])
     ));
     let steps = all
         .iter()
@@ -117,7 +117,7 @@ fn levies(page: &mut Example, problem: &CoverProblem) {
         steps.pays[0],
         steps.total,
         steps.machine[0],
-        above(steps.total, steps.machine[0])
+        divide_up(steps.total, steps.machine[0])
     ));
 }
 
