@@ -37,7 +37,7 @@ fn the_example_of_report() {
     let mut page = Example::of("report");
     let lab = nine_pods(&mut page);
     let decision = lab.decide();
-    let growth = decision.report.scale_up.clone().expect("machines");
+    let growth = decision.report.scale_up.expect("machines");
     let kind = &lab.policy.instance_types["four"];
     let (cores, gib) = (i64::from(kind.cores), kind.memory / GI);
     let each = growth.price / i64::from(growth.nodes);
@@ -126,7 +126,7 @@ fn the_example_of_scale_up(page: &mut Example) {
     let mut other = Example::of("scale_up");
     let (lab, _) = three_types(&mut other);
     let decision = lab.decide();
-    let growth = decision.report.scale_up.clone().expect("machines");
+    let growth = decision.report.scale_up.expect("machines");
     let bound = lab.lower_bound(&decision);
     page.says(&format!(
         "the plan has {} machines for {}, and the bound proves {} machines and {}, each for itself.",

@@ -229,7 +229,7 @@ fn the_example_of_observed() {
         known.phase,
         names(&turn.view.without_place())
     ));
-    let up = lab.edit_node("p-1", |node| node.taints.clear());
+    let up = lab.clone().edit_node("p-1", |node| node.taints.clear());
     let turn = begin(&up);
     let known = turn.view.machines.get("p-1").expect("it is ours");
     assert_eq!(known.phase, MachinePhase::Up);
@@ -377,7 +377,7 @@ fn amounts_of(of: &Resources) -> String {
 #[test]
 fn the_example_of_simulation() {
     let mut page = Example::of("simulation");
-    let mut lab = simulation(&mut page);
+    let lab = simulation(&mut page);
     let mut turn = begin(&lab);
     let choices = offer::choices(&turn);
     let all: Vec<_> = choices.iter().collect();
@@ -435,26 +435,19 @@ fn the_example_of_simulation() {
         .flat_map(|group| group.pods.iter().map(|asker| &*asker.key.name))
         .collect();
     assert_eq!(left, ["web-4"]);
-    on_its_way(&mut page, &mut lab);
+    on_its_way(&mut page, lab.clone());
     page.end();
 }
 
 /// The same decision as a whole, and the next one.
-fn on_its_way(page: &mut Example, lab: &mut Lab) {
+fn on_its_way(page: &mut Example, mut lab: Lab) {
     assert_eq!(made(&lab.turn()), ["one"]);
     let booked = lab.memory.bookings.values().flatten();
     let booked: Vec<&str> = booked.map(|uid| &**uid).collect();
     assert_eq!(booked, ["uid-web-4"]);
-    let turn = begin(lab);
-    let choices = offer::choices(&turn);
-    let world = places::build(&turn, &choices);
-    let coming = world
-        .nodes
-        .iter()
-        .find(|node| matches!(node.site, NodeOrigin::Machine(_)));
     page.says(&format!(
         "adds a node for it (NodeOrigin::Machine) with {} millicores",
-        coming.expect("it is on its way").free.cpu_milli
+        free_on_the_machine(&lab)
     ));
     let next = lab.decide();
     assert_eq!(next.plan, []);
@@ -466,8 +459,17 @@ fn on_its_way(page: &mut Example, lab: &mut Lab) {
         PodVerdict::FitsMachine { .. }
     ));
     let [milli] = page.numbers("A pod of {} millicores would be refused by every offer");
-    let big = lab.clone().pod("big", milli, 10).decide();
+    let big = lab.pod("big", milli, 10).decide();
     page.says(&format!("by every offer: {}.", why(&big, "big", "p/one")));
+}
+
+/// What CPU is free on the machine that is on its way.
+fn free_on_the_machine(lab: &Lab) -> i64 {
+    let turn = begin(lab);
+    let world = places::build(&turn, &offer::choices(&turn));
+    let mut nodes = world.nodes.iter();
+    let coming = nodes.find(|node| matches!(node.site, NodeOrigin::Machine(_)));
+    coming.expect("it is on its way").free.cpu_milli
 }
 
 /// The world of the example of `scale_up`, with the types' prices.
