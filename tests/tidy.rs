@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/rooms.rs"]
+mod rooms;
+
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
 

@@ -12,6 +12,8 @@
 //! what it asks for; its constraints are not weighed any more, and its node is not emptied. Source of the
 //! numbers: `docs/decisions/0022-budget-of-work.md`.
 
+#[cfg(test)]
+mod tests;
 mod weight;
 
 use crate::decision::turn::STEPS;

@@ -20,7 +20,7 @@ const TOKEN: usize = 6;
 const LABEL: usize = 63;
 /// A name that is taken is tried anew so many times. With 27^5 endings a pool of a thousand machines
 /// needs a second try once in ten thousand names.
-const TRIES: u32 = 64;
+pub(crate) const TRIES: u32 = 64;
 
 /// The part of a machine's name that stands for its pool.
 fn head(pool: &str) -> String {

@@ -36,6 +36,7 @@ mod naive;
 mod of_this_plan;
 mod optimum;
 mod outdated;
+pub(super) mod pages;
 mod partly;
 mod placing;
 mod power;

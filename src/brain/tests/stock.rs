@@ -8,11 +8,11 @@ use model::cluster::{Claim, ClaimRequest, Free, PersistentVolume, PodKey, Storag
 use model::report::PodVerdict;
 use model::scheduling::{Labels, Volume};
 
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A pool, and a class that nothing can provision.
-fn world() -> Lab {
+pub(super) fn world() -> Lab {
     let class = StorageClass {
         provisioner: "kubernetes.io/no-provisioner".into(),
         wait_for_consumer: true,
@@ -25,7 +25,7 @@ fn world() -> Lab {
 }
 
 /// A pod that waits with a claim of its own, of so many bytes.
-fn waits(lab: Lab, pod: &str, milli: i64, size: i64) -> Lab {
+pub(super) fn waits(lab: Lab, pod: &str, milli: i64, size: i64) -> Lab {
     let claim = Claim {
         class: Some("local".into()),
         asks: Some(Arc::new(ClaimRequest {
@@ -44,7 +44,7 @@ fn waits(lab: Lab, pod: &str, milli: i64, size: i64) -> Lab {
 }
 
 /// A free volume, where a label has this value.
-fn volume(lab: Lab, name: &str, size: i64, at: Option<(&str, &str)>) -> Lab {
+pub(super) fn volume(lab: Lab, name: &str, size: i64, at: Option<(&str, &str)>) -> Lab {
     let free = Free {
         class: "local".into(),
         storage: size,

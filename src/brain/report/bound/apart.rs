@@ -60,7 +60,7 @@ fn address_of(port: &HostPort) -> &str {
 }
 
 /// The cliques of these pods (with how many there are of each), and for each shape those it is in.
-pub(super) fn cliques<'a>(
+pub(super) fn find_cliques<'a>(
     pods: &[(NamespacedShape<'a>, u64)],
 ) -> (Vec<Clique<'a>>, Vec<Vec<usize>>) {
     let ports = pods.iter().flat_map(|(pod, _)| &pod.shape.host_ports);
@@ -107,7 +107,7 @@ pub(super) fn cliques<'a>(
 }
 
 /// How many pods of each clique a room may take, where that is limited.
-pub(super) fn most_in_room(
+pub(super) fn count_most_in_room(
     cliques: &[Clique<'_>],
     labels: &Labels,
     barred: impl Fn(usize) -> bool,

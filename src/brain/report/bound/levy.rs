@@ -46,33 +46,33 @@ impl Levy {
 }
 
 /// All levies that pods pay, and those of pools.
-pub(super) fn all(problem: &CoverProblem) -> Vec<Levy> {
+pub(super) fn list_levies(problem: &CoverProblem) -> Vec<Levy> {
     let mut levies = Vec::new();
     let resources = problem.candidates.first().map_or(0, |c| c.amounts.len());
-    for set in sets(problem) {
+    for set in list_sets(problem) {
         for resource in 0..resources {
-            levies.push(amount(problem, &set, resource));
-            for step in steps(problem, &set, resource) {
-                levies.push(steps_of(problem, &set, resource, step));
+            levies.push(levy_amount(problem, &set, resource));
+            for step in list_steps(problem, &set, resource) {
+                levies.push(levy_steps(problem, &set, resource, step));
             }
         }
     }
-    levies.extend((0..problem.cliques).map(|clique| apart(problem, clique)));
+    levies.extend((0..problem.cliques).map(|clique| levy_apart(problem, clique)));
     let pools = problem.kept.iter().enumerate();
     let pools = pools.filter(|(_, kept)| **kept > 0);
     levies.extend(pools.map(|(pool, kept)| {
         let of_pool = |pool_of: usize| i128::from(pool_of == pool);
-        machines(problem, *kept, of_pool)
+        levy_machines(problem, *kept, of_pool)
     }));
     levies
 }
 
 /// Any machine pays 1, and there are at least so many.
-pub(super) fn heads(problem: &CoverProblem, least: i128) -> Levy {
-    machines(problem, least, |_| 1)
+pub(super) fn levy_heads(problem: &CoverProblem, least: i128) -> Levy {
+    levy_machines(problem, least, |_| 1)
 }
 
-fn machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
+fn levy_machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
     Levy {
         pays: vec![0; problem.classes.len()],
         total,
@@ -81,20 +81,20 @@ fn machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -
     }
 }
 
-fn amount(problem: &CoverProblem, set: &[bool], resource: usize) -> Levy {
+fn levy_amount(problem: &CoverProblem, set: &[bool], resource: usize) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource]);
-    levy(problem, set, |class| of(&class.amounts), of)
+    levy_classes(problem, set, |class| of(&class.amounts), of)
 }
 
-fn steps_of(problem: &CoverProblem, set: &[bool], resource: usize, step: i64) -> Levy {
+fn levy_steps(problem: &CoverProblem, set: &[bool], resource: usize, step: i64) -> Levy {
     let of = |amounts: &[i64]| i128::from(amounts[resource] / step);
-    levy(problem, set, |class| of(&class.amounts), of)
+    levy_classes(problem, set, |class| of(&class.amounts), of)
 }
 
-fn apart(problem: &CoverProblem, clique: usize) -> Levy {
+fn levy_apart(problem: &CoverProblem, clique: usize) -> Levy {
     let pays = |class: &PodClass| i128::from(class.cliques.contains(&clique));
     let everyone = vec![true; problem.classes.len()];
-    let mut levy = levy(problem, &everyone, pays, |_| 1);
+    let mut levy = levy_classes(problem, &everyone, pays, |_| 1);
     for (most, room) in levy.room.iter_mut().zip(&problem.rooms) {
         if *most > 0 {
             *most = room.most[clique].unwrap_or(levy.total);
@@ -104,7 +104,7 @@ fn apart(problem: &CoverProblem, clique: usize) -> Levy {
 }
 
 /// A levy on the classes of a set; `most` is what a place of such a size can collect.
-fn levy(
+fn levy_classes(
     problem: &CoverProblem,
     set: &[bool],
     pays: impl Fn(&PodClass) -> i128,
@@ -161,7 +161,7 @@ fn levy(
 
 /// Sets of classes: all; those that may be on certain candidates alone; and of each those that fit on nothing
 /// that there is.
-fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
+fn list_sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
     let classes = &problem.classes;
     let unplaced = |class: usize| !problem.rooms.iter().any(|room| room.may[class]);
     let unplaced: Vec<bool> = (0..classes.len()).map(unplaced).collect();
@@ -194,7 +194,7 @@ fn sets(problem: &CoverProblem) -> Vec<Vec<bool>> {
 }
 
 /// The sizes that are worth a try as a step: what pods of the set ask.
-fn steps(problem: &CoverProblem, set: &[bool], resource: usize) -> Vec<i64> {
+fn list_steps(problem: &CoverProblem, set: &[bool], resource: usize) -> Vec<i64> {
     let classes = problem.classes.iter().zip(set).filter(|(_, is)| **is);
     let sizes: BTreeSet<i64> = classes.map(|(class, _)| class.amounts[resource]).collect();
     let sizes: Vec<i64> = sizes.into_iter().filter(|size| *size > 1).collect();

@@ -32,6 +32,8 @@ mod problem;
 mod proof;
 mod rates;
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -69,6 +71,12 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     if decision.report.scale_up.is_none() {
         return LowerBound::default();
     }
+    prove_least(&pose_problem(asked))
+}
+
+/// What is to be covered: the pods for which a decision found a place, and all that could take them.
+fn pose_problem(asked: Asked<'_>) -> CoverProblem {
+    let decision = asked.decision;
     let lean = crate::budget::within(asked.snapshot, asked.policy);
     let asked = Asked {
         snapshot: &lean,
@@ -82,12 +90,20 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     let demand = demand::collect(&mut turn, &mut world, &evacuees.displaced);
     grow::domains::open(&turn, &mut world, &choices, &demand);
     let before = BoundInput::of(&world, &demand, decision);
-    let problem = read::problem(&world, &choices, &before, kept(&turn, &choices, decision));
-    least(&problem)
+    read::read_problem(
+        &world,
+        &choices,
+        &before,
+        count_kept(&turn, &choices, decision),
+    )
 }
 
 /// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
-fn kept(turn: &DecisionBuilder<'_>, choices: &ChoiceList<'_>, decision: &Decision) -> Vec<i128> {
+fn count_kept(
+    turn: &DecisionBuilder<'_>,
+    choices: &ChoiceList<'_>,
+    decision: &Decision,
+) -> Vec<i128> {
     let mut kept = vec![0i128; turn.view.policy.pools.len()];
     for action in &decision.plan {
         let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {
@@ -145,22 +161,22 @@ impl BoundInput {
 }
 
 /// Both bounds. What cannot be proven, because numbers are too large to reckon with, is zero.
-fn least(problem: &CoverProblem) -> LowerBound {
+fn prove_least(problem: &CoverProblem) -> LowerBound {
     let ones = vec![1; problem.candidates.len()];
-    let mut levies = levy::all(problem);
-    let nodes = bound(problem, &levies, &ones);
+    let mut levies = levy::list_levies(problem);
+    let nodes = prove_bound(problem, &levies, &ones);
     // Any plan has at least `nodes` machines: that is a levy too.
-    levies.push(levy::heads(problem, nodes));
+    levies.push(levy::levy_heads(problem, nodes));
     let prices: Vec<i128> = problem.candidates.iter().map(|c| c.price).collect();
-    let price = bound(problem, &levies, &prices);
+    let price = prove_bound(problem, &levies, &prices);
     LowerBound {
         nodes: u32::try_from(nodes).unwrap_or(0),
         price: i64::try_from(price).unwrap_or(0),
     }
 }
 
-fn bound(problem: &CoverProblem, levies: &[levy::Levy], prices: &[i128]) -> i128 {
-    let useful = rates::useful(levies, prices);
-    let rates = rates::find(&useful, prices);
-    proof::proven(problem, &useful, &rates, prices).unwrap_or(0)
+fn prove_bound(problem: &CoverProblem, levies: &[levy::Levy], prices: &[i128]) -> i128 {
+    let useful = rates::find_useful(levies, prices);
+    let rates = rates::find_rates(&useful, prices);
+    proof::prove(problem, &useful, &rates, prices).unwrap_or(0)
 }

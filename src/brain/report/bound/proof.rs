@@ -17,7 +17,7 @@ pub(super) struct IntegerRates {
 }
 
 /// What a unit of price is, for these prices: the finer the cheaper they are, so that nothing overflows.
-pub(super) fn unit(prices: &[i128]) -> i128 {
+pub(super) fn choose_unit(prices: &[i128]) -> i128 {
     let most = prices.iter().copied().max().unwrap_or(0).max(1);
     1 << FINE.saturating_sub(most.ilog2())
 }
@@ -30,13 +30,13 @@ pub(super) fn unit(prices: &[i128]) -> i128 {
 /// 2. no room collects more than its mosts, nor more than all pods that may be there pay;
 /// 3. everything that is paid is collected by some machine or room: so the machines cost what is paid,
 ///    less what the rooms collect, at least; and whole multiples of what all prices are multiples of.
-pub(super) fn proven(
+pub(super) fn prove(
     problem: &CoverProblem,
     levies: &[&Levy],
     found: &IntegerRates,
     prices: &[i128],
 ) -> Option<i128> {
-    let rates = lowered(levies, found, prices)?;
+    let rates = lower_rates(levies, found, prices)?;
     let mut paid: i128 = 0;
     for (levy, rate) in levies.iter().zip(&rates) {
         paid = paid.checked_add(rate.checked_mul(levy.total)?)?;
@@ -68,13 +68,13 @@ pub(super) fn proven(
     if paid <= 0 {
         return Some(0);
     }
-    let step = prices.iter().copied().fold(0, divisor).max(1);
+    let step = prices.iter().copied().fold(0, find_divisor).max(1);
     let step_unit = step.checked_mul(found.unit)?;
-    step.checked_mul(above(paid, step_unit))
+    step.checked_mul(divide_up(paid, step_unit))
 }
 
 /// The rates, such that no machine has to collect more than its price.
-fn lowered(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Vec<i128>> {
+fn lower_rates(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Vec<i128>> {
     let mut part: i128 = 1 << PARTS;
     for (candidate, price) in prices.iter().enumerate() {
         let mut asked: i128 = 0;
@@ -84,7 +84,7 @@ fn lowered(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Ve
         let may = price.checked_mul(found.unit)?;
         if asked > may {
             // floor(may × 2^PARTS / asked), with `asked` made a little larger rather than a product too large.
-            part = part.min(may / above(asked, 1 << PARTS));
+            part = part.min(may / divide_up(asked, 1 << PARTS));
         }
     }
     let lower = |rate: &i128| {
@@ -97,10 +97,10 @@ fn lowered(levies: &[&Levy], found: &IntegerRates, prices: &[i128]) -> Option<Ve
 }
 
 /// `a / b`, rounded up; both are positive.
-fn above(a: i128, b: i128) -> i128 {
+fn divide_up(a: i128, b: i128) -> i128 {
     a / b + i128::from(a % b != 0)
 }
 
-fn divisor(a: i128, b: i128) -> i128 {
-    if b == 0 { a } else { divisor(b, a % b) }
+fn find_divisor(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { find_divisor(b, a % b) }
 }

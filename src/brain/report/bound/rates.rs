@@ -17,7 +17,7 @@ const STEPS_EACH: usize = 4;
 
 /// The levies that can raise the bound: existing nodes do not cover them, and every machine that could cover
 /// them has a price.
-pub(super) fn useful<'l>(levies: &'l [Levy], prices: &[i128]) -> Vec<&'l Levy> {
+pub(super) fn find_useful<'l>(levies: &'l [Levy], prices: &[i128]) -> Vec<&'l Levy> {
     let useful = levies.iter().filter(|levy| {
         let mut machines = levy.machine.iter().zip(prices);
         levy.left() > 0
@@ -74,8 +74,8 @@ fn scaled(levy: &Levy, prices: &[i128]) -> Option<Scaled> {
 }
 
 /// Rates for the levies.
-pub(super) fn find(levies: &[&Levy], prices: &[i128]) -> IntegerRates {
-    let unit = proof::unit(prices);
+pub(super) fn find_rates(levies: &[&Levy], prices: &[i128]) -> IntegerRates {
+    let unit = proof::choose_unit(prices);
     let scaled: Vec<Option<Scaled>> = levies.iter().map(|levy| scaled(levy, prices)).collect();
     let known: Vec<&Scaled> = scaled.iter().flatten().collect();
     let mut found = best(&known).into_iter();

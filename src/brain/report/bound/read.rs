@@ -43,7 +43,7 @@ impl ResourceNames {
 }
 
 /// The world as a problem. `kept` are the machines made for the `min` of each pool.
-pub(super) fn problem(
+pub(super) fn read_problem(
     world: &SimCluster<'_>,
     choices: &ChoiceList<'_>,
     before: &BoundInput,
@@ -63,7 +63,7 @@ pub(super) fn problem(
         .collect();
     let names = ResourceNames(names.into_iter().cloned().collect());
     let candidates: Vec<MachineOption> = choices.iter().map(|of| candidate(of, &names)).collect();
-    let (cliques, within) = apart::cliques(&pods);
+    let (cliques, within) = apart::find_cliques(&pods);
     let (mut classes, shapes) = find_classes(&pods, &within, &names);
     for (class, shape) in classes.iter_mut().zip(&shapes) {
         class.may = may_be_made(shape, &class.amounts, choices, &candidates);
@@ -186,7 +186,7 @@ fn rooms(
             continue;
         }
         let barred = stays(node, world, cliques, &mut bars);
-        let most = apart::most_in_room(cliques, &node.labels, |clique| barred[clique]);
+        let most = apart::count_most_in_room(cliques, &node.labels, |clique| barred[clique]);
         rooms.push(ExistingNode { amounts, may, most });
     }
     rooms

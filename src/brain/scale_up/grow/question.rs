@@ -54,7 +54,7 @@ struct Inquiry<'q, 'v, 'a> {
 
 /// The second plan's question, where it is not too large; and the simulated nodes of the places that stay.
 /// [`prepare`] comes first.
-pub(super) fn question(
+pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawn: &[PlannedIndex],
     loose: &[Loose],

@@ -123,7 +123,7 @@ pub(super) fn repack_once<'p, 'a>(
     }
     question::prepare(planner, catalog, pending, &withdrawal.loose);
     let view = planner.view(catalog, pending);
-    let question = question::question(
+    let question = question::pose_question(
         view,
         &withdrawal.machines,
         &withdrawal.loose,

@@ -19,7 +19,7 @@ const MORE: [usize; 9] = [0, 1, 2, 3, 4, 6, 8, 12, 16];
 const SPINS: usize = 4;
 
 /// Lays out such plans with several numbers of machines, up to `most`, and shows each to `see`, until that says it is enough.
-pub(super) fn plans<'p>(
+pub(super) fn deal_plans<'p>(
     problem: &'p Problem,
     most: usize,
     see: &mut dyn FnMut(&Draft<'p>) -> bool,

@@ -30,7 +30,7 @@ pub(super) struct Way<'w> {
 }
 
 /// Lays out plans in several ways and shows each to `see`, until that says it is enough.
-pub(super) fn plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
+pub(super) fn lay_out_plans<'p>(problem: &'p Problem, see: &mut dyn FnMut(&Draft<'p>) -> bool) {
     let menus = menus(problem);
     let priorities = priorities(problem);
     for deal in [Deal::Packed, Deal::Even, Deal::Apart] {

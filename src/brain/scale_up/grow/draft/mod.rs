@@ -271,7 +271,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
         (done(&rank), rank)
     };
     let mut seen = (false, problem.rank);
-    fill::plans(problem, &mut |draft| {
+    fill::lay_out_plans(problem, &mut |draft| {
         seen = see(draft);
         seen.0
     });
@@ -282,7 +282,7 @@ pub(super) fn solve<'p>(problem: &'p Problem) -> Option<BetterPlan> {
             LOOKS / 4,
             LOOKS_EACH.saturating_mul(pods).saturating_mul(pods),
         );
-        even::plans(problem, seen.1.machines, &mut |draft| see(draft).0);
+        even::deal_plans(problem, seen.1.machines, &mut |draft| see(draft).0);
         problem.looks.set(looks);
     }
     if !done(&rank)
@@ -376,7 +376,7 @@ fn first<'p>(problem: &'p Problem) -> Option<Draft<'p>> {
     let mut best: Option<(Rank, Draft<'p>)> = None;
     let mut tries = 0;
     problem.allow(LOOKS / 4, LOOKS_EACH.saturating_mul(problem.pods()));
-    fill::plans(problem, &mut |draft| {
+    fill::lay_out_plans(problem, &mut |draft| {
         tries += 1;
         let found = draft.rank();
         if best.as_ref().is_none_or(|(best, _)| found < *best) {

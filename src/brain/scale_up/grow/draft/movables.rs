@@ -109,7 +109,7 @@ impl Movables {
         }
         Movables {
             all,
-            apart: lots.map(|lot| apart(problem, &ties, lot)).collect(),
+            apart: lots.map(|lot| find_apart(problem, &ties, lot)).collect(),
             even,
         }
     }
@@ -285,7 +285,7 @@ fn insists(problem: &Problem, lot: usize, on: usize) -> bool {
 }
 
 /// The lots that pods of a lot may not share a machine with.
-fn apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
+fn find_apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
     let keeps_off = |of: usize, other: usize| {
         let asks = &problem.lots[of].asks;
         let unwanted = asks.unwanted.iter().map(|(counter, _)| counter);

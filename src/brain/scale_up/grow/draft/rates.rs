@@ -43,7 +43,7 @@ impl Rate {
 
 impl Rates {
     pub(super) fn of(problem: &Problem) -> Rates {
-        let rates = rates(problem);
+        let rates = find_rates(problem);
         let worth = |rate: &Rate| {
             let lots = problem.lots.iter();
             let worth = lots.map(|lot| rate.worth(&lot.asked).saturating_mul(count(lot.count)));
@@ -135,7 +135,7 @@ fn up(amount: i128, part: i128) -> i128 {
     amount.div_euclid(part) + i128::from(amount.rem_euclid(part) > 0)
 }
 
-fn rates(problem: &Problem) -> Vec<Rate> {
+fn find_rates(problem: &Problem) -> Vec<Rate> {
     let Some(first) = problem.lots.first() else {
         return Vec::new();
     };
@@ -214,10 +214,10 @@ fn together(models: &[Model], asked: &[i128]) -> Vec<i128> {
 /// What all prices are multiples of.
 fn grain(problem: &Problem) -> i128 {
     let prices = problem.models.iter().map(|model| i128::from(model.price));
-    prices.fold(0, divisor).max(1)
+    prices.fold(0, find_divisor).max(1)
 }
 
-fn divisor(mut a: i128, mut b: i128) -> i128 {
+fn find_divisor(mut a: i128, mut b: i128) -> i128 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
