@@ -192,7 +192,7 @@ pub(super) fn told(policy: &BrokerPolicy, call: &AdmittedCall, body: &[u8]) -> O
         "vnet-zones" => some(&["vnet", "zone"], body),
         "security-groups" => some(&["group"], body),
         "firewall-rules" => groups_of_rules(body),
-        "firewall-options" => firewall_switch(body),
+        "firewall-options" | "cluster-firewall" => firewall_switch(body),
         _ => some(&["poolid"], body),
     }
 }
@@ -315,7 +315,7 @@ pub(super) fn our_files(policy: &BrokerPolicy, body: &[u8]) -> Option<Vec<u8>> {
     Some(json!({ "data": ours }).to_string().into_bytes())
 }
 
-/// Of a firewall's options whether it is on. `None` when the answer cannot be read.
+/// Of the options of a VM's firewall, or of the datacenter's, whether it is on: policies are nobody's business. `None` when the answer cannot be read.
 fn firewall_switch(body: &[u8]) -> Option<Vec<u8>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let options = body.get("data").filter(|data| data.is_object())?;

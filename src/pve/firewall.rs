@@ -1,7 +1,8 @@
-//! The firewall of a VM: which security groups its network cards have, and its switch.
+//! The firewall of a VM: which security groups its network cards have, and its switch. And the switch of the datacenter, without which no
+//! rule of a VM does anything.
 //!
 //! PVE keeps a VM's rules in a file of their own, which a clone copies and a removal takes away. A rule that we wrote says so in its
-//! comment. Source: `pve-firewall` `PVE/API2/Firewall/Rules.pm`, `VM.pm`, `Groups.pm`.
+//! comment. Source: `pve-firewall` `PVE/API2/Firewall/Rules.pm`, `VM.pm`, `Groups.pm`, `Cluster.pm`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -98,6 +99,13 @@ fn sound(data: &Value) -> Result<(), Unsound> {
     FirewallRule::read_all(data).map(drop)
 }
 
+/// Options of a firewall are an object; those that nobody set are not in it.
+fn sound_options(data: &Value) -> Result<(), Unsound> {
+    let fits = data.is_object();
+    fits.then_some(())
+        .ok_or_else(|| "it is no object".to_owned())
+}
+
 impl Client {
     /// `GET …/qemu/{vmid}/firewall/rules`, in their order. Of a VM that is not there PVE says that it has none.
     pub async fn firewall_rules(
@@ -169,13 +177,21 @@ impl Client {
             "firewall_options",
             vm_path(host, vmid, &["firewall", "options"])?,
         );
-        let sound = |data: &Value| {
-            let fits = data.is_object();
-            fits.then_some(())
-                .ok_or_else(|| "it is no object".to_owned())
-        };
         let data = self
-            .get_sound(asked, vec![], deadline::READ_HOST, sound)
+            .get_sound(asked, vec![], deadline::READ_HOST, sound_options)
+            .await?;
+        Ok(Fields::of(&data).flag("enable"))
+    }
+
+    /// `GET /cluster/firewall/options`: whether the datacenter's firewall is switched on. Without it no rule of a VM does anything. PVE is
+    /// installed with it off, and then says nothing of `enable`; it takes `Sys.Audit` on `/`.
+    pub async fn has_datacenter_firewall_on(&self) -> Result<bool, CallError> {
+        let asked = (
+            "cluster_firewall",
+            path(&["cluster", "firewall", "options"]),
+        );
+        let data = self
+            .get_sound(asked, vec![], deadline::READ, sound_options)
             .await?;
         Ok(Fields::of(&data).flag("enable"))
     }

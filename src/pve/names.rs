@@ -1,7 +1,7 @@
 //! The names of the daemon's calls.
 
 /// Every call there is, by its name in metrics and errors.
-pub const CALLS: [&str; 42] = [
+pub const CALLS: [&str; 43] = [
     "active_tasks",
     "add_security_group",
     "agent_exec",
@@ -10,6 +10,7 @@ pub const CALLS: [&str; 42] = [
     "bridges",
     "broker_info",
     "clone",
+    "cluster_firewall",
     "cluster_status",
     "create_vm",
     "destroy",

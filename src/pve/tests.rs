@@ -59,6 +59,8 @@ where
 async fn place(client: &Client) {
     client.move_to_pool(9001, "k8s").await.expect("move");
     client.security_groups().await.expect("groups");
+    let on = client.has_datacenter_firewall_on().await;
+    assert!(!on.expect("options"));
     client.firewall_rules("pve1", 9001).await.expect("rules");
     let on = client.has_firewall_on("pve1", 9000).await;
     assert!(!on.expect("options"));
@@ -140,7 +142,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
             "vm_config" => json!({"digest": "abc"}),
             "vm_status" => json!({"status": "stopped"}),
             "active_tasks" | "firewall_rules" | "security_groups" => json!([]),
-            "firewall_options" => json!({}),
+            "cluster_firewall" | "firewall_options" => json!({}),
             _ => Value::Null,
         })
     });
@@ -236,7 +238,7 @@ async fn what_is_sent_stands_in_pves_schema() {
         return;
     };
     let mut schema: Vec<Value> = serde_json::from_str(&text).expect("the schema is JSON");
-    // The schema leaves containers, device mappings and the removal of firewall rules out.
+    // The schema leaves containers, device mappings, the removal of firewall rules and the datacenter's firewall out.
     for more in [
         include_str!("../sim/pve/tests/containers.json"),
         include_str!("../sim/pve/tests/mappings.json"),

@@ -1,4 +1,4 @@
-//! `doctor` of networks: bridges with VLANs and MTUs, VNets, the rights to them, and addresses that somebody has.
+//! `doctor` of networks: bridges with VLANs and MTUs, VNets, the rights to them, PVE's firewall, and addresses that somebody has.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -242,6 +242,92 @@ fn the_right_to_a_vlan_is_one_to_that_vlan() {
             "\"wrong\" \"template debian: net0 has VLAN 20 on blue, a VNet that takes no VLANs of cards, on pve1, pve2, pve3: PVE starts no machine there\"",
         ],
     );
+}
+
+/// Rules of machines do something only while the firewall of the datacenter is on, and it is off until somebody switches it on. It finds a
+/// doctor that does not look, one that calls it wrong, one that looks for security groups alone, and one that asks where no firewall is wanted.
+#[test]
+fn a_datacenter_whose_firewall_is_off_is_warned_of() {
+    let mut spec = PveSpec {
+        security_groups: vec!["web".to_owned()],
+        ..PveSpec::default()
+    };
+    let groups = "security_groups = [\"web\"]\n";
+    let off = "\"warning\" \"region default: the firewall of the datacenter is off (enable of /cluster/firewall/options): security groups and other rules of machines do nothing, and these templates want them: debian\" | \"first see that nobody is locked out: ";
+    let (_simulators, config) = configured(&spec, groups);
+    let found = of_probe(&config, "firewall");
+    all_said(
+        &found,
+        &[
+            off,
+            "pvesh create /cluster/firewall/ipset/management --cidr NETWORK",
+            "then pvesh set /cluster/firewall/options --enable 1 (docs/networks.md#pves-firewall)\"",
+            "\"ok\" \"template debian: security group web\"",
+            "\"ok\" \"template debian: the firewall of its machines is switched on before their first start\"",
+        ],
+    );
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let card = "firewall = true\n";
+    let switched = format!("{card}vm_firewall = true\n");
+    replace(&config, groups, &switched);
+    all_said(&of_probe(&config, "firewall"), &[off]);
+    replace(&config, &switched, card);
+    let found = of_probe(&config, "firewall");
+    assert!(found.is_empty(), "{found:#?}");
+    // Somebody switched it on, or off again.
+    spec.datacenter_firewall = Some(0);
+    let (_simulators, config) = configured(&spec, groups);
+    all_said(&of_probe(&config, "firewall"), &[off]);
+    spec.datacenter_firewall = Some(1);
+    let (_simulators, config) = configured(&spec, groups);
+    let found = of_probe(&config, "firewall");
+    all_said(
+        &found,
+        &["\"ok\" \"region default: the firewall of the datacenter is on\""],
+    );
+    let fine = found.iter().all(|line| line.starts_with("\"ok\""));
+    assert!(fine && found.len() == 3, "{found:#?}");
+}
+
+/// A firewall that is switched on for machines of which no card passes through it. It finds a doctor that looks at the file alone, and one that
+/// looks at the template alone.
+#[test]
+fn a_firewall_that_no_card_passes_through_is_warned_of() {
+    let mut spec = PveSpec {
+        datacenter_firewall: Some(1),
+        ..PveSpec::default()
+    };
+    let warned = "\"warning\" \"template debian: vm_firewall = true does nothing for machines of VM 9000: no network card passes through the firewall\" | \"firewall = true or security_groups in [template.debian] for net0, or in a [[template.debian.nic]]\"";
+    let switch = "vm_firewall = true\n";
+    let (_simulators, config) = configured(&spec, switch);
+    all_said(&of_probe(&config, "firewall"), &[warned]);
+    let (code, said) = doctor(&config, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let no_card = format!("{switch}firewall = false\n");
+    replace(&config, switch, &no_card);
+    all_said(&of_probe(&config, "firewall"), &[warned]);
+    all_said(
+        &of_probe(&config, "file"),
+        &["\"warning\" \"file: template.debian.vm_firewall = true: it does nothing unless "],
+    );
+    let a_card = format!("{switch}firewall = true\n");
+    replace(&config, &no_card, &a_card);
+    let fine = |found: &[String]| found.iter().all(|line| line.starts_with("\"ok\""));
+    let found = of_probe(&config, "firewall");
+    assert!(fine(&found) && found.len() == 2, "{found:#?}");
+    // The template's own card passes through it, and the file says nothing of the card.
+    let template = spec.machines.iter_mut().find(|vm| vm.vmid == 9000);
+    template.expect("the template").config.insert(
+        "net0".to_owned(),
+        "virtio=BC:24:11:00:00:09,bridge=vmbr0,firewall=1".to_owned(),
+    );
+    let (_simulators, config) = configured(&spec, switch);
+    let found = of_probe(&config, "firewall");
+    assert!(fine(&found) && found.len() == 2, "{found:#?}");
+    replace(&config, switch, &no_card);
+    all_said(&of_probe(&config, "firewall"), &[warned]);
 }
 
 /// A network with these ranges for the pool of a stage.

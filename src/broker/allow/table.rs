@@ -368,6 +368,11 @@ pub(in crate::broker) static RULES: &[AllowRule] = &[
         &[Fixed("cluster"), Fixed("firewall"), Fixed("groups")],
         &[],
     ),
+    read(
+        "cluster-firewall",
+        &[Fixed("cluster"), Fixed("firewall"), Fixed("options")],
+        &[],
+    ),
     look("firewall-rules", RULES_OF_VM, &[]),
     look("firewall-options", OPTIONS_OF_FIREWALL, &[]),
     AllowRule {

@@ -231,3 +231,40 @@ async fn of_a_firewall_its_groups_are_told() {
     let told: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(told, json!({"data": [{"group": "web"}]}));
 }
+
+/// Whether the datacenter's firewall is on is told, and no policy of it. Nobody switches it through the broker. It finds a broker that passes
+/// PVE's answer on as it is, one that takes a switch that nobody touched for on, and one that passes a change.
+#[tokio::test]
+async fn of_the_datacenters_firewall_its_switch_is_told() {
+    let options = "/cluster/firewall/options";
+    for (answer, on) in [
+        (json!({"enable": 1, "policy_in": "DROP", "digest": "x"}), 1),
+        (json!({"enable": "1"}), 1),
+        (json!({"enable": 1_795_000_000}), 1),
+        (json!({"enable": 0, "log_ratelimit": "enable=1"}), 0),
+        (json!({"digest": "x"}), 0),
+    ] {
+        let rig = rig_with(grouped());
+        rig.world.answer(options, 200, &json!({ "data": answer }));
+        let reply = rig.send("GET", options, &[]).await;
+        let told: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert_eq!(told, json!({"data": {"enable": on}}), "{answer}");
+    }
+    let rig = rig_with(grouped());
+    rig.world.answer(options, 200, &json!({ "data": null }));
+    let reply = rig.send("GET", options, &[]).await;
+    assert_eq!(reply.outcome, "not-sent", "an answer that is none");
+    for (method, path, params) in [
+        ("PUT", options, &[("enable", "1")][..]),
+        ("PUT", options, &[("enable", "0")]),
+        ("PUT", options, &[("policy_in", "ACCEPT")]),
+        ("GET", options, &[("enable", "1")]),
+        ("GET", "/cluster/firewall/rules", &[]),
+        ("GET", "/cluster/firewall/groups/web", &[]),
+        ("GET", "/nodes/pve1/firewall/options", &[]),
+    ] {
+        let rig = rig_with(grouped());
+        let reply = rig.send(method, path, params).await;
+        rig.refused(&reply, &format!("{method} {path} {params:?}"));
+    }
+}

@@ -64,7 +64,8 @@ pub(super) fn cloned(seen: &RegionSeen, template: &TemplateSettings) -> BTreeSet
     cards.collect()
 }
 
-fn cards_of(config: &VmConfig) -> BTreeMap<u8, Net> {
+/// The cards of a VM by their numbers.
+pub(super) fn cards_of(config: &VmConfig) -> BTreeMap<u8, Net> {
     let cards = config.raw.iter().filter_map(|(key, value)| {
         let number = key.strip_prefix("net")?.parse().ok()?;
         Some((number, Net::read(value)))

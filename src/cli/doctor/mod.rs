@@ -17,6 +17,7 @@ mod disks;
 mod endpoint;
 mod endpoints;
 pub(in crate::cli) mod finding;
+mod firewall;
 mod hosts;
 mod journal;
 mod kubernetes;

@@ -1,6 +1,6 @@
 //! What a clone needs beside its template: a bridge on every host, and a resource pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _};
@@ -9,10 +9,9 @@ use super::bridges::{self, BridgesOfHosts};
 use super::finding::Findings;
 use super::mends;
 use super::region::{AT_A_TIME, RegionSeen, SeenRegion};
-use super::templates::{self, copies};
+use super::templates;
 use crate::config::Settings;
 use crate::config::settings::Channel;
-use crate::controller::in_place::groups;
 use crate::pve::Client;
 
 /// Hosts whose bridges are read: PVE clusters have rarely more.
@@ -29,86 +28,6 @@ pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
         bridges::judge(template_name, &cards, &hosts, &found, findings);
     }
     pools(client, name, settings, findings).await;
-    groups(client, name, settings, findings).await;
-    firewalls(client, seen, name, settings, findings).await;
-}
-
-/// The switch of the firewall, at the templates whose machines get security groups: it is switched on for them, or they have it as
-/// their template has.
-async fn firewalls(
-    client: &Client,
-    seen: &RegionSeen,
-    name: &str,
-    settings: &Settings,
-    findings: &mut Findings,
-) {
-    let grouped = templates::of(name, settings)
-        .filter(|(_, of)| groups::wanted(of).is_some_and(|groups| !groups.is_empty()));
-    for (template, of) in grouped {
-        if of.switches_firewall_on() {
-            findings.fine(format!(
-                "template {template}: the firewall of its machines is switched on before their first start"
-            ));
-            continue;
-        }
-        for (vmid, guest) in copies(seen, of) {
-            match client.has_firewall_on(&guest.host, *vmid).await {
-                Ok(true) => findings.fine(format!(
-                    "template {template}: the firewall of VM {vmid} is on"
-                )),
-                Ok(false) => findings
-                    .warning(format!(
-                        "template {template}: the firewall of VM {vmid} is off and vm_firewall is false, so that security groups of its machines do nothing"
-                    ))
-                    .mend(format!(
-                        "pvesh set /nodes/{}/qemu/{vmid}/firewall/options --enable 1",
-                        guest.host
-                    )),
-                Err(error) => {
-                    findings
-                        .warning(format!("template {template}: its firewall: {}", error.words()))
-                        .mend(mends::of_call(&error, Some(&*guest.host)));
-                }
-            }
-        }
-    }
-}
-
-/// Security groups that templates name: PVE takes rules with others, too, and they do nothing.
-async fn groups(client: &Client, name: &str, settings: &Settings, findings: &mut Findings) {
-    let wanted = templates::of(name, settings).flat_map(|(template, of)| {
-        let groups = groups::wanted(of).unwrap_or_default().into_iter();
-        groups.map(move |(group, _)| (template, group))
-    });
-    let wanted: BTreeSet<_> = wanted.collect();
-    if wanted.is_empty() {
-        return;
-    }
-    let found = match client.security_groups().await {
-        Ok(found) => found,
-        Err(error) => {
-            findings
-                .warning(format!(
-                    "region {name}: the security groups: {}",
-                    error.words()
-                ))
-                .mend(mends::of_call(&error, None));
-            return;
-        }
-    };
-    for (template, group) in wanted {
-        if found.contains(&group) {
-            findings.fine(format!("template {template}: security group {group}"));
-        } else {
-            findings
-                .wrong(format!(
-                    "template {template}: there is no security group {group}; its rule would let nothing through"
-                ))
-                .mend(format!(
-                    "pvesh create /cluster/firewall/groups --group {group} makes it, without rules"
-                ));
-        }
-    }
 }
 
 /// The bridges of every host that answers.

@@ -8,6 +8,7 @@ mod cloud_init;
 mod contradictions;
 mod creations;
 mod disruption;
+mod firewall;
 mod hardware;
 mod hosts;
 mod ipconfig;
@@ -141,6 +142,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     regions::warn(file, &mut warnings);
     let cloned = (&templates, &pools);
     contradictions::warn(file, &policy.instance_types, cloned, &mut warnings);
+    firewall::check(&templates, problems, &mut warnings);
     hardware::warn(file, &policy.instance_types, &pools, &mut warnings);
     let notifications = notifications::notifications(&file.notification, problems);
     notifications::warn(&notifications, &mut warnings);

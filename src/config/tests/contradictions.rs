@@ -190,3 +190,33 @@ fn what_can_hardly_be_meant_together_is_warned_of() {
         assert_eq!(warned(&text), "", "{text}");
     }
 }
+
+/// A firewall that is on does nothing where no card passes through it. It finds rules that look at `net0` alone, and ones that forget that a
+/// card of which the file says nothing is as the template has it.
+#[test]
+fn a_firewall_that_no_card_of_the_file_passes_through_is_warned_of() {
+    let on = |lines: &str| template(&format!("vm_firewall = true\n{lines}"));
+    let nic = |line: &str| {
+        on(&format!(
+            "firewall = false\n[[template.debian.nic]]\nbridge = \"vmbr1\"\n{line}"
+        ))
+    };
+    for (text, warned) in [
+        (on("firewall = false"), true),
+        (nic("firewall = false"), true),
+        (on(""), false),
+        (on("firewall = true"), false),
+        (on("security_groups = [\"web\"]"), false),
+        (nic(""), false),
+        (nic("firewall = true"), false),
+        (nic("security_groups = [\"web\"]"), false),
+        (template("firewall = false"), false),
+        (template("firewall = false\nvm_firewall = false"), false),
+    ] {
+        let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        let told = settings.warnings.join("\n");
+        assert_eq!(told.lines().count(), usize::from(warned), "{text}: {told}");
+        let begins = "template.debian.vm_firewall = true: it does nothing unless the template has a further network card";
+        assert!(!warned || told.starts_with(begins), "{text}: {told}");
+    }
+}

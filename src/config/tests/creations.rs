@@ -67,6 +67,55 @@ fn what_no_vm_can_be_made_of_is_an_error() {
     assert!(all.contains("the bridge of its network card"), "{all}");
 }
 
+/// The file has all cards of such a VM: a firewall that none passes through is a mistake, told with key, value and line, once. It finds rules
+/// that look at `net0` alone.
+#[test]
+fn a_firewall_of_a_vm_of_settings_needs_a_card_that_passes_through_it() {
+    let file = |lines: &str| {
+        let text = with("iso = \"local:iso/a.iso\"", "");
+        text.replace(
+            "bridge = \"vmbr0\"",
+            &format!("bridge = \"vmbr0\"\n{lines}"),
+        )
+    };
+    let on = |lines: &str| file(&format!("vm_firewall = true\n{lines}"));
+    let nic = |line: &str| {
+        on(&format!(
+            "[[template.debian.nic]]\nbridge = \"vmbr1\"\n{line}"
+        ))
+    };
+    for text in [
+        on(""),
+        on("firewall = false"),
+        on("security_groups = []"),
+        nic(""),
+        nic("firewall = false"),
+    ] {
+        let errors = parse(&text, "test.toml").expect_err("it does nothing");
+        assert_eq!(errors.problems.len(), 1, "{errors}");
+        let mut lines = text.lines();
+        let line = lines.position(|line| line == "vm_firewall = true");
+        let line = line.expect("the line") + 1;
+        let begins = format!(
+            "test.toml:{line}:15: template.debian.vm_firewall = true: does nothing: no network card of its machines passes through the firewall; expected firewall = true or security_groups"
+        );
+        assert!(errors.to_string().starts_with(&begins), "{errors}");
+    }
+    for text in [
+        on("firewall = true"),
+        on("security_groups = [\"web\"]"),
+        nic("firewall = true"),
+        nic("security_groups = [\"web\"]"),
+        file("vm_firewall = false\nfirewall = false"),
+        file("firewall = false"),
+    ] {
+        assert_eq!(messages(&text), "", "{text}");
+    }
+    let told = messages(&on("firewall = false\nsecurity_groups = [\"web\"]"));
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("template.debian.security_groups"), "{told}");
+}
+
 /// Keys that would come to nobody are errors, and a machine configuration goes with no other way to join.
 #[test]
 fn a_machine_that_joins_by_itself_is_told_nothing() {

@@ -96,6 +96,11 @@ pub enum AdminAct {
         /// On or off.
         on: bool,
     },
+    /// Somebody switches the firewall of the datacenter.
+    DatacenterFirewall {
+        /// What `enable` is from now on: 0 is off, 1 is on, a point in time in Unix seconds is on for a minute.
+        enable: i64,
+    },
     /// Given to the HA manager with a wanted state, or taken from it.
     Ha {
         /// The machine.
@@ -278,6 +283,7 @@ impl PveWorld {
             AdminAct::Firewall { vmid, rules } => drop(self.firewalls.insert(*vmid, rules.clone())),
             AdminAct::FirewallSwitch { vmid, on: true } => drop(self.firewalls_on.insert(*vmid)),
             AdminAct::FirewallSwitch { vmid, on: false } => drop(self.firewalls_on.remove(vmid)),
+            AdminAct::DatacenterFirewall { enable } => self.datacenter_firewall = Some(*enable),
             _ => {}
         }
     }
@@ -318,7 +324,9 @@ impl PveWorld {
                     return Err(format!("no running task '{upid}'"));
                 }
             }
-            AdminAct::Firewall { .. } | AdminAct::FirewallSwitch { .. } => {
+            AdminAct::Firewall { .. }
+            | AdminAct::FirewallSwitch { .. }
+            | AdminAct::DatacenterFirewall { .. } => {
                 self.administer_firewall(act);
             }
             AdminAct::Pool { vmid, pool } => self.put_into(*vmid, pool.as_deref()),

@@ -1,4 +1,5 @@
-//! The firewall of VMs: their rules and the security groups that there are (pve-firewall, `PVE/API2/Firewall/{Rules,VM,Groups}.pm`).
+//! The firewall of VMs: their rules and the security groups that there are, and whether the datacenter's firewall is on (pve-firewall,
+//! `PVE/API2/Firewall/{Rules,VM,Groups,Cluster}.pm`).
 //! Which packets pass nobody asks here.
 
 use std::fmt::Write as _;
@@ -19,6 +20,8 @@ use crate::model::time::Time;
 /// Who may change a VM's rules.
 const NETWORK: NeededPrivilege = NeededPrivilege::Any("/vms/{vmid}", &["VM.Config.Network"]);
 const RULES: &str = "/nodes/{node}/qemu/{vmid}/firewall/rules";
+/// How long a datacenter's firewall stays on that was switched on for trial, in seconds (`parse_clusterfw_option`).
+const TRIAL: i64 = 60;
 
 /// Its calls.
 pub(super) const CALLS: &[ApiMethod] = &[
@@ -28,6 +31,14 @@ pub(super) const CALLS: &[ApiMethod] = &[
         CallHandler::SecurityGroups,
         CallDuration::Read,
         NeededPrivilege::None,
+        &[],
+    ),
+    call(
+        "GET",
+        "/cluster/firewall/options",
+        CallHandler::DatacenterFirewall,
+        CallDuration::Read,
+        NeededPrivilege::Any("/", &["Sys.Audit"]),
         &[],
     ),
     call(
@@ -128,6 +139,7 @@ impl Pve {
                 let rows = groups.map(|group| json!({ "group": group, "digest": "0a1b" }));
                 Ok(json!(rows.collect::<Vec<_>>()))
             }
+            CallHandler::DatacenterFirewall => Ok(world.datacenter_options(now)),
             CallHandler::FirewallRules => Ok(world.rules(asked.vmid)),
             CallHandler::FirewallOptions => {
                 let on = world.firewalls_on.contains(&asked.vmid);
@@ -141,6 +153,16 @@ impl Pve {
 }
 
 impl PveWorld {
+    /// An option that nobody set is not told. A point in time as `enable` is when it was switched on for trial.
+    fn datacenter_options(&self, now: Time) -> Value {
+        let mut options = json!({ "digest": "0a1b" });
+        if let Some(enable) = self.datacenter_firewall {
+            let over = enable > 1 && now.0 / 1_000 - enable > TRIAL;
+            options["enable"] = json!(if over { 0 } else { enable });
+        }
+        options
+    }
+
     /// The digest of rules, forty hexadecimal digits.
     fn rules_digest(&self, vmid: u32) -> String {
         let text = serde_json::to_string(&self.firewalls.get(&vmid)).unwrap_or_default();

@@ -410,6 +410,7 @@ impl Pve {
             | CallHandler::CloudInitWrite
             | CallHandler::CloudInitDump => self.vm_read(act, &asked),
             CallHandler::SecurityGroups
+            | CallHandler::DatacenterFirewall
             | CallHandler::FirewallRules
             | CallHandler::FirewallOptions
             | CallHandler::FirewallSwitch

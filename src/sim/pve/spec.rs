@@ -41,6 +41,9 @@ pub struct PveSpec {
     pub security_groups: Vec<String>,
     /// VMs whose firewall is switched on at the start.
     pub firewall_on: Vec<u32>,
+    /// `enable` of the datacenter's firewall: 0 is off, 1 is on, a point in time in Unix seconds is on for a minute. PVE is installed without
+    /// it, which is off.
+    pub datacenter_firewall: Option<i64>,
     /// Users who log in with a password. `root@pam` may do everything.
     pub users: Vec<PveUserSpec>,
     /// API tokens.
@@ -491,6 +494,7 @@ impl Default for PveSpec {
             vnets: Vec::new(),
             security_groups: Vec::new(),
             firewall_on: Vec::new(),
+            datacenter_firewall: None,
             users: vec![PveUserSpec {
                 name: "root@pam".to_owned(),
                 password: "simulated".to_owned(),

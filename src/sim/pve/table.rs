@@ -30,6 +30,7 @@ pub(super) enum CallHandler {
     Mappings,
     VNets,
     SecurityGroups,
+    DatacenterFirewall,
     FirewallRules,
     FirewallOptions,
     FirewallSwitch,

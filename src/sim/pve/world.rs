@@ -233,6 +233,8 @@ pub(super) struct PveWorld {
     pub(super) firewalls: BTreeMap<u32, Vec<GuestRule>>,
     /// VMs whose firewall is switched on.
     pub(super) firewalls_on: BTreeSet<u32>,
+    /// `enable` of the datacenter's firewall; none while nobody set it.
+    pub(super) datacenter_firewall: Option<i64>,
     /// Roles that were made, with their privileges.
     pub(super) roles: BTreeMap<String, Vec<String>>,
     /// Wanted state of machines that the HA manager keeps.
@@ -299,6 +301,7 @@ impl PveWorld {
                 .collect(),
             firewalls: BTreeMap::new(),
             firewalls_on: spec.firewall_on.iter().copied().collect(),
+            datacenter_firewall: spec.datacenter_firewall,
             ha: BTreeMap::new(),
             tasks: BTreeMap::new(),
             task_order: VecDeque::new(),

@@ -1,10 +1,13 @@
 //! Rules of VMs' firewalls, and what becomes of them with the VM (pve-firewall, `PVE/API2/Firewall/Rules.pm`).
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::json;
 
-use super::super::{AdminAct, FirewallRule, TEMPLATE};
-use super::Bench;
+use super::super::{AdminAct, FirewallRule, PveSpec, TEMPLATE};
+use super::wire::TOKEN;
+use super::{Bench, send};
 
 const RULES: &str = "/nodes/pve1/qemu/100/firewall/rules";
 
@@ -102,4 +105,42 @@ async fn a_clone_has_its_templates_rules_and_they_go_with_it() {
         &json!([])
     );
     assert_eq!(enabled(5001).await, 0);
+}
+
+/// PVE says nothing of a switch that nobody touched. One that is on for trial goes off again after a minute.
+#[tokio::test(start_paused = true)]
+async fn the_datacenters_firewall_is_off_until_somebody_switches_it_on() {
+    let options = "/cluster/firewall/options";
+    let bench = Bench::new();
+    let enable = async || bench.get(options).await.data().get("enable").cloned();
+    assert_eq!(enable().await, None);
+    let now = 1_760_000_000;
+    for (written, told) in [(1, json!(1)), (0, json!(0)), (now, json!(now))] {
+        let act = AdminAct::DatacenterFirewall { enable: written };
+        bench.pve.administer(&act).expect("done");
+        assert_eq!(enable().await, Some(told));
+    }
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    assert_eq!(enable().await, Some(json!(0)), "the trial is over");
+    let spec = PveSpec {
+        datacenter_firewall: Some(1),
+        ..PveSpec::default()
+    };
+    assert_eq!(Bench::with(spec).get(options).await.data()["enable"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_datacenters_firewall_is_told_to_auditors() {
+    let options = "/cluster/firewall/options";
+    let mut spec = PveSpec::default();
+    let told = Bench::with(spec.clone()).pve.router();
+    let told = send(&told, Method::GET, options, "", &[TOKEN]).await;
+    assert_eq!(told.status, 200, "{told:?}");
+    spec.tokens[0].acl[0]
+        .privileges
+        .retain(|one| one != "Sys.Audit");
+    let hidden = Bench::with(spec).pve.router();
+    send(&hidden, Method::GET, options, "", &[TOKEN])
+        .await
+        .refused(403, "Permission check failed (/, Sys.Audit)");
 }

@@ -20,7 +20,8 @@ const CONTAINERS: &str = include_str!("containers.json");
 /// The calls about mappings, which it leaves out too: as pve-manager has them (`PVE/API2/Cluster/Mapping/PCI.pm`).
 const MAPPINGS: &str = include_str!("mappings.json");
 
-/// The removal of a firewall's rule, which it leaves out as well: as pve-firewall has it (`PVE/API2/Firewall/Rules.pm`).
+/// The removal of a firewall's rule and the options of the datacenter's firewall, which it leaves out as well: as pve-firewall has them
+/// (`PVE/API2/Firewall/Rules.pm`, `Cluster.pm`).
 const FIREWALL: &str = include_str!("firewall.json");
 /// The averages of a host, which it has for VMs alone: as pve-manager has them (`PVE/API2/Nodes.pm`).
 const LOAD: &str = include_str!("load.json");
