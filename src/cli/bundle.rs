@@ -68,8 +68,8 @@ Each name is replaced by a token: x and four letters or digits, such as x4k2p. T
 and another one in every other archive: the tokens come of a random number that was thrown away. Parts of a name that are joined by
 - . / : @ and _ have a token each, so that a machine shows its pool, and a pod its ReplicaSet. So it is with names of pods,
 namespaces, nodes, hosts, machines, pools, templates, instance types, regions, networks, storages, labels, images, people, files,
-servers and domains. Addresses become addresses that nobody has: IPv4 in 240.0.0.0/5, IPv6 in 2001:db8::/32, MAC addresses and
-fingerprints that begin with 02. UUIDs become other UUIDs.
+servers and domains. Addresses become addresses that nobody has: IPv4 in 240.0.0.0/5, IPv6 in 2001:db8::/32, both with the last number
+as it was, MAC addresses and fingerprints that begin with 02. UUIDs become other UUIDs.
 
 What stays is all that is no name:
 - numbers, VMIDs, ports, sizes, times, versions

@@ -42,10 +42,10 @@ impl NameKind {
                     text.push(char::from(LETTERS[value % LETTERS.len()]));
                 }
             }
-            // A range that nobody has: 240.0.0.0/5.
+            // A network, without the last number, of a range that nobody has: 240.0.0.0/5.
             NameKind::Ipv4 => {
-                let [a, b, c, d, ..] = *sum;
-                text = Ipv4Addr::new(240 + a % 8, b, c, d).to_string();
+                let [a, b, c, ..] = *sum;
+                let _ = write!(text, "{}.{b}.{c}", 240 + a % 8);
             }
             // The range for documentation.
             NameKind::Ipv6 => {
@@ -78,6 +78,23 @@ impl NameKind {
         }
         text
     }
+}
+
+/// An IPv6 address cut into what stands for itself in a hash and the last number, which stays where somebody chose the address: of one
+/// that is made of a MAC address, or by chance, nothing does.
+pub(super) fn ipv6_parts(address: Ipv6Addr) -> (Ipv6Addr, Option<u16>) {
+    let mut segments = address.segments();
+    if segments[4..7] != [0; 3] {
+        return (address, None);
+    }
+    let last = std::mem::take(&mut segments[7]);
+    (segments.into(), Some(last))
+}
+
+/// The address with this last number in a network.
+pub(super) fn with_last(network: Ipv6Addr, last: u16) -> Ipv6Addr {
+    let [a, b, c, d, ..] = network.segments();
+    Ipv6Addr::new(a, b, c, d, 0, 0, 0, last)
 }
 
 /// Whether what follows belongs to no word.

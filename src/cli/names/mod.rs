@@ -294,16 +294,34 @@ impl NameHasher {
         });
     }
 
-    /// What stands for a name.
+    /// What stands for a name or an address. An address keeps its last number, so that ranges stay ranges.
     fn token(&self, kind: NameKind, name: &str) -> String {
-        let name = match kind {
-            NameKind::Word => name.to_owned(),
-            NameKind::Ipv6 => name.parse().map_or_else(
-                |_| name.to_owned(),
-                |one: std::net::Ipv6Addr| one.to_string(),
-            ),
-            _ => name.to_ascii_lowercase(),
-        };
+        let name = name.to_owned();
+        match kind {
+            NameKind::Word => self.given(kind, name),
+            NameKind::Uuid | NameKind::Pairs => self.given(kind, name.to_ascii_lowercase()),
+            NameKind::Ipv4 => match name.rsplit_once('.') {
+                Some((network, last)) => {
+                    format!("{}.{last}", self.given(kind, network.to_owned()))
+                }
+                None => self.given(NameKind::Word, name),
+            },
+            NameKind::Ipv6 => {
+                let (network, last) = match name.parse() {
+                    Ok(address) => address::ipv6_parts(address),
+                    Err(_) => return self.given(NameKind::Word, name),
+                };
+                let other = self.given(kind, network.to_string());
+                match (other.parse(), last) {
+                    (Ok(network), Some(last)) => address::with_last(network, last).to_string(),
+                    _ => other,
+                }
+            }
+        }
+    }
+
+    /// What stands for this everywhere.
+    fn given(&self, kind: NameKind, name: String) -> String {
         let tokens = &mut *self.tokens.borrow_mut();
         let key = (kind, name);
         if let Some(token) = tokens.given.get(&key) {

@@ -25,8 +25,40 @@ const VERSION_WORDS: [&str; 18] = [
     "eks", "generic", "amd", "arm",
 ];
 
-/// Parts of the names that PVE gives to disks, such as `vm-9000-disk-0`.
-const DISK_PARTS: [&str; 6] = ["vm", "base", "disk", "subvol", "cloudinit", "state"];
+/// What PVE numbers: bridges, cards, disks and other devices of a VM.
+const NUMBERED: [&str; 16] = [
+    "vmbr", "net", "ipconfig", "scsi", "virtio", "sata", "ide", "efidisk", "tpmstate", "unused",
+    "hostpci", "usb", "serial", "numa", "smbios", "mp",
+];
+
+/// Parts of names that are no names: of disks as PVE calls them, such as `vm-9000-disk-0`, and of days, such as `mon-fri`.
+const NAMELESS_PARTS: [&str; 25] = [
+    "vm",
+    "base",
+    "disk",
+    "subvol",
+    "cloudinit",
+    "state",
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun",
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+];
 
 /// Whether a word is one of ours, of Kubernetes' or of PVE's, or a number.
 pub(super) fn is_kept(word: &str) -> bool {
@@ -60,7 +92,7 @@ fn alternates(mut word: &str, words: &[&str]) -> bool {
 }
 
 /// Whether a word is a number, alone or with its unit, such as `9000`, `4GiB`, `1h30m`, `24T14`; a version of an API, such as
-/// `v1beta1`; or a bridge as PVE calls it.
+/// `v1beta1`; or a device that PVE numbers, such as `net0`.
 pub(super) fn is_number(word: &str) -> bool {
     if word.starts_with(|c: char| c.is_ascii_digit()) {
         return alternates(word, &UNITS);
@@ -71,7 +103,9 @@ pub(super) fn is_number(word: &str) -> bool {
         (1..=4).contains(&digits.len()).then_some(rest)
     };
     numbered("v").is_some_and(|rest| rest.is_empty() || alternates(rest, &["alpha", "beta", "rc"]))
-        || numbered("vmbr").is_some_and(str::is_empty)
+        || NUMBERED
+            .iter()
+            .any(|prefix| numbered(prefix).is_some_and(str::is_empty))
 }
 
 /// Whether a text is a version: two numbers at least, and what versions have after them.
@@ -85,12 +119,12 @@ pub(super) fn is_version(text: &str) -> bool {
             .all(|part| is_number(part) || alternates(part, &VERSION_WORDS))
 }
 
-/// Whether the parts of a name are numbers alone, as in `2026-11-24` and `9000-9999`, or make the name of a disk.
+/// Whether the parts of a name are numbers alone, as in `2026-11-24` and `9000-9999`, or with words that are no names.
 pub(super) fn are_numbers(parts: &[&str]) -> bool {
     let number = |part: &&str| part.is_empty() || is_number(part);
     let digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     parts.iter().all(number)
         || parts
             .iter()
-            .all(|part| digits(part) || DISK_PARTS.contains(part))
+            .all(|part| digits(part) || NAMELESS_PARTS.contains(part))
 }
