@@ -179,6 +179,22 @@ fn a_configuration_stays_one() {
 }
 
 #[test]
+fn the_recipes_stay_valid_without_names() {
+    let path = root().join("docs/recipes.md");
+    let text = std::fs::read_to_string(path).expect("the recipes");
+    let recipes = text.split("```toml\n").skip(1);
+    let recipes = recipes.map(|rest| rest.split("```").next().unwrap_or_default());
+    let valid: Vec<&str> = recipes
+        .filter(|recipe| crate::config::parse(recipe, "file").is_ok())
+        .collect();
+    assert!(valid.len() > 5, "{} recipes", valid.len());
+    for recipe in valid {
+        let hashed = hasher().hashed("configuration.toml", recipe);
+        crate::config::parse(&hashed, "file").unwrap_or_else(|errors| panic!("{errors}\n{hashed}"));
+    }
+}
+
+#[test]
 fn packages_of_pve_stay() {
     let hasher = hasher();
     let line = "libpve-zorp-perl: 8.2.0 (running kernel: 6.8.4-2-pve)\n";
@@ -356,6 +372,15 @@ fn the_lists_are_in_order() {
         assert!(lines.is_sorted_by(|one, next| one < next));
         for name in ["shop", "payments", "workers", "acme", "pve1"] {
             assert!(!lines.contains(&name), "{name}");
+        }
+        // The table of somebody's pool or template, out of an example, would keep its name.
+        for line in &lines {
+            let mut parts = line.split('.');
+            let table = parts.next().is_some_and(|table| {
+                ["pool", "template", "instance_type", "region"].contains(&table)
+            });
+            let name = parts.next().filter(|_| table);
+            assert!(name.is_none_or(words::is_kept), "{line}");
         }
     }
 }
