@@ -137,9 +137,9 @@ impl NameHasher {
 
     fn learn_name(&mut self, name: &str) {
         for word in name.split(['/', ':', '@', '.', '+', '~']) {
-            let word = word.to_ascii_lowercase();
-            if !words::is_kept(&word) && words::is_in_sentences(&word) {
-                self.names.insert(word);
+            let small = word.to_ascii_lowercase();
+            if !words::is_kept(word) && words::is_in_sentences(&small) {
+                self.names.insert(small);
             }
         }
     }
