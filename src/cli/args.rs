@@ -102,10 +102,10 @@ pub(super) enum CliCommand {
         pve-autoscaler replay --config new.toml --since 24h \\\n    /var/lib/pve-autoscaler/record"
     )]
     Replay(ReplayOptions),
-    /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, the latest part
-    /// of the record of decisions, the log, versions of PVE and of the system.
+    /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, record, log, versions.
     ///
-    /// Names of pods, nodes and hosts are in it. What cannot be had is named and left out. Run it as root on the host of the daemon.
+    /// Names of pods, nodes and hosts are in it, hashed with --hash-names. What cannot be had is named and left out. Run it as root on
+    /// the host of the daemon.
     #[command(after_help = examples::SUPPORT_BUNDLE)]
     SupportBundle(SupportBundleOptions),
     /// Show how things stand: pools, machines, what is on hold and why.
@@ -361,6 +361,9 @@ pub(super) struct SupportBundleOptions {
     /// Leave the record of decisions out.
     #[arg(long)]
     pub(super) without_record: bool,
+    /// Put a token in the place of each name and address; README.txt in the archive says what stays.
+    #[arg(long)]
+    pub(super) hash_names: bool,
     /// As root: let `doctor` look with this user's rights, as the daemon has them.
     #[arg(long, value_name = "USER", default_value = super::doctor::user::DAEMON)]
     pub(super) user: String,

@@ -1,4 +1,4 @@
-//! `support-bundle`: all that a bug report needs, in one archive, without secrets.
+//! `support-bundle`: all that a bug report needs, in one archive, without secrets, and without names where somebody asks for that.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,13 +13,14 @@ use tokio::time::timeout;
 
 use super::args::{PartOptions, SupportBundleOptions};
 use super::known_secrets::{self, KnownSecrets};
+use super::names::NameHasher;
 use super::redact::without_secrets;
 use super::times::{local, part};
 use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
 use crate::config;
 use crate::controller::control::{self, ControlCommand};
-use crate::record::{Filter, History};
+use crate::record::{Filter, History, ReadError};
 
 /// A program that is asked something has this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,6 +60,32 @@ const ASKED: [(&str, &[&str]); 5] = [
     ),
 ];
 
+/// What an archive without names says of itself.
+const HASHED: &str = "\
+Names in this archive are hashed: `pve-autoscaler support-bundle --hash-names` wrote it.
+
+Each name is replaced by a token: x and four letters or digits, such as x4k2p. The same name has the same token in all files here,
+and another one in every other archive: the tokens come of a random number that was thrown away. Parts of a name that are joined by
+- . / : @ and _ have a token each, so that a machine shows its pool, and a pod its ReplicaSet. So it is with names of pods,
+namespaces, nodes, hosts, machines, pools, templates, instance types, regions, networks, storages, labels, images, people, files,
+servers and domains. Addresses become addresses that nobody has: IPv4 in 240.0.0.0/5, IPv6 in 2001:db8::/32, both with the last number
+as it was, MAC addresses and fingerprints that begin with 02. UUIDs become other UUIDs.
+
+What stays is all that is no name:
+- numbers, VMIDs, ports, sizes, times, versions
+- the program's own words: keys of the configuration and of JSON, words of its sentences
+- words of Kubernetes and PVE, such as kube-system, default, kubernetes.io, NoSchedule, local-lvm, vmbr0
+- in a name, numbers of three digits at most, such as the 0 of a StatefulSet's first pod
+
+A name that is itself one of these words, such as a pool `batch`, stays; so does one of its sentences' words where it stands in a line
+of the log and nowhere else. Any other word that the program does not know is replaced, also where it was no name.
+
+`pve-autoscaler history --record record` tells what was decided. `replay` reads the record, too, but may decide otherwise than the
+daemon did: where all else is alike, names decide by their order, and tokens have another.
+
+Look through the files before you send them.
+";
+
 /// Gathers it.
 pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), CliFailure> {
     let stamp = local(Clock::System.now(), &jiff::tz::TimeZone::UTC);
@@ -95,20 +122,46 @@ pub(super) fn run(config: &Path, options: &SupportBundleOptions) -> Result<(), C
         .and_then(|missing| pack(&stage, &name, &file).map(|()| missing));
     let _ = fs::remove_dir_all(&stage);
     let missing = gathered?;
+    let names = match (options.hash_names, options.without_record) {
+        (true, _) => "Names in it are hashed; its README.txt says what is not",
+        (false, true) => "It has names of pods, nodes and hosts; --hash-names hashes them",
+        (false, false) => {
+            "It has names of pods, nodes and hosts; --hash-names hashes them. They are also in the record of decisions; \
+             --without-record leaves that out"
+        }
+    };
     let mut text = format!(
         "{} is written. Secrets are blotted out of it by their keys and forms; look through configuration.toml before others see it. \
-         It has names of pods, nodes and hosts{}.\n",
+         {names}.\n",
         file.display(),
-        if options.without_record {
-            ""
-        } else {
-            ", also in the record of decisions; --without-record leaves that out"
-        }
     );
     for missing in &missing {
         let _ = writeln!(text, "not in it: {missing}");
     }
     print(&text)
+}
+
+/// Files of the bundle with their text, without secrets, and what could not be had.
+#[derive(Default)]
+struct BundleParts {
+    had: Vec<(&'static str, String)>,
+    missing: Vec<String>,
+}
+
+impl BundleParts {
+    fn add(&mut self, name: &'static str, text: anyhow::Result<String>, known: &KnownSecrets) {
+        match text {
+            Ok(text) => self.had.push((name, clean(known, &text))),
+            Err(error) => self
+                .missing
+                .push(format!("{name}: {}", super::said(&error))),
+        }
+    }
+}
+
+/// A text without secrets.
+fn clean(known: &KnownSecrets, text: &str) -> String {
+    without_secrets(&known.blotted(text)).into_owned()
 }
 
 /// Writes all parts below `folder`. Gives what could not be had.
@@ -117,36 +170,87 @@ fn gather(
     (options, part): (&SupportBundleOptions, &Filter),
     folder: &Path,
 ) -> anyhow::Result<Vec<String>> {
+    let (mut parts, known) = asked_for(config, options)?;
+    let clean = |text: &str| clean(&known, text);
+    let history = if options.without_record {
+        None
+    } else {
+        match History::open(&options.state_directory.join(crate::record::DIRECTORY)) {
+            Ok(history) => Some(history),
+            Err(error) => {
+                parts.missing.push(of_the_record(&error));
+                None
+            }
+        }
+    };
+    let mut hasher = options.hash_names.then(NameHasher::new).transpose()?;
+    if let Some(hasher) = &mut hasher {
+        for (name, text) in &parts.had {
+            hasher.learn(name, text);
+        }
+        if let Some(history) = &history {
+            // What cannot be read now is told of when it is copied.
+            let _ = history.texts(part, &mut |text: &str| hasher.learn_json(text));
+        }
+        keep(folder, "README.txt", HASHED.as_bytes())?;
+    }
+    let hashed = |name: &str, text: String| match &hasher {
+        Some(hasher) => hasher.hashed(name, &text),
+        None => text,
+    };
+    for (name, text) in parts.had {
+        keep(folder, name, hashed(name, text).as_bytes())?;
+    }
+    if let Some(history) = history {
+        let to = folder.join(crate::record::DIRECTORY);
+        make(&to)?;
+        let copied = history.copy(part, &to, &|text: &str| match &hasher {
+            Some(hasher) => hasher.hashed_json(&clean(text)),
+            None => clean(text),
+        });
+        if let Err(error) = copied {
+            parts.missing.push(of_the_record(&error));
+        }
+    }
+    let list = clean(&parts.missing.join("\n"));
+    keep(
+        folder,
+        "missing.txt",
+        hashed("missing.txt", list).as_bytes(),
+    )?;
+    Ok(parts.missing)
+}
+
+fn of_the_record(error: &ReadError) -> String {
+    format!("the record of decisions: {error}")
+}
+
+/// All parts but the record, and the secrets that the configuration names.
+fn asked_for(
+    config: &Path,
+    options: &SupportBundleOptions,
+) -> anyhow::Result<(BundleParts, KnownSecrets)> {
     let read = fs::read_to_string(config).with_context(|| config.display().to_string());
     let read = read.and_then(|text| known_secrets::of_configuration(&text));
     let (configuration, known) = match read {
         Ok((text, known)) => (Ok(text), known),
         Err(error) => (Err(error), KnownSecrets::default()),
     };
-    let clean = |text: &str| without_secrets(&known.blotted(text)).into_owned();
-    let mut missing = Vec::new();
-    let mut had = |name: &str, text: anyhow::Result<String>| -> anyhow::Result<()> {
-        match text {
-            Ok(text) => keep(folder, name, clean(&text).as_bytes()),
-            Err(error) => {
-                missing.push(format!("{name}: {}", super::said(&error)));
-                Ok(())
-            }
-        }
-    };
+    let mut parts = BundleParts::default();
+    let mut had = |name, text| parts.add(name, text, &known);
     let about = format!(
         "pve-autoscaler {}, support bundle of {}\n",
         env!("CARGO_PKG_VERSION"),
         Clock::System.now()
     );
-    had("about.txt", Ok(about))?;
-    had("configuration.toml", configuration)?;
+    had("about.txt", Ok(about));
+    had("configuration.toml", configuration);
     let checked = match config::load(config) {
         Ok(settings) => format!("valid\n{}\n", settings.warnings.join("\n")),
         // The lines themselves may have secrets, and configuration.toml has the lines.
         Err(errors) => errors.without_values().to_string(),
     };
-    had("check.txt", Ok(checked))?;
+    had("check.txt", Ok(checked));
     let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
     for (name, command) in [
         ("status.json", ControlCommand::Status),
@@ -157,33 +261,13 @@ fn gather(
         had(
             name,
             text.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)),
-        )?;
+        );
     }
     for (name, words) in ASKED {
-        had(name, runtime.block_on(said(words)))?;
+        had(name, runtime.block_on(said(words)));
     }
-    had("doctor.json", runtime.block_on(examined(config, options)))?;
-    if !options.without_record
-        && let Err(error) = record((options, part), folder, &clean)
-    {
-        missing.push(format!("the record of decisions: {error:#}"));
-    }
-    let list = missing.join("\n");
-    keep(folder, "missing.txt", clean(&list).as_bytes())?;
-    Ok(missing)
-}
-
-/// The latest part of the record.
-fn record(
-    (options, part): (&SupportBundleOptions, &Filter),
-    folder: &Path,
-    clean: &dyn Fn(&str) -> String,
-) -> anyhow::Result<()> {
-    let history = History::open(&options.state_directory.join(crate::record::DIRECTORY))?;
-    let to = folder.join(crate::record::DIRECTORY);
-    make(&to)?;
-    history.copy(part, &to, clean)?;
-    Ok(())
+    had("doctor.json", runtime.block_on(examined(config, options)));
+    Ok((parts, known))
 }
 
 /// Runs `pve-autoscaler doctor` and gives its JSON. It is another process, as doctor gives up root's rights and cannot take them
@@ -267,6 +351,8 @@ fn pack(stage: &Path, name: &str, file: &Path) -> anyhow::Result<()> {
     let packed = std::process::Command::new("tar")
         .arg("--create")
         .arg("--gzip")
+        // Who made it is nobody's business.
+        .args(["--owner=0", "--group=0", "--numeric-owner"])
         .arg("--file")
         .arg(&archive)
         .arg("--directory")

@@ -199,7 +199,8 @@ pub(super) const SUPPORT_BUNDLE: &str = "\
 Examples:
   pve-autoscaler support-bundle
   pve-autoscaler support-bundle --since 4h --file bundle.tar.gz
-  pve-autoscaler support-bundle --without-record";
+  pve-autoscaler support-bundle --without-record
+  pve-autoscaler support-bundle --hash-names    # a token for each name and address";
 
 pub(super) const MIGRATE: &str = "\
 Examples:

@@ -30,6 +30,7 @@ pub(crate) mod log;
 mod mail_relay;
 mod manual;
 mod migrate;
+mod names;
 mod narrow;
 mod networks;
 mod output;

@@ -76,9 +76,11 @@ impl AddressRange {
             && other.first <= self.last
     }
 
-    /// How many addresses it has.
+    /// How many addresses it has. In a record whose names are hashed the last may be below the first.
     pub fn size(&self) -> u128 {
-        (number(self.last) - number(self.first)).saturating_add(1)
+        number(self.last)
+            .saturating_sub(number(self.first))
+            .saturating_add(1)
     }
 
     /// What is left of it without another: none, one or two ranges.

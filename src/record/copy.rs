@@ -1,4 +1,4 @@
-//! A copy of a part of the record whose text was gone over, to be given to others.
+//! A copy of a part of the record whose text was gone over, to be given to others; the text alone, to be looked at.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader};
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::frame::{SegmentReader, SegmentWriter};
 use super::query::{Filter, History};
 use super::read::ReadError;
+use super::store::SegmentFile;
 
 impl History {
     /// Writes the segments that have something of a time into a directory, each record as `clean` gives it back. A record that
@@ -24,15 +25,8 @@ impl History {
         clean: &dyn Fn(&str) -> String,
     ) -> Result<(), ReadError> {
         for segment in self.segments(filter)? {
-            let failed = |source| ReadError::Unreadable {
-                path: segment.path.clone(),
-                source,
-            };
-            let file = match File::open(&segment.path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                file => file.map_err(failed)?,
-            };
-            let Ok(mut records) = SegmentReader::open(BufReader::new(file)) else {
+            let failed = |source| unreadable(&segment, source);
+            let Some(mut records) = opened(&segment)? else {
                 continue;
             };
             let name = segment.path.file_name().unwrap_or_default();
@@ -50,5 +44,37 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// Shows the text of each record in the segments that have something of a time. What cannot be read is passed over.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn texts(&self, filter: &Filter, show: &mut dyn FnMut(&str)) -> Result<(), ReadError> {
+        for segment in self.segments(filter)? {
+            let Some(mut records) = opened(&segment)? else {
+                continue;
+            };
+            while let Ok(text) = records.next() {
+                show(&String::from_utf8_lossy(&text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(segment: &SegmentFile, source: io::Error) -> ReadError {
+    ReadError::Unreadable {
+        path: segment.path.clone(),
+        source,
+    }
+}
+
+/// The records of a segment; `None` where it is gone by now, or is no segment.
+fn opened(segment: &SegmentFile) -> Result<Option<SegmentReader<BufReader<File>>>, ReadError> {
+    match File::open(&segment.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(segment, error)),
+        Ok(file) => Ok(SegmentReader::open(BufReader::new(file)).ok()),
     }
 }

@@ -1,11 +1,24 @@
 //! A bug report in one command, and nothing secret in it.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use pve_autoscaler::model::memory::Memory;
+use pve_autoscaler::model::policy::Policy;
+use pve_autoscaler::model::snapshot::Snapshot;
+use pve_autoscaler::model::time::Span;
+use pve_autoscaler::record::replay::{Replayed, replay};
 use pve_autoscaler::record::{Filter, History};
 use pve_autoscaler::sim::guests::GuestSpec;
+use pve_autoscaler::sim::kube::KubeSpec;
+use pve_autoscaler::sim::pve::PveSpec;
+use pve_autoscaler::sim::workload::{Act, Workload, WorkloadPods, WorkloadStep};
+use pve_autoscaler::sim::world::WorldSpec;
+use serde_json::{Value, json};
 
 use crate::common::{Scene, simulate};
 use crate::{HASTY, visit};
@@ -219,4 +232,305 @@ fn a_wrong_command_line_writes_no_bug_report() {
         let left = std::fs::read_dir(folder.path()).expect("read").count();
         assert_eq!(left, 1, "only the configuration is there");
     }
+}
+
+/// Names of a world. None is a word of anybody's, nor a part of one.
+mod name {
+    pub(super) const CLUSTER: &str = "zorblaxen";
+    pub(super) const TEMPLATE: &str = "quovintra";
+    pub(super) const TYPE: &str = "frimblost";
+    pub(super) const POOL: &str = "grenwicko";
+    pub(super) const HOST: &str = "vuldramir";
+    pub(super) const VM: &str = "tembloquar";
+    pub(super) const APP: &str = "plovandish";
+    pub(super) const NAMESPACE: &str = "brimquolt";
+    pub(super) const POD: &str = "skrelbunt";
+    pub(super) const LABEL: &str = "drovimpel";
+    pub(super) const IMAGE: &str = "wexlomatic";
+    pub(super) const COMMENT: &str = "yundrassel";
+    pub(super) const REASON: &str = "hobnarquil";
+    pub(super) const LOGGED: &str = "jexintropy";
+    pub(super) const ASKED: &str = "kolvermant";
+    /// An address of the API server and one of a notification.
+    pub(super) const ADDRESSES: [&str; 3] =
+        ["10.203.77.41", "2a01:4f8:c0c:77::5", "bc:24:11:7f:3e:91"];
+
+    pub(super) const ALL: [&str; 15] = [
+        CLUSTER, TEMPLATE, TYPE, POOL, HOST, VM, APP, NAMESPACE, POD, LABEL, IMAGE, COMMENT,
+        REASON, LOGGED, ASKED,
+    ];
+}
+
+fn config_of_names() -> String {
+    let config = HASTY
+        .replace("\"test\"", &format!("\"{}\"", name::CLUSTER))
+        .replace("debian", name::TEMPLATE)
+        .replace("small", name::TYPE)
+        .replace("general", name::POOL);
+    format!(
+        "{config}\n[recorder]\nenabled = true\n[pool.{}.labels]\n\"{}.io/team\" = \"{}\" # of the {}s\n",
+        name::POOL,
+        name::LABEL,
+        name::LABEL,
+        name::COMMENT
+    )
+}
+
+/// What runs in the world: a Deployment that brings nodes, and a pod that no node is for.
+fn workload_of_names() -> Workload {
+    let mut workload = Workload::visit(
+        name::APP,
+        2,
+        WorkloadPods::of("1", "1Gi"),
+        Span::seconds(90),
+    );
+    let mut create = |path: String, object: Value| {
+        workload.steps.push(WorkloadStep {
+            at: Span::seconds(1),
+            act: Act::Create { path, object },
+        });
+    };
+    create(
+        "/api/v1/namespaces".to_owned(),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name::NAMESPACE}}),
+    );
+    create(
+        format!("/api/v1/namespaces/{}/pods", name::NAMESPACE),
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{}-0", name::POD), "namespace": name::NAMESPACE,
+                "labels": {(format!("{}.io/kind", name::LABEL)): name::LABEL},
+            },
+            "spec": {
+                "nodeSelector": {(name::LABEL): "yes"},
+                "containers": [{
+                    "name": name::POD, "image": format!("registry.{0}.org/{0}:1.2.3", name::IMAGE),
+                    "resources": {"requests": {"cpu": "100m"}},
+                }],
+            },
+        }),
+    );
+    workload
+}
+
+/// A daemon that answers everything with one document, for as long as the test runs.
+fn answers(socket: &Path) {
+    let listener = UnixListener::bind(socket).expect("bound");
+    let answer = json!({"ok": {
+        "pools": {(name::POOL): {"hosts": [name::HOST], "why": format!("the {} waits for {}", name::POOL, name::ASKED)}},
+        "nodes": {(format!("{}-bcdfg", name::POOL)): {"address": name::ADDRESSES[0]}},
+        "pods": [format!("{}/{}-0", name::NAMESPACE, name::POD)],
+        "password": PLANTED[0],
+    }});
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            let _ = stream.read_line(&mut line);
+            let _ = stream.get_mut().write_all(answer.to_string().as_bytes());
+        }
+    });
+}
+
+/// A log with names that stand nowhere else.
+fn journal(folder: &Path) {
+    let log = format!(
+        "2026-11-28T23:23:11.123456+0100 {host} pve-autoscaler[4711]: machine {pool}-bcdfg is gone: vmid=9100 host={host}\n\
+         2026-11-28T23:23:12.123456+0100 {host} pve-autoscaler[4711]: cannot reach https://{logged}.{host}.lan:8006/api2/json at {v4}, [{v6}]:6443, {mac}: password={secret}\n\
+         2026-11-28T23:23:13.123456+0100 {host} pve-autoscaler[4711]: the pod {logged} of {namespace}/{logged}-7d4b9c6f5-x2x9k fits nowhere\n",
+        host = name::HOST,
+        pool = name::POOL,
+        logged = name::LOGGED,
+        namespace = name::NAMESPACE,
+        v4 = name::ADDRESSES[0],
+        v6 = name::ADDRESSES[1],
+        mac = name::ADDRESSES[2],
+        secret = PLANTED[0],
+    );
+    std::fs::write(folder.join("log"), log).expect("written");
+    let program = folder.join("journalctl");
+    let script = format!("#!/bin/sh\ncat '{}'\n", folder.join("log").display());
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+}
+
+/// All that is in a folder: names of files, and text; of the record the text of its lines.
+fn all_text(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).expect("read") {
+        let path = entry.expect("an entry").path();
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        text.push_str(&name);
+        text.push('\n');
+        if name == "record" {
+            let history = History::open(&path).expect("a record");
+            let mut show = |line: &str| text.push_str(line);
+            history.texts(&Filter::default(), &mut show).expect("read");
+            for entry in std::fs::read_dir(&path).expect("read") {
+                text.push_str(&entry.expect("an entry").file_name().to_string_lossy());
+            }
+        } else if path.is_dir() {
+            text.push_str(&all_text(&path));
+        } else {
+            text.push_str(&std::fs::read_to_string(&path).expect("text"));
+        }
+    }
+    text
+}
+
+/// Keys in the parts of a state after this program has read them: one that it does not know is not among them.
+fn keys_read(state: &Value) -> usize {
+    fn keys(value: &Value) -> usize {
+        match value {
+            Value::Object(map) => map.len() + map.values().map(keys).sum::<usize>(),
+            Value::Array(list) => list.iter().map(keys).sum(),
+            _ => 0,
+        }
+    }
+    fn read<T: serde::de::DeserializeOwned + serde::Serialize>(value: &Value) -> usize {
+        let read: T = serde_json::from_value(value.clone()).expect("it is read");
+        keys(&serde_json::to_value(read).expect("it is plain"))
+    }
+    read::<Snapshot>(&state["snapshot"])
+        + read::<Policy>(&state["policy"])
+        + read::<Memory>(&state["memory"])
+}
+
+/// The states of a record, in their order.
+fn states(record: &Path) -> Vec<pve_autoscaler::record::Recorded> {
+    let mut states = Vec::new();
+    let history = History::open(record).expect("a record");
+    let damage = history.decisions(&Filter::default(), |decision| states.push(decision.clone()));
+    assert_eq!(damage.expect("read"), Vec::<String>::new());
+    states
+}
+
+/// A daemon's life in a world whose names are words of their own.
+fn world_of_names(config: &str) -> Scene {
+    let spec = serde_json::to_string(&PveSpec::default()).expect("plain");
+    let spec = spec.replace("pve1", name::HOST);
+    let spec = spec.replace("debian-13-k8s", name::VM);
+    simulate(async {
+        let scene = Scene::of(WorldSpec {
+            seed: 3,
+            pve: serde_json::from_str(&spec).expect("a world"),
+            kube: KubeSpec::default(),
+            guests: GuestSpec::default(),
+            config: config.to_owned(),
+        });
+        let time = Duration::from_mins(2);
+        scene.live(None, 0, workload_of_names(), time).await;
+        // A reason that a person typed.
+        let reason = format!("for {} password={}", name::REASON, PLANTED[0]);
+        std::fs::write(scene.state().join("paused"), reason).expect("written");
+        scene.live(None, 1, visit(), time).await;
+        scene
+    })
+}
+
+/// The folder of a bug report without names, unpacked.
+fn hashed_bundle(folder: &Path) -> PathBuf {
+    answers(&folder.join("asked.sock"));
+    journal(folder);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let archive = folder.join("bundle.tar.gz");
+    let run = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["support-bundle", "--hash-names", "--since", "2025-12-31"])
+        .args(["--user", "root"])
+        .arg("--socket")
+        .arg(folder.join("asked.sock"))
+        .arg("--config")
+        .arg(folder.join("config.toml"))
+        .arg("--state-directory")
+        .arg(folder)
+        .arg("--file")
+        .arg(&archive)
+        .env("PATH", format!("{}:{path}", folder.display()))
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let failure = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}{failure}");
+    let told = "Names in it are hashed; its README.txt says";
+    assert!(said.contains(told), "{said}");
+    unpacked(&archive, &folder.join("open"))
+}
+
+/// A world whose names are words of their own: none is in a bug report, in whatever file; and the record in it is one still.
+#[test]
+fn a_bug_report_without_names_has_none_and_its_record_is_read() {
+    let config = config_of_names();
+    let scene = world_of_names(&config);
+    let folder = scene.state();
+    std::fs::write(folder.join("config.toml"), &config).expect("written");
+    let open = hashed_bundle(folder);
+    let text = all_text(&open);
+    let small = text.to_lowercase();
+    let names = name::ALL.iter().chain(&name::ADDRESSES);
+    for name in names.chain(&PLANTED[..1]) {
+        let near = small.split_once(name).map(|(before, _)| before);
+        let near = near.map(|before| before.chars().rev().take(200).collect::<Vec<_>>());
+        let near: Option<String> = near.map(|near| near.into_iter().rev().collect());
+        assert_eq!(near, None, "{name} is in it, after this");
+    }
+    // The names were there to be found.
+    let mut plain = String::new();
+    let history = History::open(&folder.join("record")).expect("a record");
+    let mut show = |line: &str| plain.push_str(line);
+    history.texts(&Filter::default(), &mut show).expect("read");
+    for name in [
+        name::CLUSTER,
+        name::POOL,
+        name::HOST,
+        name::VM,
+        name::APP,
+        name::NAMESPACE,
+        name::POD,
+        name::LABEL,
+        name::REASON,
+    ] {
+        assert!(plain.contains(name), "{name} is not in the record");
+    }
+    for words in [
+        "vmid=9100",
+        "unneeded_time = \"20s\"",
+        "kube-system",
+        "fits nowhere",
+        "cannot reach https://",
+        "<redacted>",
+    ] {
+        assert!(text.contains(words), "{words} is not in it");
+    }
+    for file in ["status.json", "plan.json", "doctor.json"] {
+        let text = std::fs::read(open.join(file)).expect(file);
+        serde_json::from_slice::<Value>(&text).expect(file);
+    }
+    same_decisions(&folder.join("record"), &open.join("record"));
+}
+
+/// A record without names has the same decisions and deeds; nothing of a state is lost to who reads it, and each can be decided anew.
+fn same_decisions(record: &Path, hashed: &Path) {
+    let (all, without) = (states(record), states(hashed));
+    assert!(all.len() > 3, "{} decisions", all.len());
+    assert_eq!(all.len(), without.len());
+    for (one, without) in all.iter().zip(&without) {
+        assert_eq!((one.number, one.at), (without.number, without.at));
+        let keys = (keys_read(&one.state), keys_read(&without.state));
+        assert_eq!(keys.0, keys.1, "of {}", one.at);
+        let outcome = replay(without, None);
+        let unreadable = matches!(outcome.replayed, Replayed::Unreadable { .. });
+        assert!(!unreadable, "{outcome:?}");
+    }
+    let deeds = |record: &Path| {
+        let history = History::open(record).expect("a record");
+        let deeds = history.deeds(&Filter::default(), 1_000).expect("read");
+        deeds.len()
+    };
+    assert!(deeds(record) > 2);
+    assert_eq!(deeds(record), deeds(hashed));
 }
