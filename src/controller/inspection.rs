@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use crate::config::settings::TemplateSettings;
-use crate::pve::VmConfig;
+use crate::pve::{StorageResource, VmConfig};
 
 /// Types of storages without linked clones, whatever the format of a volume (`PVE::Storage::LVMPlugin`, `ISCSIPlugin`:
 /// `volume_has_feature`). Those of files clone any format: the clone is a qcow2 file on top of it.
 pub const WHOLE: [&str; 3] = ["lvm", "iscsi", "iscsidirect"];
 /// Types of storages that clone linked what `qm template` made a base image, and nothing else. btrfs takes other raw files
 /// as well; what plugins of others take nobody knows here.
-const OF_BASES: [&str; 8] = [
+const OF_BASES: [&str; 9] = [
     "dir",
     "nfs",
     "cifs",
@@ -21,6 +21,7 @@ const OF_BASES: [&str; 8] = [
     "cephfs",
     "lvmthin",
     "zfspool",
+    "zfs",
     "rbd",
 ];
 
@@ -89,6 +90,42 @@ pub fn unlinkable(
         })
     });
     why.map(|why| format!("VM {vmid}: {why}"))
+}
+
+/// Why no new disk of a VM can be put on the storage `name`, and what helps: PVE refuses it in the middle of a machine's making ("does
+/// not support vm images", "can't allocate space in iscsi storage"). Nothing where PVE does not tell what the storage is for.
+pub fn refuses_disks(name: &str, storage: &StorageResource) -> Option<String> {
+    let (content, kind) = (&storage.content, &*storage.plugin);
+    let other = "another storage in the template's table";
+    if matches!(kind, "iscsi" | "iscsidirect") {
+        return Some(format!(
+            "storage {name} ({kind}) has the LUNs of its target, and PVE makes none there; {other}"
+        ));
+    }
+    if content.is_empty() || content.iter().any(|of| of == "images") {
+        return None;
+    }
+    Some(if can_hold(kind, "images") {
+        let held = content.join(",");
+        format!(
+            "storage {name} is not for disks of VMs (its content is {held}); pvesm set {name} --content {held},images, or {other}"
+        )
+    } else {
+        format!("storage {name} ({kind}) is of a type that holds no disks of VMs; {other}")
+    })
+}
+
+/// Whether storages of a type can hold content of a kind, such as `iso`, once `pvesm set --content` names it (`plugindata` of
+/// `PVE::Storage::*Plugin`). Of types that are not PVE's own nobody knows here.
+pub fn can_hold(plugin: &str, content: &str) -> bool {
+    match plugin {
+        "cephfs" => !matches!(content, "images" | "rootdir"),
+        "esxi" => content == "import",
+        "iscsi" | "iscsidirect" | "zfs" => content == "images",
+        "lvm" | "lvmthin" | "rbd" | "zfspool" => matches!(content, "images" | "rootdir"),
+        "pbs" => content == "backup",
+        _ => true,
+    }
 }
 
 /// Whether it can be cloned and its machines can be reached.
@@ -458,6 +495,7 @@ mod tests {
             ("nfs", "8000/base-8000-disk-0.qcow2"),
             ("rbd", "base-7000-disk-0/base-8000-disk-0"),
             ("btrfs", "8000/vm-8000-disk-0.raw"),
+            ("zfs", "base-8000-disk-0"),
             ("somebodys", "thing"),
         ] {
             assert_eq!(why(kind, volume), None, "{kind} {volume}");
@@ -479,9 +517,49 @@ mod tests {
                 "has no linked clones; clone = \"full\"",
             ),
             ("zfspool", "vm-8000-disk-0", "which is no base image"),
+            ("zfs", "vm-8000-disk-0", "which is no base image"),
+            ("rbd", "vm-8000-disk-0", "which is no base image"),
         ] {
             let said = why(kind, volume).unwrap_or_default();
             assert!(said.contains(words), "{kind} {volume}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_storage_for_other_things_is_refused_with_what_its_type_allows() {
+        let why = |kind: &str, content: &[&str]| {
+            let content = content.iter().map(|one| (*one).to_owned()).collect();
+            let storage = StorageResource {
+                plugin: kind.into(),
+                content,
+                ..StorageResource::default()
+            };
+            refuses_disks("s", &storage)
+        };
+        assert_eq!(why("rbd", &["images"]), None);
+        assert_eq!(why("btrfs", &["iso", "images"]), None);
+        assert_eq!(why("dir", &[]), None, "nobody told");
+        let said = why("iscsi", &["images"]).unwrap_or_default();
+        assert!(said.contains("PVE makes none there; another"), "{said}");
+        for kind in ["cephfs", "esxi", "pbs"] {
+            let said = why(kind, &["backup"]).unwrap_or_default();
+            assert!(said.contains("of a type that holds no disks"), "{said}");
+            assert!(!said.contains("pvesm set"), "no content helps: {said}");
+        }
+        let said = why("nfs", &["backup", "iso"]).unwrap_or_default();
+        assert!(
+            said.contains("pvesm set s --content backup,iso,images"),
+            "{said}"
+        );
+        for (kind, content, can) in [
+            ("cephfs", "snippets", true),
+            ("btrfs", "import", true),
+            ("somebodys", "iso", true),
+            ("rbd", "iso", false),
+            ("zfspool", "snippets", false),
+            ("zfs", "rootdir", false),
+        ] {
+            assert_eq!(can_hold(kind, content), can, "{kind} {content}");
         }
     }
 }

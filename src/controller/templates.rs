@@ -57,7 +57,7 @@ impl<'a> RegionTemplates<'a> {
         for (name, template) in self.own() {
             if let Some(new) = &template.new_vm {
                 let hosts = resources.hosts.keys();
-                let each = hosts.map(|host| of_settings(new, template, host));
+                let each = hosts.map(|host| of_settings(new, template, host, resources));
                 found.insert(name.clone(), each.collect());
                 continue;
             }
@@ -87,7 +87,12 @@ impl<'a> RegionTemplates<'a> {
 }
 
 /// What stands for a template on a host where VMs are made of settings: every host can make one that has the storages.
-fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> TemplateCopy {
+fn of_settings(
+    new: &NewVm,
+    template: &TemplateSettings,
+    host: &Arc<str>,
+    resources: &ClusterResources,
+) -> TemplateCopy {
     let storage: Arc<str> = new.create.storage.as_str().into();
     let mut disks = vec![TemplateDisk {
         storage: storage.clone(),
@@ -103,13 +108,15 @@ fn of_settings(new: &NewVm, template: &TemplateSettings, host: &Arc<str>) -> Tem
         });
     }
     disks.extend(further(template));
+    let mut storages = disks.iter().map(|disk| &*disk.storage);
+    let fault = storages.find_map(|storage| refuses_disks(storage, host, resources));
     TemplateCopy {
         vmid: NO_TEMPLATE,
         host: host.clone(),
         shared: false,
         disk: 0,
+        fault: fault.map(Into::into),
         disks,
-        fault: None,
         uuid: None,
         redefined: false,
     }
@@ -127,8 +134,22 @@ fn fault(
         Some(storage.plugin.clone())
     };
     let unlinkable = || inspection::unlinkable(vmid, config, plugin);
+    let named = template.storage.as_deref().filter(|_| template.full_clone);
+    let further = template.hardware.disks.values();
+    let mut named = named.into_iter().chain(further.map(|disk| &*disk.storage));
     inspection::obstacle(vmid, config, template)
         .or_else(|| unlinkable().filter(|_| !template.full_clone))
+        .or_else(|| {
+            let why = named.find_map(|storage| refuses_disks(storage, host, resources));
+            why.map(|why| format!("VM {vmid}: {why}"))
+        })
+}
+
+/// Why a storage that the template's table names takes no disk of a machine, by what PVE lists of it on a host; what is not listed
+/// there is told otherwise.
+fn refuses_disks(storage: &str, host: &str, resources: &ClusterResources) -> Option<String> {
+    let found = resources.storages.get(host)?.get(storage)?;
+    inspection::refuses_disks(storage, found)
 }
 
 fn is(vmid: u32, guest: &GuestResource, template: &TemplateSettings) -> bool {

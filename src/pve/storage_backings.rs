@@ -40,9 +40,11 @@ fn backing(definition: Fields<'_>) -> Option<String> {
         ),
         "lvm" => format!("volume group {}", text("vgname")?),
         "lvmthin" => format!("thin pool {}/{}", text("vgname")?, text("thinpool")?),
-        // Without monitors it is the cluster of the hosts themselves, and without a pool it is `rbd`.
+        // Without monitors it is the cluster of the hosts themselves, and without a pool it is `rbd`. Where data has a pool of its own
+        // (erasure coding), disks take their space of that one, and PVE tells its numbers (`RBDPlugin.pm`, `status`).
         "rbd" => {
-            let pool = text("pool").unwrap_or_else(|| "rbd".to_owned());
+            let pool = text("data-pool").or_else(|| text("pool"));
+            let pool = pool.unwrap_or_else(|| "rbd".to_owned());
             format!("Ceph pool {pool} {}", text("monhost").unwrap_or_default())
         }
         "cephfs" => {
@@ -97,6 +99,14 @@ mod tests {
         let own = json!({ "type": "rbd", "pool": "vms" });
         let far = json!({ "type": "rbd", "pool": "vms", "monhost": "10.0.0.1" });
         assert_ne!(of(&own), of(&far));
+        // One for containers through the kernel and one in a namespace are the same pool; so are two whose data goes to one.
+        let beside = json!({ "type": "rbd", "pool": "vms", "krbd": 1, "namespace": "k8s" });
+        assert_eq!(of(&own), of(&beside));
+        let coded =
+            |pool: &str, data: &str| json!({ "type": "rbd", "pool": pool, "data-pool": data });
+        assert_eq!(of(&coded("a", "vms")), of(&coded("b", "vms")));
+        assert_eq!(of(&coded("a", "vms")), of(&own));
+        assert_ne!(of(&coded("vms", "ec")), of(&own));
     }
 
     #[test]

@@ -173,11 +173,12 @@ fn beside(text: &str) -> Option<FailureCause> {
         }
         // pve-manager PVE/API2/Pool.pm, `update_pool`.
         () if has("is already a pool member") => Some(FailureCause::PoolMember),
-        // pve-storage src/PVE/Storage/LvmThinPlugin.pm, LVMPlugin.pm and ZFSPoolPlugin.pm: the words of lvcreate and zfs.
+        // pve-storage src/PVE/Storage/LvmThinPlugin.pm, LVMPlugin.pm, ZFSPoolPlugin.pm and RBDPlugin.pm: the words of lvcreate, zfs and rbd.
         () if has("lvcreate '") && has("already exists in ") => Some(FailureCause::DiskExists),
         () if has("zfs error: cannot create '") && has("dataset already exists") => {
             Some(FailureCause::DiskExists)
         }
+        () if has("rbd create '") && has("File exists") => Some(FailureCause::DiskExists),
         () => None,
     }
 }
@@ -290,6 +291,10 @@ mod tests {
             ),
             (
                 "clone failed: zfs error: cannot create 'rpool/data/vm-9-cloudinit': dataset already exists",
+                Cause::DiskExists,
+            ),
+            (
+                "clone failed: rbd create 'vm-9-cloudinit' error: rbd: create error: (17) File exists",
                 Cause::DiskExists,
             ),
             (

@@ -153,6 +153,32 @@ fn check_live_says_that_a_storage_has_no_linked_clones() {
     assert!(!said.contains("linked"), "{said}");
 }
 
+/// PVE refuses a full clone to CephFS, whatever its content is, and to a directory for other things.
+#[test]
+fn check_live_says_that_a_storage_holds_no_disks() {
+    for (kind, words) in [
+        (
+            StorageKind::CephFs,
+            "WRONG: template debian: storage files (cephfs) is of a type that holds no disks of VMs; another storage in the template's table",
+        ),
+        (
+            StorageKind::Dir,
+            "WRONG: template debian: storage files is not for disks of VMs (its content is iso); pvesm set files --content iso,images, or another",
+        ),
+    ] {
+        let mut spec = PveSpec::default();
+        let mut files = spec.storages[0].clone();
+        (files.name, files.kind) = ("files".to_owned(), kind);
+        "iso".clone_into(&mut files.content);
+        spec.storages.push(files);
+        let full = "[template.debian]\nclone = \"full\"\nstorage = \"files\"";
+        let changes = [("[template.debian]", full)];
+        let (code, said) = check_changed(&spec, TEMPLATE, "9100-9120", &changes);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+}
+
 #[test]
 fn check_live_warns_of_foreign_vms_and_of_clocks() {
     let mut spec = PveSpec::default();
@@ -302,6 +328,10 @@ fn check_live_says_what_keeps_isos_for_cloud_init_away() {
         (
             "shared",
             "WRONG: template debian: storage shared takes no ISOs (content iso), and cloud-init's come to it; pvesm set shared --content images,iso",
+        ),
+        (
+            "local-lvm",
+            "cloud-init's come to it; another storage in the template's cloud_init: type lvmthin holds no files",
         ),
         (
             "attic",

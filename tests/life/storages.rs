@@ -81,23 +81,121 @@ fn a_full_storage_gets_no_machine_until_there_is_room() {
     });
 }
 
-/// A whole life on local ZFS, with volumes that take what is written, and with volumes that take their size.
+/// A whole life on ZFS with volumes that take what is written and with volumes that take their size, on BTRFS, on Ceph, and on ZFS
+/// of another machine; with linked clones and with full ones.
 #[test]
-fn machines_live_on_zfs() {
-    for sparse in [true, false] {
-        simulate(async {
-            let config = HASTY.replace("vmid = 9000", "vmid = 9001");
-            assert_ne!(config, HASTY);
-            let scene = world(config, |pve| {
-                let local = pve.storages.iter_mut().find(|of| of.name == "local-lvm");
-                let local = local.expect("there");
-                (local.kind, local.sparse) = (StorageKind::ZfsPool, sparse);
+fn machines_live_on_each_type_of_storage() {
+    for (name, template, kind, sparse) in [
+        ("local-lvm", 9001, StorageKind::ZfsPool, true),
+        ("local-lvm", 9001, StorageKind::ZfsPool, false),
+        ("local-lvm", 9001, StorageKind::Btrfs, true),
+        ("shared", 9000, StorageKind::Rbd, true),
+        ("shared", 9000, StorageKind::Zfs, true),
+    ] {
+        for clone in ["linked", "full"] {
+            simulate(async {
+                let of = format!("vmid = {template}\nclone = \"{clone}\"");
+                let config = HASTY.replace("vmid = 9000", &of);
+                assert_ne!(config, HASTY);
+                let scene = world(config, |pve| {
+                    let storage = pve.storages.iter_mut().find(|of| of.name == name);
+                    let storage = storage.expect("there");
+                    (storage.kind, storage.sparse) = (kind, sparse);
+                });
+                scene.live(None, 0, visit(), Duration::from_mins(8)).await;
+                scene.nothing_is_left();
+                assert!(scene.machines_made() >= 1, "{kind:?} {clone}");
+                assert_eq!(scene.findings(), Vec::<String>::new(), "{kind:?} {clone}");
             });
-            scene.live(None, 0, visit(), Duration::from_mins(8)).await;
-            scene.nothing_is_left();
-            assert!(scene.machines_made() >= 1);
-            assert_eq!(scene.findings(), Vec::<String>::new());
+        }
+    }
+}
+
+/// One template on Ceph serves all hosts: each clone is linked to its base image, and none is copied.
+#[test]
+fn clones_on_ceph_are_linked_to_one_template_on_every_host() {
+    simulate(async {
+        let scene = world(region(""), |pve| {
+            let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+            shared.expect("there").kind = StorageKind::Rbd;
         });
+        scene.live(None, 0, fill(4), Duration::from_mins(5)).await;
+        let made = made(&scene);
+        assert_eq!(made.values().sum::<usize>(), 4, "{}", said(&scene));
+        assert!(made.len() > 1, "several hosts have some: {made:?}");
+        assert_eq!(calls(&scene, "pve1", "/clone"), 4, "where the template is");
+        for vm in scene.world.pve.vms() {
+            if (9100..9121).contains(&vm.vmid) {
+                let base = format!("shared:base-9000-disk-0/vm-{}-disk-0", vm.vmid);
+                let disk = &vm.config["scsi0"];
+                assert!(disk.starts_with(&base), "{disk}");
+                let drive = format!("shared:vm-{}-cloudinit,", vm.vmid);
+                assert!(vm.config["ide2"].starts_with(&drive), "{:?}", vm.config);
+            }
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// 45 GiB are free in the Ceph pool, enough for two machines. All hosts see the same 45 GiB.
+#[test]
+fn a_ceph_pool_has_its_space_once_for_all_hosts() {
+    simulate(async {
+        let scene = world(region(""), |pve| {
+            let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+            shared.expect("there").kind = StorageKind::Rbd;
+        });
+        let full = AdminAct::Fill {
+            storage: "shared".to_owned(),
+            host: "pve1".to_owned(),
+            left: 45 << 30,
+        };
+        act(&scene, &full);
+        scene.live(None, 0, fill(6), Duration::from_mins(5)).await;
+        assert_eq!(made(&scene).values().sum::<usize>(), 2);
+        assert!(said(&scene).contains("the storage shared"));
+        assert_eq!(calls(&scene, "pve1", "/clone"), 2, "none was in vain");
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Full clones are to go to a storage that PVE puts no disk of a VM on. No clone is asked for, and it is said why: CephFS holds none
+/// whatever its content is, a directory does when its content says so.
+#[test]
+fn no_clone_is_asked_for_to_a_storage_without_disks() {
+    for (kind, content, why) in [
+        (
+            StorageKind::CephFs,
+            "images,iso",
+            "storage files (cephfs) is of a type that holds no disks of VMs; another storage in the template's table",
+        ),
+        (
+            StorageKind::Dir,
+            "iso",
+            "storage files is not for disks of VMs (its content is iso); pvesm set files --content iso,images",
+        ),
+    ] {
+        for table in [
+            "clone = \"full\"\nstorage = \"files\"\n",
+            "[[template.debian.disk]]\nslot = \"scsi1\"\nstorage = \"files\"\nsize = \"1GiB\"\n",
+        ] {
+            simulate(async {
+                let text = region("").replace("vmid = 9000\n", &format!("vmid = 9000\n{table}"));
+                let scene = world(text, |pve| {
+                    let mut files = pve.storages[0].clone();
+                    (files.name, files.kind) = ("files".to_owned(), kind);
+                    content.clone_into(&mut files.content);
+                    pve.storages.push(files);
+                });
+                scene.live(None, 0, fill(1), Duration::from_mins(3)).await;
+                assert!(made(&scene).is_empty(), "{:?}", made(&scene));
+                assert_eq!(calls(&scene, "pve1", "/clone"), 0, "{table}");
+                let said = said(&scene);
+                let begin = "no machine is made of the template: VM 9000: ";
+                assert!(said.contains(&format!("{begin}{why}")), "{said}");
+                assert_eq!(scene.findings(), Vec::<String>::new());
+            });
+        }
     }
 }
 

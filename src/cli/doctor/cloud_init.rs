@@ -12,6 +12,7 @@ use super::templates;
 use crate::config::Settings;
 use crate::config::cloud_init as texts;
 use crate::controller::executor::REFUSES_COMMANDS;
+use crate::controller::inspection::can_hold;
 use crate::controller::nocloud;
 use crate::model::facts::Facts;
 use crate::model::memory::Memory;
@@ -128,11 +129,17 @@ fn judge(
         } else if !found.content.iter().any(|content| content == "iso") {
             let all: BTreeSet<&str> = found.content.iter().map(String::as_str).collect();
             let all: Vec<&str> = all.into_iter().chain(["iso"]).collect();
+            let mend = if can_hold(&found.plugin, "iso") {
+                format!("pvesm set {storage} --content {}", all.join(","))
+            } else {
+                let kind = &found.plugin;
+                format!("another storage in the template's cloud_init: type {kind} holds no files")
+            };
             findings
                 .wrong(format!(
                     "template {template}: storage {storage} takes no ISOs (content iso), and cloud-init's come to it"
                 ))
-                .mend(format!("pvesm set {storage} --content {}", all.join(",")));
+                .mend(mend);
             return;
         }
     }

@@ -227,17 +227,15 @@ fn judge_storage(seen: &RegionSeen, name: &str, storage: &str, findings: &mut Fi
                 "template {name}: storage {storage} is not available on any host"
             ))
             .mend(format!("pvesm status --storage {storage}, on each host"));
-    } else if !found
+    } else if let Some(why) = found
         .iter()
-        .any(|storage| storage.content.iter().any(|content| content == "images"))
+        .find_map(|found| inspection::refuses_disks(storage, found))
     {
+        // What to do stands behind it.
+        let (what, mend) = why.split_once("; ").unwrap_or((&why, ""));
         findings
-            .wrong(format!(
-                "template {name}: storage {storage} is not for VM disks (content images)"
-            ))
-            .mend(format!(
-                "pvesm set {storage} --content images and what else it has; or another storage in [template.{name}]"
-            ));
+            .wrong(format!("template {name}: {what}"))
+            .mend(mend);
     } else {
         findings.fine(format!("template {name}: storage {storage}"));
     }

@@ -12,6 +12,7 @@ use super::guest::{TemplateGuest, span};
 use super::{BuiltVm, TemplateRegion, files, snippets};
 use crate::cli::print;
 use crate::config::file::Build;
+use crate::controller::inspection::can_hold;
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::foreign::ForeignText;
 use crate::pve::building::Download;
@@ -102,7 +103,14 @@ impl Builder<'_> {
             if !storage.active {
                 bail!("{key}: storage {name} is not available on the host {host}");
             }
-            if !storage.content.iter().any(|one| one == content) {
+            let has = storage.content.iter().any(|one| one == content);
+            if !has && !can_hold(&storage.plugin, content) {
+                bail!(
+                    "{key}: storage {name} is of type {}, which cannot have the content type {content}; name another storage",
+                    storage.plugin
+                );
+            }
+            if !has {
                 let all: BTreeSet<&str> = storage.content.iter().map(String::as_str).collect();
                 let all: Vec<&str> = all.into_iter().chain([content]).collect();
                 let since = if content == "import" {
@@ -119,7 +127,7 @@ impl Builder<'_> {
         let paths = self.place.client.storage_paths().await?;
         let Some(path) = paths.get(&build.snippet_storage) else {
             bail!(
-                "snippet_storage: storage {} has no directory that cloud-init's data could be put in; name one of type dir, nfs, cifs or cephfs",
+                "snippet_storage: storage {} has no directory that cloud-init's data could be put in; name one of type dir, btrfs, nfs, cifs or cephfs",
                 build.snippet_storage
             );
         };

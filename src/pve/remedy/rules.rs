@@ -353,8 +353,8 @@ pub(super) const RULES: &[Rule] = &[
     ),
     // pve-storage src/PVE/API2/Storage/Status.pm and Storage.pm.
     say(
-        "can't upload to storage type '{*}', not a file based storage",
-        "name a storage of files (a directory, NFS, CephFS) as `storage` of cloud_init in {template_table}",
+        "can't upload to storage type '{*}'",
+        "name a storage of files (a directory, BTRFS, NFS, CIFS, CephFS) as `storage` of cloud_init in {template_table}",
     ),
     say(
         "Only root can pass arbitrary filesystem paths",
@@ -391,7 +391,7 @@ pub(super) const RULES: &[Rule] = &[
         "unable to parse volume ID",
         "correct the volume in {template_table} (`volume`, `image`, `iso`): it is written STORAGE:PATH, as `pvesm list STORAGE` shows it",
     ),
-    // pve-storage src/PVE/Storage/Plugin.pm, LvmThinPlugin.pm (`lvcreate`), ZFSPoolPlugin.pm (`zfs`).
+    // pve-storage src/PVE/Storage/Plugin.pm, LvmThinPlugin.pm (`lvcreate`), ZFSPoolPlugin.pm (`zfs`), RBDPlugin.pm (`rbd`).
     say("disk image '{*}' already exists", LEFT),
     say(
         "lvcreate '{*}' error: {*} already exists in volume group",
@@ -401,6 +401,7 @@ pub(super) const RULES: &[Rule] = &[
         "zfs error: cannot create '{*}': dataset already exists",
         LEFT,
     ),
+    say("rbd create '{*}' error: {*} File exists", LEFT),
     // Clones.
     // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
     say(
@@ -409,7 +410,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     say(
         "Linked clone feature is not supported for",
-        "set `clone = \"full\"` in {template_table}, or have the template on a storage that makes linked clones (ZFS, LVM-thin, Ceph, qcow2 in a directory)",
+        "set `clone = \"full\"` in {template_table}, or have the template on a storage that makes linked clones (ZFS, LVM-thin, Ceph RBD, BTRFS, files in a directory)",
     ),
     say(
         "Full clone feature is not supported for",

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::disks::{Drive, NewVolume};
+use super::kinds::StorageKind;
 use super::locks::CLONE_LOCK;
 use super::power::is_local;
-use super::spec::{GIB, StorageKind};
+use super::spec::GIB;
 use super::tasks::{Worker, WorkerEnd};
 use super::wire::ErrorAnswer;
 use super::world::{PLACEHOLDER, PveWorld, SimVm};
@@ -175,17 +176,8 @@ impl PveWorld {
         }
         for (key, drive) in source.drives() {
             if !plan.full && !drive.is_cloudinit() {
-                let base = drive
-                    .file
-                    .rsplit(['/', ':'])
-                    .next()
-                    .is_some_and(|name| name.starts_with("base-"));
-                let storage = drive.file.split(':').next().unwrap_or_default();
-                let mut storages = self.spec.storages.iter();
-                // LVMPlugin.pm has no feature `clone`, whatever the format.
-                let thick =
-                    storages.any(|spec| spec.name == storage && spec.kind == StorageKind::Lvm);
-                if !base || thick {
+                let of = self.storages.get(drive.storage());
+                if !of.is_some_and(|of| of.kind.links_clones_to(&drive.file)) {
                     return Err(format!(
                         "Linked clone feature is not supported for '{}' ({key})",
                         drive.file
@@ -411,6 +403,7 @@ async fn copy_drive(
                 used: if full { 0 } else { OVERLAY },
                 parent: (!full).then_some(drive.file.as_str()),
                 cloudinit,
+                copied: full,
                 base: false,
                 ctime: now.0 / 1_000,
             })
@@ -471,7 +464,7 @@ async fn copy_bytes(
     pve.world(|world, _| {
         let kind = world.storages.get(storage).map_or(StorageKind::Dir, |storage| storage.kind);
         if available < bytes {
-            let format = if kind.is_block() { "raw" } else { "qcow2" };
+            let format = kind.format();
             return Err(format!(
                 "copy failed: command '/usr/bin/qemu-img convert -p -n -O {format} {id}' failed: exit code 1"
             ));

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::disks::ISCSI_PORTAL;
+use super::kinds::StorageKind;
 use super::schema::split;
-use super::spec::StorageKind;
 use super::table::CallHandler;
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, Shown, SimHost, SimVm};
@@ -341,7 +342,18 @@ impl PveWorld {
             }
             let volumes_in = spec.volumes_in.as_ref().unwrap_or(&spec.name);
             match spec.kind {
-                StorageKind::ZfsPool => row["pool"] = json!(volumes_in),
+                StorageKind::ZfsPool | StorageKind::Rbd => row["pool"] = json!(volumes_in),
+                StorageKind::Zfs => {
+                    row["pool"] = json!(volumes_in);
+                    row["portal"] = json!(ISCSI_PORTAL);
+                    row["target"] = json!("iqn.2003-01.org.example:vms");
+                    row["iscsiprovider"] = json!("LIO");
+                }
+                StorageKind::CephFs => row["fs-name"] = json!(volumes_in),
+                StorageKind::Pbs => {
+                    row["server"] = json!("backup");
+                    row["datastore"] = json!(volumes_in);
+                }
                 StorageKind::Lvm => row["vgname"] = json!(volumes_in),
                 StorageKind::LvmThin => {
                     row["vgname"] = json!("pve");
@@ -351,7 +363,7 @@ impl PveWorld {
                     row["server"] = json!("nas");
                     row["export"] = json!(format!("/export/{volumes_in}"));
                 }
-                StorageKind::Dir => {}
+                StorageKind::Dir | StorageKind::Btrfs => {}
             }
             if let Some(hosts) = &spec.hosts {
                 row["nodes"] = json!(hosts.join(","));
@@ -390,7 +402,9 @@ impl PveWorld {
         let place = self.place(name, &asked.node).to_owned();
         let spec = self.storages.get(name);
         let block = spec.is_some_and(|spec| spec.kind.is_block());
-        let zfs = spec.is_some_and(|spec| spec.kind == StorageKind::ZfsPool);
+        // The base is told as a snapshot, and the time of making is not told.
+        let snapshots =
+            spec.is_some_and(|spec| spec.kind.is_zfs() || spec.kind == StorageKind::Rbd);
         let kind = asked
             .given("content")
             .is_none_or(|wanted| wanted == "images");
@@ -408,7 +422,7 @@ impl PveWorld {
                     "volid": volume.id, "vmid": volume.vmid, "size": volume.size,
                     "format": volume.format, "content": "images", "ctime": volume.ctime,
                 });
-                // How much of a file is written PVE tells, and of a volume it does not; of ZFS' not when it was made either.
+                // How much of a file is written PVE tells, and of a volume it does not; of those of ZFS and Ceph not when they were made either.
                 if block {
                     row["ctime"] = json!(volume.ctime.to_string());
                 } else {
@@ -417,13 +431,13 @@ impl PveWorld {
                 if let Some(parent) = &volume.parent {
                     let name = parent.split_once(':');
                     let name = name.map_or(parent.as_str(), |(_, name)| name);
-                    row["parent"] = if zfs {
+                    row["parent"] = if snapshots {
                         json!(format!("{name}@__base__"))
                     } else {
                         json!(name)
                     };
                 }
-                if zfs && let Some(row) = row.as_object_mut() {
+                if snapshots && let Some(row) = row.as_object_mut() {
                     row.remove("ctime");
                 }
                 row

@@ -462,6 +462,7 @@ impl PveWorld {
             },
             parent: None,
             cloudinit,
+            copied: false,
             base: false,
             ctime: now.0 / 1_000,
         };

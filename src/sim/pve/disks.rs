@@ -1,9 +1,12 @@
 //! Disks of VMs and the volumes behind them.
 
+use super::kinds::StorageKind;
 use super::schema::{is_disk, split};
-use super::spec::{GIB, StorageKind};
+use super::spec::GIB;
 use super::world::{PveWorld, SimVm};
 
+/// The machine that has the pools of ZFS over iSCSI.
+pub(super) const ISCSI_PORTAL: &str = "192.0.2.9";
 /// Size of a cloud-init drive in bytes.
 pub(super) const CLOUDINIT_SIZE: u64 = 4 << 20;
 
@@ -216,8 +219,30 @@ pub(super) struct NewVolume<'a> {
     pub(super) used: u64,
     pub(super) parent: Option<&'a str>,
     pub(super) cloudinit: bool,
+    /// A full copy of another volume.
+    pub(super) copied: bool,
     pub(super) base: bool,
     pub(super) ctime: i64,
+}
+
+/// The format of a new volume.
+fn format_of(kind: StorageKind, new: &NewVolume<'_>) -> &'static str {
+    if new.cloudinit {
+        kind.cloudinit_format(new.copied)
+    } else {
+        kind.format()
+    }
+}
+
+/// What PVE says when `zfs create` fails: the words of `zfs`, and of a pool behind iSCSI the command alone, whose words stand in the
+/// task's log.
+fn zfs_refusal(kind: StorageKind, storage: &str, name: &str, why: &str) -> String {
+    match kind {
+        StorageKind::Zfs => format!(
+            "command '/usr/bin/ssh -o 'BatchMode=yes' -i /etc/pve/priv/zfs/{ISCSI_PORTAL}_id_rsa root@{ISCSI_PORTAL} zfs create -V {storage}/{name}' failed: exit code 1"
+        ),
+        _ => format!("zfs error: cannot create '{storage}/{name}': {why}"),
+    }
 }
 
 impl PveWorld {
@@ -303,27 +328,22 @@ impl PveWorld {
         let place = self.place(new.storage, new.host).to_owned();
         let (_, available) = self.space(new.storage, new.host);
         let thick = self.storages.get(new.storage).is_some_and(|of| !of.sparse);
-        let reserves = kind == StorageKind::ZfsPool && thick && new.parent.is_none();
+        let reserves = kind.is_zfs() && thick && new.parent.is_none();
         let reserved = if reserves {
             zfs_reservation(new.size)
         } else {
             0
         };
         let full = match kind {
-            // It hands out volumes while it is full; what waits then is what guests write.
-            StorageKind::LvmThin => false,
-            StorageKind::ZfsPool => available == 0 || available < reserved,
+            // A thin pool hands out volumes while it is full; what waits then is what guests write. Of Ceph nobody has seen it.
+            StorageKind::LvmThin | StorageKind::Rbd => false,
+            StorageKind::ZfsPool | StorageKind::Zfs => available == 0 || available < reserved,
             _ => available < new.used,
         };
         let id = self.free_name(kind, &place, new)?;
-        if full && kind == StorageKind::ZfsPool {
-            let (storage, name) = (
-                new.storage,
-                id.rsplit([':', '/']).next().unwrap_or_default(),
-            );
-            return Err(format!(
-                "zfs error: cannot create '{storage}/{name}': out of space"
-            ));
+        if full && kind.is_zfs() {
+            let name = id.rsplit([':', '/']).next().unwrap_or_default();
+            return Err(zfs_refusal(kind, new.storage, name, "out of space"));
         }
         if full {
             return Err(format!(
@@ -339,12 +359,8 @@ impl PveWorld {
             size: new.size,
             used: new.used,
             reserved,
-            format: if kind.is_block() { "raw" } else { "qcow2" },
-            // Thin logical volumes do not show whose snapshot they are.
-            parent: new
-                .parent
-                .filter(|_| !kind.is_block() || kind == StorageKind::ZfsPool)
-                .map(str::to_owned),
+            format: format_of(kind, new),
+            parent: new.parent.filter(|_| kind.names_base()).map(str::to_owned),
             ctime: new.ctime,
         };
         self.volumes.insert((place, id.clone()), volume);
@@ -359,19 +375,19 @@ impl PveWorld {
     ) -> Result<String, String> {
         let NewVolume { storage, vmid, .. } = *new;
         let stem = if new.base { "base" } else { "vm" };
-        let file = |name: &str| match (kind, new.parent) {
-            (StorageKind::ZfsPool, Some(parent)) => {
+        let format = format_of(kind, new);
+        let parent = new.parent.filter(|_| kind.names_base());
+        let file = |name: &str| match (kind.is_block(), parent) {
+            (true, Some(parent)) => {
                 let base = parent.rsplit([':', '/']).next().unwrap_or_default();
                 format!("{storage}:{base}/{name}")
             }
-            (StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool, _) => {
-                format!("{storage}:{name}")
-            }
-            (_, Some(parent)) => {
+            (true, None) => format!("{storage}:{name}"),
+            (false, Some(parent)) => {
                 let base = parent.split_once(':').map_or(parent, |(_, base)| base);
-                format!("{storage}:{base}/{vmid}/{name}.qcow2")
+                format!("{storage}:{base}/{vmid}/{name}.{format}")
             }
-            (_, None) => format!("{storage}:{vmid}/{name}.qcow2"),
+            (false, None) => format!("{storage}:{vmid}/{name}.{format}"),
         };
         if new.cloudinit {
             let name = format!("vm-{vmid}-cloudinit");
@@ -379,14 +395,17 @@ impl PveWorld {
             if !self.volumes.contains_key(&(place.to_owned(), id.clone())) {
                 return Ok(id);
             }
-            return Err(if kind == StorageKind::ZfsPool {
-                format!("zfs error: cannot create '{storage}/{name}': dataset already exists")
-            } else if kind.is_block() {
-                format!(
+            return Err(match kind {
+                StorageKind::ZfsPool | StorageKind::Zfs => {
+                    zfs_refusal(kind, storage, &name, "dataset already exists")
+                }
+                StorageKind::LvmThin | StorageKind::Lvm => format!(
                     "lvcreate '{storage}/{name}' error:   Logical Volume \"{name}\" already exists in volume group \"{storage}\""
-                )
-            } else {
-                format!("disk image '{id}' already exists")
+                ),
+                StorageKind::Rbd => {
+                    format!("rbd create '{name}' error: rbd: create error: (17) File exists")
+                }
+                _ => format!("disk image '{id}' already exists"),
             });
         }
         // PVE looks at names alone: a number taken by any volume of this VM is not free.

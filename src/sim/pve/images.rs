@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::spec::{GIB, StorageKind};
+use super::kinds::StorageKind;
+use super::spec::GIB;
 use super::tasks::{Worker, WorkerEnd};
 use super::wire::ErrorAnswer;
 use super::world::{PveWorld, SimVm};
@@ -34,7 +35,7 @@ impl Pve {
             world.usable(&storage, &asked.node)?;
             let spec = world.storages.get(&storage);
             let kind = spec.map_or(StorageKind::Dir, |spec| spec.kind);
-            if kind.is_block() {
+            if !kind.has_files() {
                 return Err(format!(
                     "can't upload to storage type '{}', not a file based storage!",
                     kind.as_str()
@@ -190,13 +191,13 @@ impl PveWorld {
         }
     }
 
-    /// Where a storage's files are on a host, as its definition says; logical volumes are none.
+    /// Where a storage's files are on a host, as its definition says; volumes without files are nowhere.
     pub(super) fn directory(kind: StorageKind, name: &str) -> Option<String> {
         match kind {
             StorageKind::Dir if name == "local" => Some("/var/lib/vz".to_owned()),
-            StorageKind::Dir => Some(format!("/mnt/{name}")),
-            StorageKind::Nfs => Some(format!("/mnt/pve/{name}")),
-            StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool => None,
+            StorageKind::Dir | StorageKind::Btrfs => Some(format!("/mnt/{name}")),
+            StorageKind::Nfs | StorageKind::CephFs => Some(format!("/mnt/pve/{name}")),
+            _ => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::disks::Drive;
 use super::facts::IsoFacts;
+use super::schema::split;
 use super::tasks::{Worker, WorkerEnd};
 use super::wire::{ErrorAnswer, ParamValue, ParamValues};
 use super::world::{PveWorld, SimVm};
@@ -87,29 +88,28 @@ impl Pve {
             asked.text("storage").to_owned(),
             asked.text("filename").to_owned(),
         );
+        let takes = self.world(|world, _| {
+            world.usable(&storage, &asked.node)?;
+            let spec = world.storages.get(&storage);
+            let other = spec.filter(|spec| !spec.kind.has_files());
+            if let Some(spec) = other {
+                let kind = spec.kind.as_str();
+                return Err(format!("can't upload to storage type '{kind}'"));
+            }
+            Ok(spec.is_some_and(|spec| split(&spec.content).any(|one| one == "iso")))
+        });
+        let takes = takes.map_err(ErrorAnswer::die)?;
         if asked.text("content") != "iso"
             || name.strip_suffix(".iso").is_none()
             || name.contains('/')
         {
             return Err(ErrorAnswer::parameter("filename", "wrong file extension"));
         }
-        self.world(|world, _| {
-            world.usable(&storage, &asked.node)?;
-            let spec = world.storages.get(&storage);
-            if spec.is_none_or(|spec| spec.kind.is_block()) {
-                return Err(
-                    "can't upload to storage type 'lvmthin', not a file based storage!".to_owned(),
-                );
-            }
-            let has = spec.is_some_and(|spec| spec.content.split(',').any(|one| one == "iso"));
-            if !has {
-                return Err(format!(
-                    "storage '{storage}' is not configured for content-type 'iso'"
-                ));
-            }
-            Ok(())
-        })
-        .map_err(ErrorAnswer::die)?;
+        if !takes {
+            return Err(ErrorAnswer::die(format!(
+                "storage '{storage}' does not support 'iso' content"
+            )));
+        }
         let (node, user) = (asked.node.clone(), asked.caller.name.clone());
         let from = asked.text("tmpfilename").to_owned();
         let at = asked.node.clone();

@@ -21,6 +21,7 @@ mod facts;
 mod firewall;
 mod images;
 mod isos;
+mod kinds;
 mod load;
 mod locks;
 mod numa;
@@ -71,10 +72,11 @@ pub use self::firewall::GuestRule as FirewallRule;
 
 pub(super) use self::wire::form_field;
 
+pub use self::kinds::StorageKind;
 pub use self::serve::serve;
 pub use self::spec::{
-    AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, PveUserSpec, StorageKind,
-    StorageSpec, TEMPLATE, Timings, TokenSpec,
+    AclSpec, GIB, HostSpec, LOCAL_TEMPLATE, MachineSpec, PveSpec, PveUserSpec, StorageSpec,
+    TEMPLATE, Timings, TokenSpec,
 };
 
 /// How long after a host's loss the first ones who connect wait in vain, as its address is still known.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::bridges::{BridgeSpecs, VNetSpec};
+use super::kinds::StorageKind;
 
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
@@ -92,43 +93,6 @@ fn bridges() -> Vec<String> {
     vec!["vmbr0".to_owned()]
 }
 
-/// What kind of storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StorageKind {
-    /// Files in a directory (qcow2).
-    Dir,
-    /// Files on a network file system (qcow2).
-    Nfs,
-    /// Thin logical volumes (raw).
-    LvmThin,
-    /// Logical volumes (raw), which no clone is linked to.
-    Lvm,
-    /// ZFS volumes (raw).
-    ZfsPool,
-}
-
-impl StorageKind {
-    /// Whether its volumes are block devices, without files or formats.
-    pub fn is_block(self) -> bool {
-        matches!(
-            self,
-            StorageKind::LvmThin | StorageKind::Lvm | StorageKind::ZfsPool
-        )
-    }
-
-    /// PVE's name of the type.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            StorageKind::Dir => "dir",
-            StorageKind::Nfs => "nfs",
-            StorageKind::LvmThin => "lvmthin",
-            StorageKind::Lvm => "lvm",
-            StorageKind::ZfsPool => "zfspool",
-        }
-    }
-}
-
 /// A storage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,7 +101,7 @@ pub struct StorageSpec {
     pub name: String,
     /// Its type.
     pub kind: StorageKind,
-    /// Whether all hosts see the same content.
+    /// Whether all hosts see the same content; network storages and Ceph are shared in any case.
     #[serde(default)]
     pub shared: bool,
     /// Size in bytes (of each host's, when not shared).
@@ -148,7 +112,7 @@ pub struct StorageSpec {
     /// Bytes that its file system keeps for root.
     #[serde(default)]
     pub kept: u64,
-    /// Content types.
+    /// Content types; PVE leaves out those that the type cannot be used for.
     pub content: String,
     /// The hosts that have it; absent: all.
     #[serde(default)]
@@ -159,8 +123,9 @@ pub struct StorageSpec {
     /// Of ZFS: volumes take what is written, and not their whole size from the start.
     #[serde(default = "yes")]
     pub sparse: bool,
-    /// Of ZFS, LVM, thin pools and NFS: the dataset (`pool`), the volume group (`vgname`), the thin pool (`thinpool`, in the volume group
-    /// `pve`) or the export below `/export` that its volumes lie in; absent: one with the storage's name.
+    /// Of ZFS, LVM, thin pools, Ceph, NFS and backup servers: the dataset (`pool`), the volume group (`vgname`), the thin pool
+    /// (`thinpool`, in the volume group `pve`), the Ceph pool (`pool`), the file system of CephFS (`fs-name`), the export below `/export`
+    /// or the datastore that its volumes lie in; absent: one with the storage's name.
     #[serde(default)]
     pub volumes_in: Option<String>,
     /// Where its files are on the simulator's machine, with `{host}` for the host; absent: files are not looked for.

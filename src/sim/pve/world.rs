@@ -258,7 +258,8 @@ pub(super) struct PveWorld {
 }
 
 impl PveWorld {
-    pub(super) fn new(spec: PveSpec, seed: u64, now: Time) -> PveWorld {
+    pub(super) fn new(mut spec: PveSpec, seed: u64, now: Time) -> PveWorld {
+        spec.storages.iter_mut().for_each(StorageSpec::read_as_pve);
         let mut rng = StdRng::seed_from_u64(seed);
         let hosts = spec
             .hosts
@@ -346,6 +347,7 @@ impl PveWorld {
             used: spec.disk_used,
             parent: None,
             cloudinit: false,
+            copied: false,
             base: spec.template,
             ctime: now.0 / 1_000,
         };

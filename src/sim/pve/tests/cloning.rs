@@ -283,6 +283,7 @@ fn thin_volume() -> NewVolume<'static> {
         used: 0,
         parent: None,
         cloudinit: false,
+        copied: false,
         base: false,
         ctime: 7,
     }

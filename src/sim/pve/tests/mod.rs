@@ -11,6 +11,7 @@ mod pools;
 mod power;
 mod recorded;
 mod schema;
+mod storages;
 mod wire;
 
 use std::sync::Arc;
