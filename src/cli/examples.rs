@@ -200,7 +200,7 @@ Examples:
   pve-autoscaler support-bundle
   pve-autoscaler support-bundle --since 4h --file bundle.tar.gz
   pve-autoscaler support-bundle --without-record
-  pve-autoscaler support-bundle --hash-names    # a token for each name and address";
+  pve-autoscaler support-bundle --hash-names  # a token for each name";
 
 pub(super) const MIGRATE: &str = "\
 Examples:
