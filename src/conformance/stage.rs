@@ -96,6 +96,7 @@ impl CaseWorld {
                 paused: None,
                 awake: None,
                 former: BTreeMap::new(),
+                on_wire: BTreeMap::new(),
             },
             policy: Policy {
                 regions: BTreeMap::from([(REGION.into(), region)]),
