@@ -7,7 +7,7 @@ use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
     disks, endpoint, hosts, journal, kubernetes, lease, load, mail, network, new_vms, provider,
-    range, region, rights, skew, state, talos, templates, topology, user,
+    range, region, rights, skew, state, talos, templates, topology, user, wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -51,7 +51,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 15] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 16] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
@@ -63,6 +63,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 15] = [
     probe!("token", rights::look),
     probe!("network", network::look),
     probe!("addresses", addresses::look),
+    probe!("wire", wire::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
     probe!("load", load::look),
