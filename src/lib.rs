@@ -38,3 +38,4 @@ pub mod simulator_args;
 pub mod trace;
 mod typed_number;
 pub mod web;
+pub mod wire;

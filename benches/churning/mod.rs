@@ -460,5 +460,6 @@ fn empty(now: Time) -> Snapshot {
         paused: None,
         awake: None,
         former: BTreeMap::new(),
+        on_wire: BTreeMap::new(),
     }
 }

@@ -201,6 +201,7 @@ pub(crate) fn world(types: Vec<(String, InstanceType)>, max_pods: u32) -> World 
             paused: None,
             awake: None,
             former: BTreeMap::new(),
+            on_wire: BTreeMap::new(),
         },
         policy,
         memory: Memory {

@@ -19,6 +19,7 @@ use crate::config::settings::Channel;
 use crate::config::{ConfigErrors, Settings};
 use crate::controller::daemon::{self, DaemonError, DaemonParts};
 use crate::controller::journal::UnreadableEntry;
+use crate::controller::on_wire::WireBook;
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::state_lock::{StateInUse, StateLock};
 use crate::controller::status::DaemonStatus;
@@ -30,6 +31,7 @@ use crate::pve::transport::Transport;
 use crate::web::access::Access;
 use crate::web::metrics::Metered;
 use crate::web::{Health, Metrics};
+use crate::wire::HostWire;
 
 use super::channels::RegionChannel;
 use super::host_name::identity;
@@ -528,6 +530,7 @@ async fn parts(
         random: Arc::new(Mutex::new(dice)),
         kube,
         pve,
+        wire: WireBook::new(Arc::new(HostWire::default())),
         state: shared.state.clone(),
         identity: identity(),
         observer: shared.metrics.clone(),

@@ -275,6 +275,9 @@ pub struct NetworkSettings {
     pub nameserver: Option<String>,
     /// `searchdomain`; the template's when absent.
     pub searchdomain: Option<String>,
+    /// An address is asked for on the wire before a machine gets it. That is the daemon's matter alone: the broker does not look at it.
+    #[serde(skip)]
+    pub ask_on_wire: bool,
 }
 
 /// Where a network card has its addresses of one family from.

@@ -550,6 +550,7 @@ proptest::proptest! {
                     cluster_id_error: None,
                     awake: None,
                     former: std::collections::BTreeMap::new(),
+                    on_wire: std::collections::BTreeMap::new(),
                     paused: None,
                 };
                 let memory = crate::model::memory::Memory::default();

@@ -111,6 +111,7 @@ impl CaseWorld {
                 paused: None,
                 awake: None,
                 former: BTreeMap::new(),
+                on_wire: BTreeMap::new(),
             },
             policy: Policy {
                 regions: BTreeMap::from([(REGION.into(), region)]),

@@ -16,7 +16,7 @@ use crate::brain;
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::controller::announce::Announcer;
-use crate::controller::clock_steps::{self, ClockSteps};
+use crate::controller::clock_steps::ClockSteps;
 use crate::controller::executor::{
     ActionWaits, ConcurrencyLimits, Ended, Executor, NotBegun, Observer, Tools,
 };
@@ -24,6 +24,7 @@ use crate::controller::identity::{identify, tell_former};
 use crate::controller::journal::{Journal, JournalError};
 use crate::controller::nominations::PodNominator;
 use crate::controller::observe::{self, Sources};
+use crate::controller::on_wire::WireBook;
 use crate::controller::recording::Recording;
 use crate::controller::region::{Doubts, RegionView, RegionWatcher};
 use crate::controller::retries::RetryWait;
@@ -65,6 +66,8 @@ pub struct DaemonParts {
     pub kube: crate::kubernetes::KubeClient,
     /// PVE by region.
     pub pve: BTreeMap<RegionName, Arc<dyn Transport>>,
+    /// Who has addresses on the wire.
+    pub wire: WireBook,
     /// The state directory.
     pub state: StateFiles,
     /// Who we are in the Lease: this host's name, unique among those that may run the daemon.
@@ -241,15 +244,6 @@ pub(super) async fn named(name: &str, task: impl Future<Output = ()>) -> String 
     name.to_owned()
 }
 
-/// A region's view with its age counted back from `now`, whatever the clock showed when it was read.
-fn seen(view: &RegionView, now: Time) -> RegionView {
-    let mut view = view.clone();
-    if let Some(begun) = view.begun {
-        view.source.as_of = now - clock_steps::ceil(begun.elapsed());
-    }
-    view
-}
-
 struct Loop {
     parts: DaemonParts,
     executor: Executor,
@@ -299,8 +293,7 @@ impl Loop {
         let store = watch_cluster(&kube, seed, tasks);
         let leadership = election(&parts, seed, tasks, idle);
         let (poll_fast, fast_polls) = channel::channel(false);
-        let clients = startup::clients(&parts);
-        let doubts = Doubts::default();
+        let (clients, doubts) = (startup::clients(&parts), Doubts::default());
         let (regions, poll_requests) = watch_regions(&parts, &clients, &fast_polls, &doubts, tasks);
         let (announcer, announcing) =
             Announcer::new(&kube, &parts.settings, parts.identity.clone());
@@ -323,6 +316,7 @@ impl Loop {
             clones: crate::controller::executor::CloneLimits::default(),
             task_times: crate::controller::executor::TaskTimes::default(),
             agent_pings: ConcurrencyLimits::default(),
+            wire: parts.wire.clone(),
             doubts,
             nominations: nominations.clone(),
             active_tasks: Arc::default(),
@@ -533,7 +527,7 @@ impl Loop {
         let mut regions: BTreeMap<RegionName, RegionView> = self
             .regions
             .iter_mut()
-            .map(|(name, view)| (name.clone(), seen(&view.borrow_and_update(), now)))
+            .map(|(name, view)| (name.clone(), observe::seen(&view.borrow_and_update(), now)))
             .collect();
         if let Some(since) = self.leads {
             let views = regions.values_mut();
@@ -570,6 +564,7 @@ impl Loop {
             paused,
             evacuations,
             awake: self.awake,
+            on_wire: self.parts.wire.holders(now),
         });
         if let Err(error) = self.journal.remember_uuids(&snapshot.machines) {
             tracing::error!(%error, "the journal could not be written");

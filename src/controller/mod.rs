@@ -28,6 +28,7 @@ pub mod machines;
 pub mod nocloud;
 pub mod nominations;
 pub mod observe;
+pub mod on_wire;
 mod panics;
 mod recording;
 pub mod region;

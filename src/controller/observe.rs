@@ -1,9 +1,11 @@
 //! Puts the snapshot together: Kubernetes, the regions, the journal, and how old each of them is.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::settings::Settings;
+use crate::controller::clock_steps;
 use crate::controller::drift;
 use crate::controller::evacuations::{self, Evacuations};
 use crate::controller::in_place;
@@ -12,6 +14,7 @@ use crate::controller::machines::{self, Observed};
 use crate::controller::region::RegionView;
 use crate::model::cluster::Cluster;
 use crate::model::foreign::ForeignText;
+use crate::model::on_wire::AddressHolder;
 use crate::model::region::{Busy, RegionName};
 use crate::model::snapshot::{Lease, Snapshot, SourceState, VERSION};
 use crate::model::time::Time;
@@ -47,6 +50,17 @@ pub struct Sources<'a> {
     pub evacuations: Evacuations,
     /// Since when we lead.
     pub awake: Option<Time>,
+    /// Who has addresses on the wire.
+    pub on_wire: BTreeMap<IpAddr, AddressHolder>,
+}
+
+/// A region's view with its age counted back from `now`, whatever the clock showed when it was read.
+pub(super) fn seen(view: &RegionView, now: Time) -> RegionView {
+    let mut view = view.clone();
+    if let Some(begun) = view.begun {
+        view.source.as_of = now - clock_steps::ceil(begun.elapsed());
+    }
+    view
 }
 
 /// The snapshot.
@@ -94,5 +108,6 @@ pub fn snapshot(sources: Sources<'_>) -> Snapshot {
         paused: sources.paused,
         awake: sources.awake,
         former: machines::former(id, sources.journal),
+        on_wire: sources.on_wire,
     }
 }

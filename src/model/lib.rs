@@ -11,7 +11,7 @@
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
 //! * [`in_place`]: what of a VM that runs is to be changed. [`drift`]: what of a machine cannot be.
-//! * [`network`]: which addresses machines may get. [`pci`]: which devices of hosts.
+//! * [`network`]: which addresses machines may get. [`on_wire`]: who else has some. [`pci`]: which devices of hosts.
 //! * [`reasons`]: why, as types; their sentences are made there and nowhere else.
 //! * [`snapshot`], [`policy`], [`memory`] go into the brain; [`action`], [`report`], [`decision`] come out; [`story`] is
 //!   what `explain` answers.
@@ -43,6 +43,7 @@ pub mod mark;
 pub mod memory;
 pub mod network;
 pub mod notice;
+pub mod on_wire;
 pub mod parts;
 pub mod pci;
 pub mod pods;

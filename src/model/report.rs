@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -11,6 +12,7 @@ use super::cluster::PodKey;
 use super::foreign::ForeignText;
 use super::host_choice::HostChoice;
 use super::network::Family;
+use super::on_wire::AddressHolder;
 use super::reasons::{
     Held, Hindrance, HostNote, Ignored, Kept, Reasons, Removed, Replacing, UnknownAddresses,
     Unremovable, Warning, told,
@@ -439,6 +441,9 @@ pub struct NetworkState {
     /// Whose addresses are not known: what the note says, in fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note_details: Option<UnknownAddresses>,
+    /// Addresses that somebody had when they were last asked for on the wire, and who. They are not free.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub on_wire: BTreeMap<IpAddr, AddressHolder>,
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! All that a decision may know of the world, with the age of every source.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
 use super::foreign::ForeignText;
+use super::on_wire::AddressHolder;
 use super::region::{Machine, Region, RegionName};
 use super::shared::Shared;
 use super::time::Time;
@@ -52,6 +54,9 @@ pub struct Snapshot {
     /// they count nowhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub former: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Addresses of networks that somebody had when they were last asked for on the wire, and who. Machines get none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub on_wire: BTreeMap<IpAddr, AddressHolder>,
 }
 
 impl Snapshot {

@@ -57,6 +57,8 @@ mod on {
         FailedNotKept,
         /// Before an address is written nobody looks whether another guest has it.
         AddressNotLookedUp,
+        /// Addresses of new machines are not asked for on the wire.
+        WireNotAsked,
         /// Before CPUs are written nobody looks whether another guest has them.
         CpusNotLookedUp,
         /// A machine is looked at as it was before its action ended.

@@ -174,9 +174,10 @@ impl<W: SerializeSeq> StateChanges<W> {
             paused,
             awake,
             former,
+            on_wire,
         } = new;
         compare!(self, old, whole: version, taken, cluster_id, leader, lease, cluster_id_error, paused, awake);
-        compare!(self, old, map: sources, machines, former);
+        compare!(self, old, map: sources, machines, former, on_wire);
         self.within("cluster", |c| c.cluster(&old.cluster, cluster));
         self.within("regions", |c| c.regions(&old.regions, regions));
     }

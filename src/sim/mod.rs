@@ -8,5 +8,6 @@ pub mod judge;
 pub mod kube;
 pub mod listen;
 pub mod pve;
+pub mod wire;
 pub mod workload;
 pub mod world;

@@ -6,10 +6,13 @@
 //! seconds and a seed replays to the byte.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
+use futures::future::BoxFuture;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
@@ -20,8 +23,10 @@ use crate::config::settings::Channel;
 use crate::config::{self, ConfigErrors, Settings};
 use crate::controller::daemon::{self, DaemonError, DaemonParts};
 use crate::controller::executor::{Nothing, Observer};
+use crate::controller::on_wire::WireBook;
 use crate::controller::state::{StateError, StateFiles};
 use crate::controller::turn::Turn;
+use crate::model::on_wire::HolderSign;
 use crate::model::time::Time;
 use crate::pve::transport::Transport;
 use crate::pve::transport::memory::RouterTransport;
@@ -30,6 +35,8 @@ use crate::sim::faults::{CallCounter, Faults, Style};
 use crate::sim::guests::{GuestSpec, KubeGuests};
 use crate::sim::kube::{Kube, KubeSpec};
 use crate::sim::pve::{Pve, PveSpec};
+use crate::sim::wire::SimWire;
+use crate::wire::{Wire, WireAnswer};
 
 /// When simulated worlds begin: a Thursday, 08:00 UTC.
 pub const EPOCH: Time = Time(1_767_254_400_000);
@@ -101,6 +108,8 @@ pub struct World {
     pub wake_up: Arc<Notify>,
     /// The broker's stand-in between the daemon and PVE.
     pub broker: Broker,
+    /// Devices on the wire that are neither in PVE nor in Kubernetes.
+    pub wire: SimWire,
     /// Further regions, by name, each with a PVE cluster of its own.
     pub further: BTreeMap<Arc<str>, FurtherRegion>,
     /// Who hears what the daemon does.
@@ -167,6 +176,7 @@ impl World {
             turns: watch::Sender::new(None),
             wake_up: Arc::new(Notify::new()),
             broker,
+            wire: SimWire::default(),
             further,
             observer: Arc::new(Nothing),
             kube_observer: Arc::new(crate::kubernetes::Unobserved),
@@ -178,6 +188,15 @@ impl World {
     pub fn pve_way(&self) -> Router {
         let pve = self.pve.router_as("root@pam");
         self.broker.wrap(self.pve_faults.wrap(pve, Style::Pve))
+    }
+
+    /// The wire as the daemon's host sees it, of which nothing was asked yet.
+    pub fn wire_way(&self) -> WireBook {
+        let sites = self.further.values().map(|site| site.pve.clone());
+        WireBook::new(Arc::new(WorldWire {
+            devices: self.wire.clone(),
+            sites: sites.chain([self.pve.clone()]).collect(),
+        }))
     }
 
     /// Kubernetes as the daemon reaches it.
@@ -251,11 +270,58 @@ impl World {
             random: Arc::new(Mutex::new(dice)),
             kube,
             pve,
+            wire: self.wire_way(),
             state: StateFiles::open(state)?,
             identity: IDENTITY.to_owned(),
             observer: self.observer.clone(),
             turns: self.turns.clone(),
             wake_up: self.wake_up.clone(),
+        })
+    }
+}
+
+/// How long the simulated host waits for an answer.
+const SILENCE: Duration = Duration::from_millis(1_500);
+/// What guests answer with.
+const GUESTS_MAC: &str = "bc:24:11:00:00:01";
+
+/// All that is on the wire: devices, and the VMs that run.
+#[derive(Debug)]
+struct WorldWire {
+    devices: SimWire,
+    sites: Vec<Pve>,
+}
+
+impl WorldWire {
+    /// Whether a VM runs that cloud-init gave an address.
+    fn is_guests(&self, address: IpAddr) -> bool {
+        let vms = self.sites.iter().flat_map(Pve::vms);
+        let mut values = vms.filter(|vm| vm.running).flat_map(|vm| vm.config);
+        values.any(|(key, value)| {
+            key.starts_with("ipconfig")
+                && value.split(',').any(|part| {
+                    let text = part.split_once('=').map_or("", |(_, text)| text);
+                    text.split('/').next().unwrap_or_default().parse() == Ok(address)
+                })
+        })
+    }
+}
+
+impl Wire for WorldWire {
+    fn ask(&self, address: IpAddr) -> BoxFuture<'_, WireAnswer> {
+        Box::pin(async move {
+            let device = self.devices.asks(address);
+            let guest = || self.is_guests(address).then(|| GUESTS_MAC.into());
+            match device.or_else(guest) {
+                Some(mac) => WireAnswer::Held {
+                    sign: HolderSign::Neighbour,
+                    mac: Some(mac),
+                },
+                None => {
+                    tokio::time::sleep(SILENCE).await;
+                    WireAnswer::Silent
+                }
+            }
         })
     }
 }

@@ -164,6 +164,7 @@ fn snapshot() -> Snapshot {
         paused: None,
         awake: None,
         former: BTreeMap::new(),
+        on_wire: BTreeMap::new(),
     }
 }
 

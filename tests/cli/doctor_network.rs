@@ -398,6 +398,26 @@ fn addresses_that_somebody_has_are_told() {
     );
 }
 
+/// The loopback network is this host's own, whatever host runs this. It finds a doctor that looks at networks without the key, and one
+/// that does not ask the kernel.
+#[test]
+fn a_host_that_sees_who_has_an_address_is_told() {
+    let stage = Stage::of(PveSpec::default(), 9);
+    let found = |asks: &str| {
+        let ranges = format!("[\"127.0.0.50-127.0.0.59\"]\n{asks}");
+        with_network(&stage.config, &ranges);
+        let text = fs::read_to_string(&stage.config).expect("it is there");
+        let text = text.replace("subnet = \"192.0.2.0/24\"", "subnet = \"127.0.0.0/24\"");
+        let text = text.replace("gateway = \"192.0.2.2\"\n", "");
+        fs::write(&stage.config, text).expect("written");
+        of_probe(&stage.config, "wire")
+    };
+    assert_eq!(found(""), Vec::<String>::new());
+    let told = found("ask_on_wire = true");
+    let words = "\"ok\" \"network lan: this host is in it, with 127.0.0.50 itself, and sees who has an address of 127.0.0.50-127.0.0.59\"";
+    assert!(told.len() == 1 && told[0].starts_with(words), "{told:#?}");
+}
+
 /// A template is built with a kubelet that may not join. It finds a doctor that looks at nodes alone.
 #[test]
 fn a_build_whose_kubelet_may_not_join_is_wrong() {

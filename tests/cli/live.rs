@@ -550,6 +550,54 @@ pub(crate) fn kubeconfig(simulators: &Simulators) -> Output {
         .expect("it runs")
 }
 
+/// The real daemon asks the real kernel: all addresses of the loopback network are this host's own, so that no machine is made, and
+/// `status` says of each who has it.
+#[test]
+fn addresses_that_answer_on_the_wire_are_given_to_nobody() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let made = kubeconfig(&simulators);
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let config = simulators.config(&simulators.path("kubeconfig"), TEMPLATE, "9100-9120");
+    let file = std::fs::read_to_string(&config).expect("it is there");
+    let wanted = file.replace("max = 2\n", "min = 1\nmax = 2\nnetwork = \"lan\"\n");
+    assert_ne!(wanted, file);
+    let network = "[network.lan]\nsubnet = \"127.0.0.0/24\"\nranges = [\"127.0.0.50-127.0.0.51\"]\nask_on_wire = true\n";
+    std::fs::write(&config, wanted + network).expect("written");
+    let socket = simulators.path("control.sock");
+    let daemon = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .arg("--config")
+        .arg(&config)
+        .arg("run")
+        .arg("--state-directory")
+        .arg(simulators.path("state"))
+        .arg("--control-socket")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _daemon = Process(daemon.expect("it starts"));
+    let found = |status: &Value| status["networks"]["lan"]["v4"]["on_wire"].clone();
+    let status = asked(&socket, "status", |status| {
+        found(status)
+            .as_object()
+            .is_some_and(|found| found.len() == 2)
+    });
+    for address in ["127.0.0.50", "127.0.0.51"] {
+        assert_eq!(found(&status)[address]["sign"], "own_host", "{status}");
+    }
+    assert_eq!(status["networks"]["lan"]["v4"]["free"], 0, "{status}");
+    let mut shown = program();
+    let shown = shown.arg("status").arg("--socket").arg(&socket).output();
+    let shown = text(&shown.expect("it runs").stdout);
+    assert!(
+        shown.contains("127.0.0.51 is an address of the daemon's own host"),
+        "{shown}"
+    );
+    let plan = asked(&socket, "plan", |plan| plan["plan"].is_array());
+    assert_eq!(plan["plan"], Value::Array(Vec::new()), "{plan}");
+}
+
 /// The command makes a key, an administrator's approval has the cluster sign its certificate, and the daemon runs
 /// with that certificate in its TLS handshakes and no right beyond the manifest's.
 #[test]

@@ -1,7 +1,10 @@
 //! Addresses out of ranges: each machine has one of its own, whoever else has some.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use pve_autoscaler::model::network::Family;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
@@ -216,4 +219,173 @@ fn two_leaders_in_a_row_give_no_address_twice() {
             .filter(|text| text.contains("have the address"));
         assert_eq!(twice.count(), 0);
     });
+}
+
+/// The configuration with a network of these ranges whose addresses are asked for on the wire.
+fn asking(ranges: &str, max: u32) -> String {
+    let config = network(ranges, max);
+    let asking = config.replace("[network.lan]", "[network.lan]\nask_on_wire = true");
+    assert_ne!(asking, config);
+    asking
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// The messages of all Events.
+fn events(scene: &Scene) -> Vec<String> {
+    let events = scene.world.kube.objects("v1", "Event");
+    let messages = events.iter().map(|event| event["message"].as_str());
+    messages.flatten().map(str::to_owned).collect()
+}
+
+/// A device has the first address of the range, and nobody in PVE or Kubernetes knows of it.
+pub(super) async fn stranger() -> Scene {
+    let config = asking("[\"192.0.2.50-192.0.2.59\"]", 3);
+    let scene = Scene::new(13, &config, GuestSpec::default());
+    let mac = "02:00:5e:10:00:01";
+    scene.world.wire.plug_in(ip("192.0.2.50"), mac);
+    scene.live(None, 0, fill(1), Duration::from_mins(5)).await;
+    scene
+}
+
+#[test]
+fn an_address_that_somebody_has_on_the_wire_is_passed_over_and_told() {
+    simulate(async {
+        let scene = stranger().await;
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        assert_eq!(of_nodes(&scene).await, ["192.0.2.51"]);
+        assert_eq!(scene.machines_made(), 1, "nothing was asked of PVE for it");
+        assert_eq!(
+            scene.world.wire.asked(),
+            ["192.0.2.50", "2001:db8::50", "192.0.2.51", "2001:db8::51"].map(ip)
+        );
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let four = &turn.decision.report.networks["lan"][&Family::V4];
+        let found: Vec<String> = four
+            .on_wire
+            .iter()
+            .map(|(address, holder)| format!("{address} {holder}"))
+            .collect();
+        let words = "answers on the wire (MAC 02:00:5e:10:00:01)";
+        assert_eq!(found, [format!("192.0.2.50 {words}")]);
+        assert_eq!(four.free, 8, "the stranger's and the machine's are not");
+        let words = format!("192.0.2.50 of the network lan {words}");
+        let told = events(&scene);
+        assert!(told.iter().any(|text| text.contains(&words)), "{told:#?}");
+        assert!(
+            turn.decision.memory.backoff.is_empty() && turn.decision.memory.host_backoff.is_empty(),
+            "no pool and no host is to blame"
+        );
+    });
+}
+
+/// Both addresses answer: the pod says so, and PVE is asked for nothing. One device goes, and its address is given within the time
+/// for which it is remembered.
+#[test]
+fn a_range_of_which_every_address_answers_is_a_reason() {
+    simulate(async {
+        let config = asking("[\"192.0.2.50-192.0.2.51\"]", 3);
+        let scene = Scene::new(17, &config, GuestSpec::default());
+        let wire = &scene.world.wire;
+        wire.plug_in(ip("192.0.2.50"), "02:00:5e:10:00:01");
+        wire.plug_in(ip("192.0.2.51"), "02:00:5e:10:00:02");
+        let mut why = String::new();
+        let mut made = usize::MAX;
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(4)).await;
+            why = said(&scene);
+            made = scene.machines_made();
+            wire.unplug(ip("192.0.2.51"));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(1), Duration::from_mins(16)) => {}
+            () = acts => {}
+        }
+        assert!(
+            why.contains(
+                "the network lan has no free address: all of 192.0.2.50-192.0.2.51 are taken, 2 of them answer on the wire"
+            ),
+            "{why}"
+        );
+        assert_eq!(made, 0);
+        assert_eq!(of_nodes(&scene).await, ["192.0.2.51"]);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// Machines have their addresses themselves, and answer: nobody asks for these any more, after a restart neither.
+#[test]
+fn an_address_of_a_machine_is_asked_for_once() {
+    simulate(async {
+        let config = asking("[\"192.0.2.50-192.0.2.59\"]", 3);
+        let scene = Scene::new(19, &config, GuestSpec::default());
+        scene
+            .live_and_stop(Duration::from_mins(4), fill(2), Duration::from_mins(8))
+            .await;
+        assert_eq!(of_nodes(&scene).await, ["192.0.2.50", "192.0.2.51"]);
+        let mut asked = scene.world.wire.asked();
+        asked.sort();
+        let wanted = ["192.0.2.50", "192.0.2.51", "2001:db8::50", "2001:db8::51"];
+        assert_eq!(asked, wanted.map(ip));
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// The daemon dies at one call after another while a device has the first address: no machine gets that one, and nothing is left.
+#[test]
+fn what_is_on_the_wire_is_found_across_restarts() {
+    for call in [3, 7, 11, 15, 22] {
+        simulate(async {
+            let config = asking("[\"192.0.2.50-192.0.2.53\"]", 3);
+            let scene = Scene::new(call, &config, GuestSpec::default());
+            scene
+                .world
+                .wire
+                .plug_in(ip("192.0.2.50"), "02:00:5e:10:00:01");
+            let counter = CallCounter::new(Some(Kill {
+                call,
+                when: KillMoment::AfterCarriedOut,
+            }));
+            let pods =
+                Workload::visit("web", 2, WorkloadPods::of("1500m", "1Gi"), Span::minutes(4));
+            scene
+                .live_and_die(&counter, pods, Duration::from_mins(20))
+                .await;
+            scene.nothing_is_left();
+            assert!(scene.machines_made() >= 2, "{call}");
+        });
+    }
+}
+
+/// The machine has a card in each of two networks, and one network asks: for the addresses of the other nobody asks. Without the
+/// key nobody asks for any.
+#[test]
+fn only_networks_that_want_it_are_asked() {
+    let nic = "[[template.debian.nic]]\nbridge = \"vmbr0\"\nnetwork = \"storage\"\n\
+               [network.storage]\nsubnet = \"203.0.113.0/24\"\nranges = [\"203.0.113.10-203.0.113.19\"]\n";
+    for asks in [true, false] {
+        simulate(async {
+            let lan = "[\"192.0.2.50-192.0.2.59\"]";
+            let config = if asks {
+                asking(lan, 3)
+            } else {
+                network(lan, 3)
+            };
+            let config = config.replace("[network.lan]", &format!("{nic}[network.lan]"));
+            let scene = Scene::new(23, &config, GuestSpec::default());
+            scene.live(None, 0, fill(1), Duration::from_mins(5)).await;
+            assert_eq!(scene.machines_made(), 1);
+            let asked: BTreeSet<IpAddr> = scene.world.wire.asked().into_iter().collect();
+            let wanted: &[&str] = if asks {
+                &["192.0.2.50", "2001:db8::50"]
+            } else {
+                &[]
+            };
+            assert_eq!(asked, wanted.iter().map(|text| ip(text)).collect());
+        });
+    }
 }

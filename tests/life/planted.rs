@@ -681,6 +681,15 @@ fn an_address_that_nobody_looks_up_is_found() {
 }
 
 #[test]
+fn a_wire_that_nobody_asks_is_found() {
+    finds(
+        Bug::WireNotAsked,
+        "and so has the device 02:00:5e:10:00:01 on the wire",
+        async || crate::networks::stranger().await.findings(),
+    );
+}
+
+#[test]
 fn cpus_that_nobody_looks_up_are_found() {
     finds(Bug::CpusNotLookedUp, "have CPUs together", async || {
         crate::pinning::shared(&crate::pinning::rival().await)

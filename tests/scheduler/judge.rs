@@ -90,6 +90,7 @@ pub(crate) fn ours(view: &ClusterView, pod: &Value) -> Answer {
         paused: None,
         awake: None,
         former: BTreeMap::new(),
+        on_wire: BTreeMap::new(),
     };
     let (policy, memory) = (Policy::default(), Memory::default());
     let decision = decide(&snapshot, &policy, &memory, now);

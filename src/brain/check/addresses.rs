@@ -79,5 +79,8 @@ fn free(case: Case<'_>, address: IpAddr) -> CheckResult {
             return taken(format!("the machine {name}"));
         }
     }
+    if snapshot.on_wire.contains_key(&address) {
+        return taken("somebody who has it on the wire".to_owned());
+    }
     Ok(())
 }

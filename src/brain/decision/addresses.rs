@@ -1,7 +1,7 @@
 //! The addresses of networks: which are taken, and which one is next.
 //!
 //! Taken is what the configuration of any guest names, what a Node has, and what is reserved for a machine of ours: in its
-//! mark, in its intent, or in this decision's plan. While the configuration of a guest that may have one of them is not known,
+//! mark, in its intent, or in this decision's plan, and what somebody else had when it was asked for on the wire. While the configuration of a guest that may have one of them is not known,
 //! a network gives none: what was not read is not free.
 
 use core::net::IpAddr;
@@ -25,6 +25,8 @@ const NAMED: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct AddressBook {
     taken: BTreeSet<IpAddr>,
+    /// Those of them that somebody had when they were asked for on the wire.
+    on_wire: BTreeSet<IpAddr>,
     /// Why a network gives no address now, whatever is free.
     closed: BTreeMap<Arc<str>, UnknownAddresses>,
 }
@@ -36,6 +38,8 @@ pub(crate) struct FreeAddresses {
     closed: BTreeMap<Arc<str>, UnknownAddresses>,
     /// The ranges of a network's scarcest family, as a person writes them.
     ranges: BTreeMap<Arc<str>, Arc<str>>,
+    /// How many addresses of these ranges somebody had when they were asked for on the wire.
+    on_wire: BTreeMap<Arc<str>, u64>,
 }
 
 impl AddressBook {
@@ -61,8 +65,9 @@ impl AddressBook {
         });
         let marks = machines.values().map(|machine| &machine.mark.addresses);
         let reserved = marks.chain(planned).flat_map(BTreeMap::values).flatten();
-        let all = guests.chain(nodes).chain(reserved);
         let given = |address: &&IpAddr| policy.networks.values().any(|of| of.contains(**address));
+        book.on_wire = snapshot.on_wire.keys().filter(given).copied().collect();
+        let all = guests.chain(nodes).chain(reserved).chain(&book.on_wire);
         book.taken = all.filter(given).copied().collect();
         for (name, region) in &snapshot.regions {
             let pools = policy.pools_in(name).map(|(_, pool)| pool);
@@ -97,6 +102,8 @@ impl AddressBook {
             count.free.insert(name.clone(), self.free(network, family));
             let ranges = network.words(family).into();
             count.ranges.insert(name.clone(), ranges);
+            let on_wire = self.on_wire(network, family).count() as u64;
+            count.on_wire.insert(name.clone(), on_wire);
         }
         count
     }
@@ -108,6 +115,17 @@ impl AddressBook {
             taken.count() as u128
         });
         network.size(family).saturating_sub(taken.sum())
+    }
+
+    /// Addresses of a family that somebody had when they were asked for on the wire.
+    pub(crate) fn on_wire(
+        &self,
+        network: &NetworkPolicy,
+        family: Family,
+    ) -> impl Iterator<Item = &IpAddr> {
+        let of_network =
+            move |address: &&IpAddr| Family::of(**address) == family && network.contains(**address);
+        self.on_wire.iter().filter(of_network)
     }
 
     /// Why a network gives no address now, if something hinders it.
@@ -220,8 +238,12 @@ impl FreeAddresses {
             let need = cards(pool, name);
             let free = self.free.get(name).copied().unwrap_or(0);
             if free < need {
-                let (network, ranges) = (name.clone(), self.ranges.get(name).cloned());
-                return Err(Refused::NetworkFull { network, ranges });
+                let on_wire = self.on_wire.get(name).copied();
+                return Err(Refused::NetworkFull {
+                    network: name.clone(),
+                    ranges: self.ranges.get(name).cloned(),
+                    on_wire: on_wire.filter(|count| *count > 0),
+                });
             }
         }
         Ok(())

@@ -12,6 +12,11 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
         return;
     }
     let book = AddressBook::of(turn);
+    let holders = &turn.view.snapshot.on_wire;
+    // From then on an address is given again, and asked for again before that.
+    if let Some(until) = holders.values().map(|holder| holder.until).min() {
+        turn.wake_at(until);
+    }
     for (name, network) in &turn.view.policy.networks {
         let users = turn.view.policy.pools.values();
         let users = users.flat_map(PoolPolicy::everywhere);
@@ -22,12 +27,16 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
         }
         let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
         let states = network.families().map(|family| {
+            let on_wire = book.on_wire(network, family);
+            let on_wire =
+                on_wire.filter_map(|address| Some((*address, holders.get(address)?.clone())));
             let state = NetworkState {
                 ranges: network.words(family),
                 size: number(network.size(family)),
                 free: number(book.free(network, family)),
                 note: book.closed(name).map(ToString::to_string),
                 note_details: book.closed(name).cloned(),
+                on_wire: on_wire.collect(),
             };
             (family, state)
         });

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use model::action::{Action, Kind};
 use model::mark::Ownership;
 use model::network::{AddressRange, NetworkPolicy};
+use model::on_wire::{AddressHolder, HolderSign};
 use model::region::{Machine, Step, Vm};
+use model::time::Span;
 use proptest::prelude::*;
 
 use super::lab::{Lab, lab, made, why};
@@ -74,6 +76,47 @@ fn what_anything_has_is_passed_over_and_a_full_range_is_a_reason() {
         .next()
         .expect("IPv4");
     assert_eq!((state.size, state.free), (5, 0), "with what is planned now");
+}
+
+/// Notes that somebody has an address on the wire, for so many minutes.
+fn answers(lab: &mut Lab, address: IpAddr, minutes: i64) {
+    let holder = AddressHolder {
+        sign: HolderSign::Neighbour,
+        mac: Some("bc:24:11:00:00:01".into()),
+        seen: lab.now,
+        until: lab.now + Span::minutes(minutes),
+    };
+    lab.snapshot.on_wire.insert(address, holder);
+}
+
+#[test]
+fn what_somebody_has_on_the_wire_is_passed_over_and_told() {
+    let mut lab = fill(networked(10, 13), 0, 3);
+    answers(&mut lab, at(10), 10);
+    answers(&mut lab, at(12), 3);
+    answers(&mut lab, at(99), 1);
+    let decision = lab.decide();
+    assert_eq!(given(&decision.plan), [at(11), at(13)]);
+    let said = why(&decision, "web002", "p/one");
+    assert!(
+        said.contains(
+            "the network lan has no free address: all of 192.0.2.10-192.0.2.13 are taken, 2 of them answer on the wire"
+        ),
+        "{said}"
+    );
+    let state = decision.report.networks["lan"]
+        .values()
+        .next()
+        .expect("IPv4");
+    assert_eq!((state.size, state.free), (4, 0));
+    let told: Vec<IpAddr> = state.on_wire.keys().copied().collect();
+    assert_eq!(
+        told,
+        [at(10), at(12)],
+        "what is not in the ranges is not its"
+    );
+    let wake = decision.wake.expect("it looks again");
+    assert!(wake <= lab.now + Span::minutes(1), "{wake}");
 }
 
 /// The address of the machine that went is the last to be given again.

@@ -91,6 +91,7 @@ pub(crate) fn lab() -> Lab {
             paused: None,
             awake: None,
             former: BTreeMap::new(),
+            on_wire: BTreeMap::new(),
         },
         policy: Policy {
             regions: BTreeMap::from([("home".into(), RegionPolicy::of_vmids(9000, 19_999))]),

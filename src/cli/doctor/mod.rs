@@ -40,6 +40,7 @@ mod talos;
 pub(super) mod templates;
 mod topology;
 pub(super) mod user;
+mod wire;
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

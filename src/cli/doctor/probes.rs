@@ -7,7 +7,7 @@ use super::region::{ReachedRegion, SeenRegion};
 use super::{
     Here, addresses, admission, broker, clocks, clones, cloud_init, collector, daemon, devices,
     disks, endpoint, firewall, hosts, journal, kubernetes, lease, load, mail, network, new_vms,
-    provider, range, region, rights, skew, state, talos, templates, topology, user,
+    provider, range, region, rights, skew, state, talos, templates, topology, user, wire,
 };
 
 /// A probe by its name and its function; `judge` where that asks nobody.
@@ -64,6 +64,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 16] = [
     probe!("network", network::look),
     probe!("firewall", firewall::look),
     probe!("addresses", addresses::look),
+    probe!("wire", wire::look),
     probe!("devices", devices::look),
     probe!("topology", judge topology::look),
     probe!("load", load::look),

@@ -58,6 +58,9 @@ pub struct Network {
     /// gateways and the name servers are left out by themselves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<AddressList>,
+    /// Asks on the wire who has an address before a machine gets it, from the host of the daemon. One that somebody has is passed
+    /// over. Only where that host has an address in the same network does it see every device: see [networks](networks.md).
+    pub ask_on_wire: bool,
     /// Name servers. Default: those of the template.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,

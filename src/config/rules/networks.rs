@@ -92,6 +92,7 @@ pub(super) fn networks(file: &ConfigFile, problems: &mut Problems) -> Networks {
                 texts.join(" ")
             }),
             searchdomain: network.searchdomain.clone(),
+            ask_on_wire: network.ask_on_wire,
         };
         networks.insert(shared(key), ResolvedNetwork { policy, settings });
     }

@@ -9,6 +9,20 @@ fn with(network: &str) -> String {
     SMALL.replace("max = 3", "max = 3\nnetwork = \"lan\"") + network
 }
 
+/// Whether addresses are asked for on the wire is the daemon's matter alone: the broker's policy is the same, and no broker is out of date
+/// by it.
+#[test]
+fn the_wire_is_asked_where_the_file_says_so() {
+    let read = |text: &str| parse(&with(text), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let (plain, asking) = (
+        read(NETWORK),
+        read(&format!("{NETWORK}ask_on_wire = true\n")),
+    );
+    assert!(!plain.networks["lan"].ask_on_wire);
+    assert!(asking.networks["lan"].ask_on_wire);
+    assert_eq!(plain.policy_hash(), asking.policy_hash());
+}
+
 #[test]
 fn ranges_are_left_without_what_no_machine_may_have() {
     let settings = parse(&with(NETWORK), "test.toml").unwrap_or_else(|e| panic!("{e}"));

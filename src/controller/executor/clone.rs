@@ -16,6 +16,7 @@ use crate::model::region::{Failure, Step};
 use crate::pve::transport::{CallEffect, CallError};
 use crate::pve::{CloneVm, FailureCause, Task, TaskState, Upid};
 
+use super::on_wire;
 use super::up::PlanOrigin;
 use super::work::{Stop, TaskFailure, VmState, Work, is_transient};
 
@@ -29,6 +30,10 @@ pub(super) async fn ensure(work: &Work, plan: PlanOrigin) -> Result<(), Failure>
     let entry = work
         .entry()
         .map_err(|stop| work.failure(Step::Intent, stop))?;
+    if plan == PlanOrigin::Fresh {
+        let asked = on_wire::nobody_answers(work).await;
+        asked.map_err(|stop| work.failure(Step::Intent, stop))?;
+    }
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let mut turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         work.progress("its turn to clone: others clone to the same storage");
@@ -156,6 +161,7 @@ async fn absent(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Resu
     }
     if plan == PlanOrigin::Earlier {
         still_wanted(work)?;
+        on_wire::nobody_answers(work).await?;
     }
     ask(work).await
 }

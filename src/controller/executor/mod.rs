@@ -20,6 +20,7 @@ mod late;
 mod looks;
 mod nocloud;
 mod node;
+mod on_wire;
 mod reserved;
 mod restart;
 mod step_time;

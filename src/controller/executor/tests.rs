@@ -147,6 +147,7 @@ async fn tools(world: &World, state: &std::path::Path, way: Router) -> Tools {
         task_times: TaskTimes::default(),
         agent_pings: ConcurrencyLimits::default(),
         nominations: crate::controller::nominations::PodNominator::default(),
+        wire: world.wire_way(),
         doubts: Doubts::default(),
         active_tasks: Arc::default(),
         waits: super::ActionWaits::default(),

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::controller::journal::{Journal, JournalEntry};
 use crate::controller::nominations::PodNominator;
+use crate::controller::on_wire::WireBook;
 use crate::controller::region::Doubts;
 use crate::kubernetes::ClusterStore;
 use crate::model::action::Action;
@@ -81,6 +82,8 @@ pub struct Tools {
     pub task_times: TaskTimes,
     /// How many guest agents may be asked at once, by region and host.
     pub agent_pings: ConcurrencyLimits,
+    /// Who has addresses on the wire.
+    pub wire: WireBook,
     /// VMs that look otherwise than their region's watcher may have read them.
     pub doubts: Doubts,
     /// How many machines are being worked on.

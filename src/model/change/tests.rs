@@ -27,7 +27,7 @@ fn refusals() -> Vec<(Refused, &'static str)> {
         (Refused::PoolMax { machines: 3, max: 3, planned: 0 }, "max"),
         (Refused::NodesTotal { nodes: 3, max: 3 }, "max_nodes_total"),
         (Refused::NoVmid { region: "home".into() }, "vmids"),
-        (Refused::NetworkFull { network: "lan".into(), ranges: None }, "ranges"),
+        (Refused::NetworkFull { network: "lan".into(), ranges: None, on_wire: None }, "ranges"),
         (Refused::PoolCeiling { of: of_cpu, would: 3_000, max: 2_000 }, "max_cpu"),
         (Refused::ClusterCeiling { of: of_memory, would: 1 << 31, max: 1 << 30 }, "max_memory"),
         (Refused::NoHost, "exclude_hosts"),

@@ -220,7 +220,7 @@ one_of_each! { Refused:
     InFlight { machines: 3, max: 3 },
     NoVmid { region: "default".into() },
     NetworkClosed { network: "lan".into(), unknown: UnknownAddresses { region: "default".into(), guests: 2, first: vec![GuestAt { vmid: 100, host: "pve1".into() }] } },
-    NetworkFull { network: "lan".into(), ranges: Some("192.0.2.10-192.0.2.20".into()) },
+    NetworkFull { network: "lan".into(), ranges: Some("192.0.2.10-192.0.2.20".into()), on_wire: Some(3) },
     NoFreeVmid(),
     NoFreeName(),
     PoolCeiling { of: Limit::Cpu, would: 3_000, max: 2_000 },

@@ -378,6 +378,7 @@ pub fn judges(world: &World) -> Vec<Judge> {
     let first = Judge::new(world.kube.clone(), world.pve.clone(), name, rules(None))
         .knowing(world.guests.clone(), terms(settings))
         .behind(world.broker.clone())
+        .on_wire(world.wire.clone())
         .beside(further.collect());
     let mut judges = vec![first];
     for (region, site) in &world.further {

@@ -1,4 +1,4 @@
-//! No machine of ours runs with an address that another guest has too.
+//! No machine of ours runs with an address that another guest has too, or a device on the wire.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,17 @@ impl Judge {
         for guest in self.pve.vms().iter().filter(|guest| !guest.template) {
             for address in fixed(guest) {
                 holders.entry(address).or_default().push(guest.vmid);
+            }
+        }
+        for vm in ours.iter().filter(|vm| vm.running) {
+            for address in fixed(vm) {
+                let device = address.parse().ok().and_then(|ip| self.wire.mac(ip));
+                if let Some(mac) = device {
+                    self.find(format!(
+                        "{now}: the machine {} has the address {address}, and so has the device {mac} on the wire",
+                        vm.vmid
+                    ));
+                }
             }
         }
         let runs = |vmid: &u32| ours.iter().any(|vm| vm.vmid == *vmid && vm.running);

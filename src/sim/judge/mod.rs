@@ -20,6 +20,7 @@ use super::broker::Broker;
 use super::guests::KubeGuests;
 use super::kube::Kube;
 use super::pve::{Pve, VmFacts};
+use super::wire::SimWire;
 use crate::model::time::{Span, Time};
 use known::SeenMachine;
 
@@ -75,6 +76,8 @@ pub struct Judge {
     guests: Option<KubeGuests>,
     /// Knows which machines the daemon asked for that were too many.
     broker: Option<Broker>,
+    /// Devices with addresses that are neither in PVE nor in Kubernetes.
+    wire: SimWire,
     /// The PVE clusters of the other regions: their machines' nodes are for their judges.
     elsewhere: Vec<Pve>,
     /// SMBIOS UUIDs of all VMs that there ever were elsewhere.
@@ -171,6 +174,7 @@ impl Judge {
             pve,
             guests: None,
             broker: None,
+            wire: SimWire::default(),
             elsewhere: Vec::new(),
             uuids_elsewhere: BTreeSet::new(),
             terms: None,
@@ -219,6 +223,12 @@ impl Judge {
             broker: Some(broker),
             ..self
         }
+    }
+
+    /// Lets it know what else is on the wire that machines are on.
+    #[must_use]
+    pub fn on_wire(self, wire: SimWire) -> Judge {
+        Judge { wire, ..self }
     }
 
     /// Lets it know the PVE clusters of the other regions. Its pools are those of its own region.

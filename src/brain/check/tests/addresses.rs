@@ -3,6 +3,7 @@
 use super::{Bug, decided, planted, pool, region, spec};
 use crate::check::CheckRule;
 use model::network::{AddressRange, NetworkPolicy};
+use model::on_wire::{AddressHolder, HolderSign};
 use model::region::{Step, Vm};
 
 #[test]
@@ -44,6 +45,15 @@ fn the_addresses_of_a_new_machine_are_its_own() {
         *lab = lab.clone().node("n", 1, 1).edit_node("n", |node| {
             node.addresses = vec![address(10)];
         });
+    });
+    rule(&|lab, _| {
+        let holder = AddressHolder {
+            sign: HolderSign::Neighbour,
+            mac: None,
+            seen: lab.now,
+            until: lab.now,
+        };
+        lab.snapshot.on_wire.insert(address(10), holder);
     });
     rule(&|lab, _| {
         let machine = lab.clone().machine("p-other", "p", "one", Step::Clone);

@@ -113,13 +113,11 @@ fn of_limits(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
         Refused::NetworkClosed { network, unknown } => {
             write!(f, "the network {network} gives no address: {unknown}")
         }
-        Refused::NetworkFull { network, ranges } => {
-            write!(f, "the network {network} has no free address: ")?;
-            match ranges {
-                Some(ranges) => write!(f, "all of {ranges} are taken"),
-                None => write!(f, "it has none"),
-            }
-        }
+        Refused::NetworkFull {
+            network,
+            ranges,
+            on_wire,
+        } => of_full_network(network, ranges.as_deref(), *on_wire, f),
         Refused::PoolCeiling { of, would, max } => match of {
             Limit::Cpu => write!(
                 f,
@@ -149,6 +147,25 @@ fn of_limits(refused: &Refused, f: &mut Formatter<'_>) -> fmt::Result {
             ),
         },
         _ => Ok(()),
+    }
+}
+
+/// A network whose addresses are all taken.
+fn of_full_network(
+    network: &str,
+    ranges: Option<&str>,
+    on_wire: Option<u64>,
+    f: &mut Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "the network {network} has no free address: ")?;
+    match ranges {
+        Some(ranges) => write!(f, "all of {ranges} are taken")?,
+        None => f.write_str("it has none")?,
+    }
+    match on_wire {
+        Some(1) => f.write_str(", 1 of them answers on the wire"),
+        Some(many) => write!(f, ", {many} of them answer on the wire"),
+        None => Ok(()),
     }
 }
 

@@ -1,0 +1,60 @@
+//! Before anything is asked of PVE for a new machine, its addresses are asked for on the wire, where their network wants that.
+//!
+//! The machine has its intent by then, so that the brain gives nobody else its addresses in the meantime. If somebody has one the
+//! intent goes at once, for nothing else is there of the machine, and the next turn makes another one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use super::work::{Stop, Work};
+
+/// Stops, and gives the machine up, when somebody has one of its addresses on the wire.
+pub(super) async fn nobody_answers(work: &Work) -> Result<(), Stop> {
+    let entry = work.entry()?;
+    // A machine whose clone was asked for may be there, and has its addresses itself.
+    let untouched = entry.upid.is_none() && entry.unanswered_clone.is_none() && !entry.was_ours();
+    let asked = wanted(work, &entry.target.region);
+    if !untouched || asked.is_empty() || planted!(WireNotAsked) {
+        return Ok(());
+    }
+    work.progress("whether somebody has its address on the wire");
+    let tools = &work.tools;
+    let answers = asked.iter().map(|(network, address)| async move {
+        let holder = tools.wire.ask(*address, tools.clock).await?;
+        Some(format!(
+            "{address} of the network {network} {holder}: no machine gets it until {}; if it stays in use, `exclude` it in [network.{network}]",
+            holder.until
+        ))
+    });
+    let found: Vec<String> = join_all(answers).await.into_iter().flatten().collect();
+    if found.is_empty() {
+        return Ok(());
+    }
+    tools.journal.remove(&work.machine)?;
+    Err(Stop::Transient(format!(
+        "{}; it is made anew with another address",
+        found.join("; ")
+    )))
+}
+
+/// The machine's addresses that are to be asked for, with their networks.
+fn wanted(work: &Work, region: &str) -> Vec<(Arc<str>, IpAddr)> {
+    let settings = &work.tools.settings;
+    let pool = settings.policy.pools.get(work.mark.pool.as_str());
+    let Some(pool) = pool.and_then(|pool| pool.at(region)) else {
+        return Vec::new();
+    };
+    let cards = work.mark.addresses.iter();
+    let cards = cards.filter_map(|(card, addresses)| {
+        let name = pool.networks.get(card)?;
+        let asks = settings.networks.get(name)?.ask_on_wire;
+        asks.then_some((name, addresses))
+    });
+    let all = cards.flat_map(|(name, addresses)| {
+        let addresses = addresses.iter();
+        addresses.map(move |address| (name.clone(), *address))
+    });
+    all.collect()
+}
