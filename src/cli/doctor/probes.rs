@@ -51,7 +51,7 @@ pub(super) const CLUSTER: [Probe<ReachedCluster>; 8] = [
 pub(super) const REGION: [Probe<ReachedRegion>; 1] = [probe!("broker", broker::look)];
 
 /// In a region that could be read.
-pub(super) const SEEN: [Probe<SeenRegion>; 16] = [
+pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
     probe!("version", judge region::judge),
     probe!("clocks", clocks::look),
     probe!("hosts", judge hosts::look),
