@@ -104,8 +104,7 @@ pub(super) enum CliCommand {
     Replay(ReplayOptions),
     /// Write all that a bug report needs into one archive, known secrets blotted out: configuration, status, plan, record, log, versions.
     ///
-    /// Names of pods, nodes and hosts are in it, hashed with --hash-names. What cannot be had is named and left out. Run it as root on
-    /// the host of the daemon.
+    /// Names of pods, nodes and hosts are in it, hashed with --hash-names. What cannot be had is left out. Run it as root on the daemon's host.
     #[command(after_help = examples::SUPPORT_BUNDLE)]
     SupportBundle(SupportBundleOptions),
     /// Show how things stand: pools, machines, what is on hold and why.

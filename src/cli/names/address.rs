@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What a name is by its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum NameKind {
+pub(super) enum TokenKind {
     /// A word.
     Word,
     /// An IPv4 address.
@@ -26,12 +26,12 @@ const TOKEN: usize = 4;
 /// Length of a UUID.
 const UUID: usize = 36;
 
-impl NameKind {
+impl TokenKind {
     /// What stands for a name, made of a hash. What is an address stays one, so that those who read the document can read it on.
     pub(super) fn stand_in(self, name: &str, sum: &[u8; 32], attempt: u32) -> String {
         let mut text = String::new();
         match self {
-            NameKind::Word => {
+            TokenKind::Word => {
                 // After some tries that gave a token which is taken, tokens are longer.
                 let more = usize::try_from(attempt / 8).unwrap_or(0);
                 text.push('x');
@@ -43,25 +43,25 @@ impl NameKind {
                 }
             }
             // A network, without the last number, of a range that nobody has: 240.0.0.0/5.
-            NameKind::Ipv4 => {
+            TokenKind::Ipv4 => {
                 let [a, b, c, ..] = *sum;
                 let _ = write!(text, "{}.{b}.{c}", 240 + a % 8);
             }
             // The range for documentation.
-            NameKind::Ipv6 => {
+            TokenKind::Ipv6 => {
                 let mut bytes = [0; 16];
                 bytes.copy_from_slice(&sum[..16]);
                 bytes[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
                 text = Ipv6Addr::from(bytes).to_string();
             }
-            NameKind::Pairs => {
+            TokenKind::Pairs => {
                 let sign = name.chars().nth(2).unwrap_or(':');
                 text.push_str("02");
                 for (byte, _) in sum.iter().cycle().zip(name.split(sign).skip(1)) {
                     let _ = write!(text, "{sign}{byte:02X}");
                 }
             }
-            NameKind::Uuid => {
+            TokenKind::Uuid => {
                 let mut bytes = [0; 16];
                 bytes.copy_from_slice(&sum[..16]);
                 bytes[6] = (bytes[6] & 0x0f) | 0x40;
@@ -103,12 +103,12 @@ fn ends(rest: &str) -> bool {
 }
 
 /// The address or id that a text begins with: its kind and length. Those that every host has, such as `127.0.0.1`, are nobody's.
-pub(super) fn at(text: &str) -> Option<(NameKind, usize)> {
+pub(super) fn at(text: &str) -> Option<(TokenKind, usize)> {
     uuid(text)
-        .map(|length| (NameKind::Uuid, length))
-        .or_else(|| pairs(text).map(|length| (NameKind::Pairs, length)))
-        .or_else(|| ipv6(text).map(|length| (NameKind::Ipv6, length)))
-        .or_else(|| ipv4(text).map(|length| (NameKind::Ipv4, length)))
+        .map(|length| (TokenKind::Uuid, length))
+        .or_else(|| pairs(text).map(|length| (TokenKind::Pairs, length)))
+        .or_else(|| ipv6(text).map(|length| (TokenKind::Ipv6, length)))
+        .or_else(|| ipv4(text).map(|length| (TokenKind::Ipv4, length)))
 }
 
 fn uuid(text: &str) -> Option<usize> {

@@ -22,7 +22,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use address::NameKind;
+use address::TokenKind;
 use parts::{TextPart, TextParts};
 
 /// Digits of a number in a name that stays, such as that of a StatefulSet's pod.
@@ -69,7 +69,7 @@ pub(super) struct NameHasher {
 /// What stands for what.
 #[derive(Default)]
 struct GivenTokens {
-    given: BTreeMap<(NameKind, String), String>,
+    given: BTreeMap<(TokenKind, String), String>,
     taken: BTreeSet<String>,
 }
 
@@ -244,11 +244,11 @@ impl NameHasher {
         let mut from = 0;
         while let Some(found) = words[from..].find(digit) {
             let begin = from + found;
-            if let Some((NameKind::Ipv4, length)) = address::at(&words[begin..]) {
+            if let Some((TokenKind::Ipv4, length)) = address::at(&words[begin..]) {
                 let (before, rest) = words.split_at(begin);
                 let (address, after) = rest.split_at(length);
                 self.hash_dotted(before, out);
-                out.push_str(&self.token(NameKind::Ipv4, address));
+                out.push_str(&self.token(TokenKind::Ipv4, address));
                 self.hash_dotted(after, out);
                 return;
             }
@@ -272,9 +272,9 @@ impl NameHasher {
         }
         let border = |at: usize| at == 0 || word[..at].ends_with(['-', '_']);
         for (at, _) in word.char_indices().filter(|(at, _)| border(*at)) {
-            if let Some((NameKind::Uuid, length)) = address::at(&word[at..]) {
+            if let Some((TokenKind::Uuid, length)) = address::at(&word[at..]) {
                 self.hash_word(&word[..at], out);
-                out.push_str(&self.token(NameKind::Uuid, &word[at..at + length]));
+                out.push_str(&self.token(TokenKind::Uuid, &word[at..at + length]));
                 self.hash_word(&word[at + length..], out);
                 return;
             }
@@ -289,27 +289,27 @@ impl NameHasher {
             if ordinal {
                 out.push_str(part);
             } else {
-                out.push_str(&self.token(NameKind::Word, part));
+                out.push_str(&self.token(TokenKind::Word, part));
             }
         });
     }
 
     /// What stands for a name or an address. An address keeps its last number, so that ranges stay ranges.
-    fn token(&self, kind: NameKind, name: &str) -> String {
+    fn token(&self, kind: TokenKind, name: &str) -> String {
         let name = name.to_owned();
         match kind {
-            NameKind::Word => self.given(kind, name),
-            NameKind::Uuid | NameKind::Pairs => self.given(kind, name.to_ascii_lowercase()),
-            NameKind::Ipv4 => match name.rsplit_once('.') {
+            TokenKind::Word => self.given(kind, name),
+            TokenKind::Uuid | TokenKind::Pairs => self.given(kind, name.to_ascii_lowercase()),
+            TokenKind::Ipv4 => match name.rsplit_once('.') {
                 Some((network, last)) => {
                     format!("{}.{last}", self.given(kind, network.to_owned()))
                 }
-                None => self.given(NameKind::Word, name),
+                None => self.given(TokenKind::Word, name),
             },
-            NameKind::Ipv6 => {
+            TokenKind::Ipv6 => {
                 let (network, last) = match name.parse() {
                     Ok(address) => address::ipv6_parts(address),
-                    Err(_) => return self.given(NameKind::Word, name),
+                    Err(_) => return self.given(TokenKind::Word, name),
                 };
                 let other = self.given(kind, network.to_string());
                 match (other.parse(), last) {
@@ -321,7 +321,7 @@ impl NameHasher {
     }
 
     /// What stands for this everywhere.
-    fn given(&self, kind: NameKind, name: String) -> String {
+    fn given(&self, kind: TokenKind, name: String) -> String {
         let tokens = &mut *self.tokens.borrow_mut();
         let key = (kind, name);
         if let Some(token) = tokens.given.get(&key) {

@@ -1,6 +1,6 @@
 //! A text cut into the words that may be names, and what stands between them. Pure.
 
-use super::address::{self, NameKind};
+use super::address::{self, TokenKind};
 
 /// Signs that join words to one name, such as `NAMESPACE/NAME`, `HOST.DOMAIN:PORT`, `USER@REALM`.
 const JOINERS: &str = "-_./:@+~";
@@ -11,7 +11,7 @@ pub(super) enum TextPart<'a> {
     /// No letter and no number, or an escape such as `\n`.
     Between(&'a str),
     /// An address or id.
-    Address(NameKind, &'a str),
+    Address(TokenKind, &'a str),
     /// Words that are joined, or one word.
     Word {
         /// The words.

@@ -14,7 +14,7 @@ fn pattern(hasher: &NameHasher, file: &str, text: &str) -> String {
     let tokens = hasher.tokens.borrow();
     let mut found: Vec<(usize, String)> = Vec::new();
     for ((kind, _), token) in &tokens.given {
-        if let (NameKind::Word, Some(at)) = (kind, text.find(token.as_str())) {
+        if let (TokenKind::Word, Some(at)) = (kind, text.find(token.as_str())) {
             found.push((at, token.clone()));
         }
     }

@@ -339,6 +339,22 @@ impl PveWorld {
             | AdminAct::Load { .. }
             | AdminAct::Pressure { .. } => self.administer_host(act, now)?,
             AdminAct::Quorum(quorate) => self.quorate = *quorate,
+            AdminAct::Fill { .. } | AdminAct::StorageActive { .. } => {
+                self.administer_storage(act)?;
+            }
+            // These reach the guests and are done where the guests are.
+            AdminAct::HoldLockFile { .. }
+            | AdminAct::Start { .. }
+            | AdminAct::PowerOff { .. }
+            | AdminAct::Destroy { .. }
+            | AdminAct::HostOnline { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Does what is done to a storage.
+    fn administer_storage(&mut self, act: &AdminAct) -> Result<(), String> {
+        match act {
             AdminAct::Fill {
                 storage,
                 host,
@@ -351,12 +367,7 @@ impl PveWorld {
                     .ok_or_else(|| format!("storage '{storage}' does not exist"))?;
                 storage.active = *active;
             }
-            // These reach the guests and are done where the guests are.
-            AdminAct::HoldLockFile { .. }
-            | AdminAct::Start { .. }
-            | AdminAct::PowerOff { .. }
-            | AdminAct::Destroy { .. }
-            | AdminAct::HostOnline { .. } => {}
+            _ => {}
         }
         Ok(())
     }

@@ -455,11 +455,7 @@ impl PveWorld {
             host: &vm.host,
             vmid: vm.vmid,
             size,
-            used: if cloudinit {
-                CLOUDINIT_SIZE
-            } else {
-                size / 100
-            },
+            used: if cloudinit { size } else { size / 100 },
             parent: None,
             cloudinit,
             copied: false,
