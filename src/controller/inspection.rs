@@ -3,6 +3,7 @@
 //! A clone inherits its template's configuration but for what the first write sets anew
 //! ([`crate::controller::vm_config`]): what is wrong in the template is wrong in every machine.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::config::settings::TemplateSettings;
@@ -106,13 +107,22 @@ pub fn refuses_disks(name: &str, storage: &StorageResource) -> Option<String> {
         return None;
     }
     Some(if can_hold(kind, "images") {
-        let held = content.join(",");
         format!(
-            "storage {name} is not for disks of VMs (its content is {held}); pvesm set {name} --content {held},images, or {other}"
+            "storage {name} is not for disks of VMs (its content is {}); pvesm set {name} --content {}, or {other}",
+            content.join(","),
+            with_content(storage, "images")
         )
     } else {
         format!("storage {name} ({kind}) is of a type that holds no disks of VMs; {other}")
     })
+}
+
+/// What `pvesm set --content` is told so that a storage holds content of one more kind: with `none` beside it PVE refuses.
+pub fn with_content(storage: &StorageResource, content: &str) -> String {
+    let held = storage.content.iter().map(String::as_str);
+    let all: BTreeSet<&str> = held.filter(|of| *of != "none").collect();
+    let all: Vec<&str> = all.into_iter().chain([content]).collect();
+    all.join(",")
 }
 
 /// Whether storages of a type can hold content of a kind, such as `iso`, once `pvesm set --content` names it (`plugindata` of

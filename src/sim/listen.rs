@@ -167,6 +167,16 @@ impl Listener {
         })
     }
 
+    /// A listener on a socket that is bound already: whoever had to tell the address beforehand keeps it so.
+    pub fn on(bound: std::net::TcpListener, tls: Option<Tls>) -> io::Result<Listener> {
+        bound.set_nonblocking(true)?;
+        Ok(Listener {
+            tcp: TcpListener::from_std(bound)?,
+            tls,
+            most: None,
+        })
+    }
+
     /// This listener, ending each connection after a number of requests, as pveproxy does after 100.
     #[must_use]
     pub fn closing_after(mut self, requests: u64) -> Listener {

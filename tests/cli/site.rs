@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -142,12 +143,12 @@ struct Addresses {
 }
 
 /// Both APIs on sockets; Kubernetes asks for client certificates.
-async fn serve(kube: &Kube, pve: &Pve, address: &str) -> Addresses {
+async fn serve(kube: &Kube, pve: &Pve, bound: TcpListener) -> Addresses {
     let made = kube.server_certificate(&["localhost", "127.0.0.1"]);
     let (certificate, key) = made.expect("a certificate");
     let tls = Tls::from_pem(&certificate, &key).expect("a certificate");
     let tls = tls.asking_clients(&kube.authority()).expect("an authority");
-    let at_kube = Listener::bind(address, Some(tls)).await.expect("a port");
+    let at_kube = Listener::on(bound, Some(tls)).expect("a socket");
     let tls = Tls::self_signed(&["127.0.0.1"]).expect("a certificate");
     let fingerprint = tls.fingerprint();
     let at_pve = Listener::bind("127.0.0.1:0", Some(tls)).await;
@@ -224,9 +225,8 @@ impl Site {
     /// With one host, on which the daemon is set up and runs.
     pub(crate) fn begin() -> Site {
         // Machines are told where to join before anybody listens there.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("it is bound").to_string();
-        drop(free);
+        let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = bound.local_addr().expect("it is bound");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let inside = runtime.enter();
         let spec = KubeSpec {
@@ -236,7 +236,7 @@ impl Site {
         let kube = Kube::new(spec, Clock::System, 1);
         let guests = KubeGuests::new(kube.public_router(), quick_guests(), Clock::System, 1);
         let pve = Pve::new(PveSpec::default(), Arc::new(guests), Clock::System, 1);
-        let addresses = runtime.block_on(serve(&kube, &pve, &address));
+        let addresses = runtime.block_on(serve(&kube, &pve, bound));
         drop(inside);
         let mut site = Site {
             hosts: Vec::new(),

@@ -307,7 +307,7 @@ fn a_range_of_which_every_address_answers_is_a_reason() {
         }
         assert!(
             why.contains(
-                "the network lan has no free address: all of 192.0.2.50-192.0.2.51 are taken, 2 of them answer on the wire"
+                "the network lan has no free address: all of 192.0.2.50-192.0.2.51 are taken, 2 of them were seen in use on the wire"
             ),
             "{why}"
         );

@@ -100,7 +100,7 @@ fn what_somebody_has_on_the_wire_is_passed_over_and_told() {
     let said = why(&decision, "web002", "p/one");
     assert!(
         said.contains(
-            "the network lan has no free address: all of 192.0.2.10-192.0.2.13 are taken, 2 of them answer on the wire"
+            "the network lan has no free address: all of 192.0.2.10-192.0.2.13 are taken, 2 of them were seen in use on the wire"
         ),
         "{said}"
     );

@@ -12,7 +12,7 @@ use super::templates;
 use crate::config::Settings;
 use crate::config::cloud_init as texts;
 use crate::controller::executor::REFUSES_COMMANDS;
-use crate::controller::inspection::can_hold;
+use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::nocloud;
 use crate::model::facts::Facts;
 use crate::model::memory::Memory;
@@ -127,10 +127,11 @@ fn judge(
                 ))
                 .mend(format!("pvesm status --storage {storage}, on {host}"));
         } else if !found.content.iter().any(|content| content == "iso") {
-            let all: BTreeSet<&str> = found.content.iter().map(String::as_str).collect();
-            let all: Vec<&str> = all.into_iter().chain(["iso"]).collect();
             let mend = if can_hold(&found.plugin, "iso") {
-                format!("pvesm set {storage} --content {}", all.join(","))
+                format!(
+                    "pvesm set {storage} --content {}",
+                    with_content(found, "iso")
+                )
             } else {
                 let kind = &found.plugin;
                 format!("another storage in the template's cloud_init: type {kind} holds no files")

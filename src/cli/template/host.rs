@@ -1,6 +1,6 @@
 //! One template, built on one host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::guest::{TemplateGuest, span};
 use super::{BuiltVm, TemplateRegion, files, snippets};
 use crate::cli::print;
 use crate::config::file::Build;
-use crate::controller::inspection::can_hold;
+use crate::controller::inspection::{can_hold, with_content};
 use crate::controller::template_mark::{self, BuildStage, TemplateMark};
 use crate::model::foreign::ForeignText;
 use crate::pve::building::Download;
@@ -111,8 +111,6 @@ impl Builder<'_> {
                 );
             }
             if !has {
-                let all: BTreeSet<&str> = storage.content.iter().map(String::as_str).collect();
-                let all: Vec<&str> = all.into_iter().chain([content]).collect();
                 let since = if content == "import" {
                     " (PVE 8.4 and newer; before, copy the image to the host and give it as `volume`)"
                 } else {
@@ -120,7 +118,7 @@ impl Builder<'_> {
                 };
                 bail!(
                     "{key}: storage {name} does not have the content type {content}; `pvesm set {name} --content {}` adds it{since}",
-                    all.join(",")
+                    with_content(storage, content)
                 );
             }
         }

@@ -82,8 +82,7 @@ pub enum Refused {
         /// The ranges that are taken, as a person writes them; `None` where there are none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ranges: Option<Arc<str>>,
-        /// How many of the addresses somebody had who is neither in PVE nor in Kubernetes, when they were asked for on the wire;
-        /// `None` where it is none.
+        /// How many of the addresses were in use when they were asked for on the wire; `None` where it is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         on_wire: Option<u64>,
     },

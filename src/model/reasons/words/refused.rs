@@ -163,8 +163,8 @@ fn of_full_network(
         None => f.write_str("it has none")?,
     }
     match on_wire {
-        Some(1) => f.write_str(", 1 of them answers on the wire"),
-        Some(many) => write!(f, ", {many} of them answer on the wire"),
+        Some(1) => f.write_str(", 1 of them was seen in use on the wire"),
+        Some(many) => write!(f, ", {many} of them were seen in use on the wire"),
         None => Ok(()),
     }
 }
