@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::policy::RegionPolicy;
+use crate::model::quantity::Quantity;
 use crate::model::region::{Host, Region, Storage};
 use crate::model::topology::HostTopology;
 
@@ -164,10 +165,8 @@ fn storages(value: &CaseValue) -> Result<BTreeMap<Arc<str>, Storage>, CaseError>
 fn storage(value: &CaseValue, name: Option<&String>) -> Result<(Arc<str>, Storage), CaseError> {
     let mut fields = CaseFields::of(value, "a storage")?;
     let name = name_of(&mut fields, name, "a storage")?;
-    let size = fields.with("size", quantity)?.map(|size| size.units());
-    let used = fields
-        .with("used", quantity)?
-        .map_or(0, |used| used.units());
+    let size = fields.with("size", quantity)?.map(Quantity::units);
+    let used = fields.with("used", quantity)?.map_or(0, Quantity::units);
     let total = size.unwrap_or(PLENTY);
     if used > total {
         return Err(value.wrong("the storage has more in use than its size"));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::model::quantity::Quantity;
 use crate::model::region::{Region, TemplateCopy, TemplateDisk, Vm};
 use crate::model::words;
 
@@ -104,7 +105,7 @@ fn template(
     let found = CaseTemplate {
         hosts: hosts.iter().map(|host| host.as_str().into()).collect(),
         storage: fields.with("storage", shared)?,
-        size: size.map_or(usual.size, |size| size.units()),
+        size: size.map_or(usual.size, Quantity::units),
         clones_to: fields.with("clones_to", shared)?,
         disks: fields.with("disks", further)?.unwrap_or_default(),
         fault: fields.with("fault", shared)?,

@@ -15,17 +15,24 @@ use crate::wire::{Wire, WireAnswer};
 /// How long no machine gets an address that somebody has. A device that restarts is silent for some minutes and keeps its
 /// address so; and whoever frees an address, or mends a range that is full of others, waits no longer than this.
 const KEPT: Span = Span::minutes(10);
-/// The same of an address that somebody had a moment ago, by the kernel's table: until then the kernel has looked again, and
-/// either somebody answers or the entry is gone (45 s that an answer counts, and 8 s in which it asks again).
+/// The same of an address that somebody had less than a minute ago, by the kernel's table: after that the kernel asks again when it is
+/// sent something.
 const KEPT_FORMER: Span = Span::minutes(1);
-/// An answer that takes longer is none. The wire's own time is half of it.
-const DEADLINE: Duration = Duration::from_secs(3);
+/// An answer that takes longer is none. The wire's own time is less: 9 s where the kernel knew somebody.
+const DEADLINE: Duration = Duration::from_secs(12);
+/// So many addresses of a network that somebody has, one after the other, are an ordinary range with others in it. From then on each more is
+/// waited for before the next is tried: perhaps a router answers for all.
+const ROW: u32 = 8;
+/// What is waited for after that, at most; the first time a second, and twice as long each time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The wire, and what was found on it.
 #[derive(Clone, Debug)]
 pub struct WireBook {
     wire: Arc<dyn Wire>,
     holders: Arc<Mutex<BTreeMap<IpAddr, AddressHolder>>>,
+    /// How many addresses of a network somebody had, one after the other.
+    rows: Arc<Mutex<BTreeMap<Arc<str>, u32>>>,
 }
 
 impl WireBook {
@@ -34,6 +41,22 @@ impl WireBook {
         WireBook {
             wire,
             holders: Arc::default(),
+            rows: Arc::default(),
+        }
+    }
+
+    /// Takes note whether somebody had the addresses of a machine in a network. How long to wait before another one is tried.
+    pub(super) fn pause(&self, network: &Arc<str>, held: bool) -> Duration {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held {
+            rows.remove(network);
+            return Duration::ZERO;
+        }
+        let row = rows.entry(network.clone()).or_default();
+        *row = row.saturating_add(1);
+        match row.checked_sub(ROW + 1) {
+            None => Duration::ZERO,
+            Some(more) => Duration::from_secs(1 << more.min(6)).min(LONGEST_PAUSE),
         }
     }
 
@@ -141,6 +164,18 @@ mod tests {
     }
 
     #[test]
+    fn a_range_that_answers_everywhere_is_tried_more_and_more_seldom() {
+        let book = WireBook::new(Arc::new(Says(None)));
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        let pauses: Vec<u64> = (0..16).map(|_| book.pause(&one, true).as_secs()).collect();
+        assert_eq!(pauses[..9], [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(pauses[9..], [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(book.pause(&other, true), Duration::ZERO);
+        assert_eq!(book.pause(&one, false), Duration::ZERO);
+        assert_eq!(book.pause(&one, true), Duration::ZERO, "it begins anew");
+    }
+
+    #[test]
     fn silence_and_a_wire_that_does_not_answer_hold_nobody_up() {
         let answers = [
             Some(WireAnswer::Silent),
@@ -151,7 +186,7 @@ mod tests {
             let (book, found, now) = asked(answer.clone());
             assert_eq!(found, None, "{answer:?}");
             assert_eq!(book.holders(now).len(), 0, "{answer:?}");
-            assert!(now <= Time(1_000_000) + Span::seconds(3), "{answer:?}");
+            assert!(now <= Time(1_000_000) + Span::seconds(12), "{answer:?}");
         }
     }
 }

@@ -27,6 +27,9 @@ use netlink::{KernelRoute, Neighbour};
 /// How long an answer is waited for. The kernel asks at once and after a second again, so that one lost question is not taken
 /// for silence.
 const WAIT: Duration = Duration::from_millis(1_500);
+/// The same where the kernel knows who had the address, perhaps a machine that was removed, and finds out whether that still holds: it
+/// waits for 5 s, asks three times in 3 s, and forgets the entry when nobody answers.
+const VERIFY: Duration = Duration::from_secs(9);
 /// Between two looks at the neighbour table. Most devices answer within a millisecond.
 const LOOK: Duration = Duration::from_millis(50);
 /// The kernel tells in hundredths of a second how long ago somebody answered: what is this much older still is an answer.
@@ -142,10 +145,11 @@ fn judge(entry: Option<&Neighbour>, waited: Duration) -> Option<WireAnswer> {
     if entry.has_failed() {
         return Some(WireAnswer::Silent);
     }
-    if !over {
+    let verified = entry.is_verified();
+    if !over || (verified && waited < VERIFY) {
         return None;
     }
-    Some(if entry.has_holder() {
+    Some(if entry.has_holder() || verified {
         held(HolderSign::FormerNeighbour, mac)
     } else {
         WireAnswer::Silent

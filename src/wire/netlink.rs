@@ -81,10 +81,15 @@ impl Neighbour {
         self.state & NUD_FAILED != 0
     }
 
-    /// Whether somebody has it or had it, confirmed or not.
+    /// Whether the kernel knows who had it and finds out whether that still holds: something was sent there, and 5 s later it asks,
+    /// three times, a second apart.
+    pub(super) fn is_verified(&self) -> bool {
+        self.state & (NUD_STALE | NUD_DELAY | NUD_PROBE) != 0
+    }
+
+    /// Whether somebody has it or had it, and the kernel does not ask.
     pub(super) fn has_holder(&self) -> bool {
-        let known = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT;
-        self.state & known != 0
+        self.state & (NUD_REACHABLE | NUD_PERMANENT) != 0
     }
 }
 

@@ -107,9 +107,12 @@ fn an_answer_counts_when_it_came_after_the_question() {
     assert_eq!(seen(0x02, 2_000, 50), None);
     let former = Some(held(HolderSign::FormerNeighbour, mac()));
     assert_eq!(seen(0x02, 2_000, 1_500), former);
-    for stale in [0x04, 0x08, 0x10, 0x80] {
-        assert_eq!(seen(stale, 9_000, 50), None);
-        assert_eq!(seen(stale, 9_000, 1_500), former, "{stale:#x}");
+    assert_eq!(seen(0x80, 9_000, 1_450), None);
+    assert_eq!(seen(0x80, 9_000, 1_500), former, "nobody asks");
+    // The kernel finds out whether it is there still: it becomes reachable, or fails.
+    for stale in [0x04, 0x08, 0x10] {
+        assert_eq!(seen(stale, 9_000, 8_900), None, "{stale:#x}");
+        assert_eq!(seen(stale, 9_000, 9_000), former, "{stale:#x}");
     }
     // The kernel still asks.
     assert_eq!(seen(0x01, 9_000, 1_450), None);
@@ -252,6 +255,22 @@ fn who_answers_on_a_cable_is_seen_with_its_mac() {
         let said = ask(nobody);
         assert!(said.contains("Silent"), "{nobody}: {said}");
     }
+    // Who was removed a while ago is known still, and does not answer any more.
+    let here = &cable.here;
+    run(&format!(
+        "ip -n {} addr del 198.51.100.9/24 dev eth0",
+        cable.there
+    ));
+    run(&format!(
+        "ip -n {here} neigh replace 198.51.100.9 lladdr bc:24:11:00:00:09 nud stale dev eth0"
+    ));
+    let quickly = "echo 1 >/proc/sys/net/ipv4/neigh/eth0/delay_first_probe_time";
+    let set = Command::new("ip")
+        .args(["netns", "exec", here, "sh", "-c", quickly])
+        .status();
+    assert!(set.is_ok_and(|status| status.success()), "{quickly}");
+    let gone = ask("198.51.100.9");
+    assert!(gone.contains("Silent"), "{gone}");
     let own = ask("198.51.100.1");
     assert!(own.contains("OwnHost"), "{own}");
     let nowhere = ask("203.0.113.9");

@@ -110,7 +110,9 @@ impl AddressBook {
 
     /// How many addresses of a family are free.
     pub(crate) fn free(&self, network: &NetworkPolicy, family: Family) -> u128 {
-        let taken = network.of(family).map(|range| {
+        // A range of a record whose names were hashed may end before it begins: it has no address.
+        let ranges = network.of(family).filter(|range| range.first <= range.last);
+        let taken = ranges.map(|range| {
             let taken = self.taken.range(range.first..=range.last);
             taken.count() as u128
         });

@@ -78,6 +78,19 @@ fn what_anything_has_is_passed_over_and_a_full_range_is_a_reason() {
     assert_eq!((state.size, state.free), (5, 0), "with what is planned now");
 }
 
+/// Of a record whose names were hashed: a range over several networks may end before it begins.
+#[test]
+fn a_range_that_ends_before_it_begins_has_no_address() {
+    let mut lab = fill(networked(10, 11), 0, 3).node("master", 100, 100);
+    let lan = lab.policy.networks.get_mut("lan").expect("it is there");
+    lan.ranges.push(AddressRange {
+        first: at(30),
+        last: at(20),
+    });
+    let lab = lab.edit_node("master", |node| node.addresses = vec![at(10)]);
+    assert_eq!(given(&lab.decide().plan), [at(11)]);
+}
+
 /// Notes that somebody has an address on the wire, for so many minutes.
 fn answers(lab: &mut Lab, address: IpAddr, minutes: i64) {
     let holder = AddressHolder {

@@ -227,7 +227,21 @@ impl NameHasher {
                 out.push_str(&self.token(kind, part));
                 return;
             }
-            each_part(part, &[':'], out, |part, out| self.hash_dotted(part, out));
+            // A MAC behind a word, as in `mac:52:54:00:12:34:56`.
+            let behind = part.match_indices(':').map(|(at, _)| at + 1);
+            let mac = behind
+                .into_iter()
+                .find_map(|at| match address::at(&part[at..]) {
+                    Some((TokenKind::Pairs, length)) => Some((at, at + length)),
+                    _ => None,
+                });
+            let (before, after) =
+                mac.map_or((part, ""), |(begin, end)| (&part[..begin], &part[end..]));
+            each_part(before, &[':'], out, |part, out| self.hash_dotted(part, out));
+            if let Some((begin, end)) = mac {
+                out.push_str(&self.token(TokenKind::Pairs, &part[begin..end]));
+            }
+            each_part(after, &[':'], out, |part, out| self.hash_dotted(part, out));
         });
     }
 
@@ -259,8 +273,16 @@ impl NameHasher {
             out.push_str(words);
             return;
         }
+        // What is left of an address without its end, such as 10.1.2.x.
+        let parts: Vec<&str> = words.split('.').collect();
+        let numbers = parts.iter().take_while(|part| part.parse::<u8>().is_ok());
+        let of_address = words::are_of_address(&parts[..numbers.count()]);
         each_part(words, &['.', '+', '~'], out, |word, out| {
-            self.hash_word(word, out);
+            if of_address && word.parse::<u8>().is_ok() {
+                out.push_str(&self.token(TokenKind::Word, word));
+            } else {
+                self.hash_word(word, out);
+            }
         });
     }
 
@@ -280,13 +302,15 @@ impl NameHasher {
             }
         }
         let parts: Vec<&str> = word.split(['-', '_']).collect();
-        if words::are_numbers(&parts) {
+        let of_address = |many: usize| parts.windows(many).any(words::are_of_address);
+        let address = of_address(3) || of_address(6);
+        if !address && words::are_numbers(&parts) {
             out.push_str(word);
             return;
         }
         each_part(word, &['-', '_'], out, |part, out| {
             let ordinal = part.len() <= ORDINAL && part.bytes().all(|byte| byte.is_ascii_digit());
-            if ordinal {
+            if ordinal && !address {
                 out.push_str(part);
             } else {
                 out.push_str(&self.token(TokenKind::Word, part));

@@ -126,6 +126,38 @@ fn addresses_become_others_of_their_kind() {
     assert!(hashed(&format!("pvc-{uuid}")).ends_with(&format!("-{other}")));
 }
 
+/// Also where it is a part of a name, or without its end.
+#[test]
+fn no_number_of_an_address_is_left() {
+    let hasher = hasher();
+    for text in [
+        "ip-10-203-77-41",
+        "10-203-77-41",
+        "ns3.ip-51-203-77.eu",
+        "all of 10.203.77.x",
+        "all of 51.203.77.x",
+        "10.203.77",
+        "172.16.203.x and 192.168.203",
+        "1.10.203.77.41",
+        "zorp-52-54-00-12-34-56",
+        "mac:52:54:00:12:34:56",
+    ] {
+        let hashed = hasher.hashed("journal.txt", text);
+        for number in ["203", "77", "52-54", "52:54", "34"] {
+            assert!(!hashed.contains(number), "{text}: {hashed}");
+        }
+    }
+    for kept in [
+        "2026-11-24",
+        "9000-9999",
+        "1.34.1",
+        "6.8.12-4-pve",
+        "at 12:34:56",
+    ] {
+        assert_eq!(hasher.hashed("journal.txt", kept), kept);
+    }
+}
+
 /// A pool that is called by a word of sentences is replaced in them as well, once a document has it as a name.
 #[test]
 fn a_name_that_is_a_word_is_learned() {

@@ -108,8 +108,30 @@ pub(super) fn is_number(word: &str) -> bool {
             .any(|prefix| numbered(prefix).is_some_and(str::is_empty))
 }
 
+/// Whether a text begins as addresses of a private network do (10.x.x, 172.16.x to 172.31.x, 192.168.x), or has more numbers than versions have.
+fn is_of_network(text: &str) -> bool {
+    let numbers: Vec<u16> = text
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    matches!(
+        numbers[..],
+        [10, _, _, ..] | [172, 16..=31, _, ..] | [192, 168, _, ..] | [_, _, _, _, ..]
+    )
+}
+
+/// Whether parts of a name that stand beside each other are the numbers of an address: three of IPv4 at least, or six pairs of a MAC.
+pub(super) fn are_of_address(parts: &[&str]) -> bool {
+    let octet = |part: &&str| part.len() <= 3 && part.parse::<u8>().is_ok();
+    let pair = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (parts.len() >= 3 && parts.iter().all(octet)) || (parts.len() >= 6 && parts.iter().all(pair))
+}
+
 /// Whether a text is a version: two numbers at least, and what versions have after them.
 pub(super) fn is_version(text: &str) -> bool {
+    if is_of_network(text) {
+        return false;
+    }
     let (major, rest) = run(text.strip_prefix('v').unwrap_or(text), u8::is_ascii_digit);
     let minor = rest.strip_prefix('.').unwrap_or_default();
     !major.is_empty()

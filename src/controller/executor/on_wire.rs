@@ -1,12 +1,15 @@
 //! Before anything is asked of PVE for a new machine, its addresses are asked for on the wire, where their network wants that.
 //!
 //! The machine has its intent by then, so that the brain gives nobody else its addresses in the meantime. If somebody has one the
-//! intent goes at once, for nothing else is there of the machine, and the next turn makes another one.
+//! intent goes, for nothing else is there of the machine, and the next turn makes another one; where many addresses in a row were
+//! somebody's, only after a pause.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use tokio::time::sleep;
 
 use super::work::{Stop, Work};
 
@@ -22,15 +25,30 @@ pub(super) async fn nobody_answers(work: &Work) -> Result<(), Stop> {
     work.progress("whether somebody has its address on the wire");
     let tools = &work.tools;
     let answers = asked.iter().map(|(network, address)| async move {
-        let holder = tools.wire.ask(*address, tools.clock).await?;
-        Some(format!(
+        let holder = tools.wire.ask(*address, tools.clock).await;
+        (network, address, holder)
+    });
+    let mut held: BTreeMap<&Arc<str>, bool> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (network, address, holder) in join_all(answers).await {
+        *held.entry(network).or_default() |= holder.is_some();
+        found.extend(holder.map(|holder| format!(
             "{address} of the network {network} {holder}: no machine gets it until {}; if it stays in use, `exclude` it in [network.{network}]",
             holder.until
-        ))
-    });
-    let found: Vec<String> = join_all(answers).await.into_iter().flatten().collect();
+        )));
+    }
+    let pauses = held
+        .into_iter()
+        .map(|(network, held)| tools.wire.pause(network, held));
+    let pause = pauses.max().unwrap_or_default();
     if found.is_empty() {
         return Ok(());
+    }
+    if !pause.is_zero() {
+        work.progress(
+            "whether another address is free: somebody had each of the last ones on the wire",
+        );
+        sleep(pause).await;
     }
     tools.journal.remove(&work.machine)?;
     Err(Stop::Transient(format!(

@@ -139,7 +139,7 @@ impl StorageKind {
         let name = volume.rsplit(['/', ':']).next().unwrap_or_default();
         match self {
             StorageKind::Lvm | StorageKind::Pbs => false,
-            StorageKind::Btrfs if volume.ends_with(".raw") => true,
+            StorageKind::Btrfs if volume.rsplit('.').next() == Some("raw") => true,
             _ => name.starts_with("base-"),
         }
     }
