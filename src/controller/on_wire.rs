@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(12);
 /// waited for before the next is tried: perhaps a router answers for all.
 const ROW: u32 = 8;
 /// What is waited for after that, at most; the first time a second, and twice as long each time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// The wire, and what was found on it.
 #[derive(Clone, Debug)]

@@ -257,6 +257,7 @@ mod tests {
     use FailureCause as Cause;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn pves_texts_are_told_apart() {
         let table = [
             ("VM is locked (backup)\n", Cause::Locked("backup".into())),

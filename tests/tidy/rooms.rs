@@ -377,7 +377,7 @@ impl<'s> Page<'s> {
                 .filter(|word| is_rust(Path::new(word)))
             {
                 let path = folder.join(word);
-                folder = path.parent().expect("a folder").to_owned();
+                path.parent().expect("a folder").clone_into(&mut folder);
                 files.push(path);
             }
             if !files.is_empty() {

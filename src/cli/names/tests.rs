@@ -272,7 +272,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             if path.is_dir() && name != "tests" {
                 folders.push(path);
-            } else if name.ends_with(".rs") && name != "tests.rs" {
+            } else if path.extension().is_some_and(|is| is == "rs") && name != "tests.rs" {
                 found.push(path);
             }
         }
