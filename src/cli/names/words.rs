@@ -1,6 +1,7 @@
 //! Words that are nobody's names: those of our own documents, of Kubernetes and of PVE, and numbers in all forms. Pure.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
 /// Fields and words of our JSON, keys of the configuration, and what Kubernetes, PVE and systemd call theirs. They stay wherever they
@@ -110,6 +111,10 @@ pub(super) fn is_number(word: &str) -> bool {
 
 /// Whether a text begins as addresses of a private network do (10.x.x, 172.16.x to 172.31.x, 192.168.x), or has more numbers than versions have.
 fn is_of_network(text: &str) -> bool {
+    // A whole address that is still here is one that every host has.
+    if text.parse::<Ipv4Addr>().is_ok() {
+        return false;
+    }
     let numbers: Vec<u16> = text
         .split('.')
         .map_while(|part| part.parse().ok())
