@@ -301,7 +301,7 @@ fn what_is_missing_is_said_before_anything_is_made() {
     );
     let (_, said) = bench.run(&["build", "--host", "pve1"]);
     assert!(
-        said.contains("does not have the content type snippets"),
+        said.contains("is of type lvmthin, which cannot have the content type snippets"),
         "{said}"
     );
     let (_, said) = bench.run(&["build", "ubuntu"]);
