@@ -42,6 +42,7 @@ mod placing;
 mod power;
 mod preempting;
 mod preferences;
+mod priced;
 mod properties;
 mod realised;
 mod regions;

@@ -83,7 +83,7 @@ fn nth(kind: Kind, types: usize, pods: usize, case: u64) -> World {
 }
 
 /// The number of the first world: 0, unless the environment says another.
-fn first_world() -> u64 {
+pub(super) fn first_world() -> u64 {
     let from = std::env::var("PVE_AUTOSCALER_WORLDS_FROM");
     from.map_or(0, |from| from.parse().expect("a number of a world"))
 }
