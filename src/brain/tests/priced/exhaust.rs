@@ -76,7 +76,7 @@ impl Exhaust<'_> {
     /// Places what is left; its machines may cost so much more than they are paid.
     fn place(&mut self, rest: &[u32], spare: i64) -> bool {
         let Some(first) = self.order.iter().position(|item| rest[*item] > 0) else {
-            return true;
+            return spare >= 0;
         };
         if self.failed.get(rest).is_some_and(|failed| *failed >= spare) {
             return false;
@@ -163,4 +163,33 @@ impl Exhaust<'_> {
                 && !(size.apart && there > 0)
         })
     }
+}
+
+/// The search for cheaper plans ends: nothing costs less than nothing.
+#[test]
+fn no_pods_need_no_machine_and_that_costs_nothing() {
+    use super::packing::{Bin, Item};
+    let bin = Bin {
+        cpu: 10,
+        memory: 10,
+        price: 50,
+    };
+    let item = |count| Item {
+        cpu: 6,
+        memory: 6,
+        count,
+        apart: false,
+    };
+    let packing = |count| Packing {
+        bins: vec![bin],
+        items: vec![item(count)],
+    };
+    let pays = [50 * PARTS];
+    let cheaper = |count, below| match find_below(&packing(count), &pays, below, 1000) {
+        Found::Plan(plan) => Some(plan.len()),
+        Found::None => None,
+        Found::Spent => panic!("a few steps are enough"),
+    };
+    assert_eq!((cheaper(0, 50), cheaper(0, 0)), (Some(0), None));
+    assert_eq!((cheaper(2, 150), cheaper(2, 100)), (Some(2), None));
 }
