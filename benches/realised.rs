@@ -41,7 +41,7 @@ const TYPES: [(&str, u32, u32); 3] = [("small", 2, 4), ("medium", 4, 8), ("large
 /// As many followers a target has at most: with it they fit on the largest type.
 const MOST_FOLLOWERS: usize = 4;
 
-/// What pods ask of each other.
+/// Whether pods of a world have required affinity to one another.
 #[derive(Clone, Copy)]
 enum Company {
     /// Nothing.

@@ -79,6 +79,23 @@ fn watched(socket: &Path, command: &[&str], begins: &str) {
     assert!(first.is_some() && second.is_some(), "{command:?}");
 }
 
+/// The daemon of a configuration, with a state of its own and this control socket; it ends with the test.
+fn start_daemon(simulators: &Simulators, config: &Path, socket: &Path) -> Process {
+    let daemon = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .arg("--config")
+        .arg(config)
+        .arg("run")
+        .arg("--state-directory")
+        .arg(simulators.path("state"))
+        .arg("--control-socket")
+        .arg(socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    Process(daemon.expect("it starts"))
+}
+
 #[test]
 fn check_live_says_that_all_is_well() {
     let simulators = Simulators::start(&PveSpec::default());
@@ -564,19 +581,7 @@ fn addresses_that_answer_on_the_wire_are_given_to_nobody() {
     let network = "[network.lan]\nsubnet = \"127.0.0.0/24\"\nranges = [\"127.0.0.50-127.0.0.51\"]\nask_on_wire = true\n";
     std::fs::write(&config, wanted + network).expect("written");
     let socket = simulators.path("control.sock");
-    let daemon = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
-        .arg("--config")
-        .arg(&config)
-        .arg("run")
-        .arg("--state-directory")
-        .arg(simulators.path("state"))
-        .arg("--control-socket")
-        .arg(&socket)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _daemon = Process(daemon.expect("it starts"));
+    let _daemon = start_daemon(&simulators, &config, &socket);
     let found = |status: &Value| status["networks"]["lan"]["v4"]["on_wire"].clone();
     let status = asked(&socket, "status", |status| {
         found(status)
@@ -624,19 +629,7 @@ fn the_daemon_runs_with_the_kubeconfig_that_the_command_makes() {
     );
 
     let socket = simulators.path("control.sock");
-    let daemon = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
-        .arg("--config")
-        .arg(&config)
-        .arg("run")
-        .arg("--state-directory")
-        .arg(simulators.path("state"))
-        .arg("--control-socket")
-        .arg(&socket)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut daemon = Process(daemon.expect("it starts"));
+    let mut daemon = start_daemon(&simulators, &config, &socket);
     let plan = asked(&socket, "plan", |plan| {
         plan["report"]["holds"]
             .as_array()

@@ -176,7 +176,7 @@ fn dearly(page: &mut Example, size: &WorldSize, kinds: &[PodKind<'_>], snapshot:
     ));
 }
 
-/// Who is left out, and what is told of it.
+/// Which pods a decision leaves out when its budget of work is used up, and what their report says.
 fn left_out(page: &mut Example, lab: &Lab, (kinds, places): (&[PodKind<'_>], u64)) {
     let (snapshot, policy) = (&lab.snapshot, &lab.policy);
     let left_out = chosen(kinds, places, snapshot, STEPS);

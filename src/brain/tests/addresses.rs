@@ -78,7 +78,7 @@ fn what_anything_has_is_passed_over_and_a_full_range_is_a_reason() {
     assert_eq!((state.size, state.free), (5, 0), "with what is planned now");
 }
 
-/// Of a record whose names were hashed: a range over several networks may end before it begins.
+/// The range is of a record whose names were hashed: each network has another token, so a range over several may end before it begins.
 #[test]
 fn a_range_that_ends_before_it_begins_has_no_address() {
     let mut lab = fill(networked(10, 11), 0, 3).node("master", 100, 100);

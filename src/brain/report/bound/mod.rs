@@ -74,7 +74,7 @@ pub fn lower_bound(asked: Asked<'_>) -> LowerBound {
     prove_least(&pose_problem(asked))
 }
 
-/// What is to be covered: the pods for which a decision found a place, and all that could take them.
+/// The problem that the lower bound is of: the pods that a decision found a place for, and all machines that could take them.
 fn pose_problem(asked: Asked<'_>) -> CoverProblem {
     let decision = asked.decision;
     let lean = crate::budget::within(asked.snapshot, asked.policy);

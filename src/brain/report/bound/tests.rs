@@ -121,7 +121,7 @@ fn levies(page: &mut Example, problem: &CoverProblem) {
     ));
 }
 
-/// What the page says of the example of the room beside it.
+/// This folder's page compares the plan of the example in scale_up's page with what the bound proves: both come out as it says.
 fn the_example_of_scale_up(page: &mut Example) {
     let mut other = Example::of("scale_up");
     let (lab, _) = three_types(&mut other);

@@ -13,7 +13,7 @@ use model::time::Time;
 pub(crate) struct Example {
     /// The page, as a complaint names it.
     page: String,
-    /// Its words with one blank between them, without backticks, emphasis, list marks and targets of links.
+    /// The words of the example with one blank between them, without backticks, emphasis, list marks and targets of links.
     words: String,
     /// By byte of `words`: a test has read it or said it.
     held: Vec<bool>,
