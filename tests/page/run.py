@@ -55,11 +55,7 @@ def of_small_cluster(browser, demo, pictures):
 
 def when(browser):
     """The picture of the last hours, with one of its decisions open."""
-    browser.go("#/when")
-    browser.click("6 hours")
-    browser.wait("marks", "return document.querySelectorAll('.decisions button').length > 1", seconds=60)
-    browser.run("document.querySelector('.decisions button:nth-last-child(2)').click()")
-    browser.shows(" on pve", ".chosen")
+    stories.decision_stays_open(browser)
     look_over(browser, "When, with a decision")
     browser.go("#/")
     browser.shows("Pending pods")

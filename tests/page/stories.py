@@ -168,6 +168,25 @@ def comes_back(browser, world, kill):
     world.command("resume")
 
 
+def decision_stays_open(browser):
+    """Who reads a decision keeps it before the eyes while the record is read again."""
+    browser.go("#/when")
+    browser.click("6 hours")
+    browser.wait("marks", "return document.querySelectorAll('.decisions button').length > 1", seconds=60)
+    # The answer for six hours may come after this press.
+    browser.wait("a mark with a machine that was made", """
+        return [...document.querySelectorAll('.decisions button')].reverse().some((mark) => {
+          mark.click();
+          return document.querySelector('.chosen').innerText.includes(' on pve');
+        })""")
+    opened = browser.text(".chosen li")
+    browser.click("Read again")
+    browser.shows(" of pools; ", ".line")
+    browser.shows(opened, ".chosen", seconds=5)
+    pressed = browser.run("return document.querySelectorAll('.decisions [aria-pressed=true]').length")
+    expect(pressed == 1, f"{pressed} marks are pressed after the record was read again")
+
+
 def marks_lead_to_their_decisions(browser):
     """Each mark of the picture stands where its decisions were taken, and leads to these and no others."""
     browser.go("#/when")

@@ -35,6 +35,7 @@ export class When {
     this.hint = h("p", { class: "note" }, "Each mark is a decision, or several that are close together: press one to read it; the arrow keys go from one to the next. " +
       `Times are those of this browser's zone, ${zone()}.`);
     this.there = new Set();
+    this.open = null;
     const machine = (name) => this.machine(name);
     this.deeds = deedTable(machine);
     this.starts = startTable(machine);
@@ -100,12 +101,11 @@ export class When {
     this.deeds.update([...this.rows].reverse());
     this.starts.update(starts(told).map((row) => ({ ...row, there: this.there.has(row.name) })));
     this.numbers.update(hourly(told.points));
-    this.chosen.replaceChildren();
     this.drawn = 0;
     this.draw();
   }
 
-  /// Draws anew when there is another width.
+  /// Draws anew when there is another width or another record. The decision that somebody reads stays open while the record has it.
   draw() {
     const width = Math.floor(this.figure.clientWidth);
     if (!this.told || width < 100 || width === this.drawn) return;
@@ -123,8 +123,19 @@ export class When {
       button.rows = group.rows;
       return button;
     });
+    const focused = this.line.contains(document.activeElement);
     this.line.replaceChildren(...this.marks);
     this.hint.hidden = groups.length === 0;
+    const open = groups.findIndex((group) => group.rows.some((row) => identity(row) === this.open));
+    if (open < 0) this.close();
+    else this.pick(open, this.open);
+    if (focused && groups.length > 0) this.marks[open < 0 ? groups.length - 1 : open].focus();
+  }
+
+  /// No decision is open.
+  close() {
+    this.open = null;
+    this.chosen.replaceChildren();
   }
 
   /// Goes along the line by the arrow keys.
@@ -155,14 +166,21 @@ export class When {
     return this.there.has(name) ? linkTo("machine", name) : h("span", { title: "It is gone; what was done with it stands in the table." }, name);
   }
 
-  pick(index) {
+  /// Opens a mark's decisions. `open` is the one that another picture is to open too: a mark's first without it.
+  pick(index, open) {
     this.stop(index);
     this.marks.forEach((button, place) => button.setAttribute("aria-pressed", String(place === index)));
     const { rows } = this.marks[index];
+    this.open = open ?? identity(rows[0]);
     this.chosen.replaceChildren(h("div", { class: "change", role: "status" },
       h("h3", {}, label(rows)),
       h("ul", {}, rows.map((row) => h("li", {}, `${clock(row.time)}: `, this.linked(row), why(row) ? h("p", { class: "why" }, why(row)) : null)))));
   }
+}
+
+/// What tells a decision from all others of the record, however often it is read.
+function identity(row) {
+  return [row.at, row.deed, row.action, row.machine].join(" ");
 }
 
 function clock(at) {
