@@ -89,21 +89,25 @@ fn main() -> ExitCode {
             let (planned, made) = (sum(|run| run.planned.0), sum(|run| run.made.0));
             let (price_planned, price) = (sum(|run| run.planned.1), sum(|run| run.made.1));
             let more = runs.iter().filter(|run| run.made.0 > run.planned.0).count();
-            report.add(
-                Row::new("realised", pods)
-                    .field("seconds", seconds)
-                    .field("pods_are", company.name())
-                    .field("nominate_pods", nominate)
-                    .field("worlds", worlds)
-                    .field("planned", planned)
-                    .field("made", made)
-                    .field("worlds_with_more", more)
-                    .field("pods_left", runs.iter().map(|run| run.left).sum::<usize>())
-                    .field("made_over_planned", made / planned)
-                    .field("price_over_planned", price / price_planned)
-                    .field("price_over_best", price / best)
-                    .at_most("made_over_planned", most),
-            );
+            let pods_left = runs.iter().map(|run| run.left).sum::<usize>();
+            let row = Row::new("realised", pods)
+                .field("seconds", seconds)
+                .field("pods_are", company.name())
+                .field("nominate_pods", nominate)
+                .field("worlds", worlds)
+                .field("planned", planned)
+                .field("made", made)
+                .field("worlds_with_more", more)
+                .field("pods_left", pods_left)
+                .field("made_over_planned", made / planned)
+                .field("price_over_planned", price / price_planned)
+                .field("price_over_best", price / best)
+                .at_most("made_over_planned", most);
+            report.add(if nominate {
+                row.at_most("pods_left", 0_usize)
+            } else {
+                row
+            });
         }
     }
     report.finish()

@@ -33,7 +33,7 @@ use decision::turn::{DecisionBuilder, STEPS};
 use lifecycle::{backoff, find_holds, in_place, life, migrated, power, reregistered, sweep};
 use report::{chosen_hosts, growth, hosts, lost_cpus, networks, pools};
 use scale_down::{evacuate, shrink};
-use scale_up::grow;
+use scale_up::{first_to_open, grow};
 use simulation::{capacity, demand, offer, pack, places};
 
 /// Decides what to do at `now`, from one view of the world, what is wanted, and what is remembered.
@@ -83,6 +83,7 @@ fn decide_on(
     let (unplaced, fit_index) = pack::existing(&mut turn, &mut world, demand);
     grow::plan(&mut turn, &mut world, &choices, unplaced, fit_index);
     growth::report(&mut turn, &choices);
+    first_to_open::order(&mut turn, &mut world);
     life::plan(&mut turn);
     sweep::plan(&mut turn);
     power::plan(&mut turn);

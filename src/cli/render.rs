@@ -513,6 +513,7 @@ mod tests {
                 price: 350_000,
             }),
             chosen_hosts: BTreeMap::from([("small-k3x9p".into(), some_choice())]),
+            takes_pods_after: BTreeMap::new(),
         }
     }
 

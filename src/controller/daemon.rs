@@ -453,6 +453,8 @@ impl Loop {
             }
             before = Some(std::mem::replace(&mut self.memory, decision.memory.clone()));
         }
+        let openings = &self.nominations.openings;
+        openings.plan(&decision.report.takes_pods_after);
         let ended = retried.as_ref().map(|_| self.parts.state.end_retries());
         let ended = ended.transpose()?.unwrap_or_default();
         let leads = self.still_leads(&snapshot);

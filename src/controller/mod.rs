@@ -29,6 +29,7 @@ pub mod nocloud;
 pub mod nominations;
 pub mod observe;
 pub mod on_wire;
+pub mod openings;
 mod panics;
 mod recording;
 pub mod region;

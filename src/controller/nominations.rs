@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::controller::daemon::named;
+use crate::controller::openings::NodeOpenings;
 use crate::controller::requeue::{Back, Requeue};
 use crate::kubernetes::{ClusterStore, KubeClient, KubeError, Nomination};
 use crate::model::cluster::{Cluster, Phase, Pod, PodKey, ReadyStatus};
@@ -45,6 +46,8 @@ pub struct PodNominator {
     state: Arc<Mutex<NominatorState>>,
     /// Held while a node begins to take pods.
     opening: Arc<tokio::sync::Mutex<()>>,
+    /// Which nodes begin to take pods after which others.
+    pub(super) openings: NodeOpenings,
     /// Where those go that are to be taken back, and pods that are to be brought back into kube-scheduler's queue.
     calls: Option<mpsc::UnboundedSender<NominationTask>>,
 }
@@ -92,6 +95,7 @@ impl PodNominator {
         let nominations = PodNominator {
             state: Arc::default(),
             opening: Arc::default(),
+            openings: NodeOpenings::default(),
             calls: Some(sender),
         };
         nominations.plan(bookings);

@@ -53,6 +53,10 @@ pub struct Report {
     /// By the name of each machine that this decision makes why it comes to its host.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chosen_hosts: BTreeMap<Arc<str>, HostChoice>,
+    /// By the name of each node that takes no pods yet the nodes after which it does: pods that others must run beside are booked on
+    /// these, and would come to it without room for the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub takes_pods_after: BTreeMap<Arc<str>, Vec<Arc<str>>>,
 }
 
 /// The name of the cluster's id among what was not read yet.

@@ -65,6 +65,8 @@ mod on {
         NoSettling,
         /// What PVE answers is read however damaged it is, and a VM that its list leaves out is gone.
         AnswersNotChecked,
+        /// Nodes take pods as soon as they are ready, in any order.
+        OpensAtOnce,
     }
 
     /// Takes the bug away again when it is dropped.

@@ -286,9 +286,10 @@ impl<W: SerializeSeq> StateChanges<W> {
             scale_up,
             networks,
             chosen_hosts,
+            takes_pods_after,
         } = new;
         compare!(self, old, whole: holds, unread, warnings, warnings_details, scale_up);
-        compare!(self, old, map: pods, nodes, pools, hosts, networks, chosen_hosts);
+        compare!(self, old, map: pods, nodes, pools, hosts, networks, chosen_hosts, takes_pods_after);
     }
 }
 

@@ -211,6 +211,7 @@ fn report() -> Report {
         warnings_details: Vec::new(),
         scale_up: None,
         chosen_hosts: BTreeMap::new(),
+        takes_pods_after: BTreeMap::new(),
     }
 }
 

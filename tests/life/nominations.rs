@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::action::Kind;
 use pve_autoscaler::model::time::Span;
+use pve_autoscaler::planted::{Bug, plant};
 use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{GIB, PveSpec};
@@ -148,6 +149,87 @@ fn pods_go_to_the_nodes_that_were_made_for_them() {
         more += usize::from(made > planned);
     }
     assert!(more > 0, "kube-scheduler's own order would have done");
+}
+
+/// Targets and up to three pods behind each that must run on its node, all at once.
+fn followed(seed: u64, count: usize) -> Workload {
+    let mut dice = StdRng::seed_from_u64(seed);
+    let mut target = 0;
+    let pod = |number: usize| {
+        let follows = number > 0 && number - target <= 3 && dice.random_range(0..3) < 2;
+        if !follows {
+            target = number;
+        }
+        let cpu = dice.random_range(2..=30) * 25;
+        let memory = dice.random_range(1..=30) * 50;
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("pod-{number}"), "labels": {"app": format!("app-{number}")}},
+            "spec": {"containers": [{
+                "name": "main", "image": "registry.k8s.io/pause:3.10",
+                "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")}},
+            }]},
+        });
+        if follows {
+            object["spec"]["affinity"]["podAffinity"] = json!({
+                "requiredDuringSchedulingIgnoredDuringExecution": [{
+                    "labelSelector": {"matchLabels": {"app": format!("app-{target}")}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }],
+            });
+        }
+        let path = "/api/v1/namespaces/default/pods".to_owned();
+        WorkloadStep {
+            at: Span::ZERO,
+            act: Act::Create { path, object },
+        }
+    };
+    Workload {
+        steps: (0..count).map(pod).collect(),
+    }
+}
+
+/// How many pods do not run twenty minutes after they came, though there is no limit that machines could reach.
+fn left(seed: u64, guests: GuestSpec) -> usize {
+    simulate(async {
+        let mut pve = PveSpec::default();
+        for host in &mut pve.hosts {
+            (host.memory, host.cpus) = (512 * GIB, 64);
+        }
+        let scene = Scene::of(WorldSpec {
+            seed,
+            pve,
+            kube: KubeSpec::default(),
+            guests,
+            config: CONFIG.to_owned(),
+        });
+        tokio::select! {
+            biased;
+            () = scene.live_on(0, |_| {}) => {}
+            () = scene.preside() => {}
+            () = scene.play(followed(seed, 40)) => {}
+            () = tokio::time::sleep(Duration::from_mins(20)) => {}
+        }
+        let pods = scene.world.kube.objects("v1", "Pod");
+        let waiting = pods
+            .iter()
+            .filter(|pod| pod["status"]["phase"] != "Running");
+        waiting.count()
+    })
+}
+
+/// A target that kube-scheduler puts on a node which has no room for its followers keeps them waiting for good. So a node on which that
+/// could happen takes pods after the target's own, whether guests boot at different times or all at one.
+#[test]
+fn targets_do_not_leave_their_followers_behind() {
+    let seeds = || 0..6;
+    for seed in seeds() {
+        assert_eq!(left(seed, apart()), 0, "seed {seed}");
+        assert_eq!(left(seed, together()), 0, "seed {seed}, all at one time");
+    }
+    let _planted = plant(Bug::OpensAtOnce);
+    let behind: usize = seeds().map(|seed| left(seed, apart())).sum();
+    assert!(behind > 0, "kube-scheduler's own order would have done");
 }
 
 /// Guests that all boot in the same time.

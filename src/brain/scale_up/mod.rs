@@ -4,6 +4,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod devices;
+pub(crate) mod first_to_open;
 pub(crate) mod grow;
 pub(crate) mod hosts;
 pub(crate) mod limits;

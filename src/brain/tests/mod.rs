@@ -21,6 +21,7 @@ mod existing;
 mod explained_preferences;
 mod explaining;
 mod failing_hosts;
+mod first_to_open;
 mod growing;
 mod holding;
 mod hosts;

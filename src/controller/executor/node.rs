@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{join, join_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::controller::journal::JournalEntry;
+use crate::controller::openings::OpeningOrder;
 use crate::kubernetes::ChangeCounts;
 use crate::model::action::NodeRef;
 use crate::model::cluster::{Node, ReadyStatus};
@@ -35,6 +37,8 @@ const PASSING_TAINTS: [&str; 2] = [
 const PASSING: Duration = Duration::from_secs(15);
 /// A node whose kubelet has `--cloud-provider=external` carries it until a cloud controller manager has been at it.
 const CLOUD_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// Nodes that are named where one waits for more.
+const NAMED: usize = 3;
 /// Deleting a token is tried for this long; the token expires by itself in any case.
 const TOKEN_PATIENCE: Duration = Duration::from_mins(1);
 
@@ -257,16 +261,16 @@ pub(super) async fn registers(work: &Work, uuid: &str) -> Result<Arc<str>, Stop>
 
 /// Labels the node, waits until it is Ready, and takes the startup taint away.
 pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop> {
-    let kube = &work.tools.kube;
     let labels = work.node_labels()?;
     let uuid = uuid(work).await?;
     let annotations = annotations(work, &uuid)?;
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
-    let (mut ready, mut nominated) = (None, None);
+    let (mut ready, mut nominated, mut arrived) = (None, None, None);
     let mut restart = Restart::new();
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
+            arrived = None;
             work.note(match identity(work, &uuid)? {
                 NodeIdentity::Contradiction(found) => found.why.into(),
                 NodeIdentity::None | NodeIdentity::Agreed(_) => "the node went away".to_owned(),
@@ -297,17 +301,18 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 changed(&mut changes).await;
                 continue;
             }
-            let opening = work.tools.opening().await;
-            work.tools.nominate(name).await;
-            nominated = Some(Instant::now());
-            work.patiently_kube("taking the startup taint away", || {
-                kube.remove_taint(&reference, STARTUP_TAINT)
-            })
-            .await?;
-            work.tools.nominations.tried(&work.tools.store, name).await;
-            drop(opening);
-            work.progress("the startup taint is being taken away");
+            let openings = &work.tools.nominations.openings;
+            arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
+            match work.tools.opening_order(name, since) {
+                OpeningOrder::Now(company) => {
+                    open(work, &reference, &company).await?;
+                    nominated = Some(Instant::now());
+                }
+                OpeningOrder::After(first) => work.progress(waits_for(&first)),
+            }
         } else {
+            let openings = &work.tools.nominations.openings;
+            arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
             // The pool's own startup taints go when what they stand for is there, a CNI for instance.
             match startup_taint(work, &node)? {
                 None => return Ok(()),
@@ -324,6 +329,40 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
         }
         changed(&mut changes).await;
     }
+}
+
+/// Nominates the pods of a node, and of those that begin with it, and takes their startup taints away at one time.
+async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), Stop> {
+    let (tools, kube) = (&work.tools, &work.tools.kube);
+    let opening = tools.opening().await;
+    let nodes = std::iter::once(node).chain(company);
+    join_all(nodes.map(|node| tools.nominate(&node.name))).await;
+    work.progress("the startup taint is being taken away");
+    let own = work.patiently_kube("taking the startup taint away", || {
+        kube.remove_taint(node, STARTUP_TAINT)
+    });
+    // What fails here is done again by the work on that node's machine.
+    let others = company
+        .iter()
+        .map(|node| kube.remove_taint(node, STARTUP_TAINT));
+    let (own, _) = join(own, join_all(others)).await;
+    own?;
+    tools.nominations.tried(&tools.store, &node.name).await;
+    drop(opening);
+    Ok(())
+}
+
+/// Says why a node that is ready takes no pods yet.
+fn waits_for(first: &BTreeSet<Arc<str>>) -> String {
+    let names: Vec<&str> = first.iter().take(NAMED).map(|name| &**name).collect();
+    let more = match first.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "the node takes pods after {}{more}: pods that others must run beside go there, and would come here without room for the others",
+        names.join(", ")
+    )
 }
 
 /// Writes the host that the VM is on now on its node; both are read afresh. Gives the node's name where it bears the startup taint, and

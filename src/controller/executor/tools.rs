@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::config::settings::Settings;
 use crate::controller::journal::{Journal, JournalEntry};
 use crate::controller::nominations::PodNominator;
 use crate::controller::on_wire::WireBook;
+use crate::controller::openings::OpeningOrder;
 use crate::controller::region::Doubts;
 use crate::kubernetes::ClusterStore;
 use crate::model::action::Action;
+use crate::model::cluster::ReadyStatus;
+use crate::model::policy::STARTUP_TAINT;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
@@ -96,6 +100,9 @@ pub struct Tools {
     pub works: Arc<AtomicU64>,
 }
 
+/// A node that is ready waits no longer than this for the nodes after which it takes pods: machines of one template come up about
+/// as fast, and the pods that are booked on it wait meanwhile.
+const OPENS_WITHIN: Duration = Duration::from_mins(2);
 /// Agents of one host that are asked at the same time while their guests boot.
 const PINGS_PER_HOST: usize = 1;
 
@@ -112,6 +119,26 @@ impl Tools {
         } else {
             None
         }
+    }
+
+    /// Whether a node takes pods now that arrived and has been Ready since then. It does not wait for others longer than
+    /// [`OPENS_WITHIN`].
+    pub(super) fn opening_order(&self, node: &str, since: Instant) -> OpeningOrder {
+        let ordered = self.settings.policy.scale_up.nominate_pods && !planted!(OpensAtOnce);
+        if !ordered || since.elapsed() >= OPENS_WITHIN {
+            return OpeningOrder::Now(Vec::new());
+        }
+        let takes_pods = |name: &str| {
+            self.store.with(|cluster| {
+                let node = cluster.nodes.get(name);
+                node.is_some_and(|node| {
+                    let mut taints = node.taints.iter();
+                    node.ready.status == ReadyStatus::True
+                        && taints.all(|taint| *taint.key != *STARTUP_TAINT)
+                })
+            })
+        };
+        self.nominations.openings.order(node, takes_pods)
     }
 
     /// Nominates the pods of a node that is about to take pods, if the configuration wants that.
