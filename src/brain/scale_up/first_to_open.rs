@@ -12,7 +12,7 @@ use model::cluster::Pod;
 use model::resources::Resources;
 use model::scheduling::{HOSTNAME_LABEL, PodShape, PodTerm};
 
-use crate::constraints::shape::ShapeId;
+use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::decision::turn::DecisionBuilder;
 use crate::index::NodeIndex;
 use crate::simulation::company::takes_in;
@@ -33,7 +33,9 @@ struct BookedTarget {
 /// Notes in the report, for each node that is on its way up, after which others it takes pods. Only where pods are nominated:
 /// else nothing brings a target to the node that it is booked on.
 pub(crate) fn order<'a>(turn: &mut DecisionBuilder<'a>, world: &mut SimCluster<'a>) {
-    if !turn.view.policy.scale_up.nominate_pods || turn.memory.bookings.is_empty() {
+    let follows = |pod: &NamespacedShape<'_>| terms(pod.shape).next().is_some();
+    let ordered = turn.view.policy.scale_up.nominate_pods && world.shapes.iter().any(follows);
+    if !ordered || turn.memory.bookings.is_empty() {
         return;
     }
     let targets = targets(turn, world);
