@@ -37,6 +37,9 @@ const PASSING_TAINTS: [&str; 2] = [
 const PASSING: Duration = Duration::from_secs(15);
 /// A node whose kubelet has `--cloud-provider=external` carries it until a cloud controller manager has been at it.
 const CLOUD_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// A node that is ready waits no longer than this for the nodes after which it takes pods: machines of one template come up about
+/// as fast, and the pods that are booked on it wait meanwhile.
+const OPENS_WITHIN: Duration = Duration::from_mins(2);
 /// Nodes that are named where one waits for more.
 const NAMED: usize = 3;
 /// Deleting a token is tried for this long; the token expires by itself in any case.
@@ -267,6 +270,8 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     let mut changes = work.tools.store.changes();
     let mut labelled = false;
     let (mut ready, mut nominated, mut arrived) = (None, None, None);
+    // Half of the step's time is the node's own.
+    let opens_by = Instant::now() + work.tools.settings.deadlines.initialize.to_std() / 2;
     let mut restart = Restart::new();
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
@@ -303,7 +308,10 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             }
             let openings = &work.tools.nominations.openings;
             arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
-            match work.tools.opening_order(name, since) {
+            match work
+                .tools
+                .opening_order(name, opens_by.min(since + OPENS_WITHIN))
+            {
                 OpeningOrder::Now(company) => {
                     open(work, &reference, &company).await?;
                     nominated = Some(Instant::now());

@@ -100,9 +100,6 @@ pub struct Tools {
     pub works: Arc<AtomicU64>,
 }
 
-/// A node that is ready waits no longer than this for the nodes after which it takes pods: machines of one template come up about
-/// as fast, and the pods that are booked on it wait meanwhile.
-const OPENS_WITHIN: Duration = Duration::from_mins(2);
 /// Agents of one host that are asked at the same time while their guests boot.
 const PINGS_PER_HOST: usize = 1;
 
@@ -121,11 +118,10 @@ impl Tools {
         }
     }
 
-    /// Whether a node takes pods now that arrived and has been Ready since then. It does not wait for others longer than
-    /// [`OPENS_WITHIN`].
-    pub(super) fn opening_order(&self, node: &str, since: Instant) -> OpeningOrder {
+    /// Whether a node that arrived takes pods now. It does not wait for others beyond `by`.
+    pub(super) fn opening_order(&self, node: &str, by: Instant) -> OpeningOrder {
         let ordered = self.settings.policy.scale_up.nominate_pods && !planted!(OpensAtOnce);
-        if !ordered || since.elapsed() >= OPENS_WITHIN {
+        if !ordered || Instant::now() >= by {
             return OpeningOrder::Now(Vec::new());
         }
         let takes_pods = |name: &str| {
