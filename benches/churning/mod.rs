@@ -238,6 +238,7 @@ impl Model {
             created: now,
             addresses: BTreeMap::new(),
             cpus: pve_autoscaler::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         };
         let mark = Shared::from(mark);
         let vm = Vm {

@@ -159,6 +159,7 @@ fn machine(number: u32, uuid: &str, kube: &Kube) -> MachineSpec {
         created: Time(Clock::System.now().0 - Span::minutes(60).0),
         addresses: BTreeMap::new(),
         cpus: pve_autoscaler::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     };
     let config = [
         ("name", name_of(number)),

@@ -332,6 +332,7 @@ impl World {
             created: NOW - Span::minutes(24 * 60),
             addresses: BTreeMap::new(),
             cpus: pve_autoscaler::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         };
         let mark = Shared::from(mark);
         let kind = &self.policy.instance_types["type-0000"];

@@ -107,7 +107,8 @@ test_tools() {
     have fish || missing+=(fish)
     have chromium || missing+=(chromium)
     have chromedriver || missing+=(chromium-driver)
-    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients, completion and the page" "${missing[@]}") ||
+    have ip || missing+=(iproute2)
+    [ ${#missing[@]} -eq 0 ] || (get_packages "for tests of scripts, clients, completion, the page and the wire" "${missing[@]}") ||
         skip "${missing[*]} could not be installed"
 }
 

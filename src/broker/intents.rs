@@ -196,6 +196,10 @@ impl VmRecord for CloneIntent {
         self.vmid
     }
 
+    fn is_about_same_machine(&self, other: &Self) -> bool {
+        (&self.machine, &self.cluster) == (&other.machine, &other.cluster)
+    }
+
     fn asked(&self) -> Time {
         self.asked
     }
@@ -310,6 +314,41 @@ mod tests {
         let other = serde_json::to_vec(&intent(9002)).expect("json");
         std::fs::write(dir.path().join("9001.json"), other).expect("written");
         assert!(intents.get(9001, now).is_err());
+    }
+
+    /// The broker of an older version finds the intent: its known fields prove whose VM it is. It settles it, and the newer version finds
+    /// all that it wrote. A record of another machine at the VMID gets none of it.
+    #[test]
+    fn an_intent_of_a_newer_version_proves_the_same_and_stays_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let intents = Intents::open(dir.path().to_owned()).expect("open");
+        let path = dir.path().join("9001.json");
+        let now = Time(1_000_000);
+        let on_disk = || -> serde_json::Value {
+            let bytes = std::fs::read(&path).expect("it is there");
+            serde_json::from_slice(&bytes).expect("JSON")
+        };
+        let mut newer = serde_json::to_value(intent(9001)).expect("plain data");
+        newer["rack"] = serde_json::json!({"row": 3});
+        std::fs::write(&path, newer.to_string()).expect("written");
+        let found = intents.get(9001, now).expect("it is read");
+        assert_eq!(found, Some(intent(9001)));
+        intents
+            .record(&intent(9001).settle())
+            .expect("it is written");
+        assert_eq!(on_disk()["settled"], true);
+        assert_eq!(on_disk()["rack"], newer["rack"]);
+        let other = CloneIntent {
+            machine: "small-other".into(),
+            ..intent(9001)
+        };
+        intents.record(&other).expect("it is written");
+        assert_eq!(on_disk().get("rack"), None, "{}", on_disk());
+        // One that an older version must not act on says so.
+        newer["version"] = 2.into();
+        std::fs::write(&path, newer.to_string()).expect("written");
+        let refused = intents.get(9001, now).expect_err("it is no proof");
+        assert!(refused.contains("version 2 is unknown"), "{refused}");
     }
 
     #[test]

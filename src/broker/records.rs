@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::model::time::{Span, Time};
+use crate::model::tolerant::{self, UnknownParts};
 
 use super::durable;
 
@@ -15,12 +16,18 @@ use super::durable;
 /// judge, and the VMID may long be somebody else's.
 pub(super) const LIFE: Span = Span::minutes(7 * 24 * 60);
 
+/// The format that this version reads. Records name it only where it is another: a version that has something an older one must not
+/// act without knowing says so by `version`.
+const FORMAT: u32 = 1;
+
 /// What is recorded of a VMID.
 pub(super) trait VmRecord: Serialize + DeserializeOwned {
     /// What it is, for messages.
     const WHAT: &'static str;
     /// The VMID.
     fn vmid(&self) -> u32;
+    /// Whether another record is about the same machine, and not about another one that has its VMID.
+    fn is_about_same_machine(&self, other: &Self) -> bool;
     /// When it was asked for.
     fn asked(&self) -> Time;
     /// Whether the record counts however old it is.
@@ -60,7 +67,7 @@ impl<T: VmRecord> RecordDirectory<T> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fail(error.to_string())),
         };
-        let record: T = serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
+        let (record, _) = tolerant::read::<T>(&bytes, FORMAT).map_err(fail)?;
         if record.vmid() != vmid {
             return Err(fail(format!("it is about VM {}", record.vmid())));
         }
@@ -68,13 +75,23 @@ impl<T: VmRecord> RecordDirectory<T> {
         Ok(counts.then_some(record))
     }
 
-    /// Makes `record` durable, in place of an older one for its VMID.
+    /// Makes `record` durable, in place of an older one for its VMID. What a newer version knows of the machine stays in it.
     pub(super) fn record(&self, record: &T) -> Result<(), String> {
         let path = self.path(record.vmid());
-        let bytes = serde_json::to_vec(record)
+        let mut document = serde_json::to_value(record)
             .map_err(|error| format!("cannot write {}: {error}", T::WHAT))?;
-        durable::write(&path, &bytes)
+        self.unknown_of(record).put_back(&mut document);
+        durable::write(&path, document.to_string().as_bytes())
             .map_err(|error| format!("cannot write {} {}: {error}", T::WHAT, path.display()))
+    }
+
+    /// What the record on disk has that this version does not know, where it is about the same machine.
+    fn unknown_of(&self, record: &T) -> UnknownParts {
+        let bytes = std::fs::read(self.path(record.vmid())).unwrap_or_default();
+        match tolerant::read::<T>(&bytes, FORMAT) {
+            Ok((before, unknown)) if before.is_about_same_machine(record) => unknown,
+            _ => UnknownParts::default(),
+        }
     }
 
     /// Forgets the record for `vmid`.

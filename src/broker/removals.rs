@@ -43,6 +43,10 @@ impl VmRecord for Removal {
         self.vmid
     }
 
+    fn is_about_same_machine(&self, other: &Self) -> bool {
+        (&self.machine, &self.cluster) == (&other.machine, &other.cluster)
+    }
+
     fn asked(&self) -> Time {
         self.asked
     }

@@ -342,6 +342,7 @@ mod tests {
                 created: NOW,
                 addresses: BTreeMap::new(),
                 cpus: crate::model::cpus::CpuSet::new(),
+                unknown: [].into(),
             },
             template_vmid: 8000,
             template_host: "pve1".into(),

@@ -166,6 +166,7 @@ mod tests {
             created: Time(1_795_000_000_000),
             addresses: BTreeMap::new(),
             cpus: crate::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         }
     }
 

@@ -241,6 +241,7 @@ impl CaseWorld {
             created: cast.created,
             addresses: own.addresses,
             cpus: own.cpus,
+            unknown: [].into(),
         };
         self.machine_of(mark, (&cast.region, &cast.host), cast.step);
     }

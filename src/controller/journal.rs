@@ -21,6 +21,7 @@ use crate::controller::in_place::Written;
 use crate::model::action::{CreateSpec, NO_TEMPLATE, Target};
 use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
+use crate::model::tolerant::{self, UnknownParts};
 use crate::pve::Upid;
 
 /// Version of the format that this program writes.
@@ -76,7 +77,8 @@ pub struct JournalEntry {
     #[serde(default)]
     pub written: Box<Written>,
     /// Hashes of the settings that it is made with, by part; empty where an older program, or another host's, planned it.
-    #[serde(default)]
+    /// A newer version may have more parts, which are left out.
+    #[serde(default, deserialize_with = "tolerant::known_entries")]
     pub made_of: MadeOf,
     /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
     #[serde(default)]
@@ -190,6 +192,8 @@ impl fmt::Display for UnreadableEntry {
 pub struct Journal {
     directory: Arc<PathBuf>,
     entries: Arc<Mutex<BTreeMap<Arc<str>, JournalEntry>>>,
+    /// What the files of machines have that only a newer version knows: it stays in them.
+    unknown: Arc<Mutex<BTreeMap<Arc<str>, UnknownParts>>>,
 }
 
 impl Journal {
@@ -202,6 +206,7 @@ impl Journal {
         };
         std::fs::create_dir_all(directory).map_err(|e| fail("make", e))?;
         let mut entries = BTreeMap::new();
+        let mut unknown = BTreeMap::new();
         let mut unreadable = Vec::new();
         for file in std::fs::read_dir(directory).map_err(|e| fail("list", e))? {
             let path = file.map_err(|e| fail("list", e))?.path();
@@ -214,13 +219,20 @@ impl Journal {
                 source,
             })?;
             match read(&path, &text) {
-                Ok(entry) => drop(entries.insert(entry.target.machine.clone(), entry)),
+                Ok((entry, parts)) => {
+                    let machine = entry.target.machine.clone();
+                    if !parts.is_empty() {
+                        unknown.insert(machine.clone(), parts);
+                    }
+                    entries.insert(machine, entry);
+                }
                 Err(why) => unreadable.push(UnreadableEntry { path, why }),
             }
         }
         let journal = Journal {
             directory: Arc::new(directory.to_owned()),
             entries: Arc::new(Mutex::new(entries)),
+            unknown: Arc::new(Mutex::new(unknown)),
         };
         Ok((journal, unreadable))
     }
@@ -297,7 +309,7 @@ impl Journal {
             return Ok(());
         }
         let path = self.path(&entry.target.machine);
-        let text = serde_json::to_vec_pretty(&entry).map_err(|e| JournalError {
+        let text = self.document(&entry).map_err(|e| JournalError {
             verb: "encode",
             path: path.clone(),
             source: e.into(),
@@ -313,6 +325,17 @@ impl Journal {
         }
         entries.insert(entry.target.machine.clone(), entry);
         Ok(())
+    }
+
+    /// The text of an entry's file, with what a newer version wrote into it.
+    fn document(&self, entry: &JournalEntry) -> Result<Vec<u8>, serde_json::Error> {
+        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(parts) = unknown.get(&entry.target.machine) else {
+            return serde_json::to_vec_pretty(entry);
+        };
+        let mut document = serde_json::to_value(entry)?;
+        parts.put_back(&mut document);
+        serde_json::to_vec_pretty(&document)
     }
 
     /// Writes down the UUIDs that are known of machines' VMs, of those that have none yet.
@@ -379,6 +402,8 @@ impl Journal {
             }),
             _ => {
                 entries.remove(machine);
+                let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+                unknown.remove(machine);
                 Ok(())
             }
         }
@@ -395,16 +420,14 @@ impl Journal {
 }
 
 /// An entry from its file. A copy of a file, or one whose parts contradict each other, is none: nobody knows which
-/// machine it is about.
-fn read(path: &Path, text: &[u8]) -> Result<JournalEntry, String> {
-    let entry: JournalEntry = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+/// machine it is about. What a newer version knows besides comes with it.
+fn read(path: &Path, text: &[u8]) -> Result<(JournalEntry, UnknownParts), String> {
+    let (entry, unknown) = tolerant::read::<JournalEntry>(text, VERSION)?;
     let (target, spec) = (&entry.target, &entry.spec);
     let (machine, mark) = (&*target.machine, &spec.mark);
     let own = file_name(machine);
     let template = spec.template_vmid;
-    if entry.version != VERSION {
-        Err(format!("version {} is unknown", entry.version))
-    } else if path.file_name() != Some(own.as_ref()) {
+    if path.file_name() != Some(own.as_ref()) {
         Err(format!(
             "it tells of machine {machine:?}, whose file is {own:?}"
         ))
@@ -423,7 +446,7 @@ fn read(path: &Path, text: &[u8]) -> Result<JournalEntry, String> {
     } else if let Some(Err(error)) = entry.upid.as_deref().map(Upid::from_str) {
         Err(error.to_string())
     } else {
-        Ok(entry)
+        Ok((entry, unknown))
     }
 }
 

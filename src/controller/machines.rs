@@ -218,6 +218,7 @@ mod tests {
             created: Time(0),
             addresses: BTreeMap::new(),
             cpus: crate::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         }
     }
 

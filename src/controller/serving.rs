@@ -196,6 +196,7 @@ impl Approver {
             node: machine,
             domain: domain.unwrap_or_default(),
             addresses: addresses(known, &config),
+            finds_addresses: finds_addresses(&config),
             others: self.others((machine, known), turn),
         };
         match judge::judge(request, &known) {
@@ -308,6 +309,16 @@ fn due(
 fn addresses(machine: &Machine, config: &VmConfig) -> BTreeSet<IpAddr> {
     let reserved = machine.mark.addresses.values().flatten().copied();
     reserved.chain(config.addresses()).collect()
+}
+
+/// Whether a card of the VM is told to find an address by itself.
+fn finds_addresses(config: &VmConfig) -> bool {
+    let cards = config.raw.iter();
+    let mut cards = cards.filter(|(key, _)| key.starts_with("ipconfig"));
+    cards.any(|(_, value)| {
+        let mut parts = value.split(',');
+        parts.any(|part| part.ends_with("=dhcp") || part.ends_with("=auto"))
+    })
 }
 
 /// The VM carries the machine's mark, and the node is on it by the rule of identity.

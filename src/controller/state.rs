@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::model::foreign::{self, ForeignText};
 use crate::model::memory::{self, Memory};
 use crate::model::time::Time;
+use crate::model::tolerant;
 
 use super::journal::{Journal, UnreadableEntry, write_durably};
 use super::panics;
@@ -70,6 +71,9 @@ impl StateFiles {
     /// The memory, and a word about it when it was there but could not be used. A lost memory may
     /// delay a removal and never hastens one, and costs a pool that failed one more attempt at most before it is
     /// remembered again ([`Memory`]), so the daemon goes on with an empty one.
+    ///
+    /// What a newer version remembered besides is passed over, and lost with the next save: this one does not keep it true, and a timer
+    /// that ran on from before would hasten what a lost one delays.
     pub fn load_memory(&self) -> (Memory, Option<String>) {
         let path = self.memory_path();
         let lost = |why: String| {
@@ -81,10 +85,10 @@ impl StateFiles {
         match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (Memory::default(), None),
             Err(error) => lost(error.to_string()),
-            Ok(text) => match serde_json::from_slice::<Memory>(&text) {
-                Ok(memory) if memory.version == memory::VERSION => (memory, None),
-                Ok(memory) => lost(format!("version {} is unknown", memory.version)),
-                Err(error) => lost(error.to_string()),
+            Ok(text) => match tolerant::read::<Memory>(&text, memory::VERSION) {
+                Ok((memory, _)) if memory.version == memory::VERSION => (memory, None),
+                Ok(_) => lost("it names no version".to_owned()),
+                Err(error) => lost(error),
             },
         }
     }
@@ -159,7 +163,55 @@ impl StateFiles {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::model::memory::Backoff;
+    use crate::model::time::Span;
+
+    /// A back-off, a timer and what was evicted survive a downgrade. What only the newer version knows is not written again, since
+    /// nobody keeps it true.
+    #[test]
+    fn a_memory_of_a_newer_version_keeps_what_this_one_knows() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = StateFiles::open(directory.path()).expect("opens");
+        let backoff = Backoff {
+            until: Time(9_000),
+            length: Span::minutes(5),
+            failed: Time(5_000),
+            message: "no space".into(),
+            advice: None,
+        };
+        let memory = Memory {
+            version: memory::VERSION,
+            began: Some(Time(5_000)),
+            unneeded_since: [("small-a".into(), Time(7_000))].into(),
+            backoff: [("small".into(), backoff.clone())].into(),
+            host_backoff: [("small".into(), [("pve1".into(), backoff)].into())].into(),
+            serial: 17,
+            ..Memory::default()
+        };
+        let mut newer = serde_json::to_value(&memory).expect("plain data");
+        newer["moods"] = json!({"small": "2026-01-01T00:00:00Z"});
+        for place in ["/backoff/small", "/host_backoff/small/pve1"] {
+            newer.pointer_mut(place).expect("it is there")["tries"] = json!(3);
+        }
+        let file = directory.path().join("memory.json");
+        std::fs::write(&file, newer.to_string()).expect("written");
+        assert_eq!(files.load_memory(), (memory.clone(), None));
+        files.save_memory(&memory).expect("saved");
+        let text = std::fs::read(&file).expect("it is there");
+        let saved: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(saved.get("moods"), None);
+        // A newer version that raises the number says that the rest alone is worth nothing.
+        newer["version"] = json!(memory::VERSION + 1);
+        std::fs::write(&file, newer.to_string()).expect("written");
+        let (lost, word) = files.load_memory();
+        assert_eq!(lost, Memory::default());
+        let word = word.expect("it is said");
+        assert!(word.contains("version 2 is unknown"), "{word}");
+        assert!(word.contains("timers begin anew"), "{word}");
+    }
 
     #[test]
     fn memory_and_pause_survive_and_a_broken_memory_is_said() {

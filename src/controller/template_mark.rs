@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::file::Build;
+use crate::model::tolerant::UnknownFields;
 use crate::pve::VmConfig;
 
 /// The generation of the scripts that build templates: another one builds them anew.
 const RECIPE: &str = "1";
 /// Bytes of a definition's hash.
 const HASH: usize = 6;
+/// Bytes of the sum over a mark, which sees an edit.
+const SUM: usize = 6;
 /// What the line begins with.
 const PREFIX: &str = "pve-autoscaler-template:v1 ";
 
@@ -34,7 +37,6 @@ pub enum BuildStage {
 
 /// The mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct TemplateMark {
     /// The template's name in the configuration.
     pub template: String,
@@ -50,6 +52,9 @@ pub struct TemplateMark {
     pub by: String,
     /// When that began, in seconds since 1970.
     pub begun: i64,
+    /// What a newer version wrote besides. It stays where the mark is written again.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 impl TemplateMark {
@@ -68,7 +73,7 @@ impl TemplateMark {
 
     fn line(&self) -> String {
         let body = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned());
-        format!("{PREFIX}{body} {}", hex(body.as_bytes(), 6))
+        format!("{PREFIX}{body} {}", hex(body.as_bytes(), SUM))
     }
 
     /// The mark in a VM's description, which must be the VM's own, as it was written, and alone.
@@ -78,9 +83,9 @@ impl TemplateMark {
         if lines.any(|other| other.starts_with(PREFIX)) {
             return None;
         }
-        let (body, _) = line[PREFIX.len()..].rsplit_once(' ')?;
+        let (body, sum) = line[PREFIX.len()..].rsplit_once(' ')?;
         let mark: TemplateMark = serde_json::from_str(body).ok()?;
-        (mark.vmid == vmid && mark.line() == line).then_some(mark)
+        (mark.vmid == vmid && hex(body.as_bytes(), SUM) == sum).then_some(mark)
     }
 
     /// The process that builds it, when it runs on the host `here` and is still there.
@@ -140,12 +145,32 @@ mod tests {
             stage: BuildStage::Ready,
             by: "pve1/77".to_owned(),
             begun: 1_764_000_000,
+            unknown: UnknownFields::new(),
         }
     }
 
     fn read(vmid: u32, description: &str) -> Option<TemplateMark> {
         let config = VmConfig::read(&json!({ "description": description }));
         TemplateMark::read(vmid, &config)
+    }
+
+    /// A template that a newer version has built is one that was built, and what is written of it keeps what that version knows.
+    #[test]
+    fn what_a_newer_version_wrote_is_kept_and_takes_nothing_from_the_proof() {
+        let body = serde_json::to_string(&mark()).expect("plain data");
+        let body = body.replacen('{', "{\"kernel\":[\"6.12\"],", 1);
+        let text = format!("{PREFIX}{body} {}", hex(body.as_bytes(), SUM));
+        let newer = read(8000, &text).expect("it is ours");
+        assert_eq!(newer.stage, BuildStage::Ready);
+        assert!(newer.unknown.contains_key("kernel"));
+        let failed = TemplateMark {
+            stage: BuildStage::Failed,
+            ..newer
+        };
+        let text = failed.describe();
+        assert!(text.contains("\"kernel\":[\"6.12\"]"), "{text}");
+        assert_eq!(read(8000, &text), Some(failed));
+        assert_eq!(read(8000, &text.replace("6.12", "6.13")), None);
     }
 
     #[test]

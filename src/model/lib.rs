@@ -7,6 +7,7 @@
 //! * [`region`]: what a decision needs of Proxmox VE.
 //! * [`mark`]: the proof that a VM is ours. [`identity`]: which node is a machine's. [`foreign`]: text that others
 //!   wrote, fit to be shown.
+//! * [`tolerant`]: documents of ours, read so that a newer version may have written them.
 //! * [`facts`]: texts of the configuration that name what is known of a machine.
 //! * [`disruption`], [`cron`]: what pools let be done to working nodes, and when. [`guard`]: what pods and nodes forbid.
 //! * [`condition`]: what a person must do something about. [`notice`]: what he is told of it.
@@ -59,5 +60,6 @@ pub mod shared;
 pub mod snapshot;
 pub mod story;
 pub mod time;
+pub mod tolerant;
 pub mod topology;
 pub mod words;

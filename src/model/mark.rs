@@ -3,6 +3,9 @@
 //! `pve-autoscaler:v1 {"cluster":…,"machine":…,"pool":…,…,"sum":…}`. Human text above it survives.
 //! Tags are for people and prove nothing. A VM with a mark of an unknown version is left alone; a doubled
 //! or edited one means quarantine. A copy of a VM carries its original's VMID and is seen by that.
+//!
+//! A newer version may write more fields into a mark of this version. They are kept, and prove nothing: what an older one must know of
+//! before it touches the VM calls for another version of the mark.
 
 use std::fmt::Write as _;
 
@@ -14,6 +17,7 @@ use super::foreign::ForeignText;
 use super::network::NicAddresses;
 use super::shared::Shared;
 use super::time::Time;
+use super::tolerant::UnknownFields;
 
 /// What every mark line of any version begins with.
 pub const PREFIX: &str = "pve-autoscaler:";
@@ -22,7 +26,6 @@ pub const VERSION: &str = "v1";
 
 /// The contents of a mark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Mark {
     /// Our cluster id: kube-system's UID and the configured name, `uid/name`.
     pub cluster: String,
@@ -48,6 +51,9 @@ pub struct Mark {
     /// The CPUs of its host that are reserved for it; absent where it runs on any.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub cpus: CpuSet,
+    /// What a newer version wrote besides. It stays where the mark is written again.
+    #[serde(flatten)]
+    pub unknown: UnknownFields,
 }
 
 /// What a description says about ownership.
@@ -135,22 +141,29 @@ pub fn read(description: &str) -> Ownership {
 
 fn read_line(line: &str) -> Ownership {
     let rest = &line[PREFIX.len()..];
-    let (version, body) = rest.split_once(' ').unwrap_or((rest, ""));
+    let (version, text) = rest.split_once(' ').unwrap_or((rest, ""));
     if version != VERSION {
         return Ownership::UnknownVersion(version.into());
     }
-    let parsed = serde_json::from_str(body).and_then(|mut value: serde_json::Value| {
-        if let Some(object) = value.as_object_mut() {
-            object.remove("sum");
-        }
-        serde_json::from_value::<Mark>(value)
-    });
-    match parsed {
-        // Written anew it must come out as it stands: sum, order, spelling and all.
-        Ok(mark) if mark.line() == line => Ownership::Marked(mark.into()),
-        Ok(_) => Ownership::Damaged("the mark was edited: its sum does not match".into()),
-        Err(error) => Ownership::Damaged(format!("the mark cannot be read: {error}").into()),
+    let Some(body) = body_of(text) else {
+        return Ownership::Damaged("the mark was edited: its sum does not match".into());
+    };
+    match serde_json::from_str::<Mark>(&body) {
+        Ok(mark) => Ownership::Marked(mark.into()),
+        Err(error) => Ownership::Damaged(
+            format!(
+                "the mark is as it was written, and this version of pve-autoscaler cannot read it: {error}"
+            )
+            .into(),
+        ),
     }
+}
+
+/// What a mark says, without its sum at the end; `None` where that is not the sum of the text as it stands, spelling and order too.
+fn body_of(text: &str) -> Option<String> {
+    let (head, told) = text.strip_suffix("\"}")?.rsplit_once(",\"sum\":\"")?;
+    let body = format!("{head}}}");
+    (sum(&body) == told).then_some(body)
 }
 
 #[cfg(test)]
@@ -169,6 +182,7 @@ mod tests {
             created: Time(1_795_000_000_000),
             addresses: NicAddresses::new(),
             cpus: CpuSet::new(),
+            unknown: [].into(),
         }
     }
 
@@ -221,6 +235,60 @@ mod tests {
         assert!(matches!(read(&edited), Ownership::Damaged(_)));
     }
 
+    /// The line of a mark with this body.
+    fn line_of(body: &str) -> String {
+        let open = body.strip_suffix('}').expect("an object");
+        format!("{PREFIX}{VERSION} {open},\"sum\":\"{}\"}}", sum(body))
+    }
+
+    /// A newer version writes fields that this one does not know, where it likes: the VM is ours all the same, and this version changes
+    /// nothing about them when it writes the notes above.
+    #[test]
+    fn a_mark_of_a_newer_version_proves_the_same_and_stays_whole() {
+        let known = mark().body();
+        let (head, tail) = known.split_at(known.find("\"pool\"").expect("a field"));
+        let tail = tail.strip_suffix('}').expect("an object");
+        let body = format!("{head}\"shelf\":{{\"row\":[1,null,\"x\"]}},{tail},\"zeal\":0.5}}");
+        let Ownership::Marked(read_mark) = read(&line_of(&body)) else {
+            panic!("{:?}", read(&line_of(&body)));
+        };
+        let names: Vec<&str> = read_mark.unknown.keys().map(String::as_str).collect();
+        assert_eq!(names, ["shelf", "zeal"]);
+        let bare = Mark {
+            unknown: UnknownFields::new(),
+            ..(*read_mark).clone()
+        };
+        assert_eq!(bare, mark(), "what it proves");
+        let again = read_mark.describe("other notes");
+        let fields = |line: &str| {
+            let body = line.lines().last().and_then(|last| last.split_once(' '));
+            let mut value: serde_json::Value =
+                serde_json::from_str(body.expect("a body").1).expect("JSON");
+            value.as_object_mut().expect("an object").remove("sum");
+            value
+        };
+        assert_eq!(fields(&again), fields(&line_of(&body)));
+        assert_eq!(read(&again), Ownership::Marked(read_mark));
+        // An edit is seen in these fields, too.
+        let edited = line_of(&body).replace("0.5", "0.6");
+        assert!(matches!(read(&edited), Ownership::Damaged(_)), "{edited}");
+    }
+
+    /// What this version must understand is not guessed: the mark is intact, and its sentence says whose fault that is.
+    #[test]
+    fn a_field_with_another_meaning_is_refused_in_words() {
+        let body = mark().body().replace("9001", "[9001]");
+        let Ownership::Damaged(why) = read(&line_of(&body)) else {
+            panic!("it is taken");
+        };
+        assert!(
+            why.starts_with("the mark is as it was written, and this version"),
+            "{why}"
+        );
+        let body = mark().body().replace("\"pool\":\"small\",", "");
+        assert!(matches!(read(&line_of(&body)), Ownership::Damaged(_)));
+    }
+
     #[test]
     fn what_is_not_one_intact_last_line_is_not_ours() {
         let line = mark().line();
@@ -255,7 +323,7 @@ mod tests {
             let at = at % line.len();
             if line.is_char_boundary(at) && line.is_char_boundary(at + 1) && line[at..=at] != with {
                 let edited = format!("{}{with}{}", &line[..at], &line[at + 1..]);
-                assert!(read(&edited) != Ownership::Marked(mark().into()));
+                assert!(!matches!(read(&edited), Ownership::Marked(_)), "{edited}");
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::controller::conditions::FoundConditions;
 use crate::model::condition::{Condition, ConditionKind, Knows};
 use crate::model::notice::{ConditionState, Due};
 use crate::model::time::{Span, Time};
+use crate::model::tolerant;
 
 /// Version of the format on disk. Another one counts as lost.
 pub const VERSION: u32 = 1;
@@ -26,6 +27,8 @@ pub type Targets = BTreeMap<Arc<str>, NotificationSettings>;
 pub struct Ledger {
     /// [`VERSION`].
     pub version: u32,
+    /// Without those of kinds that only a newer version has.
+    #[serde(deserialize_with = "tolerant::known_entries")]
     entries: BTreeMap<String, LedgerEntry>,
 }
 

@@ -26,6 +26,7 @@ use crate::controller::state::StateFiles;
 use crate::model::condition::Severity;
 use crate::model::notice::{Due, Notice, NoticeSource};
 use crate::model::time::Time;
+use crate::model::tolerant;
 use crate::model::words;
 
 pub use ledger::{Ledger, Targets};
@@ -152,9 +153,9 @@ fn load(state: &StateFiles) -> Ledger {
     match std::fs::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ledger::new(),
         Err(error) => lost(&error),
-        Ok(text) => match serde_json::from_slice::<Ledger>(&text) {
-            Ok(ledger) if ledger.version == ledger::VERSION => ledger,
-            Ok(ledger) => lost(&format!("version {} is unknown", ledger.version)),
+        // What a newer version noted besides is told by that one again.
+        Ok(text) => match tolerant::read::<Ledger>(&text, ledger::VERSION) {
+            Ok((ledger, _)) => ledger,
             Err(error) => lost(&error),
         },
     }
@@ -353,7 +354,42 @@ pub async fn test(whom: &Whom, name: Option<&str>, now: Time) -> Result<Vec<Trie
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::model::condition::ConditionKind;
+
+    /// Whoever was told something is not told it again after a downgrade. A condition that only the newer version has is left out, and
+    /// that one alone.
+    #[test]
+    fn what_was_told_by_a_newer_version_is_not_told_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = StateFiles::open(directory.path()).expect("opens");
+        let told = |kind: &str| {
+            let condition = json!({
+                "kind": kind, "subject": "small", "summary": "x", "details": "", "todo": "y", "colour": "red",
+            });
+            let at = Time(1_790_000_000_000);
+            json!({"condition": condition, "since": at, "told": {"ops": at}, "shown": [1]})
+        };
+        let kind = ConditionKind::PoolBacksOff.name();
+        let entries =
+            json!({(format!("{kind}/small")): told(kind), "weather/small": told("weather")});
+        let ledger = json!({"version": ledger::VERSION, "entries": entries, "pages": {}});
+        std::fs::write(files.path(FILE), ledger.to_string()).expect("written");
+        let read = serde_json::to_value(load(&files)).expect("plain data");
+        let left = read["entries"].as_object().expect("a map");
+        let keys: Vec<&str> = left.keys().map(String::as_str).collect();
+        assert_eq!(keys, [format!("{kind}/small")]);
+        assert!(
+            read.pointer(&format!("/entries/{kind}~1small/told/ops"))
+                .is_some(),
+            "{read}"
+        );
+        let other = json!({"version": ledger::VERSION + 1, "entries": entries});
+        std::fs::write(files.path(FILE), other.to_string()).expect("written");
+        assert_eq!(load(&files), Ledger::new());
+    }
 
     #[test]
     fn pauses_double_up_to_half_an_hour() {

@@ -57,6 +57,7 @@ fn mark(vmid: u32, lines: &str) -> String {
         created: Time(0),
         addresses: BTreeMap::new(),
         cpus: CpuSet::read(affinity).unwrap_or_default(),
+        unknown: [].into(),
     };
     mark.line()
 }

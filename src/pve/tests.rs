@@ -161,6 +161,7 @@ pub(crate) async fn all_calls() -> Vec<PveRequest> {
             created: crate::model::time::Time(1_795_000_000_000),
             addresses: std::collections::BTreeMap::new(),
             cpus: crate::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         }
         .describe("text"),
         pool: Some("k8s".into()),

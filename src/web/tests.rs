@@ -46,6 +46,7 @@ fn mark(name: &str, vmid: u32) -> Mark {
         created: NOW,
         addresses: BTreeMap::new(),
         cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     }
 }
 

@@ -30,6 +30,7 @@ fn mark(vmid: u32) -> Mark {
         created: Time(1_795_000_000_000),
         addresses: std::collections::BTreeMap::new(),
         cpus: pve_autoscaler::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     }
 }
 

@@ -143,6 +143,7 @@ fn a_vcpu_is_put_on_its_cpu_and_nobody_elses_is() {
         created: Time(0),
         addresses: BTreeMap::new(),
         cpus: CpuSet::read(&last.to_string()).expect("a list"),
+        unknown: [].into(),
     };
     let theirs = host(&cpus, &guest, "mine", last);
     let output = pins(&theirs, &["--once"]);

@@ -230,3 +230,92 @@ fn nothing_is_approved_unless_it_is_asked_for() {
         assert_eq!(asked, 0, "they are not even read");
     });
 }
+
+/// Asks for these names and addresses as the kubelet of the machine at VMID 9100.
+async fn ask_for(scene: &Scene, request: &str, names: &[&str]) {
+    let node = node(scene);
+    let name = node["metadata"]["name"].as_str().expect("a name");
+    let own = format!("system:node:{name}");
+    let names: Vec<&str> = [name].iter().chain(names).copied().collect();
+    let wanted = Ask {
+        name: request,
+        common_name: &own,
+        organisation: "system:nodes",
+        names: &names,
+        usages: &USAGES,
+        signer: SERVING,
+    };
+    ask(scene, 9100, &wanted).await;
+}
+
+/// The machine has its address by DHCP, and gets another one later. The node says so each time, and nobody else knows: neither is
+/// approved, and the node's Event says what would help. A request for the name alone is.
+#[test]
+fn with_dhcp_no_address_is_approved_whatever_the_node_says() {
+    let config = HASTY.replace(
+        "name = \"test\"\n",
+        "name = \"test\"\nserving_certificates = true\n",
+    );
+    assert_ne!(config, HASTY);
+    simulate(async {
+        let scene = Scene::new(5, &config, GuestSpec::default());
+        lived(&scene, async |scene: &Scene| {
+            let node = node(scene);
+            let name = node["metadata"]["name"].as_str().expect("a name");
+            let address = &node["status"]["addresses"][0]["address"];
+            ask_for(scene, "first", &[address.as_str().expect("an address")]).await;
+            let change = json!({"status": {"addresses": [
+                {"type": "InternalIP", "address": "10.20.99.7"}, {"type": "Hostname", "address": name},
+            ]}});
+            let path = format!("/api/v1/nodes/{name}/status");
+            let patch =
+                http::Request::patch(path).header("content-type", "application/merge-patch+json");
+            crate::patch(scene, patch, change.to_string()).await;
+            ask_for(scene, "changed", &["10.20.99.7"]).await;
+            ask_for(scene, "name-alone", &[]).await;
+        })
+        .await;
+        for name in ["first", "changed"] {
+            assert_eq!(became(&scene, name).await, (Vec::new(), false), "{name}");
+        }
+        let approved = (vec!["Approved".to_owned()], true);
+        assert_eq!(became(&scene, "name-alone").await, approved);
+        let told = events(&scene).await.join("\n");
+        for why in [
+            "changed for a serving certificate is left alone: it names 10.20.99.7, and no address of its VM is known, as with DHCP",
+            "give the pool a network of ranges",
+        ] {
+            assert!(told.contains(why), "{why}: {told}");
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
+/// The machine has an address of each family on its first card and one on a second: a certificate for all of them is approved. One with
+/// an address that the second card found by itself besides is not.
+#[test]
+fn several_addresses_are_approved_when_each_is_the_vms() {
+    let nic = "[[template.debian.nic]]\nbridge = \"vmbr0\"\nnetwork = \"storage\"\n\
+               [network.storage]\nsubnet = \"203.0.113.0/24\"\nranges = [\"203.0.113.10-203.0.113.19\"]\nipv6 = \"auto\"\n";
+    let six = "subnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::50-2001:db8::5f\"]\n";
+    let config = file(true).replace("[network.lan]\n", &format!("{nic}[network.lan]\n{six}"));
+    simulate(async {
+        let scene = Scene::new(5, &config, GuestSpec::default());
+        lived(&scene, async |scene: &Scene| {
+            let all = ["192.0.2.50", "2001:db8::50", "203.0.113.10"];
+            ask_for(scene, "all", &all).await;
+            ask_for(scene, "second-card", &["203.0.113.10"]).await;
+            let found = ["192.0.2.50", "2001:db8:1::be24:11ff:fe00:1"];
+            ask_for(scene, "found-by-itself", &found).await;
+        })
+        .await;
+        let approved = (vec!["Approved".to_owned()], true);
+        for name in ["all", "second-card"] {
+            assert_eq!(became(&scene, name).await, approved, "{name}");
+        }
+        let left = became(&scene, "found-by-itself").await;
+        assert_eq!(left, (Vec::new(), false));
+        let told = events(&scene).await.join("\n");
+        assert!(told.contains("is the guest's word alone"), "{told}");
+    });
+}

@@ -88,8 +88,9 @@ lend_ways() {
     cp -a /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
     chroot "$root" update-ca-certificates >/dev/null 2>&1
     # How cargo builds is handed on as well: CI keeps nothing for a next build, and reads no debugger.
+    # That it is CI, too: there a test fails that elsewhere may say what it lacks.
     # Variables that say where certificates are name Debian's place for them, or nothing of the root.
-    env -0 | grep -zE '^([a-zA-Z]+_proxy|[A-Z]+_PROXY|CARGO_(HTTP|NET|REGISTRIES|REGISTRY|SOURCE|PROFILE)_[A-Z_]+|CARGO_INCREMENTAL|RUSTUP_(DIST|UPDATE)_[A-Z]+|PIP_[A-Z_]+)=' |
+    env -0 | grep -zE '^(CI|[a-zA-Z]+_proxy|[A-Z]+_PROXY|CARGO_(HTTP|NET|REGISTRIES|REGISTRY|SOURCE|PROFILE)_[A-Z_]+|CARGO_INCREMENTAL|RUSTUP_(DIST|UPDATE)_[A-Z]+|PIP_[A-Z_]+)=' |
         sed -z 's/^/--setenv=/' >"$work/ways"
 }
 

@@ -12,6 +12,7 @@ use model::network::NicAddresses;
 use model::policy::Terms;
 use model::reasons::{HostRefused, Refused};
 use model::report::PodVerdict;
+use model::tolerant::UnknownFields;
 
 use crate::decision::addresses::AddressBook;
 use crate::decision::asker::Asker;
@@ -264,6 +265,7 @@ fn create_spec(
             created: turn.now(),
             addresses,
             cpus,
+            unknown: UnknownFields::new(),
         },
         template_vmid: copy.vmid,
         template_host: copy.host.clone(),

@@ -357,6 +357,7 @@ impl Lab {
             created: self.now,
             addresses: BTreeMap::new(),
             cpus: model::cpus::CpuSet::new(),
+            unknown: [].into(),
         };
         let machine = Machine {
             terms: None,

@@ -40,6 +40,7 @@ pub(in crate::broker) fn mark(vmid: u32) -> Mark {
         created: Time(1_795_000_000_000),
         addresses: BTreeMap::new(),
         cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     }
 }
 

@@ -204,6 +204,7 @@ impl Builder<'_> {
             stage: BuildStage::Building,
             by: format!("{}/{}", files::this_host(), std::process::id()),
             begun: crate::clock::Clock::System.now().0 / 1_000,
+            unknown: [].into(),
         })
     }
 

@@ -272,6 +272,7 @@ mod tests {
                 stage: BuildStage::Ready,
                 by: "gone/1".to_owned(),
                 begun,
+                unknown: [].into(),
             },
         }
     }

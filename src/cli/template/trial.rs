@@ -276,6 +276,7 @@ impl TemplateTrial<'_> {
             stage: BuildStage::Trial,
             by: format!("{}/{}", files::this_host(), std::process::id()),
             begun: Clock::System.now().0 / 1_000,
+            unknown: [].into(),
         };
         self.say(&format!(
             "cloning VM {} to VM {}",

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::pools::ResolvedPool;
 use super::templates::one_line;
 use super::{Problems, ipconfig, name, shared};
-use crate::config::file::{self, ConfigFile, Ipv6Source};
+use crate::config::file::{self, ConfigFile, Ipv6Source, Method};
 use crate::config::place::KeyPath;
 use crate::config::scalar::AddressList;
 use crate::config::settings::{AddressSource, NetworkSettings, TemplateSettings};
@@ -364,5 +364,30 @@ pub(super) fn warn(
                 ));
             }
         }
+    }
+}
+
+/// Pools whose kubelets get no serving certificate, since PVE does not know which addresses their machines have. Of k3s and RKE2 the
+/// servers give them.
+pub(super) fn warn_of_certificates(
+    file: &ConfigFile,
+    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    warnings: &mut Vec<String>,
+) {
+    let asks = |name: &Arc<str>| {
+        let written = file.pool.get(&**name);
+        written.is_some_and(|pool| !matches!(pool.join.method, Method::K3s | Method::Rke2))
+    };
+    let without: Vec<&Arc<str>> = pools
+        .iter()
+        .filter(|(name, pool)| pool.policy.networks.is_empty() && asks(name))
+        .map(|(name, _)| name)
+        .collect();
+    if file.kubernetes.serving_certificates && !without.is_empty() {
+        warnings.push(format!(
+            "kubernetes.serving_certificates = true: PVE does not know the addresses of machines of {}, as with DHCP, and no certificate \
+             with an address is approved there; a network with ranges changes that",
+            words::names(without.iter())
+        ));
     }
 }

@@ -23,6 +23,30 @@ fn the_wire_is_asked_where_the_file_says_so() {
     assert_eq!(plain.policy_hash(), asking.policy_hash());
 }
 
+/// Whoever wants serving certificates learns when the file is read which pools get none.
+#[test]
+fn pools_without_known_addresses_get_no_serving_certificates() {
+    let read = |text: &str| parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let asked = |text: &str| {
+        let text = text.replace(
+            "[proxmox]",
+            "[kubernetes]\nserving_certificates = true\n[proxmox]",
+        );
+        read(&text).warnings
+    };
+    let told = asked(SMALL).join("\n");
+    assert!(
+        told.contains("the addresses of machines of small,"),
+        "{told}"
+    );
+    assert!(asked(&with(NETWORK)).is_empty());
+    let k3s =
+        format!("{SMALL}\n[pool.small.join]\nmethod = \"k3s\"\nendpoint = \"192.0.2.1:6443\"\n");
+    let of_k3s = asked(&k3s).join("\n");
+    assert!(!of_k3s.contains("serving_certificates"), "{of_k3s}");
+    assert!(read(SMALL).warnings.is_empty());
+}
+
 #[test]
 fn ranges_are_left_without_what_no_machine_may_have() {
     let settings = parse(&with(NETWORK), "test.toml").unwrap_or_else(|e| panic!("{e}"));

@@ -30,10 +30,20 @@ pub(super) async fn ensure(work: &Work, plan: PlanOrigin) -> Result<(), Failure>
     let entry = work
         .entry()
         .map_err(|stop| work.failure(Step::Intent, stop))?;
-    if plan == PlanOrigin::Fresh {
-        let asked = on_wire::nobody_answers(work).await;
-        asked.map_err(|stop| work.failure(Step::Intent, stop))?;
-    }
+    let limit = work.tools.settings.deadlines.clone;
+    // The wire may be slow, and who waits for its answer keeps nobody from the storage.
+    let asked = match plan {
+        PlanOrigin::Fresh => {
+            let asked = on_wire::nobody_answers(work).await;
+            asked.map_err(|stop| work.failure(Step::Intent, stop))?;
+            true
+        }
+        PlanOrigin::Earlier if on_wire::is_due(work, &entry) => {
+            work.attempt(Step::Intent, limit, asked_on_wire(work))
+                .await?
+        }
+        PlanOrigin::Earlier => false,
+    };
     // Waiting for a turn at the storage is nobody's delay but ours: it does not eat the clone's time.
     let mut turn = if entry.upid.is_none() && entry.step <= Step::Clone {
         work.progress("its turn to clone: others clone to the same storage");
@@ -44,18 +54,37 @@ pub(super) async fn ensure(work: &Work, plan: PlanOrigin) -> Result<(), Failure>
     } else {
         None
     };
-    work.step(
-        Step::Clone,
-        work.tools.settings.deadlines.clone,
-        cloned(work, plan, &mut turn),
-    )
-    .await
+    let made = cloned(work, (plan, asked), &mut turn);
+    work.step(Step::Clone, limit, made).await
+}
+
+/// Asks for the addresses of a machine that was planned before, once it is seen that nothing of it is there and nothing may come. Whether
+/// it came to that: what is there is for whoever makes the VM.
+async fn asked_on_wire(work: &Work) -> Result<bool, Stop> {
+    while matches!(work.look().await?, VmState::Absent) {
+        if running_clone(work).await? {
+            work.progress("a running clone task may be ours");
+            sleep(LOOK_AGAIN).await;
+            continue;
+        }
+        // Of one that nobody wants any more the next step tells.
+        if still_wanted(work).is_ok() {
+            on_wire::nobody_answers(work).await?;
+        }
+        return Ok(true);
+    }
+    Ok(false)
 }
 
 /// A turn at the storage that the clone goes to. The next one may begin when the task has ended, before its VM is looked at.
 type StoragePermit = Option<OwnedSemaphorePermit>;
 
-async fn cloned(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Result<(), Stop> {
+/// `plan`: whose plan it is, and whether its addresses were asked for on the wire.
+async fn cloned(
+    work: &Work,
+    plan: (PlanOrigin, bool),
+    turn: &mut StoragePermit,
+) -> Result<(), Stop> {
     let mut seen_locked = false;
     loop {
         let look = work.look().await?;
@@ -131,7 +160,11 @@ async fn under_way(work: &Work, turn: &mut StoragePermit) -> Result<(), Stop> {
 }
 
 /// There is no VM: follow the task that will make it, or ask for one.
-async fn absent(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Result<(), Stop> {
+async fn absent(
+    work: &Work,
+    (plan, on_wire_asked): (PlanOrigin, bool),
+    turn: &mut StoragePermit,
+) -> Result<(), Stop> {
     let entry = work.entry()?;
     if let Some(upid) = recorded_task(entry.upid.as_deref()) {
         let ended = followed(work, &upid, turn).await?;
@@ -161,7 +194,13 @@ async fn absent(work: &Work, plan: PlanOrigin, turn: &mut StoragePermit) -> Resu
     }
     if plan == PlanOrigin::Earlier {
         still_wanted(work)?;
-        on_wire::nobody_answers(work).await?;
+        if !on_wire_asked && on_wire::is_due(work, &entry) {
+            // Nobody is asked while others wait for the storage: whoever goes on with it begins with that.
+            return Err(Stop::Transient(
+                "what was at its VMID is gone, and nobody was asked whether somebody has its address on the wire: that comes first"
+                    .to_owned(),
+            ));
+        }
     }
     ask(work).await
 }

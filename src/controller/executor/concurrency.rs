@@ -122,6 +122,7 @@ mod tests {
             created: Time(0),
             addresses: BTreeMap::new(),
             cpus: crate::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         };
         let target = Target {
             region: "default".into(),

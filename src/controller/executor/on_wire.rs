@@ -11,15 +11,29 @@ use std::sync::Arc;
 use futures::future::join_all;
 use tokio::time::sleep;
 
+use crate::controller::journal::JournalEntry;
+
 use super::work::{Stop, Work};
+
+/// Whether addresses of the machine are to be asked for before its clone is.
+pub(super) fn is_due(work: &Work, entry: &JournalEntry) -> bool {
+    !due(work, entry).is_empty()
+}
+
+/// The machine's addresses that are to be asked for now, with their networks. A machine whose clone was asked for may be there, and has
+/// its addresses itself.
+fn due(work: &Work, entry: &JournalEntry) -> Vec<(Arc<str>, IpAddr)> {
+    let untouched = entry.upid.is_none() && entry.unanswered_clone.is_none() && !entry.was_ours();
+    if !untouched || planted!(WireNotAsked) {
+        return Vec::new();
+    }
+    wanted(work, &entry.target.region)
+}
 
 /// Stops, and gives the machine up, when somebody has one of its addresses on the wire.
 pub(super) async fn nobody_answers(work: &Work) -> Result<(), Stop> {
-    let entry = work.entry()?;
-    // A machine whose clone was asked for may be there, and has its addresses itself.
-    let untouched = entry.upid.is_none() && entry.unanswered_clone.is_none() && !entry.was_ours();
-    let asked = wanted(work, &entry.target.region);
-    if !untouched || asked.is_empty() || planted!(WireNotAsked) {
+    let asked = due(work, &work.entry()?);
+    if asked.is_empty() {
         return Ok(());
     }
     work.progress("whether somebody has its address on the wire");

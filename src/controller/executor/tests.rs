@@ -25,6 +25,7 @@ use crate::pve::transport::{Transport, memory::RouterTransport};
 use crate::sim::pve::{AdminAct, PveSpec};
 use crate::sim::world::{World, WorldSpec};
 use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Workload, workload::WorkloadPods};
+mod asking;
 mod damaged;
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";

@@ -39,6 +39,7 @@ fn mark() -> Mark {
         created: Time(0),
         addresses: NicAddresses::new(),
         cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     }
 }
 

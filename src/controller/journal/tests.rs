@@ -19,6 +19,7 @@ fn entry(machine: &str) -> JournalEntry {
         created: Time(1_000),
         addresses: BTreeMap::new(),
         cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     };
     let target = Target {
         region: "default".into(),
@@ -103,6 +104,52 @@ fn an_entry_that_an_older_program_wrote_is_read() {
     let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
     assert!(unreadable.is_empty());
     assert_eq!(journal.get("small-aaaaa"), Some(entry("small-aaaaa")));
+}
+
+/// The program was downgraded while a machine is half made: it goes on, and what the newer version wrote stays in the file through every
+/// write, at its place, also in what is never written anew, as the mark and the terms. Only the machine's end ends it.
+#[test]
+fn an_entry_that_a_newer_program_wrote_is_read_and_stays_whole() {
+    let rack = json!({"row": 3});
+    let directory = edited("small-aaaaa.json", |value| {
+        value["rack"] = rack.clone();
+        value["made_of"] = json!({"template": "0a1b", "weather": "2c3d"});
+        for place in ["/target", "/spec", "/spec/mark", "/written"] {
+            value.pointer_mut(place).expect("it is there")["rack"] = rack.clone();
+        }
+    });
+    let (journal, unreadable) = Journal::open(directory.path()).expect("opens");
+    assert!(unreadable.is_empty(), "{unreadable:?}");
+    let found = journal.get("small-aaaaa").expect("it is there");
+    assert_eq!(found.made_of.len(), 1, "{:?}", found.made_of);
+    assert!(found.spec.mark.unknown.contains_key("rack"));
+    journal
+        .update("small-aaaaa", |entry| entry.step = Step::Clone)
+        .expect("written");
+    let (again, _) = Journal::open(directory.path()).expect("opens again");
+    again
+        .update("small-aaaaa", |entry| entry.step = Step::Configure)
+        .expect("written");
+    let path = directory.path().join("small-aaaaa.json");
+    let document = || -> Value {
+        let text = std::fs::read(&path).expect("it is there");
+        serde_json::from_slice(&text).expect("JSON")
+    };
+    let whole = document();
+    assert_eq!(whole["step"], "configure");
+    for place in [
+        "/rack",
+        "/target/rack",
+        "/spec/rack",
+        "/spec/mark/rack",
+        "/written/rack",
+    ] {
+        assert_eq!(whole.pointer(place), Some(&rack), "{place}: {whole}");
+    }
+    again.remove("small-aaaaa").expect("goes");
+    again.put(entry("small-aaaaa")).expect("is written");
+    let anew = document();
+    assert!(anew.get("rack").is_none(), "{anew}");
 }
 
 /// A directory with an entry's file, of which `edit` changes the text.

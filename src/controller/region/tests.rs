@@ -108,6 +108,7 @@ fn a_mark_that_is_put_back_is_seen_soon() {
             created: crate::model::time::Time(1_000),
             addresses: BTreeMap::new(),
             cpus: crate::model::cpus::CpuSet::new(),
+            unknown: [].into(),
         };
         world
             .pve

@@ -21,6 +21,8 @@ pub(super) struct KnownKubelet<'a> {
     pub(super) domain: &'a str,
     /// The addresses of the machine's VM.
     pub(super) addresses: BTreeSet<IpAddr>,
+    /// A card of the VM finds an address by itself: by DHCP, or by router advertisements.
+    pub(super) finds_addresses: bool,
     /// Addresses that are somebody else's, and why.
     pub(super) others: BTreeMap<IpAddr, String>,
 }
@@ -101,14 +103,17 @@ fn of_the_vm(address: IpAddr, known: &KnownKubelet<'_>) -> Result<(), String> {
     }
     if known.addresses.is_empty() {
         return Err(format!(
-            "it names {address}, and no address of its VM is known: give the pool a network of ranges"
+            "it names {address}, and no address of its VM is known, as with DHCP: give the pool a network of ranges"
         ));
     }
     let all: Vec<String> = known.addresses.iter().map(ToString::to_string).collect();
-    Err(format!(
-        "it names {address}, and its VM has {}",
-        all.join(", ")
-    ))
+    let all = all.join(", ");
+    let found = if known.finds_addresses {
+        "; one that a card has by DHCP or router advertisements is the guest's word alone"
+    } else {
+        ""
+    };
+    Err(format!("it names {address}, and its VM has {all}{found}"))
 }
 
 /// The address in a URL, if there is one and no name.
@@ -162,6 +167,7 @@ mod tests {
             addresses: [[192, 0, 2, 10], [192, 0, 2, 11], [127, 0, 0, 1]]
                 .map(IpAddr::from)
                 .into(),
+            finds_addresses: false,
             others: [([192, 0, 2, 11].into(), "node b has it".to_owned())].into(),
         }
     }
@@ -245,5 +251,52 @@ mod tests {
         };
         let said = judge(&right(), &unknown).expect_err("refused");
         assert!(said.contains("no address of its VM is known"), "{said}");
+    }
+
+    /// Addresses of both families and of a second card are right while each is the VM's. One more that only the guest tells of is not,
+    /// and takes the others with it: a certificate is signed as a whole.
+    #[test]
+    fn each_of_several_addresses_must_be_known() {
+        let text = |text: &str| -> IpAddr { text.parse().expect("an address") };
+        let also = |addresses: &[&str]| {
+            let wanted = names(|params| {
+                let all = addresses.iter().map(|ip| SanType::IpAddress(text(ip)));
+                params.subject_alt_names.extend(all);
+            });
+            request(wanted)
+        };
+        let several = KnownKubelet {
+            addresses: ["192.0.2.10", "2001:db8::10", "203.0.113.10"]
+                .map(text)
+                .into(),
+            finds_addresses: true,
+            ..known()
+        };
+        let own = also(&["2001:db8::10", "203.0.113.10"]);
+        assert_eq!(judge(&own, &several), Ok(()));
+        for strange in ["2001:db8::be24:11ff:fe00:1", "10.0.0.7"] {
+            let said = judge(&also(&["2001:db8::10", strange]), &several).expect_err(strange);
+            assert!(
+                said.starts_with(&format!("it names {strange}, and its VM has")),
+                "{said}"
+            );
+            assert!(said.ends_with("the guest's word alone"), "{said}");
+        }
+    }
+
+    /// With DHCP a request for the name alone is right: PVE knows the name.
+    #[test]
+    fn a_name_alone_needs_no_address() {
+        let unknown = KnownKubelet {
+            addresses: BTreeSet::new(),
+            finds_addresses: true,
+            ..known()
+        };
+        let name_alone = names(|params| {
+            params
+                .subject_alt_names
+                .retain(|name| matches!(name, SanType::DnsName(_)));
+        });
+        assert_eq!(judge(&request(name_alone), &unknown), Ok(()));
     }
 }

@@ -56,6 +56,7 @@ fn span(number: i64) -> TraceSpan {
         created: Time(0),
         addresses: std::collections::BTreeMap::new(),
         cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
     };
     let trace = TraceId::of(&mark);
     TraceSpan {

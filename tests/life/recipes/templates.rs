@@ -100,6 +100,7 @@ fn built(template: &mut MachineSpec, kubernetes: &str) {
         stage: BuildStage::Ready,
         by: "pve1/1".to_owned(),
         begun: 1_764_000_000,
+        unknown: [].into(),
     };
     let description = mark.describe();
     template

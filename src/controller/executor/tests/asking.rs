@@ -1,0 +1,159 @@
+//! Machines that were planned before a restart, whose addresses are asked for on the wire: whoever waits for an answer keeps no other
+//! one from the storage.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::sleep;
+
+use super::{CONFIG, simulate, tools};
+use crate::controller::executor::clone;
+use crate::controller::executor::tools::Tools;
+use crate::controller::executor::up::PlanOrigin;
+use crate::controller::executor::work::Work;
+use crate::controller::journal::JournalEntry;
+use crate::controller::on_wire::WireBook;
+use crate::model::action::{CreateSpec, Target};
+use crate::model::mark::Mark;
+use crate::model::region::Failure;
+use crate::pve::transport::memory::RouterTransport;
+use crate::sim::guests::GuestSpec;
+use crate::sim::kube::KubeSpec;
+use crate::sim::pve::PveSpec;
+use crate::sim::world::{World, WorldSpec};
+use crate::wire::{Wire, WireAnswer};
+
+/// A little less than the daemon waits for an answer at most.
+const SLOW: Duration = Duration::from_secs(11);
+
+/// A wire with nobody on it, which says so late for one address.
+#[derive(Debug)]
+struct SlowWire {
+    slow: IpAddr,
+    asked: Mutex<Vec<IpAddr>>,
+}
+
+impl Wire for SlowWire {
+    fn ask(&self, address: IpAddr) -> BoxFuture<'_, WireAnswer> {
+        self.asked.lock().expect("a list").push(address);
+        Box::pin(async move {
+            if address == self.slow {
+                sleep(SLOW).await;
+            }
+            WireAnswer::Silent
+        })
+    }
+}
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
+}
+
+/// One clone at a time, of machines whose addresses are asked for.
+fn world() -> World {
+    let config = CONFIG
+        .replace(
+            "[template.debian]",
+            "max_clones_per_storage = 1\n[template.debian]",
+        )
+        .replace("max = 3\n", "max = 3\nnetwork = \"lan\"\n")
+        .replace(
+            "[instance_type.small]",
+            "[network.lan]\nask_on_wire = true\nsubnet = \"192.0.2.0/24\"\n\
+             ranges = [\"192.0.2.50-192.0.2.59\"]\ngateway = \"192.0.2.1\"\n[instance_type.small]",
+        );
+    let world = World::new(WorldSpec {
+        seed: 5,
+        pve: PveSpec::default(),
+        kube: KubeSpec::default(),
+        guests: GuestSpec::default(),
+        config,
+    });
+    world.unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The intent of a machine of which nothing has begun.
+fn intent(world: &World, vmid: u32, address: IpAddr) -> JournalEntry {
+    let now = world.clock.now();
+    let machine = format!("general-{vmid}x");
+    let mark = Mark {
+        cluster: "uid/test".into(),
+        machine: machine.clone(),
+        vmid,
+        pool: "general".into(),
+        instance_type: "small".into(),
+        template: "debian".into(),
+        token: "abcdef".into(),
+        created: now,
+        addresses: [(0, vec![address])].into(),
+        cpus: crate::model::cpus::CpuSet::new(),
+        unknown: [].into(),
+    };
+    let regions = &world.settings.regions;
+    let target = Target {
+        region: regions.keys().next().expect("a region").clone(),
+        host: "pve1".into(),
+        vmid,
+        machine: machine.into(),
+        node: None,
+    };
+    let spec = CreateSpec {
+        mark,
+        template_vmid: 9000,
+        template_host: "pve1".into(),
+        template_uuid: None,
+        terms: None,
+    };
+    JournalEntry::new(target, spec, now)
+}
+
+/// Goes on with a machine until its VM is there.
+async fn made(tools: &Tools, entry: &JournalEntry) -> Result<(), Failure> {
+    let work = Work::open(tools.clone(), entry).expect("it is opened");
+    clone::ensure(&work, PlanOrigin::Earlier).await
+}
+
+#[test]
+fn a_slow_wire_keeps_no_other_machine_from_its_clone_after_a_restart() {
+    simulate(async {
+        let world = world();
+        let state = tempfile::tempdir().expect("a directory");
+        let wire = Arc::new(SlowWire {
+            slow: ip(50),
+            asked: Mutex::default(),
+        });
+        let way = RouterTransport::new(world.pve.router_as("root@pam"));
+        let client = crate::pve::Client::new(Arc::new(way));
+        let known = tools(&world, state.path(), world.kube_way()).await;
+        let regions = known.pve.keys();
+        let tools = Tools {
+            pve: regions.map(|name| (name.clone(), client.clone())).collect(),
+            wire: WireBook::new(wire.clone()),
+            ..known.clone()
+        };
+        let entries = [(9100, 50), (9101, 51)].map(|(vmid, last)| intent(&world, vmid, ip(last)));
+        for entry in &entries {
+            tools.journal.put(entry.clone()).expect("written");
+        }
+        let there = || [9100, 9101].map(|vmid| world.pve.vm(vmid).is_some());
+        let asked = || {
+            let mut asked = wire.asked.lock().expect("a list").clone();
+            asked.sort_unstable();
+            asked
+        };
+        let look = async {
+            sleep(SLOW - Duration::from_secs(2)).await;
+            (there(), asked())
+        };
+        // The slow one comes first, so that nobody is before it in any line.
+        let (slow, quick, (early, asked_early)) =
+            tokio::join!(made(&tools, &entries[0]), made(&tools, &entries[1]), look);
+        assert_eq!(early, [false, true], "before the wire has answered");
+        assert_eq!(asked_early, [ip(50), ip(51)]);
+        assert_eq!((slow, quick), (Ok(()), Ok(())));
+        assert_eq!(there(), [true, true]);
+        assert_eq!(asked(), [ip(50), ip(51)], "each once");
+    });
+}
