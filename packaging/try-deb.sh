@@ -4,9 +4,11 @@
 # Exit 0 when all held, 1 when one did not. A machine that cannot boot such roots (not root, no
 # namespaces, no Debian mirror) says so and exits 0: that says nothing about the package.
 #
-#   packaging/try-deb.sh [--roots] [SUITE...]        bookworm and trixie when none is named
+#   packaging/try-deb.sh [--roots] [--part PART] [SUITE...]        bookworm and trixie when none is named
 #
 # --roots: makes the roots that are not there yet, and tries nothing: minutes that CI has beside its other parts.
+# --part: tries one part alone. `package` is the package from its installation to its purge; `road` is a new user's road from nothing to
+# a node that is Ready, by the commands of README and docs/setup.md (try-deb.d/road.sh).
 #
 # The roots are systemd-nspawn containers with a network of their own, so that nothing of the
 # machine is touched. They are kept as archives under the user's cache directory.
@@ -20,18 +22,24 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 readonly cache="${XDG_CACHE_HOME:-$HOME/.cache}/pve-autoscaler/roots"
 readonly in_root="packaging/try-deb.d/in-root.sh"
 # What the roots have beyond the essential packages: an init, a message bus for systemctl, what the
-# package depends on (dpkg fetches nothing), lintian of the release, and what a PVE host is made of.
+# package depends on (dpkg fetches nothing), lintian of the release (with it comes what the road's Perl needs: IO::Socket::SSL), and
+# what a PVE host is made of.
 readonly packages=systemd,systemd-sysv,dbus,init-system-helpers,perl-base,procps,lintian,openssl,curl
 # Roots are made anew when they are older than this, so that a release's updates are in them.
 readonly root_days=30
 # How long a root may take to be made, to boot, and to be tried.
-readonly make_seconds=600 boot_seconds=120 try_seconds=600
+readonly make_seconds=600 boot_seconds=120 try_seconds=720
 
-roots_alone=no
-if [ "${1-}" = --roots ]; then
-    roots_alone=yes
+roots_alone=no parts=(package road)
+while [ $# -gt 0 ]; do
+    case "$1 ${2-}" in
+        "--roots "*) roots_alone=yes ;;
+        "--part package" | "--part road") parts=("$2") && shift ;;
+        -*) echo "usage: packaging/try-deb.sh [--roots] [--part package|road] [SUITE...]" >&2 && exit 2 ;;
+        *) break ;;
+    esac
     shift
-fi
+done
 suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 
@@ -90,16 +98,17 @@ try() {
     tar -xf "$archives/$suite" -C "$root" --numeric-owner
     mkdir "$root/root/try"
     cp "$deb" "$root/root/try/this.deb"
-    cp "$work/next.deb" "$root/root/try/next.deb"
+    [ ! -e "$work/next.deb" ] || cp "$work/next.deb" "$root/root/try/next.deb"
     install -m 0755 "$in_root" "$root/root/try/in-root.sh"
     cp -r tests/e2e/pve-root/perl5 "$root/root/try/"
     install -m 0755 packaging/try-deb.d/mint "$root/root/try/"
+    cp -r packaging/try-deb.d/road.sh packaging/try-deb.d/road README.md docs/setup.md "$root/root/try/"
     echo "$suite" >"$root/etc/hostname"
     # The system's own timers (apt, dpkg, logrotate) write what would look like a leftover, and apt's hold dpkg's lock.
     for timer in "$root"/usr/lib/systemd/system/*.timer "$root"/lib/systemd/system/*.timer; do
         [ ! -e "$timer" ] || ln -sf /dev/null "$root/etc/systemd/system/$(basename "$timer")"
     done
-    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --directory="$root" --boot \
+    SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --directory="$root" --boot "${lent[@]}" \
         --register=no --keep-unit --private-network --link-journal=no --machine="try-$suite-$$" \
         </dev/null >"$work/$suite.console" 2>&1 &
     nspawn=$!
@@ -113,7 +122,7 @@ try() {
     nsenter --target "$leader" --all -- chmod 0666 /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty
     limited "$try_seconds" nsenter --target "$leader" --all -- \
         /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root \
-        /root/try/in-root.sh 2>&1 | sed -u "s/^/$suite: /" || status=$?
+        /root/try/in-root.sh "${parts[@]}" 2>&1 | sed -u "s/^/$suite: /" || status=$?
     # SIGTERM makes nspawn power the container off; what does not heed it in time is ended.
     kill -TERM "$nspawn" 2>/dev/null || true
     limited 30 tail --pid="$nspawn" -f /dev/null || kill -KILL "$nspawn" "$leader" 2>/dev/null || true
@@ -173,7 +182,13 @@ for suite in "${suites[@]}"; do
     ln -s "$archive" "$archives/$suite"
 done
 [ "$roots_alone" = no ] || exit 0
-next_version "$deb" "$work/next.deb"
+# A release of this very package is what a new user has been given.
+lent=()
+released="target/release-files/$(basename "$deb")"
+if cmp --silent "$deb" "$released"; then
+    lent=(--bind-ro="$(readlink -f "$(dirname "$released")"):/srv/pve-autoscaler")
+fi
+[ "${parts[0]}" != package ] || next_version "$deb" "$work/next.deb"
 
 tries=()
 for suite in "${suites[@]}"; do

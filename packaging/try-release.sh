@@ -1,6 +1,6 @@
 #!/bin/bash
 # Makes a release of the package that is built already (target/package), signed with a key of the moment, and looks at it
-# as a person does who downloads it. Builds nothing: that two builds are the same is shown by `contrib/dev release`.
+# as a person does who was given it. Builds nothing: that two builds are the same is shown by `contrib/dev release`.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 

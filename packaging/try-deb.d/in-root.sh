@@ -1,6 +1,10 @@
 #!/bin/bash
 # The checks of packaging/try-deb.sh, run inside a booted root: one line each, exit 1 on a miss.
+#
+#   in-root.sh PART...       package, road
 set -uo pipefail
+# shellcheck source=packaging/try-deb.d/road.sh
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/road.sh"
 
 readonly this=/root/try/this.deb next=/root/try/next.deb
 readonly config=/etc/pve-autoscaler.toml
@@ -239,9 +243,10 @@ verify_units() {
     [ -z "$said" ] || { echo "$said" && return 1; }
 }
 
+# no_error_logged [--since=TIME]; no_refusal alike
 no_error_logged() {
     local said
-    said="$(journalctl --no-pager --quiet --priority=err --unit="$daemon" --unit="$socket" --unit="$broker")"
+    said="$(journalctl "$@" --no-pager --quiet --priority=err --unit="$daemon" --unit="$socket" --unit="$broker")"
     [ -z "$said" ] || { echo "$said" && return 1; }
 }
 
@@ -369,7 +374,7 @@ listens_elsewhere() {
     printf '[web]\nlisten = "127.0.0.1:9809"\n' >>"$config"
     systemctl reload "$daemon" && soon 20 curl -sf http://127.0.0.1:9809/readyz && refused ready
 }
-no_refusal() { ! journalctl --no-pager --unit="$broker" | grep -F 'refused-by-broker'; }
+no_refusal() { ! journalctl "$@" --no-pager --unit="$broker" | grep -F 'refused-by-broker'; }
 
 crashed_and_frozen() {
     local before
@@ -432,16 +437,29 @@ nothing_left() {
     [ -z "$left" ] || { echo "$left" && return 1; }
 }
 
-files >/root/try/before
-hold "lintian of this release finds nothing" lintian --pedantic --display-experimental \
-    --fail-on error,warning --allow-root "$this"
-installed_and_idle
-broker_and_sandbox
-edited_and_reloaded
-configured_and_working
-crashed_and_frozen
-upgraded
-removed
+# From the first installation to the purge.
+package() {
+    files >/root/try/before
+    hold "lintian of this release finds nothing" lintian --pedantic --display-experimental \
+        --fail-on error,warning --allow-root "$this"
+    installed_and_idle
+    broker_and_sandbox
+    edited_and_reloaded
+    configured_and_working
+    crashed_and_frozen
+    upgraded
+    removed
+}
+
+for part; do
+    began=$SECONDS
+    case "$part" in
+        package) package ;;
+        road) road_of_a_new_user ;;
+        *) hold "there is a part $part" false ;;
+    esac
+    echo "part $part: $((SECONDS - began)) s"
+done
 # Once more at the end, where CI's output is cut.
 printf 'MISS %s\n' "${misses[@]+"${misses[@]}"}" | grep -v '^MISS $'
 echo "$missed missed"

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{CliFailure, channels, load, print, runtime};
 use crate::broker::direct::Direct;
@@ -38,6 +38,10 @@ use options::{BuildOptions, TemplateCommand};
 
 /// A removal, and the stop before it.
 const REMOVAL: Duration = Duration::from_mins(5);
+/// The longest that a new template is waited for in PVE's list of guests: hosts tell each other of theirs every ten seconds.
+const LISTED: Duration = Duration::from_secs(30);
+/// Between two looks at that list.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A region, and whose templates are ours in it.
 #[derive(Debug)]
@@ -159,6 +163,45 @@ impl TemplateRegion {
         Ok(found)
     }
 
+    /// Waits until PVE lists these VMs as templates of this name: neither the daemon nor `doctor` finds them before.
+    async fn until_listed(&self, vm_name: &str, mut vmids: BTreeSet<u32>) -> anyhow::Result<()> {
+        let end = Instant::now() + LISTED;
+        let mut told = false;
+        loop {
+            // A list that cannot be read is no reason to fail: the templates are built.
+            if let Ok(resources) = self.client.resources().await {
+                vmids.retain(|vmid| {
+                    let guest = resources.guests.get(vmid);
+                    !guest.is_some_and(|guest| guest.template && *guest.name == *vm_name)
+                });
+            }
+            if vmids.is_empty() {
+                return Ok(());
+            }
+            let over = Instant::now() >= end;
+            if over || !told {
+                told = true;
+                let named = words::names(vmids.iter().map(|vmid| format!("VM {vmid}")));
+                let text = if over {
+                    format!(
+                        "note: PVE does not list {named} as the template {vm_name} after {}, and no machine is made of it until it does; \
+                         `systemctl status pvestatd` on its host says whether that is at work\n",
+                        guest::span(LISTED)
+                    )
+                } else {
+                    format!(
+                        "waiting until PVE lists {named} as the template {vm_name}: its hosts tell each other every ten seconds\n"
+                    )
+                };
+                print(&text).map_err(|_| anyhow!("cannot write to standard output"))?;
+            }
+            if over {
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
+    }
+
     async fn shared(&self, storage: &str, host: &str) -> anyhow::Result<bool> {
         Ok(is_shared(&self.client.resources().await?, storage, host))
     }
@@ -219,6 +262,8 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
         let place = TemplateRegion::open(settings, &template.region)?;
         let resources = place.client.resources().await?;
         let hosts = hosts(settings, template, build, &resources, &options.hosts)?;
+        let vm_name = template.vm_name.as_deref().unwrap_or(name);
+        let mut built = BTreeSet::new();
         for host in hosts {
             let resources = place.client.resources().await?;
             let found = place.find(&resources, name, build).await?;
@@ -235,20 +280,24 @@ pub(super) async fn build(settings: &Settings, options: &BuildOptions) -> Result
             let builder = Builder {
                 place: &place,
                 name,
-                vm_name: template.vm_name.as_deref().unwrap_or(name),
+                vm_name,
                 build,
                 host: &host,
                 keep_failed: options.keep_failed,
                 began: Instant::now(),
             };
             match builder.run(&found).await {
-                Ok(_) => made += 1,
+                Ok(vmid) => {
+                    made += 1;
+                    built.insert(vmid);
+                }
                 Err(error) => {
                     print(&format!("{name} on {host}: FAILED: {error:#}\n"))?;
                     failed.push(format!("{name} on {host}"));
                 }
             }
         }
+        place.until_listed(vm_name, built).await?;
     }
     if failed.is_empty() {
         let made = words::count(made, "template");
