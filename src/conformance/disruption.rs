@@ -144,6 +144,7 @@ fn cause(value: &CaseValue) -> Result<Cause, CaseError> {
     match text(value)? {
         "empty" | "Empty" => Ok(Cause::Empty),
         "underused" | "Underutilized" => Ok(Cause::Underused),
-        _ => Err(value.expected("empty or underused")),
+        "outdated" | "Drifted" => Ok(Cause::Outdated),
+        _ => Err(value.expected("empty, underused or outdated")),
     }
 }

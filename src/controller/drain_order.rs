@@ -4,9 +4,7 @@
 //! before those of the system, those that something recreates elsewhere before DaemonSet pods.
 
 use crate::model::cluster::{Pod, PodKey};
-use crate::model::guard::{DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT, is_daemon};
-use crate::model::policy::LEAVING_TAINT;
-use crate::model::scheduling::{Effect, Toleration};
+use crate::model::guard::{self, DO_NOT_DISRUPT, Guard, SAFE_TO_EVICT, is_daemon};
 use crate::model::time::{Span, Time};
 
 /// Priority of `system-cluster-critical`; at or above it a pod is critical.
@@ -36,10 +34,6 @@ pub enum DrainAction {
 /// The last tier.
 pub const LAST_TIER: u8 = 3;
 
-/// On a DaemonSet's pod: whether it is evicted when its node goes, `true` or else, whatever the configuration says
-/// (cluster-autoscaler's `EnableDsEvictionKey`).
-const DAEMON_EVICTION: &str = "cluster-autoscaler.kubernetes.io/enable-ds-eviction";
-
 /// What becomes of `pod` when its node is drained at `now`. `daemons`: pods of DaemonSets are evicted unless they
 /// are annotated otherwise.
 pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
@@ -51,14 +45,10 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
         return DrainAction::Left("it has ended");
     }
     let daemon = is_daemon(shape);
-    if shape.tolerations.iter().any(|t| stays(t, daemon)) {
+    if guard::tolerates_leaving(shape) {
         return DrainAction::Left("it tolerates the leaving taint");
     }
-    let evicted = shape
-        .annotations
-        .get(DAEMON_EVICTION)
-        .map_or(daemons, |word| &**word == "true");
-    if daemon && !evicted {
+    if daemon && !guard::evicts_daemon(shape).unwrap_or(daemons) {
         return DrainAction::Left("pods of its DaemonSet end with their nodes");
     }
     let tier = 2 * u8::from(shape.priority >= CRITICAL) + u8::from(daemon);
@@ -88,20 +78,6 @@ pub fn fate(pod: &Pod, now: Time, daemons: bool) -> DrainAction {
         best_effort: daemon,
         going: false,
     }
-}
-
-/// Whether a pod with this toleration stays to the end. Operator and value do not matter: the taint's value is a
-/// time that nobody can know before. Tolerating just everything keeps a DaemonSet's pod, which would come back at
-/// once; another pod of that kind has better places to be than a machine that goes.
-fn stays(toleration: &Toleration, daemon: bool) -> bool {
-    let named = match toleration.key.as_deref() {
-        Some(key) => key == LEAVING_TAINT,
-        None => daemon && toleration.exists,
-    };
-    named
-        && toleration
-            .effect
-            .is_none_or(|effect| effect == Effect::NoSchedule)
 }
 
 /// The pod that makes a planned removal void: one that came since the plan was made and would have
@@ -136,8 +112,9 @@ mod tests {
 
     use super::*;
     use crate::model::cluster::Phase;
-    use crate::model::guard::DAEMONSET_POD;
-    use crate::model::scheduling::{Owner, PodShape, PodTraits};
+    use crate::model::guard::{DAEMON_EVICTION, DAEMONSET_POD};
+    use crate::model::policy::LEAVING_TAINT;
+    use crate::model::scheduling::{Effect, Owner, PodShape, PodTraits, Toleration};
 
     fn pod(change: impl FnOnce(&mut PodShape)) -> Pod {
         let mut shape = PodShape::from(PodTraits {

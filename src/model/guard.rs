@@ -1,14 +1,19 @@
-//! The annotations by which pods and nodes forbid that they are disrupted: cluster-autoscaler's `safe-to-evict` and
-//! `scale-down-disabled`, and Karpenter's `do-not-disrupt`. Brain and executor read them alike.
+//! By what pods and nodes forbid that they are disrupted: cluster-autoscaler's annotations `safe-to-evict` and
+//! `scale-down-disabled`, and Karpenter's `do-not-disrupt`; and by what pods stay on a node that goes. Brain and executor read them
+//! alike.
 
 use super::cluster::{Node, Phase, Pod};
-use super::scheduling::PodShape;
+use super::policy::LEAVING_TAINT;
+use super::scheduling::{Effect, PodShape, Toleration};
 use super::time::{Span, Time};
 
 /// On a pod: anything but `true` forbids its eviction.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 /// On a pod: `true` says that it is like a DaemonSet's: it ends with its node, and needs no other place.
 pub const DAEMONSET_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+/// On a DaemonSet's pod: whether it is evicted when its node goes, `true` or else, whatever the configuration says
+/// (cluster-autoscaler's `EnableDsEvictionKey`).
+pub const DAEMON_EVICTION: &str = "cluster-autoscaler.kubernetes.io/enable-ds-eviction";
 /// On a node: `true` forbids its removal, whatever it is removed for.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// On a pod or a node: `true` forbids its disruption for ever, a Go duration such as `30m` for so long.
@@ -20,6 +25,33 @@ pub fn is_daemon(shape: &PodShape) -> bool {
     let owner = shape.owner.as_ref();
     let says = shape.annotations.get(DAEMONSET_POD).map(|value| &**value);
     owner.is_some_and(|owner| &*owner.kind == "DaemonSet") || says == Some("true")
+}
+
+/// Whether pods of this shape say by [`DAEMON_EVICTION`] that they are evicted when their node goes, or that they are not.
+pub fn evicts_daemon(shape: &PodShape) -> Option<bool> {
+    let word = shape.annotations.get(DAEMON_EVICTION)?;
+    Some(&**word == "true")
+}
+
+/// Whether pods of this shape tolerate the taint of a node that goes, and so stay there to its end.
+pub fn tolerates_leaving(shape: &PodShape) -> bool {
+    let daemon = is_daemon(shape);
+    let mut tolerations = shape.tolerations.iter();
+    tolerations.any(|toleration| bears_leaving(toleration, daemon))
+}
+
+/// Whether a pod with this toleration stays to the end. Operator and value do not matter: the taint's value is a
+/// time that nobody can know before. Tolerating just everything keeps a DaemonSet's pod, which would come back at
+/// once; another pod of that kind has better places to be than a machine that goes.
+fn bears_leaving(toleration: &Toleration, daemon: bool) -> bool {
+    let named = match toleration.key.as_deref() {
+        Some(key) => key == LEAVING_TAINT,
+        None => daemon && toleration.exists,
+    };
+    named
+        && toleration
+            .effect
+            .is_none_or(|effect| effect == Effect::NoSchedule)
 }
 
 /// Whether [`SCALE_DOWN_DISABLED`] keeps the node.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::{Action, Reason};
 use model::cluster::{DisruptionBudget, Node, Phase, Pod, PodKey};
-use model::policy::{PoolPolicy, ScaleDown};
-use model::scheduling::Volume;
+use model::policy::{LEAVING_TAINT, PoolPolicy, ScaleDown};
+use model::scheduling::{Effect, Toleration, Volume};
 use model::time::Time;
 
 const SAFE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const SAFE_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 const DAEMON: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+const DAEMON_EVICTION: &str = "cluster-autoscaler.kubernetes.io/enable-ds-eviction";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// A pod that should have been gone for this long does not count any more.
 const OVERDUE_MS: i64 = 30_000;
@@ -115,8 +116,19 @@ fn counts(pod: &Pod, budget: &DisruptionBudget) -> bool {
     !unready && !matches!(pod.phase, Phase::Pending)
 }
 
+/// Whether a DaemonSet's pod is not evicted when its node goes: it tolerates the taint of a node that goes, or everything, or says so.
+fn ends_with_node(pod: &Pod) -> bool {
+    let tolerates = |toleration: &Toleration| match &toleration.key {
+        Some(key) => **key == *LEAVING_TAINT,
+        None => toleration.exists,
+    };
+    let mut stays = pod.shape.tolerations.iter();
+    let refuses = annotation(pod, DAEMON_EVICTION).is_some_and(|word| word != "true");
+    refuses || stays.any(|t| tolerates(t) && matches!(t.effect, None | Some(Effect::NoSchedule)))
+}
+
 /// DaemonSet and static pods of a consolidated pool's node: `do-not-disrupt` holds for them too, and for
-/// DaemonSet pods budgets do.
+/// DaemonSet pods that are evicted budgets do.
 fn daemons(case: Case<'_>, name: &str) -> CheckResult {
     let pods = on(case, name).into_iter();
     let stays = |pod: &Pod| (daemon(pod) || pod.mirror) && pod.deletion.is_none();
@@ -127,7 +139,7 @@ fn daemons(case: Case<'_>, name: &str) -> CheckResult {
             CheckRule::BlockingPod,
             || format!("{key}: do-not-disrupt forbids it"),
         )?;
-        if pod.mirror {
+        if pod.mirror || ends_with_node(pod) {
             continue;
         }
         let of = budgets(case, key, pod);
@@ -252,7 +264,7 @@ pub(super) fn budgets<'a>(case: Case<'a>, key: &PodKey, pod: &Pod) -> Vec<&'a Po
         .collect()
 }
 
-/// An unneeded node is less requested than the threshold.
+/// An unneeded node is requested no more than the threshold.
 pub(super) fn utilization(
     case: Case<'_>,
     action: &Action,

@@ -248,13 +248,14 @@ pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Drain
 }
 
 /// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
-/// it does. No disruption budget counts a static pod: nobody evicts it.
+/// it does. No disruption budget counts for a pod that nobody evicts: a static one, and one that stays on the node to its end.
 fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     if !bar.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
         return None;
     }
     guarded(pod, bar.now).or_else(|| {
-        if pod.mirror {
+        let evicted = guard::evicts_daemon(&pod.shape) != Some(false);
+        if pod.mirror || guard::tolerates_leaving(&pod.shape) || !evicted {
             return None;
         }
         Some(block(bar.budgets.refusal(key, pod)?))

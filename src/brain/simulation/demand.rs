@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::cluster::{Phase, Pod, PodKey};
+use model::guard;
 use model::reasons::{Ignored, Reasons, Refused};
 use model::report::PodVerdict;
 use model::scheduling::DEFAULT_SCHEDULER;
@@ -266,7 +267,7 @@ fn displaced(turn: &DecisionBuilder<'_>, pod: &Pod) -> bool {
     let Some(owner) = &pod.shape.owner else {
         return false;
     };
-    let settled = pod.phase.terminal() || pod.mirror || &*owner.kind == "DaemonSet";
+    let settled = pod.phase.terminal() || pod.mirror || guard::is_daemon(&pod.shape);
     let succeeded = pod.deletion.is_some() && &*owner.kind != "StatefulSet";
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     !settled
@@ -293,7 +294,7 @@ fn classify(turn: &mut DecisionBuilder<'_>, pod: &Pod) -> Triage {
     if pod.mirror || owned_by("Node") {
         return Triage::Ignored(Ignored::Static);
     }
-    if owned_by("DaemonSet") {
+    if guard::is_daemon(shape) {
         return Triage::Ignored(Ignored::DaemonSet);
     }
     if !shape.scheduler.is_empty() && &*shape.scheduler != DEFAULT_SCHEDULER {

@@ -249,6 +249,16 @@ fn bp_31_daemonset_pods_never_call() {
         verdict(&decision, "log"),
         PodVerdict::Ignored { .. }
     ));
+    // Neither do those that say by annotation that they are like a DaemonSet's.
+    let key = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+    for (word, machines) in [("true", 0), ("false", 1)] {
+        let lab = plain(4, 4096, 110)
+            .pod("log", 10, 10)
+            .shape("log", |shape| {
+                shape.annotations.insert(key.into(), word.into());
+            });
+        assert_eq!(lab.decide().plan.len(), machines, "{word}");
+    }
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl DefaultSpread {
 pub struct ScaleDownTable {
     /// Whether nodes are removed for being underused.
     pub enabled: bool,
-    /// A node is a candidate while pods request less than this share of its CPU and memory.
+    /// A node is a candidate while pods request no more than this share of its CPU and memory.
     pub utilization_threshold: Ratio,
     /// A candidate goes after it was unneeded for this long without a gap.
     pub unneeded_time: Duration,

@@ -170,7 +170,7 @@ pub struct Pool {
     /// Its nodes are removed all together or not at all.
     pub atomic: bool,
     /// Which of its nodes are consolidated. Default: nodes are removed as cluster-autoscaler does, for
-    /// requests below `utilization_threshold`, and none is replaced.
+    /// requests up to `utilization_threshold`, and none is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consolidation: Option<ConsolidationKind>,
     /// A node is consolidated when no pod came to it or left it for this long. Default: `"5m"`.
@@ -341,7 +341,7 @@ pub struct PoolScaleDown {
     /// Whether nodes of this pool are removed for being underused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// A node is a candidate while pods request less than this share of its CPU and memory.
+    /// A node is a candidate while pods request no more than this share of its CPU and memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_threshold: Option<Ratio>,
     /// A candidate goes after it was unneeded for this long without a gap.

@@ -191,6 +191,9 @@ pub(in crate::kubernetes) fn daemon_set(
         shape.node_selector.extend(class.node_selector.clone());
         shape.tolerations.extend(class.tolerations.iter().cloned());
     }
+    if let Some(node) = nonempty(spec.node_name.as_deref()) {
+        keep_to_node(reader, &mut shape, node);
+    }
     // A template names no owner; its pods name this one, and are known by it.
     shape.owner = Some(Arc::new(Owner {
         kind: reader.interner.text("DaemonSet"),
@@ -202,6 +205,31 @@ pub(in crate::kubernetes) fn daemon_set(
         shape: reader.kept(shape),
     };
     Some((key, view))
+}
+
+/// Pods of this shape run on the node of this name alone: a DaemonSet whose template names a node has a pod there and nowhere
+/// else (`NodeShouldRunDaemonPod`).
+fn keep_to_node(reader: &mut ObjectReader<'_>, shape: &mut PodShape, node: &str) {
+    let named = Requirement {
+        key: reader.interner.text("metadata.name"),
+        operator: Operator::In,
+        values: vec![reader.interner.text(node)],
+    };
+    match &mut shape.node_affinity {
+        None => {
+            shape.node_affinity = Some(vec![NodeTerm {
+                fields: vec![named],
+                ..NodeTerm::default()
+            }]);
+        }
+        Some(terms) => {
+            // A term without any requirement matches nothing, and would match the node with this one.
+            terms.retain(|term| !(term.expressions.is_empty() && term.fields.is_empty()));
+            for term in terms {
+                term.fields.push(named.clone());
+            }
+        }
+    }
 }
 
 fn tolerate(reader: &mut ObjectReader<'_>, shape: &mut PodShape, taint: &str, effect: Effect) {

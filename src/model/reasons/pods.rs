@@ -23,7 +23,7 @@ pub enum Ignored {
     Gated,
     /// It is a static pod.
     Static,
-    /// The pod's DaemonSet places it.
+    /// The pod's DaemonSet places it, or the controller that says by annotation that it does as one.
     DaemonSet,
     /// Another scheduler places it.
     OtherScheduler {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::cluster::{Node, Phase, Pod, ReadyStatus};
 use crate::model::resources::Resources;
-use crate::model::scheduling::{Effect, HostPort, Taint, Volume};
+use crate::model::scheduling::{Effect, HostPort, NodeTerm, Operator, Taint, Volume};
 
 const POD: &str = include_str!("../fixtures/pod_pending.json");
 const NODE: &str = include_str!("../fixtures/node.json");
@@ -498,6 +498,43 @@ fn a_daemon_sets_pods_count_as_its_controller_and_admission_make_them() {
     assert_eq!((view.shape.priority, view.shape.never_preempts), (7, true));
     let taint = Taint::no_schedule("node.kubernetes.io/network-unavailable", "");
     assert!(!view.shape.tolerations.iter().any(|t| t.tolerates(&taint)));
+}
+
+#[test]
+fn a_daemon_set_whose_template_names_a_node_is_there_alone() {
+    let mut interner = Interner::default();
+    let mut reader = ObjectReader::new(&mut interner);
+    let mut terms = |affinity: Value| {
+        let set = json!({
+            "metadata": { "name": "probe", "namespace": "default", "uid": "d" },
+            "spec": { "template": { "spec": {
+                "nodeName": "n1", "affinity": affinity, "containers": [{ "name": "c" }],
+            } } },
+        });
+        let classes = (BTreeMap::new(), BTreeMap::new());
+        let (_, view) = daemon_set(&mut reader, &read(set), &classes.0, &classes.1).expect("a set");
+        view.shape.node_affinity.clone().expect("an affinity")
+    };
+    let required = |terms: Value| {
+        let selector = json!({ "nodeSelectorTerms": terms });
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": selector } })
+    };
+    let named = |term: &NodeTerm| {
+        let [field] = &term.fields[..] else {
+            return false;
+        };
+        &*field.key == "metadata.name"
+            && field.operator == Operator::In
+            && field.values.iter().map(|value| &**value).eq(["n1"])
+    };
+    let alone = terms(Value::Null);
+    assert_eq!((alone.len(), alone[0].expressions.len()), (1, 0));
+    assert!(named(&alone[0]));
+    let disk = json!({ "matchExpressions": [{ "key": "disk", "operator": "Exists" }] });
+    let both = terms(required(json!([disk, {}])));
+    assert_eq!((both.len(), both[0].expressions.len()), (1, 1));
+    assert!(named(&both[0]));
+    assert!(terms(required(json!([{}]))).is_empty());
 }
 
 #[test]

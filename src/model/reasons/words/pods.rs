@@ -11,7 +11,7 @@ impl Display for Ignored {
             Ignored::BeingDeleted => write!(f, "it is being deleted"),
             Ignored::Gated => write!(f, "a scheduling gate holds it"),
             Ignored::Static => write!(f, "it is a static pod"),
-            Ignored::DaemonSet => write!(f, "its DaemonSet places it"),
+            Ignored::DaemonSet => write!(f, "its DaemonSet, or a controller like one, places it"),
             Ignored::OtherScheduler { scheduler } => write!(f, "its scheduler is {scheduler}"),
             Ignored::Devices => write!(
                 f,
