@@ -147,6 +147,24 @@ fn a_kubeconfig_that_the_api_server_does_not_take_is_told_as_that() {
     assert!(said.contains(" 0 wrong, 0 unseen"), "{said}");
 }
 
+/// What `pveum user token add` prints has the secret in it, and is none.
+#[test]
+fn a_file_with_more_than_a_secret_is_told_as_that() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let secret = std::fs::read_to_string(simulators.path("secret")).expect("it is there");
+    let printed = format!("full-tokenid: scaler@pve!sim\nvalue: {secret}\n");
+    std::fs::write(simulators.path("secret"), printed).expect("written");
+    let (code, said) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(1), "{said}");
+    let file = simulators.path("secret").display().to_string();
+    let words = format!(
+        "cannot read token_secret_file {file}: it has more in it than the secret; expected that alone"
+    );
+    assert!(said.contains(&words), "{said}");
+    assert!(!said.contains(&secret), "{said}");
+}
+
 /// What the daemon would open first is opened by somebody else, or is no directory.
 #[test]
 fn what_the_daemon_cannot_open_at_its_start_is_wrong() {
