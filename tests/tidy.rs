@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("wire", &[]),
     ("config", &[]),
     ("pve", &["bounded_file"]),
-    ("kubernetes", &[]),
+    ("kubernetes", &["bounded_file"]),
     ("broker", &["config", "pve"]),
     ("record", &["brain"]),
     (

@@ -253,9 +253,12 @@ fn region_of(
                 let hosts = region.hosts.keys();
                 hosts.map(move |host| words::at(name, host))
             });
+            let hosts = words::names(hosts);
+            let sources: Vec<String> = asked.iter().map(|name| format!("pve/{name}")).collect();
+            let why = answers::unsure(turn, sources.iter().map(String::as_str));
+            let why = why.map_or_else(String::new, |why| format!("; {why}"));
             Err(format!(
-                "there is no host {host}; the hosts are {}",
-                words::names(hosts)
+                "there is no host {host}; the hosts are {hosts}{why}"
             ))
         }
         several => Err(format!(

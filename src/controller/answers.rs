@@ -8,6 +8,7 @@ use crate::brain::explain::{self, Asked};
 use crate::controller::control::{ControlAnswer, NameKind};
 use crate::controller::turn::Turn;
 use crate::model::cluster::PodKey;
+use crate::model::snapshot::SourceState;
 use crate::model::story::MachineFacts;
 
 /// More names than this help nobody who types one.
@@ -90,8 +91,37 @@ fn not_seen(turn: &Turn, key: &PodKey) -> String {
         others = alike(&key.to_string(), near.map(ToString::to_string));
     }
     others.sort();
-    let named = there_are(&others);
-    format!("no pod {key} is seen{named}; ended pods are not kept in view")
+    let named = like_it(&others);
+    let why =
+        unsure(turn, ["kube/pods"]).unwrap_or_else(|| "ended pods are not kept in view".to_owned());
+    format!("no pod {key} is seen{named}; {why}")
+}
+
+/// That what is not seen may be there all the same, and why: one of these sources was not read yet, or cannot be read now.
+pub(super) fn unsure<'a>(
+    turn: &Turn,
+    sources: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    sources.into_iter().find_map(|name| {
+        let source = turn.snapshot.sources.get(name)?;
+        let because = source
+            .reason()
+            .map_or_else(String::new, |why| format!(": {why}"));
+        let SourceState {
+            complete, as_of, ..
+        } = source;
+        if !complete {
+            Some(format!(
+                "it may be there all the same: {name} was not yet read completely{because}"
+            ))
+        } else if because.is_empty() {
+            None
+        } else {
+            Some(format!(
+                "it may be there all the same: {name} was last read at {as_of}{because}"
+            ))
+        }
+    })
 }
 
 /// That there is no such node, and what the name is else, or which nodes there are.
@@ -120,8 +150,17 @@ fn no_node(turn: &Turn, name: &str) -> String {
     }
     let all: Vec<String> = names(turn, NameKind::Nodes, "").into_iter().collect();
     let near = alike(name, all.iter().cloned());
-    let others = if near.is_empty() { all } else { near };
-    format!("no node or machine {name} is seen{}", there_are(&others))
+    let others = if near.is_empty() {
+        there_are(&all)
+    } else {
+        like_it(&near)
+    };
+    let regions = snapshot.regions.keys().map(|name| format!("pve/{name}"));
+    let regions: Vec<String> = regions.collect();
+    let sources = regions.iter().map(String::as_str);
+    let why = unsure(turn, std::iter::once("kube/nodes").chain(sources));
+    let why = why.map_or_else(String::new, |why| format!("; {why}"));
+    format!("no node or machine {name} is seen{others}{why}")
 }
 
 /// The names that are most like one, best first.
@@ -132,6 +171,15 @@ fn alike(name: &str, all: impl Iterator<Item = String>) -> Vec<String> {
     found.into_iter().map(str::to_owned).collect()
 }
 
+/// Some of all that there are.
+fn like_it(others: &[String]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    format!("; names like it: {}", some(others))
+}
+
+/// All that there are.
 fn there_are(others: &[String]) -> String {
     if others.is_empty() {
         return String::new();

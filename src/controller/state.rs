@@ -1,5 +1,6 @@
 //! What the daemon keeps on disk beside the journal: the brain's memory, and the pause.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::model::foreign::{self, ForeignText};
@@ -21,11 +22,24 @@ pub struct StateFiles {
 
 /// A state file that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} {path}: {source}; is the state directory writable by the daemon's user?")]
+#[error("cannot {verb} {path}: {source}; {}", what_helps(source))]
 pub struct StateError {
     verb: &'static str,
     path: PathBuf,
     source: std::io::Error,
+}
+
+/// What a person does about it.
+fn what_helps(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "make room there: `df -h` and `df -i` of the directory show how full it is"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "its file system is mounted read-only: `dmesg` may say why"
+        }
+        _ => "is the state directory writable by the daemon's user?",
+    }
 }
 
 impl StateError {
@@ -247,5 +261,22 @@ mod tests {
         files.set_paused(None).expect("resumed");
         files.set_paused(None).expect("again");
         assert_eq!(files.paused(), None);
+    }
+
+    #[test]
+    fn what_helps_goes_by_why_nothing_is_written() {
+        for (kind, words) in [
+            (ErrorKind::StorageFull, "`df -h`"),
+            (ErrorKind::QuotaExceeded, "`df -h`"),
+            (ErrorKind::ReadOnlyFilesystem, "`dmesg`"),
+            (ErrorKind::PermissionDenied, "the daemon's user?"),
+        ] {
+            let error = StateError::new("write", "/s/memory.json".into(), kind.into());
+            let said = error.to_string();
+            assert!(
+                said.starts_with("cannot write /s/memory.json: ") && said.contains(words),
+                "{said}"
+            );
+        }
     }
 }

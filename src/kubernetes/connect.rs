@@ -15,11 +15,12 @@ use http::{HeaderValue, Request, Response};
 use kube::Config;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use tower::timeout::TimeoutLayer;
 use tower::{BoxError, Service};
 
 use super::certificate;
+use crate::bounded_file;
 use crate::model::time::{Span, Time};
 use crate::model::words;
 
@@ -149,7 +150,7 @@ pub(super) fn check_plain(path: &Path) -> Result<(), String> {
 pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKubeconfig, String> {
     let at = |message: String| format!("kubeconfig {}: {message}", path.display());
     check_plain(path).map_err(at)?;
-    let file = Kubeconfig::read_from(path)
+    let mut file = Kubeconfig::read_from(path)
         .map_err(|error| at(explain(&error, KubeconfigOwner::Daemon)))?;
     let context = context
         .map(str::to_owned)
@@ -158,7 +159,10 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKub
     let at = |message: String| at(format!("context {context:?}: {message}"));
     let (cluster, user_name, user) = resolve(&file, &context).map_err(&at)?;
     refuse_plugins(&user_name, &user).map_err(&at)?;
-    check_token(&user_name, &user).map_err(&at)?;
+    if let Some(token) = &user.token {
+        check_token(&user_name, token.expose_secret()).map_err(&at)?;
+    }
+    let token_file = read_token_file(&user_name, &mut file).map_err(&at)?;
     if let Some(server) = &cluster.server {
         check_server(server).map_err(|why| at(format!("server {server:?}: {why}")))?;
     }
@@ -175,6 +179,7 @@ pub(super) async fn load(path: &Path, context: Option<&str>) -> Result<LoadedKub
         .flatten()
         .map(PathBuf::from),
     );
+    files.extend(token_file);
     let server = cluster.server.clone().unwrap_or_default();
     let ca_pem = authority_of(&cluster);
     let client = build(file, &context).await.map_err(at)?;
@@ -303,11 +308,7 @@ fn refuse_plugins(name: &str, user: &AuthInfo) -> Result<(), String> {
 }
 
 /// Refuses a token that no request can carry: tower-http panics on it.
-fn check_token(name: &str, user: &AuthInfo) -> Result<(), String> {
-    let Some(token) = &user.token else {
-        return Ok(());
-    };
-    let token = token.expose_secret();
+fn check_token(name: &str, token: &str) -> Result<(), String> {
     if HeaderValue::from_str(token).is_ok() {
         return Ok(());
     }
@@ -320,6 +321,33 @@ fn check_token(name: &str, user: &AuthInfo) -> Result<(), String> {
     Err(format!(
         "the token of user {name:?} has {why} in it, and no token has one: write it anew, in one line"
     ))
+}
+
+/// Puts the token in a user's `tokenFile` into the kubeconfig as it was read, and gives the file's path. White space around the token is
+/// left out, as kubectl does: kube-client sends it too, and no request can carry the line break at the end of a file.
+fn read_token_file(name: &str, kubeconfig: &mut Kubeconfig) -> Result<Option<PathBuf>, String> {
+    let mut users = kubeconfig.auth_infos.iter_mut();
+    let user = users.find(|user| user.name == name);
+    let Some(user) = user.and_then(|user| user.auth_info.as_mut()) else {
+        return Ok(None);
+    };
+    // kube-client takes these before a file.
+    if user.token.is_some() || (user.username.is_some() && user.password.is_some()) {
+        return Ok(None);
+    }
+    let Some(path) = user.token_file.as_ref().map(PathBuf::from) else {
+        return Ok(None);
+    };
+    let at = |why: String| format!("tokenFile {} of user {name:?}: {why}", path.display());
+    let text = bounded_file::read_text(&path, bounded_file::TEXT)
+        .map_err(|error| at(format!("it cannot be read: {error}")))?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(at("it is empty".to_owned()));
+    }
+    check_token(name, token).map_err(at)?;
+    user.token = Some(SecretString::from(token.to_owned()));
+    Ok(Some(path))
 }
 
 /// When the user's client certificate ends; `None` for token users.

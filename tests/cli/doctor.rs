@@ -105,6 +105,66 @@ fn an_administrators_kubeconfig_is_warned_of() {
     assert!(said.contains(words), "{said}");
 }
 
+/// Somebody answers at the address, and what is wrong is the kubeconfig: `curl -k` would say that all is well.
+#[test]
+fn a_kubeconfig_that_the_api_server_does_not_take_is_told_as_that() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let admin = std::fs::read_to_string(simulators.path("admin.conf")).expect("it is there");
+    let kubeconfig = simulators.path("daemon.conf");
+    let config = simulators.config(&kubeconfig, TEMPLATE, "9100-9120");
+    let said_of = |text: &str| {
+        std::fs::write(&kubeconfig, text).expect("written");
+        doctor(&config, &["--quiet"]).1
+    };
+    let said = said_of(&admin.replace("sim-admin-token", "of-before"));
+    for words in [
+        "WRONG: kubernetes: get version was refused with 401 Unauthorized",
+        "to mend it: the API server does not take the credentials in the kubeconfig",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let other = rcgen::CertificateParams::new(vec![]).expect("params");
+    let other = other.self_signed(&key).expect("a certificate").pem();
+    std::fs::write(simulators.path("other.pem"), other).expect("written");
+    let of_another: Vec<&str> = admin
+        .lines()
+        .map(|line| {
+            if line.contains("certificate-authority-data:") {
+                "    certificate-authority: other.pem"
+            } else {
+                line
+            }
+        })
+        .collect();
+    let said = said_of(&of_another.join("\n"));
+    assert!(said.contains("is of no CA in the kubeconfig"), "{said}");
+
+    // As `echo TOKEN >token` writes it.
+    std::fs::write(simulators.path("token"), "sim-admin-token\n").expect("written");
+    let said = said_of(&admin.replace("token: sim-admin-token", "tokenFile: token"));
+    assert!(said.contains(" 0 wrong, 0 unseen"), "{said}");
+}
+
+/// What `pveum user token add` prints has the secret in it, and is none.
+#[test]
+fn a_file_with_more_than_a_secret_is_told_as_that() {
+    let simulators = Simulators::start(&PveSpec::default());
+    let config = simulators.config(&simulators.path("admin.conf"), TEMPLATE, "9100-9120");
+    let secret = std::fs::read_to_string(simulators.path("secret")).expect("it is there");
+    let printed = format!("full-tokenid: scaler@pve!sim\nvalue: {secret}\n");
+    std::fs::write(simulators.path("secret"), printed).expect("written");
+    let (code, said) = doctor(&config, &["--quiet"]);
+    assert_eq!(code, Some(1), "{said}");
+    let file = simulators.path("secret").display().to_string();
+    let words = format!(
+        "cannot read token_secret_file {file}: it has more in it than the secret; expected that alone"
+    );
+    assert!(said.contains(&words), "{said}");
+    assert!(!said.contains(&secret), "{said}");
+}
+
 /// What the daemon would open first is opened by somebody else, or is no directory.
 #[test]
 fn what_the_daemon_cannot_open_at_its_start_is_wrong() {

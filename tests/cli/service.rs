@@ -411,6 +411,68 @@ fn who_cannot_be_reached_is_named_by_status_and_readyz() {
     assert_eq!(status.matches(cause).count(), 1, "{status}");
 }
 
+/// Neither PVE nor Kubernetes was ever read: nobody is told that what he asks for is not there, without a word of that.
+#[test]
+fn what_was_not_read_is_not_just_called_absent() {
+    let daemon = Daemon::of(
+        &PveSpec::default(),
+        |command| command,
+        |simulators| {
+            let dead = simulators.path("dead.conf");
+            fs::copy(simulators.path("admin.conf"), &dead).expect("copied");
+            replace(&dead, &simulators.kube, "https://127.0.0.1:1");
+            dead
+        },
+        |config| {
+            let text = fs::read_to_string(config).expect("it is there");
+            let lines = text.lines().map(|line| {
+                if line.starts_with("endpoints = ") {
+                    "endpoints = [\"https://127.0.0.1:1\"]"
+                } else {
+                    line
+                }
+            });
+            let lines: Vec<&str> = lines.collect();
+            fs::write(config, lines.join("\n")).expect("written");
+        },
+    );
+    let maybe = "; it may be there all the same: ";
+    let refused = "Connection refused";
+    for (arguments, words) in [
+        (
+            &["explain", "pod", "shop/a"][..],
+            [
+                "no pod shop/a is seen",
+                maybe,
+                "kube/pods was not yet read completely: ",
+                refused,
+            ],
+        ),
+        (
+            &["explain", "node", "w-1"],
+            [
+                "no node or machine w-1 is seen",
+                maybe,
+                "kube/nodes was not yet read completely: ",
+                refused,
+            ],
+        ),
+        (
+            &["evacuate", "pve2"],
+            [
+                "there is no host pve2",
+                maybe,
+                "pve/default was not yet read completely: ",
+                refused,
+            ],
+        ),
+    ] {
+        let name = arguments.join(" ");
+        until(&name, || daemon.says(arguments).1, &words, &[]);
+        assert_eq!(daemon.says(arguments).0, Some(1), "{name}");
+    }
+}
+
 /// What keeps the loop from beginning is said while it does, and no longer.
 #[test]
 fn a_secret_that_is_missing_is_said_until_it_is_there() {

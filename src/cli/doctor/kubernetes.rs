@@ -45,6 +45,50 @@ pub(super) async fn reach(here: &Here) -> (Findings, Option<ReachedCluster>) {
 /// What gives the daemon its rights.
 const RBAC: &str = "kubectl apply -f /usr/share/pve-autoscaler/kubernetes/rbac.yaml (`pve-autoscaler kubeconfig` does it, too)";
 
+/// What makes the daemon's kubeconfig.
+const OWN: &str = "pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own";
+/// The status of a call whose credentials are not taken.
+const UNAUTHORIZED: u16 = 401;
+
+/// What is wrong where the API server does not tell its version, and what to do. Whether somebody answers there is no question where its
+/// certificate or our credentials are what is wrong.
+fn unreached(error: &KubeError, credentials: &CredentialState, now: Time) -> (String, String) {
+    let server = &credentials.server;
+    let said = error.to_string();
+    let mut what = format!("kubernetes: {said}");
+    if credentials.expires.is_some_and(|end| end <= now)
+        && let Some(warning) = &credentials.warning
+    {
+        what = format!("{what}; {warning}");
+    }
+    let refuses_ours = ["Certificate", "UnknownCA", "DecryptError"];
+    let alert = said.split_once("received fatal alert: ");
+    let mend = if error.code() == Some(UNAUTHORIZED)
+        || alert.is_some_and(|(_, alert)| refuses_ours.iter().any(|one| alert.contains(one)))
+    {
+        format!(
+            "the API server does not take the credentials in the kubeconfig (they have ended, were taken back, or are of another cluster): {OWN} anew"
+        )
+    } else if let Some((_, why)) = said.split_once("invalid peer certificate: ") {
+        if why.contains("certificate expired") || why.contains("not valid yet") {
+            "on the control plane node: kubeadm certs check-expiration, and kubeadm certs renew apiserver where it has ended; timedatectl, here and there, shows whether a clock is wrong".to_owned()
+        } else if why.contains("not valid for name") {
+            format!(
+                "`server` in the kubeconfig must be an address that the API server's certificate names: {OWN} with another by --server; or add this one to the API server's certSANs"
+            )
+        } else {
+            format!(
+                "the certificate at {server} is of no CA in the kubeconfig: if the cluster was made anew or is another, {OWN} with its CA; else see who answers there (curl -kv {server}/version)"
+            )
+        }
+    } else {
+        format!(
+            "see that {server} answers from here (curl -k {server}/version); `server` in the kubeconfig names the address"
+        )
+    };
+    (what, mend)
+}
+
 async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<ReachedCluster> {
     let settings = &here.settings;
     let connector = Connector::File {
@@ -54,20 +98,14 @@ async fn connect(here: &Here, clock: Clock, findings: &mut Findings) -> Option<R
     let client = KubeClient::new(connector, clock, Arc::new(Unobserved)).await;
     let credentials = client.credentials();
     if let Some(error) = &credentials.error {
-        findings
-            .wrong(format!("kubernetes: {error}"))
-            .mend("pve-autoscaler kubeconfig --kubeconfig ADMIN_KUBECONFIG makes the daemon's own");
+        findings.wrong(format!("kubernetes: {error}")).mend(OWN);
         return None;
     }
     let version = match client.server_version().await {
         Ok(version) => version,
         Err(error) => {
-            findings
-                .wrong(format!("kubernetes: {error}"))
-                .mend(format!(
-                    "see that {} answers from here (curl -k {0}/version); `server` in the kubeconfig names the address",
-                    credentials.server
-                ));
+            let (what, mend) = unreached(&error, &credentials, clock.now());
+            findings.wrong(what).mend(mend);
             return None;
         }
     };
@@ -184,6 +222,7 @@ pub(super) async fn look_at_rights(cluster: &ReachedCluster, findings: &mut Find
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kubernetes::error::ApiCall;
     use crate::model::time::Span;
 
     #[test]
@@ -211,5 +250,68 @@ mod tests {
                 "warning: kubernetes: the certificate ends in 3 days",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_typed_goes_by_why_the_api_server_is_not_reached() {
+        let now = Time(1_795_000_000_000);
+        let call = ApiCall {
+            verb: "get",
+            kind: "version",
+            name: String::new(),
+        };
+        let refused = |code: u16| KubeError::Refused {
+            call: call.clone(),
+            code,
+            reason: "Unauthorized".into(),
+            message: "Unauthorized".into(),
+            retry_after: None,
+        };
+        let broken = |message: &str| KubeError::NotSent {
+            call: call.clone(),
+            message: format!("Kubernetes at https://10.0.0.1:6443: {message}").into(),
+        };
+        let mut credentials = CredentialState {
+            server: "https://10.0.0.1:6443".into(),
+            expires: Some(now + Span::minutes(1)),
+            warning: Some("it ends soon".into()),
+            ..CredentialState::default()
+        };
+        for (error, words) in [
+            (refused(401), "does not take the credentials"),
+            (
+                broken("connection error: received fatal alert: CertificateExpired"),
+                "does not take the credentials",
+            ),
+            (
+                broken("connection error: received fatal alert: ProtocolVersion"),
+                "answers from here",
+            ),
+            (
+                broken("invalid peer certificate: certificate expired: verification time 2"),
+                "kubeadm certs check-expiration",
+            ),
+            (
+                broken("invalid peer certificate: certificate not valid yet: verification time 2"),
+                "timedatectl",
+            ),
+            (
+                broken("invalid peer certificate: certificate not valid for name \"10.0.0.1\""),
+                "--server",
+            ),
+            (
+                broken("invalid peer certificate: UnknownIssuer"),
+                "is of no CA in the kubeconfig",
+            ),
+            (broken("Connection refused"), "answers from here"),
+            (refused(404), "answers from here"),
+        ] {
+            let (what, mend) = unreached(&error, &credentials, now);
+            assert_eq!(what, format!("kubernetes: {error}"));
+            assert!(mend.contains(words), "{error}: {mend}");
+        }
+        credentials.expires = Some(now);
+        let (what, _) = unreached(&refused(401), &credentials, now);
+        assert!(what.ends_with("Unauthorized; it ends soon"), "{what}");
     }
 }

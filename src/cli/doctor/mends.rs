@@ -66,7 +66,8 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
                 brief(&error.message, endpoints)
             ),
             format!(
-                "systemctl status pveproxy, on that host; `curl -k {}` from here shows whether the way is open; endpoints in {table} may name further hosts",
+                "{}systemctl status pveproxy, on that host; `curl -k {}` from here shows whether the way is open; endpoints in {table} may name further hosts",
+                without_port(endpoints),
                 endpoints
                     .first()
                     .map_or("https://HOST:8006", String::as_str)
@@ -74,6 +75,21 @@ pub(super) fn of_region(name: &str, channel: &Channel, error: &CallError) -> (St
         ),
         _ => (error.words(), of_call(error, None)),
     }
+}
+
+/// What to do about an endpoint that names no port and is asked at that of HTTPS, where PVE listens at another; empty if there is none.
+fn without_port(endpoints: &[String]) -> String {
+    let of_https = |endpoint: &&String| {
+        let uri = endpoint.parse::<http::Uri>();
+        uri.is_ok_and(|uri| uri.port().is_none())
+    };
+    endpoints
+        .iter()
+        .find(of_https)
+        .map_or_else(String::new, |found| {
+            let host = found.trim_end_matches('/');
+            format!("{found} is asked at port 443, and PVE listens at 8006: \"{host}:8006\" in endpoints, where nothing else is in between; then ")
+        })
 }
 
 /// The table of a region in the file.
@@ -175,7 +191,16 @@ mod tests {
             what,
             "https://pve1:8006 does not answer: tcp connect error: Connection refused (os error 111)"
         );
-        assert!(mend.contains("systemctl status pveproxy"), "{mend}");
+        assert!(mend.starts_with("systemctl status pveproxy"), "{mend}");
+        let mut portless = token();
+        if let Channel::Token { endpoints, .. } = &mut portless {
+            endpoints.push("https://[fd00::2]".into());
+        }
+        let (_, mend) = of_region("default", &portless, &error);
+        assert!(
+            mend.starts_with("https://[fd00::2] is asked at port 443, and PVE listens at 8006: \"https://[fd00::2]:8006\" in endpoints"),
+            "{mend}"
+        );
         let words = "broker at /run/b.sock: error sending request for url (http://broker/api2/json/version): client error (Connect): No such file or directory (os error 2)";
         let error = CallError::new(CallEffect::NotSent, words);
         let (what, mend) = of_region("default", &Channel::Local, &error);

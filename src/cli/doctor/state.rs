@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use super::Here;
@@ -10,9 +11,21 @@ use super::finding::Findings;
 use crate::clock::Clock;
 use crate::web::access::Access;
 
+/// With less room than this for the daemon's files, in bytes, the next one may not be written.
+const NO_ROOM: u64 = 1 << 20;
+/// With less room than this, in bytes, somebody should look before it is gone.
+const LITTLE_ROOM: u64 = 64 << 20;
+
 /// Tries what the daemon will do before anything else.
 pub(super) fn look(here: &Here, findings: &mut Findings) {
     directory("its own directory", &here.state, findings);
+    // Where the file system does not tell, nothing is known against it.
+    if let Ok(told) = statvfs(&here.state) {
+        let bytes = told.blocks_available().saturating_mul(told.fragment_size());
+        // Some file systems have no number of files; they tell 0 of 0.
+        let files = (told.files() > 0).then(|| told.files_available());
+        judge_room(&here.state, bytes, files, findings);
+    }
     if let Some(folder) = here.control.parent() {
         directory("the folder of the control socket", folder, findings);
     }
@@ -88,5 +101,73 @@ fn directory(what: &str, path: &Path, findings: &mut Findings) {
                 "daemon: it may not write in {what} {shown}: {error}"
             ))
             .mend(makes),
+    }
+}
+
+/// Whether the daemon's files find room, with so many bytes and files that may come. Without room no intent is written, and so nothing is
+/// made or removed.
+fn judge_room(path: &Path, bytes: u64, files: Option<u64>, findings: &mut Findings) {
+    let no_file = files == Some(0);
+    if bytes >= LITTLE_ROOM && !no_file {
+        return;
+    }
+    let shown = path.display();
+    let left = if no_file {
+        "no file (its inodes are used up)".to_owned()
+    } else if bytes < NO_ROOM {
+        format!("{} KiB", bytes >> 10)
+    } else {
+        format!("{} MiB", bytes >> 20)
+    };
+    let text =
+        format!("daemon: the file system of its own directory {shown} has room left for {left}");
+    let found = if no_file || bytes < NO_ROOM {
+        findings.wrong(text)
+    } else {
+        findings.warning(text)
+    };
+    found.mend(format!(
+        "make room there: df -h {shown} and df -i {shown} show how full it is; the daemon goes on by itself within seconds"
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_is_wrong_and_one_that_is_nearly_full_is_warned_of() {
+        for (bytes, files, said) in [
+            (LITTLE_ROOM, Some(1), None),
+            (LITTLE_ROOM, None, None),
+            (
+                LITTLE_ROOM - 1,
+                None,
+                Some(
+                    "warning: daemon: the file system of its own directory /s has room left for 63 MiB",
+                ),
+            ),
+            (
+                NO_ROOM - 1,
+                Some(9),
+                Some(
+                    "WRONG: daemon: the file system of its own directory /s has room left for 1023 KiB",
+                ),
+            ),
+            (
+                LITTLE_ROOM,
+                Some(0),
+                Some(
+                    "WRONG: daemon: the file system of its own directory /s has room left for no file (its inodes are used up)",
+                ),
+            ),
+        ] {
+            let mut findings = Findings::default();
+            judge_room(Path::new("/s"), bytes, files, &mut findings);
+            let found = findings.0.first().map(ToString::to_string);
+            let told = found.as_deref();
+            let told = told.and_then(|told| told.split("; make room").next());
+            assert_eq!(told, said, "{bytes} {files:?}");
+        }
     }
 }

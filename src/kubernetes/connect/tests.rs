@@ -195,8 +195,8 @@ async fn a_server_that_never_answers_is_given_up_and_the_outcome_unknown() {
     assert!(started.elapsed() <= HEADER_TIMEOUT + Duration::from_millis(10));
 }
 
-#[tokio::test]
-async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
+/// An API server that takes the token `new` and no other: its address, and what ends it.
+async fn serve_new_token() -> (std::net::SocketAddr, tokio::task::AbortHandle) {
     use axum::http::StatusCode;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
@@ -214,6 +214,12 @@ async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
         }
     });
     let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    (address, serving.abort_handle())
+}
+
+#[tokio::test]
+async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
+    let (address, serving) = serve_new_token().await;
     let files = Files::new();
     files.write(&format!("http://{address}"), "{token: old}");
     let connector = Connector::File {
@@ -237,6 +243,45 @@ async fn a_401_makes_the_file_be_read_again_but_not_for_every_call() {
         "this one finds the new file"
     );
     assert_eq!(client.kube_system_uid().await.as_deref(), Ok("the-uid"));
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_token_in_a_file_is_read_as_kubectl_reads_it_and_again_when_it_changes() {
+    let (address, serving) = serve_new_token().await;
+    let files = Files::new();
+    let token = files.directory.path().join("token");
+    // Beside the kubeconfig, which names it without a directory.
+    files.write(&format!("http://{address}"), "{tokenFile: token}");
+    for (text, why) in [
+        (None, "it cannot be read"),
+        (Some(" \n"), "it is empty"),
+        (Some("a\nb\n"), "a line break in it"),
+    ] {
+        if let Some(text) = text {
+            std::fs::write(&token, text).expect("written");
+        }
+        let error = files.error(None).await;
+        let told = error.contains(&format!("tokenFile {}", token.display()));
+        assert!(told && error.contains(why), "{error}");
+    }
+    std::fs::write(&token, "of-before\n").expect("written");
+    let connector = Connector::File {
+        path: files.path(),
+        context: None,
+    };
+    let client = KubeClient::new(connector, Clock::System, Arc::new(Unobserved)).await;
+    let error = client.kube_system_uid().await.expect_err("another token");
+    assert_eq!(error.code(), Some(401), "{error}");
+    std::fs::write(&token, "new\r\n").expect("written");
+    let maintained = client.clone();
+    // Real sockets know no virtual time: it stands while nothing is asked.
+    tokio::time::pause();
+    let maintaining = tokio::spawn(async move { maintained.maintain().await });
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    assert_eq!(client.kube_system_uid().await.as_deref(), Ok("the-uid"));
+    maintaining.abort();
     serving.abort();
 }
 

@@ -252,15 +252,22 @@ fn stamp(path: &Path) -> FileStamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// The secret in the file, without white space around it.
+/// The secret in the file, without white space around it and the byte order mark that some editors write.
 fn read(path: &Path) -> Result<SecretString, String> {
     let at = |why: &dyn std::fmt::Display| {
         format!("cannot read token_secret_file {}: {why}", path.display())
     };
     let text = bounded_file::read_text(path, bounded_file::TEXT).map_err(|error| at(&error))?;
-    let secret = text.trim();
+    let secret = text.trim_start_matches('\u{feff}').trim();
     if secret.is_empty() {
         return Err(at(&"it is empty"));
+    }
+    // PVE's secrets are UUIDs. It would say of the rest no more than that the login failed.
+    let foreign = |c: char| c == '=' || c.is_whitespace() || c.is_control();
+    if secret.contains(foreign) {
+        return Err(at(
+            &"it has more in it than the secret; expected that alone, the `value` that `pveum user token add` prints",
+        ));
     }
     Ok(SecretString::from(secret.to_owned()))
 }

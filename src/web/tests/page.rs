@@ -393,6 +393,53 @@ fn names_are_told_by_how_they_begin() {
     );
 }
 
+/// A name like others that there are, and a view that may not have it.
+#[test]
+fn what_is_not_seen_is_told_with_names_like_it_and_with_what_is_not_read() {
+    use crate::controller::answers::TurnQuestion;
+    use crate::controller::control::ControlAnswer;
+    use crate::model::cluster::PodKey;
+    let said = |turn: &Turn, question: &TurnQuestion| match question.answer(turn) {
+        ControlAnswer::Ok(found) => panic!("{found}"),
+        ControlAnswer::Error(why) => why,
+    };
+    let (pod, node) = (
+        TurnQuestion::Pod(PodKey::new("shop", "web")),
+        TurnQuestion::Node("small-x".to_owned()),
+    );
+    let mut turn = turn();
+    assert_eq!(
+        said(&turn, &pod),
+        "no pod shop/web is seen; ended pods are not kept in view"
+    );
+    assert_eq!(
+        said(&turn, &node),
+        "no node or machine small-x is seen; names like it: small-a, small-b"
+    );
+    let mut snapshot = (*turn.snapshot).clone();
+    let refused = |complete| SourceState {
+        complete,
+        as_of: NOW,
+        error: Some("connection refused".into()),
+        cause: None,
+    };
+    snapshot.sources = BTreeMap::from([
+        (Arc::from("kube/pods"), refused(false)),
+        (Arc::from("kube/nodes"), refused(true)),
+    ]);
+    turn.snapshot = Arc::new(snapshot);
+    assert_eq!(
+        said(&turn, &pod),
+        "no pod shop/web is seen; it may be there all the same: kube/pods was not yet read completely: connection refused"
+    );
+    assert_eq!(
+        said(&turn, &node),
+        format!(
+            "no node or machine small-x is seen; names like it: small-a, small-b; it may be there all the same: kube/nodes was last read at {NOW}: connection refused"
+        )
+    );
+}
+
 /// The same words as `explain` and `plan` have, by the same code.
 #[tokio::test]
 async fn one_thing_is_explained_as_explain_does_it() {

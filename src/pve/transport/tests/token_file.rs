@@ -133,6 +133,17 @@ async fn a_secret_that_does_not_work_takes_the_place_of_none_that_does() {
     assert!(place.call().await.is_ok(), "it is the one in use");
 }
 
+/// As an editor on another system writes it.
+#[tokio::test]
+async fn white_space_and_a_byte_order_mark_are_no_part_of_a_secret() {
+    let place = Place::new().await;
+    place.takes(&["second"]);
+    place.write("\u{feff}second\r\n");
+    later(11).await;
+    assert!(place.call().await.is_ok());
+    assert_eq!(place.token.problem(), None);
+}
+
 #[tokio::test]
 async fn a_file_without_a_secret_opens_nothing() {
     let place = Place::new().await;
@@ -147,6 +158,19 @@ async fn a_file_without_a_secret_opens_nothing() {
     place.write(" \n");
     let said = TokenFile::open(options(&path), &path).expect_err("empty");
     assert!(said.to_string().contains("it is empty"), "{said}");
+    for more in [
+        "a@pve!b1=hunter2\n",
+        "PVEAPIToken=a@pve!b1=hunter2",
+        "value: hunter2\n",
+        "hunter2\nof-before\n",
+        "hunter2\0",
+    ] {
+        place.write(more);
+        let said = TokenFile::open(options(&path), &path).expect_err("more than a secret");
+        let said = said.to_string();
+        assert!(said.contains("more in it than the secret"), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
     let endless = Path::new("/dev/zero");
     let said = TokenFile::open(options(endless), endless).expect_err("endless");
     assert!(said.to_string().contains("it is larger than"), "{said}");
