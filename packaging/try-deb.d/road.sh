@@ -45,7 +45,7 @@ at_terminal() {
     return "$status"
 }
 # watched PATTERN SECONDS LINE: a command that has no end shows it.
-watched() { typed "timeout $2 $3 | tee /root/try/watched | grep -qE -m 1 '$1'" || { tail -n 12 /root/try/watched && false; }; }
+watched() { typed "timeout --foreground $2 $3 | tee /root/try/watched | grep -qE -m 1 '$1'" || { tail -n 12 /root/try/watched && false; }; }
 
 # certificate NAME FILE: FILE.pem and FILE.key, signed by itself.
 certificate() {

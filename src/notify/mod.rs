@@ -86,8 +86,18 @@ struct Going {
     failures: u32,
     /// Not before this.
     next: Option<Instant>,
+    /// Somebody asked for another try while one was under way.
+    again: bool,
     /// Since when it fails, and why.
     fails: Option<(Time, String)>,
+}
+
+impl Going {
+    /// Lets the next try come at once, after the one that is under way.
+    fn try_again(&mut self) {
+        self.next = None;
+        self.again = self.busy;
+    }
 }
 
 /// A sending that ended.
@@ -133,7 +143,7 @@ pub async fn run(parts: NotifierParts) {
                     notifier.ended(sent);
                 }
             }
-            () = wake_up.notified() => notifier.going.values_mut().for_each(|going| going.next = None),
+            () = wake_up.notified() => notifier.going.values_mut().for_each(Going::try_again),
             _ = notifier.parts.whom.changed() => {}
             () = sleep(LOOK) => {}
         }
@@ -253,7 +263,8 @@ impl Notifier {
                 if news {
                     tracing::warn!(notification = %name, %why, "people could not be told");
                 }
-                going.next = Some(Instant::now() + pause(going.failures));
+                let again = std::mem::take(&mut going.again);
+                going.next = (!again).then(|| Instant::now() + pause(going.failures));
                 going.failures = going.failures.saturating_add(1);
                 let since = going.fails.as_ref().map_or(now, |(since, _)| *since);
                 going.fails = Some((since, why));

@@ -19,6 +19,7 @@ use pve_autoscaler::sim::world::WorldSpec;
 use serde_json::{Value, json};
 
 use crate::common::{Scene, simulate};
+use crate::nominations::{apart, left_behind};
 use crate::{HASTY, call, visit};
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -710,5 +711,17 @@ fn a_failed_machine_that_is_not_kept_is_found() {
 fn answers_that_nobody_checks_are_found() {
     finds(Bug::AnswersNotChecked, "is not seen", async || {
         crate::damaged::damaged_day(42, 200).await
+    });
+}
+
+/// A target comes to the node that is there first, and its followers have no room beside it.
+#[test]
+fn nodes_that_take_pods_in_any_order_are_found() {
+    finds(Bug::OpensAtOnce, "were left behind", async || {
+        let mut found = Vec::new();
+        for seed in 0..6 {
+            found.extend(left_behind(seed, apart()).await);
+        }
+        found
     });
 }

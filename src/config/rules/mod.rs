@@ -137,8 +137,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     let policy = policy(file, &regions, instance_types, &pools, &networks);
     let broker = broker::broker(file, &regions, (&templates, &networks), &policy, problems);
     let mut warnings = warnings(file, &types, &policy);
-    networks::warn(&networks, &pools, &mut warnings);
-    networks::warn_of_certificates(file, &pools, &mut warnings);
+    networks::warn(file, (&networks, &pools), &mut warnings);
     bounds::warn(file, &policy.instance_types, &pools, &mut warnings);
     regions::warn(file, &mut warnings);
     let cloned = (&templates, &pools);

@@ -329,10 +329,11 @@ pub(super) fn check_overlaps(
 
 /// What is allowed and looks like a mistake.
 pub(super) fn warn(
-    networks: &Networks,
-    pools: &BTreeMap<Arc<str>, ResolvedPool>,
+    file: &ConfigFile,
+    (networks, pools): (&Networks, &BTreeMap<Arc<str>, ResolvedPool>),
     warnings: &mut Vec<String>,
 ) {
+    warn_of_certificates(file, pools, warnings);
     for (name, network) in networks {
         let users: Vec<&Arc<str>> = pools
             .iter()
@@ -369,7 +370,7 @@ pub(super) fn warn(
 
 /// Pools whose kubelets get no serving certificate, since PVE does not know which addresses their machines have. Of k3s and RKE2 the
 /// servers give them.
-pub(super) fn warn_of_certificates(
+fn warn_of_certificates(
     file: &ConfigFile,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     warnings: &mut Vec<String>,

@@ -299,44 +299,58 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 .unwrap_or("its kubelet says nothing");
             work.progress(format!("node {name} is not Ready: {why}"));
             restart.of_vm_that_is_off(work).await?;
-        } else if node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT) {
+        } else {
             let since = *ready.get_or_insert_with(Instant::now);
             if let Some(taint) = passing_taint(&node).filter(|_| since.elapsed() < PASSING) {
                 work.progress(format!("the node still has the taint {taint}"));
-                changed(&mut changes).await;
-                continue;
-            }
-            let openings = &work.tools.nominations.openings;
-            arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
-            match work
-                .tools
-                .opening_order(name, opens_by.min(since + OPENS_WITHIN))
-            {
-                OpeningOrder::Now(company) => {
-                    open(work, &reference, &company).await?;
-                    nominated = Some(Instant::now());
-                }
-                OpeningOrder::After(first) => work.progress(waits_for(&first)),
-            }
-        } else {
-            let openings = &work.tools.nominations.openings;
-            arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
-            // The pool's own startup taints go when what they stand for is there, a CNI for instance.
-            match startup_taint(work, &node)? {
-                None => return Ok(()),
-                Some(key) => {
-                    work.progress(format!("the node still has the startup taint {key}"));
-                    // kube-scheduler clears a nomination whenever it tries the pod in the meantime. Not at every
-                    // change of the cluster: it is a walk over all pods.
-                    if nominated.is_none_or(|at: Instant| at.elapsed() >= LOOK_AGAIN) {
-                        work.tools.nominate(name).await;
-                        nominated = Some(Instant::now());
-                    }
+            } else {
+                let openings = &work.tools.nominations.openings;
+                arrived.get_or_insert_with(|| openings.arrive(reference.clone()));
+                let by = opens_by.min(since + OPENS_WITHIN);
+                if takes_pods(work, (&reference, &node), by, &mut nominated).await? {
+                    return Ok(());
                 }
             }
         }
         changed(&mut changes).await;
     }
+}
+
+/// Takes our startup taint away when it is the node's turn, by `by` at the latest. Says whether no startup taint is left. `nominated`: when
+/// its pods were nominated last.
+async fn takes_pods(
+    work: &Work,
+    (reference, node): (&NodeRef, &Node),
+    by: Instant,
+    nominated: &mut Option<Instant>,
+) -> Result<bool, Stop> {
+    if is_starting(node) {
+        match work.tools.opening_order(&reference.name, by) {
+            OpeningOrder::Now(company) => {
+                open(work, reference, &company).await?;
+                *nominated = Some(Instant::now());
+            }
+            OpeningOrder::After(first) => work.progress(waits_for(&first)),
+        }
+        return Ok(false);
+    }
+    // The pool's own startup taints go when what they stand for is there, a CNI for instance.
+    let Some(key) = startup_taint(work, node)? else {
+        return Ok(true);
+    };
+    work.progress(format!("the node still has the startup taint {key}"));
+    // kube-scheduler clears a nomination whenever it tries the pod in the meantime. Not at every
+    // change of the cluster: it is a walk over all pods.
+    if nominated.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+        work.tools.nominate(&reference.name).await;
+        *nominated = Some(Instant::now());
+    }
+    Ok(false)
+}
+
+/// Whether a node bears our startup taint.
+fn is_starting(node: &Node) -> bool {
+    node.taints.iter().any(|taint| *taint.key == *STARTUP_TAINT)
 }
 
 /// Nominates the pods of a node, and of those that begin with it, and takes their startup taints away at one time.
@@ -345,7 +359,6 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
     let opening = tools.opening().await;
     let nodes = std::iter::once(node).chain(company);
     join_all(nodes.map(|node| tools.nominate(&node.name))).await;
-    work.progress("the startup taint is being taken away");
     let own = work.patiently_kube("taking the startup taint away", || {
         kube.remove_taint(node, STARTUP_TAINT)
     });
@@ -357,6 +370,7 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
     own?;
     tools.nominations.tried(&tools.store, &node.name).await;
     drop(opening);
+    work.progress("the startup taint is being taken away");
     Ok(())
 }
 
@@ -389,8 +403,7 @@ pub(super) async fn follows_its_vm(work: &Work) -> Result<Option<Arc<str>>, Stop
     };
     let labels = host_labels(work)?;
     label(work, &reference, &labels, &Labels::new()).await?;
-    let closed = node.taints.iter().any(|taint| &*taint.key == STARTUP_TAINT);
-    Ok(closed.then_some(reference.name))
+    Ok(is_starting(&node).then_some(reference.name))
 }
 
 /// Writes labels and annotations on a node.
@@ -417,10 +430,10 @@ fn host_labels(work: &Work) -> Result<Labels, Stop> {
     Ok(labels)
 }
 
-/// A taint that Kubernetes' own controllers take off a node right after it became Ready. A pod that
+/// A taint that Kubernetes' own controllers take off a node right after it became Ready, while ours is there too. A pod that
 /// kube-scheduler tries before that loses its nomination.
 fn passing_taint(node: &Node) -> Option<&str> {
-    let mut taints = node.taints.iter();
+    let mut taints = node.taints.iter().filter(|_| is_starting(node));
     let taint = taints.find(|taint| PASSING_TAINTS.contains(&&*taint.key));
     taint.map(|taint| &*taint.key)
 }
