@@ -69,6 +69,9 @@ index_types! {
     /// Index of a counter in `Company`.
     CounterId;
 
+    /// Index of a topology key in `TopologyDomains`.
+    KeyId;
+
     /// Index of a class of nodes with equal labels, taints and cordon, in `NodeClasses`.
     ClassId;
 
@@ -77,7 +80,7 @@ index_types! {
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IndexVec<I, T> {
     items: Vec<T>,
     index: PhantomData<I>,
@@ -160,7 +163,7 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     }
 
     /// All elements with their indexes, in order.
-    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
+    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> + Clone {
         let items = self.items.iter().enumerate();
         items.map(|(position, item)| (I::at(position), item))
     }
@@ -172,6 +175,14 @@ impl<I, T: Default> IndexVec<I, T> {
         if self.items.len() < len {
             self.items.resize_with(len, T::default);
         }
+    }
+}
+
+impl<I: ListIndex, T: Default> IndexVec<I, T> {
+    /// The element of an index, which is added at the end, with those before it, where the list is not that long.
+    pub(crate) fn get_or_grow(&mut self, index: I) -> &mut T {
+        self.grow_to(index.position() + 1);
+        &mut self.items[index.position()]
     }
 }
 

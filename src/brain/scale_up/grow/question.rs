@@ -12,8 +12,8 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::index::{ChoiceIndex, GroupIndex, IndexVec, KeyId, NodeIndex, OfferIndex, PlannedIndex};
+use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
@@ -35,7 +35,7 @@ struct CountedNames {
 }
 
 /// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
-type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
+type Traits = (DomainsByKey, Vec<bool>, Vec<i64>);
 
 /// An offer with what decides which model it is of.
 struct SeenOffer<'c, 'a> {
@@ -264,10 +264,10 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                     continue;
                 }
                 let row = &view.catalog.domains[choice.slot(at)];
-                let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
-                let domains = row.iter().enumerate();
+                let used = |key: KeyId| numbers.counters.iter().any(|tally| tally.key == key);
+                let domains = row.indexed();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
-                let domains: Vec<DomainId> = domains.collect();
+                let domains: DomainsByKey = domains.collect();
                 let counts = |tally: &Tally| {
                     let company = &view.world.company;
                     company.would_count(tally, &offer.labels, &choice.policy.taints, row)
@@ -421,7 +421,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 free,
                 tier,
                 may,
-                domains: (0..view.world.company.keys()).map(at).collect(),
+                domains: view.world.company.key_ids().map(at).collect(),
                 counts: counts.collect(),
             });
             nodes.push(node);

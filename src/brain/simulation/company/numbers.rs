@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::Company;
 use super::counter::Counter;
 use super::rules::Rules;
-use super::topology::{DomainId, KeyId, NOWHERE};
+use super::topology::{DomainId, DomainsByKey, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, NodeIndex};
+use crate::index::{CounterId, IndexVec, KeyId, NodeIndex};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
@@ -27,9 +27,9 @@ pub(crate) struct Tally {
     /// It is for topology spread: domains without a pod matter too.
     pub(crate) spreads: bool,
     /// Pods by domain.
-    pub(crate) pods: Vec<i64>,
+    pub(crate) pods: IndexVec<DomainId, i64>,
     /// Nodes that take part, by domain; for spread alone.
-    pub(crate) places: Vec<u32>,
+    pub(crate) places: IndexVec<DomainId, u32>,
 }
 
 /// The rules of a shape; counters by their index in [`CounterRules::counters`].
@@ -126,8 +126,8 @@ impl Company<'_> {
             id,
             key: counter.subject.key,
             spreads: counter.spreads(),
-            pods: pods.to_vec(),
-            places: places.to_vec(),
+            pods: pods.clone(),
+            places: places.clone(),
         }
     }
 
@@ -137,7 +137,7 @@ impl Company<'_> {
         tally: &Tally,
         labels: &Labels,
         taints: &[Taint],
-        domains: &[DomainId],
+        domains: &DomainsByKey,
     ) -> bool {
         let counter = &self.counters[tally.id];
         domains[tally.key] != NOWHERE
@@ -159,7 +159,7 @@ impl Company<'_> {
 
 impl Counter<'_> {
     /// Whether a new node would take part in a spread.
-    fn takes_new(&self, labels: &Labels, taints: &[Taint], domains: &[DomainId]) -> bool {
+    fn takes_new(&self, labels: &Labels, taints: &[Taint], domains: &DomainsByKey) -> bool {
         let scope = &self.subject.scope;
         let chosen = scope.chosen.is_none_or(|(wanted, terms)| {
             let mut wanted = wanted.iter();

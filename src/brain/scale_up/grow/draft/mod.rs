@@ -37,11 +37,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::index::{ChoiceIndex, OfferIndex};
+use crate::index::{ChoiceIndex, KeyId, OfferIndex};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
-use crate::simulation::company::topology::{DomainId, KeyId};
+use crate::simulation::company::topology::{DomainId, DomainsByKey};
 use crate::simulation::company::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
@@ -111,7 +111,7 @@ pub(super) struct ModelOffer {
 #[derive(Debug, Hash)]
 pub(super) struct ModelClass {
     /// By topology key.
-    pub(super) domains: Vec<DomainId>,
+    pub(super) domains: DomainsByKey,
     /// By counter: whether its pods are counted there.
     pub(super) counts: Vec<bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
@@ -127,7 +127,7 @@ pub(super) struct FixedPlace {
     /// By lot.
     pub(super) may: Vec<bool>,
     /// By topology key.
-    pub(super) domains: Vec<DomainId>,
+    pub(super) domains: DomainsByKey,
     /// By counter.
     pub(super) counts: Vec<bool>,
 }

@@ -310,7 +310,7 @@ impl<'p> Draft<'p> {
                 continue;
             }
             if tally.spreads {
-                self.places[counter][domain as usize] -= 1;
+                self.places[counter][domain] -= 1;
             }
             if class.daemons[counter] > 0 {
                 self.count(counter, domain, -class.daemons[counter]);

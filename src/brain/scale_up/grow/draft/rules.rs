@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
+use crate::index::KeyId;
 use crate::simulation::company::Even;
-use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
 impl Draft<'_> {
     /// The domain of a spot.
@@ -36,10 +37,7 @@ impl Draft<'_> {
                 _ => 0,
             } + daemons;
         }
-        self.pods[counter]
-            .get(domain as usize)
-            .copied()
-            .unwrap_or(0)
+        self.pods[counter].get(domain).copied().unwrap_or(0)
     }
 
     /// How many pods of a lot others let onto a spot, resources aside.
@@ -86,8 +84,8 @@ impl Draft<'_> {
     fn levels(&self, counter: usize, but: Spot) -> (usize, Option<i64>) {
         let key = self.problem.counters[counter].key;
         let own = self.domain(but, key);
-        let places = self.places[counter].iter().enumerate();
-        let known = places.filter(|(domain, places)| **places > 0 && *domain != own as usize);
+        let places = self.places[counter].indexed();
+        let known = places.filter(|(domain, places)| **places > 0 && *domain != own);
         let pods = &self.pods[counter];
         let known = known.map(|(domain, _)| pods.get(domain).copied().unwrap_or(0));
         let fresh = self.machines.iter().enumerate().filter(|(at, machine)| {
@@ -114,7 +112,7 @@ impl Draft<'_> {
     }
 
     fn knows(&self, counter: usize, domain: DomainId) -> bool {
-        let places = self.places[counter].get(domain as usize);
+        let places = self.places[counter].get(domain);
         domain < FRESH && places.is_some_and(|places| *places > 0)
     }
 

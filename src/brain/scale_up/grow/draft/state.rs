@@ -5,6 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
+use crate::index::IndexVec;
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -53,8 +54,8 @@ pub(super) struct Draft<'p> {
     /// By lot: pods without a place.
     pub(super) left: Vec<usize>,
     /// By counter and domain.
-    pub(super) pods: Vec<Vec<i64>>,
-    pub(super) places: Vec<Vec<u32>>,
+    pub(super) pods: Vec<IndexVec<DomainId, i64>>,
+    pub(super) places: Vec<IndexVec<DomainId, u32>>,
     pub(super) totals: Vec<i64>,
     pub(super) steps: Vec<Placement>,
     undo: Vec<Undo>,
@@ -163,10 +164,10 @@ impl<'p> Draft<'p> {
                     self.machines.pop();
                 }
                 Some(Undo::Pods(counter, domain, count)) => {
-                    self.pods[counter][domain as usize] -= count;
+                    self.pods[counter][domain] -= count;
                 }
                 Some(Undo::Total(counter, count)) => self.totals[counter] -= count,
-                Some(Undo::Place(counter, domain)) => self.places[counter][domain as usize] -= 1,
+                Some(Undo::Place(counter, domain)) => self.places[counter][domain] -= 1,
                 Some(Undo::Left(lot, left)) => self.left[lot] = left,
                 Some(Undo::Step(0)) => {
                     self.steps.pop();
@@ -327,11 +328,7 @@ impl<'p> Draft<'p> {
                 continue;
             }
             if tally.spreads {
-                let slot = domain as usize;
-                if self.places[counter].len() <= slot {
-                    self.places[counter].resize(slot + 1, 0);
-                }
-                self.places[counter][slot] += 1;
+                *self.places[counter].get_or_grow(domain) += 1;
                 self.undo.push(Undo::Place(counter, domain));
             }
             if class.daemons[counter] > 0 {
@@ -356,11 +353,7 @@ impl<'p> Draft<'p> {
         self.totals[counter] += count;
         self.undo.push(Undo::Total(counter, count));
         if domain < FRESH {
-            let slot = domain as usize;
-            if self.pods[counter].len() <= slot {
-                self.pods[counter].resize(slot + 1, 0);
-            }
-            self.pods[counter][slot] += count;
+            *self.pods[counter].get_or_grow(domain) += count;
             self.undo.push(Undo::Pods(counter, domain, count));
         }
     }
