@@ -69,6 +69,9 @@ index_types! {
     /// Index of a counter in `Company`.
     CounterId;
 
+    /// Index of what a counter has counted, in `CounterRules::counters`.
+    TallyIndex;
+
     /// Index of a topology key in `TopologyDomains`.
     KeyId;
 

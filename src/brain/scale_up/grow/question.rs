@@ -12,7 +12,9 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, KeyId, NodeIndex, OfferIndex, PlannedIndex};
+use crate::index::{
+    ChoiceIndex, GroupIndex, IndexVec, KeyId, NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
+};
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -35,7 +37,11 @@ struct CountedNames {
 }
 
 /// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
-type Traits = (DomainsByKey, Vec<bool>, Vec<i64>);
+type Traits = (
+    DomainsByKey,
+    IndexVec<TallyIndex, bool>,
+    IndexVec<TallyIndex, i64>,
+);
 
 /// An offer with what decides which model it is of.
 struct SeenOffer<'c, 'a> {
@@ -272,13 +278,15 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                     let company = &view.world.company;
                     company.would_count(tally, &offer.labels, &choice.policy.taints, row)
                 };
-                let counts: Vec<bool> = numbers.counters.iter().map(counts).collect();
+                let counts: IndexVec<TallyIndex, bool> =
+                    numbers.counters.iter().map(counts).collect();
                 let daemons = |tally: &Tally| {
                     let of = offer.residents.iter().map(Daemon::pod);
                     let of = of.filter(|pod| view.world.company.would_take(tally, *pod));
                     i64::try_from(of.count()).unwrap_or(i64::MAX)
                 };
-                let daemons: Vec<i64> = numbers.counters.iter().map(daemons).collect();
+                let daemons: IndexVec<TallyIndex, i64> =
+                    numbers.counters.iter().map(daemons).collect();
                 let class = *known
                     .entry((domains.clone(), counts.clone(), daemons.clone()))
                     .or_insert_with(|| {
@@ -458,13 +466,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
 
 /// Finds whose places must be known to the domain, and whose hang on others'.
 fn tie(problem: &mut Problem) {
-    let local = |(index, tally): (usize, &Tally)| {
+    let local = |(index, tally): (TallyIndex, &Tally)| {
         problem.classes.iter().all(|class| {
             class.domains[tally.key] == FRESH && class.counts[index] && class.daemons[index] == 0
         })
     };
-    let local: Vec<bool> = problem.counters.iter().enumerate().map(local).collect();
-    let mut binding = vec![false; problem.counters.len()];
+    let local = problem.counters.indexed().map(local);
+    let local: IndexVec<TallyIndex, bool> = local.collect();
+    let mut binding: IndexVec<TallyIndex, bool> = vec![false; problem.counters.len()].into();
     for lot in &problem.lots {
         let spread = lot.asks.spread.iter().map(|even| even.counter);
         for counter in lot.asks.wanted.iter().copied().chain(spread) {
@@ -477,7 +486,7 @@ fn tie(problem: &mut Problem) {
         let spread = asks.spread.iter().map(|even| even.counter);
         let others = asks.feeds.iter().chain(&asks.forbidden).chain(&asks.wanted);
         let all = others.copied().chain(unwanted).chain(spread);
-        let all: Vec<usize> = all.collect();
+        let all: Vec<TallyIndex> = all.collect();
         lot.zoned = all.iter().any(|counter| !local[*counter]);
         lot.tied = lot.zoned || all.iter().any(|counter| binding[*counter]);
     }

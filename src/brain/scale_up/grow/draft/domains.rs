@@ -6,7 +6,7 @@
 use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
-use crate::index::{IndexVec, KeyId, ListIndex};
+use crate::index::{IndexVec, KeyId, ListIndex, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
@@ -25,7 +25,7 @@ enum DomainDemand {
 struct DomainRule {
     lot: usize,
     demand: DomainDemand,
-    counter: usize,
+    counter: TallyIndex,
     key: KeyId,
     /// By domain: the counted pods, and the pods of the lot.
     pods: IndexVec<DomainId, DomainPods>,
@@ -261,7 +261,7 @@ impl DomainRule {
 }
 
 /// The rules of a lot about topology domains, each with the counter that counts the pods it is about.
-fn demands(lot: &Lot) -> Vec<(usize, DomainDemand)> {
+fn demands(lot: &Lot) -> Vec<(TallyIndex, DomainDemand)> {
     let asks = &lot.asks;
     let spread = asks.spread.iter().map(|even| {
         let open = even.open.iter().copied().filter_map(counted);

@@ -11,6 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
+use crate::index::TallyIndex;
 use crate::simulation::company::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
@@ -47,13 +48,13 @@ pub(super) fn deal_plans<'p>(
 /// Which lots are dealt out, in one way after the other, and how many classes are tried as the first: those that are spread, then those
 /// beside that must be in one zone, with those who must be there.
 fn dealt(problem: &Problem) -> Vec<(Vec<usize>, usize)> {
-    let wide = |counter: &usize| {
+    let wide = |counter: &TallyIndex| {
         let key = problem.counters[*counter].key;
         let mut classes = problem.classes.iter();
         classes.any(|class| class.domains[key] < FRESH)
     };
     let wanted = problem.lots.iter().flat_map(|lot| &lot.asks.wanted);
-    let wanted: BTreeSet<usize> = wanted.copied().filter(wide).collect();
+    let wanted: BTreeSet<TallyIndex> = wanted.copied().filter(wide).collect();
     let is_spread = |lot: &usize| {
         let mut rules = problem.lots[*lot].asks.spread.iter();
         rules.any(|even| even.counts_itself)

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To, partly};
+use crate::index::{IndexVec, TallyIndex};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -159,7 +160,7 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
         .parts
         .iter()
         .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
-    let wanted: Vec<usize> = wanted.copied().collect();
+    let wanted: Vec<TallyIndex> = wanted.copied().collect();
     for (other, of) in units.iter().enumerate() {
         let feeds = of.parts.iter().any(|(lot, _)| {
             let feeds = &problem.lots[*lot].asks.feeds;
@@ -177,7 +178,8 @@ type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 fn priorities(problem: &Problem) -> Vec<i32> {
     let mut priorities: Vec<i32> = problem.lots.iter().map(|lot| lot.priority).collect();
     loop {
-        let mut wanted: Vec<Option<i32>> = vec![None; problem.counters.len()];
+        let mut wanted: IndexVec<TallyIndex, Option<i32>> =
+            vec![None; problem.counters.len()].into();
         for (lot, priority) in problem.lots.iter().zip(&priorities) {
             for counter in &lot.asks.wanted {
                 wanted[*counter] = wanted[*counter].max(Some(*priority));

@@ -37,7 +37,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::index::{ChoiceIndex, KeyId, OfferIndex};
+use crate::index::{ChoiceIndex, IndexVec, KeyId, OfferIndex, TallyIndex};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -113,9 +113,9 @@ pub(super) struct ModelClass {
     /// By topology key.
     pub(super) domains: DomainsByKey,
     /// By counter: whether its pods are counted there.
-    pub(super) counts: Vec<bool>,
+    pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
-    pub(super) daemons: Vec<i64>,
+    pub(super) daemons: IndexVec<TallyIndex, i64>,
     pub(super) models: Bits,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct FixedPlace {
     /// By topology key.
     pub(super) domains: DomainsByKey,
     /// By counter.
-    pub(super) counts: Vec<bool>,
+    pub(super) counts: IndexVec<TallyIndex, bool>,
 }
 
 /// The question.
@@ -140,7 +140,7 @@ pub(super) struct Problem {
     pub(super) models: Vec<Model>,
     pub(super) classes: Vec<ModelClass>,
     pub(super) fixed: Vec<FixedPlace>,
-    pub(super) counters: Vec<Tally>,
+    pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: Vec<Allowance>,
     /// What the limits of all pools together still allow.
     pub(super) total: Allowance,

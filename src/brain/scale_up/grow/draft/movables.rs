@@ -4,6 +4,7 @@
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
+use crate::index::TallyIndex;
 use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
@@ -213,7 +214,7 @@ fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -
 }
 
 /// Whether a counter counts machines, and not a wider topology.
-pub(super) fn is_local(problem: &Problem, counter: usize) -> bool {
+pub(super) fn is_local(problem: &Problem, counter: TallyIndex) -> bool {
     let key = problem.counters[counter].key;
     let mut classes = problem.classes.iter();
     classes.all(|class| class.domains[key] == FRESH)
@@ -224,7 +225,7 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
     let fed = &problem.lots[lot].asks.feeds;
     for (other, of) in problem.lots.iter().enumerate() {
         let own = other == lot;
-        let mut see = |counter: usize, of: &dyn Fn(&mut Ties)| {
+        let mut see = |counter: TallyIndex, of: &dyn Fn(&mut Ties)| {
             if own || fed.contains(&counter) {
                 if is_local(problem, counter) {
                     of(&mut ties);

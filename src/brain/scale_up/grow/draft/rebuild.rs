@@ -304,7 +304,7 @@ impl<'p> Draft<'p> {
             return;
         };
         let class = &self.problem.classes[class];
-        for (counter, tally) in self.problem.counters.iter().enumerate() {
+        for (counter, tally) in self.problem.counters.indexed() {
             let domain = class.domains[tally.key];
             if domain >= FRESH || !class.counts[counter] {
                 continue;

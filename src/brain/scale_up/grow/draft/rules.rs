@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::KeyId;
+use crate::index::{KeyId, TallyIndex};
 use crate::simulation::company::Even;
 use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
@@ -27,7 +27,7 @@ impl Draft<'_> {
     }
 
     /// Pods that a counter has counted in the domain of a spot.
-    pub(super) fn pods(&self, counter: usize, spot: Spot) -> i64 {
+    pub(super) fn pods(&self, counter: TallyIndex, spot: Spot) -> i64 {
         let domain = self.domain(spot, self.problem.counters[counter].key);
         if domain == FRESH {
             let daemons = self.class_of(spot);
@@ -44,7 +44,7 @@ impl Draft<'_> {
     pub(super) fn may(&self, lot: usize, spot: Spot) -> usize {
         let asks = &self.problem.lots[lot].asks;
         let nowhere =
-            |counter: usize| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
+            |counter: TallyIndex| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
         let mut most = usize::MAX;
         if asks.forbidden.iter().any(|id| self.pods(*id, spot) > 0) {
             return 0;
@@ -81,7 +81,7 @@ impl Draft<'_> {
     }
 
     /// Domains that a counter knows, with the pods of each; one of them left out.
-    fn levels(&self, counter: usize, but: Spot) -> (usize, Option<i64>) {
+    fn levels(&self, counter: TallyIndex, but: Spot) -> (usize, Option<i64>) {
         let key = self.problem.counters[counter].key;
         let own = self.domain(but, key);
         let places = self.places[counter].indexed();
@@ -111,7 +111,7 @@ impl Draft<'_> {
         (count, least)
     }
 
-    fn knows(&self, counter: usize, domain: DomainId) -> bool {
+    fn knows(&self, counter: TallyIndex, domain: DomainId) -> bool {
         let places = self.places[counter].get(domain);
         domain < FRESH && places.is_some_and(|places| *places > 0)
     }

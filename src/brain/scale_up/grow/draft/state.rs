@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
-use crate::index::IndexVec;
+use crate::index::{IndexVec, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -37,9 +37,9 @@ enum Undo {
     Fixed(usize, Load),
     Machine(usize, DraftMachine),
     Made,
-    Pods(usize, DomainId, i64),
-    Total(usize, i64),
-    Place(usize, DomainId),
+    Pods(TallyIndex, DomainId, i64),
+    Total(TallyIndex, i64),
+    Place(TallyIndex, DomainId),
     Left(usize, usize),
     Step(usize),
 }
@@ -54,9 +54,9 @@ pub(super) struct Draft<'p> {
     /// By lot: pods without a place.
     pub(super) left: Vec<usize>,
     /// By counter and domain.
-    pub(super) pods: Vec<IndexVec<DomainId, i64>>,
-    pub(super) places: Vec<IndexVec<DomainId, u32>>,
-    pub(super) totals: Vec<i64>,
+    pub(super) pods: IndexVec<TallyIndex, IndexVec<DomainId, i64>>,
+    pub(super) places: IndexVec<TallyIndex, IndexVec<DomainId, u32>>,
+    pub(super) totals: IndexVec<TallyIndex, i64>,
     pub(super) steps: Vec<Placement>,
     undo: Vec<Undo>,
 }
@@ -120,7 +120,7 @@ impl Load {
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn pods_of(&self, problem: &Problem, counter: usize) -> i64 {
+    pub(super) fn pods_of(&self, problem: &Problem, counter: TallyIndex) -> i64 {
         let feeds = |lot: usize| problem.lots[lot].asks.feeds.contains(&counter);
         let counts = self.counts.iter().filter(|(lot, _)| feeds(*lot));
         counts.map(|(_, count)| signed(*count)).sum()
@@ -322,7 +322,7 @@ impl<'p> Draft<'p> {
             return;
         };
         let class = &self.problem.classes[class];
-        for (counter, tally) in self.problem.counters.iter().enumerate() {
+        for (counter, tally) in self.problem.counters.indexed() {
             let domain = class.domains[tally.key];
             if domain >= FRESH || !class.counts[counter] {
                 continue;
@@ -349,7 +349,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    pub(super) fn count(&mut self, counter: usize, domain: DomainId, count: i64) {
+    pub(super) fn count(&mut self, counter: TallyIndex, domain: DomainId, count: i64) {
         self.totals[counter] += count;
         self.undo.push(Undo::Total(counter, count));
         if domain < FRESH {

@@ -2,6 +2,7 @@
 
 use super::state::Load;
 use super::{Problem, partly};
+use crate::index::TallyIndex;
 use crate::simulation::company::topology::FRESH;
 
 /// Pods that go to one place together.
@@ -39,7 +40,7 @@ impl Bonds {
             choosy: Vec::new(),
         };
         for (lot, of) in problem.lots.iter().enumerate() {
-            let local = |counter: &&usize| {
+            let local = |counter: &&TallyIndex| {
                 let key = problem.counters[**counter].key;
                 let mut classes = problem.classes.iter();
                 classes.all(|class| class.domains[key] == FRESH)
