@@ -63,6 +63,9 @@ index_types! {
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
 
+    /// Index of a lot of a second plan, in `Problem::lots`, and of the loose group whose pods it is.
+    LotIndex;
+
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 
@@ -156,7 +159,7 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     }
 
     /// The indexes of all elements, in order.
-    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + Clone + use<I, T> {
         (0..self.items.len()).map(I::at)
     }
 
@@ -214,6 +217,15 @@ impl<I, T> Deref for IndexVec<I, T> {
 impl<I, T> DerefMut for IndexVec<I, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+impl<I, T> IntoIterator for IndexVec<I, T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> std::vec::IntoIter<T> {
+        self.items.into_iter()
     }
 }
 

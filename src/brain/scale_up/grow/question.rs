@@ -13,7 +13,8 @@ use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, KeyId, NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
+    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, NodeIndex, OfferIndex, PlannedIndex,
+    TallyIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -54,7 +55,7 @@ struct SeenOffer<'c, 'a> {
 /// What a question is made of: pods that may be laid out anew, and all that stays as it is.
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
-    loose: &'q [Loose],
+    loose: &'q IndexVec<LotIndex, Loose>,
     names: CountedNames,
 }
 
@@ -63,7 +64,7 @@ struct Inquiry<'q, 'v, 'a> {
 pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawn: &[PlannedIndex],
-    loose: &[Loose],
+    loose: &IndexVec<LotIndex, Loose>,
     rank: Rank,
 ) -> Option<(Problem, Vec<NodeIndex>)> {
     let inquiry = Inquiry {
@@ -190,12 +191,12 @@ fn ports_clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bo
 impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// Lots with how many pods, in the order in which kube-scheduler takes them; none where pods are nominated for the
     /// nodes that are made for them.
-    fn queue(&self) -> Option<Vec<(usize, usize)>> {
+    fn queue(&self) -> Option<Vec<(LotIndex, usize)>> {
         let view = self.view;
         if view.turn.view.policy.scale_up.nominate_pods {
             return None;
         }
-        let pods = self.loose.iter().enumerate().flat_map(|(lot, of)| {
+        let pods = self.loose.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |pod| {
                 let asker = &view.group(of.group).pods[*pod];
@@ -205,7 +206,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         });
         let mut pods: Vec<_> = pods.collect();
         pods.sort_unstable();
-        let mut queue: Vec<(usize, usize)> = Vec::new();
+        let mut queue: Vec<(LotIndex, usize)> = Vec::new();
         for (.., lot) in pods {
             match queue.last_mut() {
                 Some((last, count)) if *last == lot => *count += 1,
@@ -227,7 +228,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         asked
     }
 
-    fn lots(&self, asks: Vec<crate::simulation::company::Asks>, may: Vec<Bits>) -> Vec<Lot> {
+    fn lots(
+        &self,
+        asks: Vec<crate::simulation::company::Asks>,
+        may: IndexVec<LotIndex, Bits>,
+    ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
         // Whoever waits may take the place of those of a lower priority.
@@ -310,11 +315,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// The models, and by group which of them it may be on.
-    fn models(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
+    fn models(
+        &self,
+        seen: Vec<SeenOffer<'v, 'a>>,
+    ) -> Option<(Vec<Model>, IndexVec<LotIndex, Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
-        let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
+        let mut models: Vec<(Model, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
@@ -347,7 +355,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         }
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
-        let may = (0..self.loose.len()).map(|lot| {
+        let may = self.loose.indexes().map(|lot| {
             let mut bits = Bits::none(models.len());
             for (index, (_, may)) in models.iter().enumerate() {
                 if may[lot] {
@@ -366,7 +374,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         offer: &SeenOffer<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
-    ) -> Option<(Model, Vec<bool>)> {
+    ) -> Option<(Model, IndexVec<LotIndex, bool>)> {
         let view = self.view;
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
@@ -375,7 +383,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
-        let may: Vec<bool> = may.collect();
+        let may: IndexVec<LotIndex, bool> = may.collect();
         let mut free = amounts(&offer.of.free, &self.names, false);
         free.extend(self.names.drivers.iter().map(|driver| {
             let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
@@ -412,7 +420,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = Vec::new();
         let mut nodes = Vec::new();
-        let mut add = |node: NodeIndex, tier: usize, may: Vec<bool>| {
+        let mut add = |node: NodeIndex, tier: usize, may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;
             }

@@ -18,7 +18,9 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, KeyId, NodeIndex, OfferIndex, PlannedIndex};
+use crate::index::{
+    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, NodeIndex, OfferIndex, PlannedIndex,
+};
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
@@ -48,7 +50,7 @@ pub(super) struct Loose {
 struct Withdrawal {
     /// Planned machines, by their numbers.
     machines: Vec<PlannedIndex>,
-    loose: Vec<Loose>,
+    loose: IndexVec<LotIndex, Loose>,
     /// What a second plan must be better than.
     rank: Rank,
 }
@@ -56,7 +58,7 @@ struct Withdrawal {
 /// Where pods of a loose group went.
 #[derive(Debug)]
 struct Seat {
-    loose: usize,
+    loose: LotIndex,
     node: NodeIndex,
     count: usize,
 }
@@ -218,7 +220,7 @@ fn find_loose(
     visits: &[Visit],
     machines: &[PlannedIndex],
     movable: &IndexVec<GroupIndex, bool>,
-) -> Vec<Loose> {
+) -> IndexVec<LotIndex, Loose> {
     let groups = view.pending.groups.indexes();
     let groups = groups.filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
@@ -262,7 +264,7 @@ fn find_loose(
         loose.pods.extend(group.next..group.pods.len());
     }
     all.retain(|loose| !loose.pods.is_empty());
-    all
+    all.into()
 }
 
 /// What the first plan is compared by.
@@ -407,7 +409,7 @@ impl RepackTrial<'_, '_, '_> {
     ) -> Option<Vec<Seat>> {
         let mut opened = vec![None; answer.made.len()];
         let mut seats = Vec::new();
-        let mut waiting: Vec<(usize, NodeIndex, usize)> = Vec::new();
+        let mut waiting: Vec<(LotIndex, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
             let node = match step.to {
                 To::Fixed(at) => nodes[at],
@@ -441,7 +443,7 @@ impl RepackTrial<'_, '_, '_> {
     /// will do.
     fn lay_rest(
         &mut self,
-        mut waiting: Vec<(usize, NodeIndex, usize)>,
+        mut waiting: Vec<(LotIndex, NodeIndex, usize)>,
         seats: &mut Vec<Seat>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) {
@@ -468,7 +470,7 @@ impl RepackTrial<'_, '_, '_> {
     /// Puts up to `count` pods of a loose group on a place; says how many.
     fn put_some(
         &mut self,
-        loose: usize,
+        loose: LotIndex,
         node: NodeIndex,
         count: usize,
         seats: &mut Vec<Seat>,
@@ -507,7 +509,7 @@ impl RepackTrial<'_, '_, '_> {
     fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
         let loose = &self.withdrawal.loose;
         let mut left = Vec::with_capacity(loose.len());
-        for (index, of) in loose.iter().enumerate() {
+        for (index, of) in loose.indexed() {
             let placed = seats.iter().filter(|seat| seat.loose == index);
             let placed: usize = placed.map(|seat| seat.count).sum();
             left.push(of.pods.len() - placed);
@@ -533,7 +535,7 @@ impl RepackTrial<'_, '_, '_> {
     /// Says which pods go where, and of those that lost their place why.
     fn hand_out(&mut self, seats: &[Seat]) {
         let loose = &self.withdrawal.loose;
-        let mut next = vec![0; loose.len()];
+        let mut next: IndexVec<LotIndex, usize> = vec![0; loose.len()].into();
         for seat in seats {
             let of = &loose[seat.loose];
             let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
@@ -580,7 +582,7 @@ impl RepackTrial<'_, '_, '_> {
 
     /// Why the other choices were not taken, for the verdicts on the pods.
     fn tell(&mut self, seats: &[Seat]) {
-        for (index, of) in self.withdrawal.loose.iter().enumerate() {
+        for (index, of) in self.withdrawal.loose.indexed() {
             let planner = &*self.planner;
             let mine = seats.iter().filter(|seat| seat.loose == index);
             let sites = mine.map(|seat| &planner.world.nodes[seat.node].site);

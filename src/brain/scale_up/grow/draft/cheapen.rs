@@ -5,7 +5,7 @@ use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
 use super::{Bits, Problem, Rank};
-use crate::index::ChoiceIndex;
+use crate::index::{ChoiceIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -247,9 +247,11 @@ const ORDERS: usize = 4;
 /// Lays out what has no place, but for those whose place hangs on others.
 pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     let problem = draft.problem;
-    let lots =
-        (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
-    let mut lots: Vec<usize> = lots.collect();
+    let lots = problem
+        .lots
+        .indexes()
+        .filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
+    let mut lots: Vec<LotIndex> = lots.collect();
     lots.sort_by_cached_key(|lot| {
         let asked = &problem.lots[*lot].asked;
         let part = |resource: usize| {

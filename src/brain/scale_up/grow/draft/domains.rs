@@ -6,7 +6,7 @@
 use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
-use crate::index::{IndexVec, KeyId, ListIndex, TallyIndex};
+use crate::index::{IndexVec, KeyId, ListIndex, LotIndex, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
@@ -23,7 +23,7 @@ enum DomainDemand {
 /// One rule of one lot, with what is counted for it.
 #[derive(Debug)]
 struct DomainRule {
-    lot: usize,
+    lot: LotIndex,
     demand: DomainDemand,
     counter: TallyIndex,
     key: KeyId,
@@ -66,7 +66,7 @@ impl DomainRules {
     /// The rules, with whoever stays where they are; movables are to be added.
     pub(super) fn of(draft: &Draft<'_>, movables: &Movables, stays: &[Load]) -> DomainRules {
         let problem = draft.problem;
-        let lots = problem.lots.iter().enumerate();
+        let lots = problem.lots.indexed();
         let rules = lots.flat_map(|(lot, of)| {
             let demands = demands(of).into_iter();
             let demands = demands.filter(|(counter, _)| !is_local(problem, *counter));
@@ -174,7 +174,7 @@ impl DomainRule {
         counted(domain).filter(|domain| *domain < self.pods.next_index())
     }
 
-    fn share(&self, problem: &Problem, parts: &[(usize, usize)]) -> DomainPods {
+    fn share(&self, problem: &Problem, parts: &[(LotIndex, usize)]) -> DomainPods {
         let mut pods = DomainPods::default();
         for (lot, count) in parts {
             if problem.lots[*lot].asks.feeds.contains(&self.counter) {

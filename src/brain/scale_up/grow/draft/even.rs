@@ -11,7 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
-use crate::index::TallyIndex;
+use crate::index::{LotIndex, TallyIndex};
 use crate::simulation::company::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
@@ -47,7 +47,7 @@ pub(super) fn deal_plans<'p>(
 
 /// Which lots are dealt out, in one way after the other, and how many classes are tried as the first: those that are spread, then those
 /// beside that must be in one zone, with those who must be there.
-fn dealt(problem: &Problem) -> Vec<(Vec<usize>, usize)> {
+fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
     let wide = |counter: &TallyIndex| {
         let key = problem.counters[*counter].key;
         let mut classes = problem.classes.iter();
@@ -55,18 +55,18 @@ fn dealt(problem: &Problem) -> Vec<(Vec<usize>, usize)> {
     };
     let wanted = problem.lots.iter().flat_map(|lot| &lot.asks.wanted);
     let wanted: BTreeSet<TallyIndex> = wanted.copied().filter(wide).collect();
-    let is_spread = |lot: &usize| {
+    let is_spread = |lot: &LotIndex| {
         let mut rules = problem.lots[*lot].asks.spread.iter();
         rules.any(|even| even.counts_itself)
     };
-    let is_near = |lot: &usize| {
+    let is_near = |lot: &LotIndex| {
         let asks = &problem.lots[*lot].asks;
         let mut counters = asks.wanted.iter().chain(&asks.feeds);
         counters.any(|counter| wanted.contains(counter))
     };
-    let lots = 0..problem.lots.len();
-    let spread: Vec<usize> = lots.clone().filter(is_spread).collect();
-    let all: Vec<usize> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
+    let lots = problem.lots.indexes();
+    let spread: Vec<LotIndex> = lots.clone().filter(is_spread).collect();
+    let all: Vec<LotIndex> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
     let spins = problem.classes.len().clamp(1, SPINS);
     let mut ways = Vec::new();
     let more = all.len() > spread.len();
@@ -99,7 +99,7 @@ fn least(problem: &Problem) -> usize {
 /// looks than there are left.
 fn laid_out<'p>(
     problem: &'p Problem,
-    dealt: &[usize],
+    dealt: &[LotIndex],
     machines: usize,
     (menu, spin): (&Bits, usize),
 ) -> Option<Draft<'p>> {

@@ -9,6 +9,7 @@ use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Lot, Problem, Rank, To};
+use crate::index::{IndexVec, LotIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
@@ -29,7 +30,7 @@ struct ExactSearch<'p, 'r> {
     rest: Vec<Vec<i128>>,
     menu: Bits,
     /// By lot: pods that are left out.
-    out: Vec<usize>,
+    out: IndexVec<LotIndex, usize>,
     draft: Draft<'p>,
     best: Rank,
     found: Option<Draft<'p>>,
@@ -106,7 +107,7 @@ const ORDERS: [UnitOrder; 4] = [
 ];
 
 /// By lot: 1 for those who follow others.
-fn depths_of_followers(problem: &Problem) -> Vec<usize> {
+fn depths_of_followers(problem: &Problem) -> IndexVec<LotIndex, usize> {
     let lots = problem.lots.iter();
     lots.map(|lot| usize::from(!lot.asks.wanted.is_empty()))
         .collect()
@@ -135,7 +136,7 @@ fn by<'p>(
         units,
         rest,
         menu: Bits::all(problem.models.len()),
-        out: vec![0; problem.lots.len()],
+        out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
         best,
         found: None,
@@ -148,7 +149,7 @@ fn by<'p>(
 fn sorted(
     problem: &Problem,
     rates: &Rates,
-    (units, depths): (Vec<Unit>, &[usize]),
+    (units, depths): (Vec<Unit>, &IndexVec<LotIndex, usize>),
     order: UnitOrder,
 ) -> Vec<Unit> {
     let mut units: Vec<Unit> = units

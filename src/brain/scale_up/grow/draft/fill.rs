@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To, partly};
-use crate::index::{IndexVec, TallyIndex};
+use crate::index::{IndexVec, LotIndex, TallyIndex};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -175,8 +175,9 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
 type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 
 /// By lot: its priority, or the highest of those that follow its pods, who cannot be placed before them.
-fn priorities(problem: &Problem) -> Vec<i32> {
-    let mut priorities: Vec<i32> = problem.lots.iter().map(|lot| lot.priority).collect();
+fn priorities(problem: &Problem) -> IndexVec<LotIndex, i32> {
+    let lots = problem.lots.iter();
+    let mut priorities: IndexVec<LotIndex, i32> = lots.map(|lot| lot.priority).collect();
     loop {
         let mut wanted: IndexVec<TallyIndex, Option<i32>> =
             vec![None; problem.counters.len()].into();
@@ -200,7 +201,7 @@ fn priorities(problem: &Problem) -> Vec<i32> {
 
 fn key(
     problem: &Problem,
-    priorities: &[i32],
+    priorities: &IndexVec<LotIndex, i32>,
     unit: &Unit,
     (size, narrow): (PodSize, bool),
 ) -> LotOrder {
@@ -277,7 +278,7 @@ fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option
 pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bits) -> bool {
     let mark = draft.mark();
     let mut spot = spot;
-    let mut waiting: Vec<(usize, usize)> = unit.parts.clone();
+    let mut waiting: Vec<(LotIndex, usize)> = unit.parts.clone();
     while !waiting.is_empty() {
         let before = waiting.len();
         waiting.retain(|(lot, count)| match draft.put(*lot, *count, spot, menu) {
@@ -296,7 +297,7 @@ pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bit
 }
 
 /// How many pods of a lot a spot takes at once.
-fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
+fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &Bits) -> usize {
     let problem = draft.problem;
     let of = &problem.lots[lot];
     let room = match spot.to {
@@ -335,7 +336,7 @@ type SpotOrder = (i64, i64, usize, usize);
 
 /// What is asked while spots are looked for.
 struct SpotQuery<'w> {
-    lots: SmallVec<[usize; 6]>,
+    lots: SmallVec<[LotIndex; 6]>,
     asked: ResourceAmounts,
     zoned: bool,
     /// The models that all its pods may be on.
@@ -357,7 +358,7 @@ impl SpotQuery<'_> {
 /// Where a unit could go, what is best first.
 pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let problem = draft.problem;
-    let lots: SmallVec<[usize; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
+    let lots: SmallVec<[LotIndex; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
     let mut may = way.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);

@@ -37,7 +37,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::index::{ChoiceIndex, IndexVec, KeyId, OfferIndex, TallyIndex};
+use crate::index::{ChoiceIndex, IndexVec, KeyId, LotIndex, OfferIndex, TallyIndex};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -66,7 +66,7 @@ pub(super) struct Lot {
     pub(super) loss: u128,
     pub(super) priority: i32,
     /// By lot: it may not share a machine with one of those, for their host ports.
-    pub(super) apart: Vec<bool>,
+    pub(super) apart: IndexVec<LotIndex, bool>,
     /// The models that it may be on.
     pub(super) may: Bits,
     /// What other pods ask of its place.
@@ -125,7 +125,7 @@ pub(super) struct FixedPlace {
     pub(super) free: Vec<i64>,
     pub(super) tier: usize,
     /// By lot.
-    pub(super) may: Vec<bool>,
+    pub(super) may: IndexVec<LotIndex, bool>,
     /// By topology key.
     pub(super) domains: DomainsByKey,
     /// By counter.
@@ -135,7 +135,7 @@ pub(super) struct FixedPlace {
 /// The question.
 #[derive(Debug)]
 pub(super) struct Problem {
-    pub(super) lots: Vec<Lot>,
+    pub(super) lots: IndexVec<LotIndex, Lot>,
     /// Those of heavier pools first, then the cheapest.
     pub(super) models: Vec<Model>,
     pub(super) classes: Vec<ModelClass>,
@@ -152,7 +152,7 @@ pub(super) struct Problem {
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
-    pub(super) queue: Option<Vec<(usize, usize)>>,
+    pub(super) queue: Option<Vec<(LotIndex, usize)>>,
     /// Whether pods that are spread may be dealt out before all others ([`even`]).
     pub(super) deals: bool,
     /// Machines that may still be looked at.
@@ -187,7 +187,7 @@ pub(super) struct BetterPlan {
 /// Pods of one lot that go somewhere.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placement {
-    pub(super) lot: usize,
+    pub(super) lot: LotIndex,
     pub(super) to: To,
     pub(super) count: usize,
 }

@@ -14,6 +14,7 @@ use super::rebuild;
 use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
+use crate::index::{IndexVec, LotIndex};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
@@ -74,7 +75,7 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 /// have more than that uses, there are machines more. `None` where none have enough.
 fn deal<'p>(
     plan: &Draft<'p>,
-    (attempt, unplaceable): (usize, &[bool]),
+    (attempt, unplaceable): (usize, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> Option<Draft<'p>> {
     let mut dealt = plan.clone();
@@ -375,7 +376,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         {
             return false;
         }
-        let apart = |lot: usize| {
+        let apart = |lot: LotIndex| {
             let stays = machine
                 .on
                 .iter()
@@ -412,7 +413,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 }
 
-fn has_lot(movable: &Movable, lot: usize) -> bool {
+fn has_lot(movable: &Movable, lot: LotIndex) -> bool {
     movable.parts.iter().any(|(of, _)| *of == lot)
 }
 

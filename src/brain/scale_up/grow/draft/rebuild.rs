@@ -12,6 +12,7 @@ use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
 use super::{Bits, Placement, Problem, To, partly};
+use crate::index::{IndexVec, LotIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -124,7 +125,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
-pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
+pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
     let allowed: Vec<bool> = problem
         .models
         .iter()
@@ -133,7 +134,7 @@ pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
             of_pool.is_some_and(|pool| pool.admits(model)) && problem.total.admits(model)
         })
         .collect();
-    let lots = problem.lots.iter().enumerate().map(|(at, lot)| {
+    let lots = problem.lots.indexed().map(|(at, lot)| {
         let fits = |free: &[i64]| {
             lot.asked
                 .iter()
@@ -151,7 +152,7 @@ pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
 
 /// How large the pods without a place are together, in parts of the largest machine.
 fn waiting(draft: &Draft<'_>) -> i128 {
-    let lots = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let lots = draft.left.indexed().filter(|(_, left)| **left > 0);
     let sizes = lots.map(|(lot, left)| {
         let unit = Unit {
             parts: vec![(lot, *left)],
@@ -163,14 +164,21 @@ fn waiting(draft: &Draft<'_>) -> i128 {
 }
 
 /// Some machines, by falling number: the first one such that somebody who waits might be there.
-fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usize> {
+fn victims(
+    draft: &Draft<'_>,
+    unplaceable: &IndexVec<LotIndex, bool>,
+    dice: &mut Dice,
+) -> Vec<usize> {
     let problem = draft.problem;
     let machines = draft.machines.len();
     if machines == 0 {
         return Vec::new();
     }
-    let lots = (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !unplaceable[*lot]);
-    let lots: Vec<usize> = lots.collect();
+    let lots = problem
+        .lots
+        .indexes()
+        .filter(|lot| draft.left[*lot] > 0 && !unplaceable[*lot]);
+    let lots: Vec<LotIndex> = lots.collect();
     let mut victims = BTreeSet::new();
     if !lots.is_empty() {
         let lot = lots[dice.below(lots.len())];
@@ -271,7 +279,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot leave a machine.
-    pub(super) fn take_off(&mut self, at: usize, lot: usize, count: usize) {
+    pub(super) fn take_off(&mut self, at: usize, lot: LotIndex, count: usize) {
         let problem = self.problem;
         let class = self.machines[at].class;
         for counter in &problem.lots[lot].asks.feeds {

@@ -8,6 +8,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{Bits, Problem, To};
+use crate::index::LotIndex;
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
@@ -35,7 +36,7 @@ struct Best<'p> {
 
 /// The plan that costs least in the end: `tight`, or one of other machines. `queue` has pods by lot, in the order in
 /// which kube-scheduler takes them.
-pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p> {
+pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft<'p> {
     let problem = tight.problem;
     problem.allow(LOOKS, LOOKS);
     let lighter = tight.rank().lighter;
@@ -66,7 +67,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p
 /// Goes from one set of machines to the best beside it, as long as that costs less in the end.
 fn descend<'p>(
     problem: &'p Problem,
-    queue: &[(usize, usize)],
+    queue: &[(LotIndex, usize)],
     (start, choices): (Vec<usize>, &[usize]),
     best: &mut Best<'p>,
 ) {
@@ -147,7 +148,7 @@ fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
 }
 
 /// As many machines of one model as the queue fills.
-fn alike(problem: &Problem, queue: &[(usize, usize)], model: usize) -> Option<Vec<usize>> {
+fn alike(problem: &Problem, queue: &[(LotIndex, usize)], model: usize) -> Option<Vec<usize>> {
     let mut draft = Draft::new(problem);
     let most = queue.iter().map(|(_, count)| count).sum::<usize>();
     while draft.left.iter().any(|left| *left > 0) && draft.machines.len() < most {
@@ -163,7 +164,7 @@ fn alike(problem: &Problem, queue: &[(usize, usize)], model: usize) -> Option<Ve
 /// What a set of machines comes to; `None` where limits do not have it or there is no time to tell.
 fn rehearse<'p>(
     problem: &'p Problem,
-    queue: &[(usize, usize)],
+    queue: &[(LotIndex, usize)],
     set: &[usize],
 ) -> Option<Rehearsed<'p>> {
     let mut rehearsed = Rehearsed {
@@ -213,11 +214,11 @@ fn later(draft: &mut Draft<'_>) {
         spin: 0,
         among: None,
     };
-    let single = |(lot, left): (usize, &usize)| Unit {
+    let single = |(lot, left): (LotIndex, &usize)| Unit {
         parts: vec![(lot, 1)],
         times: *left,
     };
-    let left = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let left = draft.left.indexed().filter(|(_, left)| **left > 0);
     let mut units: Vec<Unit> = left.map(single).collect();
     units.sort_by_cached_key(|unit| std::cmp::Reverse(fill::size(problem, unit)));
     for unit in &units {
@@ -227,7 +228,7 @@ fn later(draft: &mut Draft<'_>) {
 
 impl Draft<'_> {
     /// A node has come up: pods come to it in the queue's order, and those whose places depend on others to earlier ones too.
-    fn come_up(&mut self, at: usize, queue: &[(usize, usize)]) {
+    fn come_up(&mut self, at: usize, queue: &[(LotIndex, usize)]) {
         let mut again = true;
         while again {
             again = false;
@@ -244,7 +245,7 @@ impl Draft<'_> {
     }
 
     /// Pods of a lot come to a machine, as many as it takes; says whether any did.
-    fn come(&mut self, lot: usize, at: usize) -> bool {
+    fn come(&mut self, lot: LotIndex, at: usize) -> bool {
         let Some((model, _)) = self.machines[at].bound else {
             return false;
         };

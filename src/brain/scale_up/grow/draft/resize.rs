@@ -7,6 +7,7 @@ use super::Problem;
 use super::bind::Books;
 use super::cheapen::Dice;
 use super::state::{Draft, ResourceAmounts};
+use crate::index::{IndexVec, LotIndex};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -37,7 +38,7 @@ pub(super) enum Wanted {
 /// have no place then.
 pub(super) fn enlarge(
     draft: &mut Draft<'_>,
-    (wanted, unplaceable): (Wanted, &[bool]),
+    (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> bool {
     let mut search = Resize::of(draft, unplaceable);
@@ -59,7 +60,7 @@ struct Resize<'p> {
 }
 
 impl<'p> Resize<'p> {
-    fn of(draft: &Draft<'p>, unplaceable: &[bool]) -> Resize<'p> {
+    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> Resize<'p> {
         let waiting: usize = draft.left.iter().sum();
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
@@ -144,7 +145,7 @@ struct Missing {
 
 impl Missing {
     /// Nothing is made yet. Counted are the pods on planned machines and those without a place, but none that no machine could hold.
-    fn of(draft: &Draft<'_>, unplaceable: &[bool]) -> Missing {
+    fn of(draft: &Draft<'_>, unplaceable: &IndexVec<LotIndex, bool>) -> Missing {
         let problem = draft.problem;
         let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
         let mut asked = vec![0_i128; resources];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::{KeyId, TallyIndex};
+use crate::index::{KeyId, LotIndex, TallyIndex};
 use crate::simulation::company::Even;
 use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
@@ -41,7 +41,7 @@ impl Draft<'_> {
     }
 
     /// How many pods of a lot others let onto a spot, resources aside.
-    pub(super) fn may(&self, lot: usize, spot: Spot) -> usize {
+    pub(super) fn may(&self, lot: LotIndex, spot: Spot) -> usize {
         let asks = &self.problem.lots[lot].asks;
         let nowhere =
             |counter: TallyIndex| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
@@ -157,7 +157,7 @@ impl Draft<'_> {
     /// in any order, and all at once.
     pub(super) fn uneven(&self) -> usize {
         let mut sum = 0;
-        for (lot, of) in self.problem.lots.iter().enumerate() {
+        for (lot, of) in self.problem.lots.indexed() {
             for even in &of.asks.spread {
                 sum += self.uneven_over(lot, even);
             }
@@ -165,7 +165,7 @@ impl Draft<'_> {
         sum
     }
 
-    fn uneven_over(&self, lot: usize, even: &Even) -> usize {
+    fn uneven_over(&self, lot: LotIndex, even: &Even) -> usize {
         let key = self.problem.counters[even.counter].key;
         let nowhere = Spot {
             to: None,
@@ -201,7 +201,7 @@ impl Draft<'_> {
 
     /// Pods that spread constraints of a lot have counted in the domain of a spot, over any key but the host
     /// name.
-    pub(super) fn crowd(&self, lot: usize, spot: Spot) -> i64 {
+    pub(super) fn crowd(&self, lot: LotIndex, spot: Spot) -> i64 {
         let wide = |even: &&Even| {
             let key = self.problem.counters[even.counter].key;
             let mut classes = self.problem.classes.iter();

@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
-use crate::index::{IndexVec, TallyIndex};
+use crate::index::{IndexVec, LotIndex, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -15,7 +15,7 @@ pub(super) type ResourceAmounts = SmallVec<[i64; 6]>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Lots with how many pods of each.
-    pub(super) counts: SmallVec<[(usize, usize); 6]>,
+    pub(super) counts: SmallVec<[(LotIndex, usize); 6]>,
     pub(super) sum: ResourceAmounts,
 }
 
@@ -40,7 +40,7 @@ enum Undo {
     Pods(TallyIndex, DomainId, i64),
     Total(TallyIndex, i64),
     Place(TallyIndex, DomainId),
-    Left(usize, usize),
+    Left(LotIndex, usize),
     Step(usize),
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Draft<'p> {
     pub(super) fixed: Vec<Load>,
     pub(super) books: Books,
     /// By lot: pods without a place.
-    pub(super) left: Vec<usize>,
+    pub(super) left: IndexVec<LotIndex, usize>,
     /// By counter and domain.
     pub(super) pods: IndexVec<TallyIndex, IndexVec<DomainId, i64>>,
     pub(super) places: IndexVec<TallyIndex, IndexVec<DomainId, u32>>,
@@ -78,12 +78,12 @@ impl Load {
         }
     }
 
-    pub(super) fn count(&self, lot: usize) -> usize {
+    pub(super) fn count(&self, lot: LotIndex) -> usize {
         let found = self.counts.iter().find(|(of, _)| *of == lot);
         found.map_or(0, |(_, count)| *count)
     }
 
-    pub(super) fn add(&mut self, problem: &Problem, lot: usize, count: usize) {
+    pub(super) fn add(&mut self, problem: &Problem, lot: LotIndex, count: usize) {
         match self.counts.iter_mut().find(|(of, _)| *of == lot) {
             Some((_, known)) => *known += count,
             None => self.counts.push((lot, count)),
@@ -95,7 +95,7 @@ impl Load {
     }
 
     /// Takes pods of a lot away again.
-    pub(super) fn remove(&mut self, problem: &Problem, lot: usize, count: usize) {
+    pub(super) fn remove(&mut self, problem: &Problem, lot: LotIndex, count: usize) {
         for (_, known) in self.counts.iter_mut().filter(|(of, _)| *of == lot) {
             *known = known.saturating_sub(count);
         }
@@ -121,7 +121,7 @@ impl Load {
     }
 
     pub(super) fn pods_of(&self, problem: &Problem, counter: TallyIndex) -> i64 {
-        let feeds = |lot: usize| problem.lots[lot].asks.feeds.contains(&counter);
+        let feeds = |lot: LotIndex| problem.lots[lot].asks.feeds.contains(&counter);
         let counts = self.counts.iter().filter(|(lot, _)| feeds(*lot));
         counts.map(|(_, count)| signed(*count)).sum()
     }
@@ -214,7 +214,13 @@ impl<'p> Draft<'p> {
 
     /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
     /// models; says where. `None` where something is against it, and all is as it was.
-    pub(super) fn put(&mut self, lot: usize, count: usize, spot: Spot, menu: &Bits) -> Option<To> {
+    pub(super) fn put(
+        &mut self,
+        lot: LotIndex,
+        count: usize,
+        spot: Spot,
+        menu: &Bits,
+    ) -> Option<To> {
         let mark = self.mark();
         if self.may(lot, spot) < count {
             return None;
@@ -238,7 +244,7 @@ impl<'p> Draft<'p> {
         to
     }
 
-    fn note(&mut self, lot: usize, to: To, count: usize) {
+    fn note(&mut self, lot: LotIndex, to: To, count: usize) {
         match self.steps.last_mut() {
             Some(last) if last.lot == lot && last.to == to => {
                 last.count += count;
@@ -251,7 +257,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn put_fixed(&mut self, at: usize, lot: usize, count: usize) -> Option<To> {
+    fn put_fixed(&mut self, at: usize, lot: LotIndex, count: usize) -> Option<To> {
         let place = &self.problem.fixed[at];
         let room = self.fixed[at].room(&self.problem.lots[lot].asked, &place.free);
         if !place.may[lot] || room < count || self.apart(&self.fixed[at], lot, count) {
@@ -269,7 +275,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Whether host ports keep pods of a lot off a load, or from each other.
-    fn apart(&self, load: &Load, lot: usize, count: usize) -> bool {
+    fn apart(&self, load: &Load, lot: LotIndex, count: usize) -> bool {
         let apart = &self.problem.lots[lot].apart;
         (apart[lot] && count > 1) || load.counts.iter().any(|(other, _)| apart[*other])
     }
@@ -277,7 +283,7 @@ impl<'p> Draft<'p> {
     fn put_machine(
         &mut self,
         at: usize,
-        lot: usize,
+        lot: LotIndex,
         count: usize,
         class: Option<usize>,
         menu: &Bits,
@@ -337,7 +343,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn count_on(&mut self, at: usize, lot: usize, count: usize) {
+    fn count_on(&mut self, at: usize, lot: LotIndex, count: usize) {
         let problem = self.problem;
         for counter in &problem.lots[lot].asks.feeds {
             let domain = match self.machines[at].class {
@@ -393,7 +399,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Takes pods off a machine that nothing but resources and host ports hangs on.
-    pub(super) fn unload(&mut self, at: usize, loose: impl Fn(usize) -> bool) {
+    pub(super) fn unload(&mut self, at: usize, loose: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
         let machine = &mut self.machines[at];
@@ -431,7 +437,7 @@ impl<'p> Draft<'p> {
 
     /// Which pods are where, those whose places depend on others first, in the order in which they came.
     pub(super) fn steps_in_order(&self) -> Vec<Placement> {
-        let tied = |lot: usize| self.problem.lots[lot].tied;
+        let tied = |lot: LotIndex| self.problem.lots[lot].tied;
         let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
         let fixed = self.fixed.iter().enumerate();
         let fixed = fixed.map(|(at, load)| (To::Fixed(at), load));
