@@ -66,6 +66,15 @@ index_types! {
     /// Index of a lot of a second plan, in `Problem::lots`, and of the loose group whose pods it is.
     LotIndex;
 
+    /// Index of a model in `Problem::models`: of what a machine of a second plan can become.
+    ModelIndex;
+
+    /// Index of a site in `Model::sites`: of a host on which the model is offered.
+    SiteIndex;
+
+    /// Index of a class of models in `Problem::classes`.
+    ModelClassIndex;
+
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 
@@ -217,6 +226,12 @@ impl<I, T> Deref for IndexVec<I, T> {
 impl<I, T> DerefMut for IndexVec<I, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+impl<I, T> Extend<T> for IndexVec<I, T> {
+    fn extend<A: IntoIterator<Item = T>>(&mut self, items: A) {
+        self.items.extend(items);
     }
 }
 

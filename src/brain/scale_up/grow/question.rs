@@ -13,8 +13,8 @@ use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, NodeIndex, OfferIndex, PlannedIndex,
-    TallyIndex,
+    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex, NodeIndex,
+    OfferIndex, PlannedIndex, TallyIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -49,7 +49,7 @@ struct SeenOffer<'c, 'a> {
     choice: ChoiceIndex,
     at: OfferIndex,
     of: &'c Offer<'a>,
-    class: usize,
+    class: ModelClassIndex,
 }
 
 /// What a question is made of: pods that may be laid out anew, and all that stays as it is.
@@ -88,7 +88,7 @@ pub(super) fn pose_question(
     for class in &mut classes {
         class.models = Bits::none(models.len());
     }
-    for (index, model) in models.iter().enumerate() {
+    for (index, model) in models.indexed() {
         classes[model.class].models.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
@@ -265,10 +265,16 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What offers are to the rules that pods have for each other's company.
-    fn classes(&self, numbers: &CounterRules) -> (Vec<ModelClass>, Vec<SeenOffer<'v, 'a>>) {
+    fn classes(
+        &self,
+        numbers: &CounterRules,
+    ) -> (
+        IndexVec<ModelClassIndex, ModelClass>,
+        Vec<SeenOffer<'v, 'a>>,
+    ) {
         let view = self.view;
-        let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
-        let (mut classes, mut seen) = (Vec::new(), Vec::new());
+        let mut known: BTreeMap<Traits, ModelClassIndex> = BTreeMap::new();
+        let (mut classes, mut seen) = (IndexVec::default(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
                 if view.limits.host_admits(choice, offer).is_err() {
@@ -300,8 +306,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                             counts,
                             daemons,
                             models: Bits::default(),
-                        });
-                        classes.len() - 1
+                        })
                     });
                 seen.push(SeenOffer {
                     choice: index,
@@ -318,7 +323,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn models(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(Vec<Model>, IndexVec<LotIndex, Bits>)> {
+    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
@@ -355,9 +360,10 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         }
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
+        let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
         let may = self.loose.indexes().map(|lot| {
             let mut bits = Bits::none(models.len());
-            for (index, (_, may)) in models.iter().enumerate() {
+            for (index, (_, may)) in models.indexed() {
                 if may[lot] {
                     bits.insert(index);
                 }
@@ -365,7 +371,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             bits
         });
         let may = may.collect();
-        let models: Vec<Model> = models.into_iter().map(|(model, _)| model).collect();
+        let models: IndexVec<ModelIndex, Model> =
+            models.into_iter().map(|(model, _)| model).collect();
         (!models.is_empty()).then_some((models, may))
     }
 
@@ -395,8 +402,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         };
         let model = Model {
             choice: offer.choice,
-            sites: vec![site],
-            takes: vec![offer.of.takes.clone()],
+            sites: vec![site].into(),
+            takes: vec![offer.of.takes.clone()].into(),
             pool: choice.pool_slot,
             demand: choice.site_slot,
             tier,

@@ -19,7 +19,8 @@ use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, NodeIndex, OfferIndex, PlannedIndex,
+    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex, OfferIndex,
+    PlannedIndex,
 };
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
@@ -432,7 +433,7 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Opens a machine of a model of the problem, on an offer; says its place.
-    fn open(&mut self, (model, offer): (usize, OfferIndex)) -> Option<NodeIndex> {
+    fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
         let choice = self.problem.models[model].choice;
         let reason = CreateReason::Pods;
         let opened = self.planner.open(self.catalog, choice, offer, reason);

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
+use crate::index::{ModelClassIndex, ModelIndex, SiteIndex};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -74,13 +75,13 @@ impl Books {
     }
 
     /// The site for one more machine of a model: the host that its pool's strategy takes.
-    pub(super) fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
+    pub(super) fn site(&self, problem: &Problem, model: ModelIndex) -> Option<SiteIndex> {
         let of = &problem.models[model];
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
         let demand = &problem.demands[of.demand];
-        let sites = of.sites.iter().enumerate();
+        let sites = of.sites.indexed();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()
                 && self.stores.admit(&of.takes[*index]).is_ok()
@@ -89,7 +90,7 @@ impl Books {
         best.map(|(index, _)| index)
     }
 
-    pub(super) fn take(&mut self, problem: &Problem, model: usize, site: usize) {
+    pub(super) fn take(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
         let of = &problem.models[model];
         self.pools[of.pool].take(of);
         self.total.take(of);
@@ -97,7 +98,7 @@ impl Books {
         self.stores.take(&of.takes[site]);
     }
 
-    pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
+    pub(super) fn give(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
         let of = &problem.models[model];
         self.pools[of.pool].give(of);
         self.total.give(of);
@@ -106,7 +107,7 @@ impl Books {
     }
 
     /// The first of these models that may be made, and where.
-    fn first(&self, problem: &Problem, models: &Bits) -> Option<(usize, usize)> {
+    fn first(&self, problem: &Problem, models: &Bits) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         models.find_map(|model| Some((model, self.site(problem, model)?)))
     }
@@ -129,7 +130,7 @@ impl Draft<'_> {
     }
 
     /// A machine more, of this model and no other, where limits have one.
-    pub(super) fn open(&mut self, model: usize) -> Option<usize> {
+    pub(super) fn open(&mut self, model: ModelIndex) -> Option<usize> {
         let site = self.books.site(self.problem, model)?;
         let at = self.make();
         self.machines[at].models = Bits::none(self.problem.models.len());
@@ -140,7 +141,7 @@ impl Draft<'_> {
 
     /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
     /// what is on the machine; else it stays as it is.
-    pub(super) fn move_to_class(&mut self, at: usize, class: usize) {
+    pub(super) fn move_to_class(&mut self, at: usize, class: ModelClassIndex) {
         let problem = self.problem;
         let Some((model, site)) = self.machines[at].bound else {
             return;
@@ -158,7 +159,7 @@ impl Draft<'_> {
         self.set(at, found.unwrap_or((model, site)));
     }
 
-    pub(super) fn set(&mut self, at: usize, (model, site): (usize, usize)) {
+    pub(super) fn set(&mut self, at: usize, (model, site): (ModelIndex, SiteIndex)) {
         self.books.take(self.problem, model, site);
         self.machines[at].bound = Some((model, site));
     }
@@ -241,7 +242,7 @@ impl Draft<'_> {
             self.machines[other].bound = None;
         }
         for one in order {
-            let mut models: SmallVec<[usize; 16]> = self.machines[one].models.iter().collect();
+            let mut models: SmallVec<[ModelIndex; 16]> = self.machines[one].models.iter().collect();
             models.sort_by_key(|model| size(&self.problem.models[*model]));
             let found = models
                 .into_iter()

@@ -220,7 +220,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
     choices.dedup();
     let of = |wanted: &[ChoiceIndex]| {
         let mut menu = Bits::none(problem.models.len());
-        for (index, model) in problem.models.iter().enumerate() {
+        for (index, model) in problem.models.indexed() {
             if wanted.contains(&model.choice) {
                 menu.insert(index);
             }

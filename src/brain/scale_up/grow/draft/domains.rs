@@ -6,7 +6,7 @@
 use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
-use crate::index::{IndexVec, KeyId, ListIndex, LotIndex, TallyIndex};
+use crate::index::{IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
@@ -98,7 +98,13 @@ impl DomainRules {
     }
 
     /// A movable comes to a machine of a class, or leaves it.
-    pub(super) fn add(&mut self, problem: &Problem, movable: usize, class: usize, sign: i64) {
+    pub(super) fn add(
+        &mut self,
+        problem: &Problem,
+        movable: usize,
+        class: ModelClassIndex,
+        sign: i64,
+    ) {
         for share in &self.shares[movable] {
             let rule = &mut self.rules[share.rule];
             if let Some(domain) = rule.domain(problem, class) {
@@ -113,7 +119,7 @@ impl DomainRules {
         &self,
         problem: &Problem,
         movables: &[usize],
-        classes: [usize; 2],
+        classes: [ModelClassIndex; 2],
     ) -> Vec<SharedRule> {
         if classes[0] == classes[1] {
             return Vec::new();
@@ -167,7 +173,7 @@ impl DomainRules {
 
 impl DomainRule {
     /// The domain of a class's machines; `None` where they are of none that counts.
-    fn domain(&self, problem: &Problem, class: usize) -> Option<DomainId> {
+    fn domain(&self, problem: &Problem, class: ModelClassIndex) -> Option<DomainId> {
         let class = &problem.classes[class];
         let domain = class.domains[self.key];
         class.counts[self.counter].then_some(())?;

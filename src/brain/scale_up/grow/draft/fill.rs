@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To, partly};
-use crate::index::{IndexVec, LotIndex, TallyIndex};
+use crate::index::{IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -76,17 +76,18 @@ enum PodSize {
 pub(super) fn menus(problem: &Problem) -> Vec<Bits> {
     let count = problem.models.len();
     let mut menus = vec![Bits::all(count)];
-    let mut order: Vec<usize> = (0..count).collect();
-    let size = |model: &usize| sizes(problem, &problem.models[*model].free).0.max(1);
+    let mut order: Vec<ModelIndex> = problem.models.indexes().collect();
+    let size = |model: &ModelIndex| sizes(problem, &problem.models[*model].free).0.max(1);
     order.sort_by(|a, b| {
         let (x, y) = (&problem.models[*a], &problem.models[*b]);
         let left = i128::from(x.price).saturating_mul(size(b));
         let right = i128::from(y.price).saturating_mul(size(a));
         (x.tier, left).cmp(&(y.tier, right))
     });
-    let mut shown: Vec<usize> = Vec::new();
+    let mut shown: Vec<ModelIndex> = Vec::new();
     for model in order {
-        let alike = |other: &usize| problem.models[*other].choice == problem.models[model].choice;
+        let alike =
+            |other: &ModelIndex| problem.models[*other].choice == problem.models[model].choice;
         if let Some(at) = shown.iter().position(alike) {
             menus[at + 1].insert(model);
         } else if shown.len() < MENUS {
@@ -349,9 +350,9 @@ impl SpotQuery<'_> {
         self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
     }
 
-    fn turned(&self, draft: &Draft<'_>, class: usize) -> usize {
+    fn turned(&self, draft: &Draft<'_>, class: ModelClassIndex) -> usize {
         let classes = draft.problem.classes.len().max(1);
-        (class + classes - self.way.spin % classes) % classes
+        (class.position() + classes - self.way.spin % classes) % classes
     }
 }
 
@@ -417,7 +418,7 @@ fn on_machine(
     if wanted.way.cheapest {
         let mut models = machine.models.clone();
         models.keep(&wanted.may);
-        let fits = |model: &usize| {
+        let fits = |model: &ModelIndex| {
             fits(
                 &machine.load.sum,
                 &wanted.asked,
@@ -427,7 +428,7 @@ fn on_machine(
         let Some(after) = models.iter().find(fits) else {
             return;
         };
-        let price = |model: usize| problem.models[model].price;
+        let price = |model: ModelIndex| problem.models[model].price;
         let now = machine.models.first().map_or(0, price);
         more = price(after).saturating_sub(now);
     }
@@ -436,7 +437,7 @@ fn on_machine(
         class,
     };
     if wanted.zoned && machine.class.is_none() {
-        for (class, of_class) in problem.classes.iter().enumerate() {
+        for (class, of_class) in problem.classes.indexed() {
             if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
                 let spot = of(Some(class));
                 let turned = wanted.turned(draft, class);
@@ -451,12 +452,12 @@ fn on_machine(
 
 fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder, Spot)>) {
     let problem = draft.problem;
-    let new = |class: Option<usize>| Spot { to: None, class };
+    let new = |class: Option<ModelClassIndex>| Spot { to: None, class };
     let cost = |within: &Bits| {
         let mut models = wanted.may.clone();
         models.keep(within);
         let none = Load::empty(problem).sum;
-        let fits = |model: &usize| fits(&none, &wanted.asked, &problem.models[*model].free);
+        let fits = |model: &ModelIndex| fits(&none, &wanted.asked, &problem.models[*model].free);
         let first = models.iter().find(fits);
         first.map(|model| problem.models[model].price)
     };
@@ -466,7 +467,7 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
         found.extend(cost.map(|cost| ((wanted.crowd(draft, spot), cost, 0, usize::MAX), spot)));
         return;
     }
-    for (class, of) in problem.classes.iter().enumerate() {
+    for (class, of) in problem.classes.indexed() {
         if let Some(cost) = cost(&of.models) {
             let spot = new(Some(class));
             let turned = wanted.turned(draft, class);

@@ -37,7 +37,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::index::{ChoiceIndex, IndexVec, KeyId, LotIndex, OfferIndex, TallyIndex};
+use crate::index::{
+    ChoiceIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex, OfferIndex, SiteIndex,
+    TallyIndex,
+};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -83,9 +86,9 @@ pub(super) struct Lot {
 #[derive(Debug, Hash)]
 pub(super) struct Model {
     pub(super) choice: ChoiceIndex,
-    pub(super) sites: Vec<ModelOffer>,
-    /// By site, what it takes beside CPU and memory.
-    pub(super) takes: Vec<Takes>,
+    pub(super) sites: IndexVec<SiteIndex, ModelOffer>,
+    /// What it takes beside CPU and memory.
+    pub(super) takes: IndexVec<SiteIndex, Takes>,
     pub(super) pool: usize,
     /// Which of [`Problem::demands`] is its pool's, in its region.
     pub(super) demand: usize,
@@ -97,7 +100,7 @@ pub(super) struct Model {
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
-    pub(super) class: usize,
+    pub(super) class: ModelClassIndex,
 }
 
 /// Where a model can be made.
@@ -137,8 +140,8 @@ pub(super) struct FixedPlace {
 pub(super) struct Problem {
     pub(super) lots: IndexVec<LotIndex, Lot>,
     /// Those of heavier pools first, then the cheapest.
-    pub(super) models: Vec<Model>,
-    pub(super) classes: Vec<ModelClass>,
+    pub(super) models: IndexVec<ModelIndex, Model>,
+    pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
     pub(super) fixed: Vec<FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: Vec<Allowance>,
@@ -179,7 +182,7 @@ pub(super) struct Rank {
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
     /// By machine: its model and offer.
-    pub(super) made: Vec<(usize, OfferIndex)>,
+    pub(super) made: Vec<(ModelIndex, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
     pub(super) steps: Vec<Placement>,
 }

@@ -4,7 +4,7 @@
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
-use crate::index::{IndexVec, LotIndex, TallyIndex};
+use crate::index::{IndexVec, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
@@ -18,7 +18,7 @@ pub(super) struct Movable {
     /// The models that all its pods may be on.
     pub(super) may: Bits,
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
-    pub(super) classes: Option<Vec<usize>>,
+    pub(super) classes: Option<Vec<ModelClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
     pub(super) home: Option<usize>,
 }
@@ -184,8 +184,8 @@ fn on_every_machine(draft: &Draft<'_>, lot: LotIndex) -> usize {
 }
 
 /// The classes whose machines are of all domains that pods ask for.
-fn classes(problem: &Problem, movable: &Movable) -> Vec<usize> {
-    let classes = problem.classes.iter().enumerate().filter(|(_, class)| {
+fn classes(problem: &Problem, movable: &Movable) -> Vec<ModelClassIndex> {
+    let classes = problem.classes.indexed().filter(|(_, class)| {
         movable.parts.iter().all(|(lot, _)| {
             let asks = &problem.lots[*lot].asks;
             let spread = asks.spread.iter().flat_map(|even| &even.keys).copied();

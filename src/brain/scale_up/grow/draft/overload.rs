@@ -14,7 +14,7 @@ use super::rebuild;
 use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
-use crate::index::{IndexVec, LotIndex};
+use crate::index::{IndexVec, LotIndex, ModelClassIndex, ModelIndex};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
@@ -82,7 +82,8 @@ fn deal<'p>(
     if attempt > 0 {
         for at in 0..dealt.machines.len() {
             if dealt.machines[at].class.is_none() {
-                dealt.move_to_class(at, dice.below(plan.problem.classes.len()));
+                let class = ModelClassIndex(dice.below(plan.problem.classes.len()));
+                dealt.move_to_class(at, class);
             }
         }
     }
@@ -97,7 +98,7 @@ fn deal<'p>(
     let models = plan.problem.models.len();
     for _ in 0..waiting.min(resize::MORE) {
         let begin = dice.below(models);
-        let mut around = (0..models).map(|at| (begin + at) % models);
+        let mut around = (0..models).map(|at| ModelIndex((begin + at) % models));
         if !around.any(|model| dealt.open(model).is_some()) {
             break;
         }
@@ -119,8 +120,8 @@ struct Overload<'m, 'p> {
 }
 
 struct SharingMachine {
-    model: usize,
-    class: usize,
+    model: ModelIndex,
+    class: ModelClassIndex,
     size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,

@@ -12,7 +12,7 @@ use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
 use super::{Bits, Placement, Problem, To, partly};
-use crate::index::{IndexVec, LotIndex};
+use crate::index::{IndexVec, LotIndex, ModelIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -126,7 +126,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
 pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
-    let allowed: Vec<bool> = problem
+    let allowed: IndexVec<ModelIndex, bool> = problem
         .models
         .iter()
         .map(|model| {
@@ -143,7 +143,7 @@ pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
         };
         let stays = problem.fixed.iter();
         let mut stays = stays.filter(|fixed| fixed.may.get(at).copied().unwrap_or(false));
-        let made = problem.models.iter().enumerate();
+        let made = problem.models.indexed();
         let mut made = made.filter(|(model, _)| allowed[*model] && lot.may.has(*model));
         !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, model)| fits(&model.free))
     });

@@ -8,7 +8,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{Bits, Problem, To};
-use crate::index::LotIndex;
+use crate::index::{LotIndex, ModelIndex};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
@@ -44,7 +44,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
         let (model, _) = machine.bound?;
         (!machine.load.counts.is_empty()).then_some(model)
     });
-    let mut first: Vec<usize> = machines.collect();
+    let mut first: Vec<ModelIndex> = machines.collect();
     first.sort_unstable();
     let choices = choices(problem, &first);
     let Some(known) = rehearse(problem, queue, &first) else {
@@ -68,7 +68,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft
 fn descend<'p>(
     problem: &'p Problem,
     queue: &[(LotIndex, usize)],
-    (start, choices): (Vec<usize>, &[usize]),
+    (start, choices): (Vec<ModelIndex>, &[ModelIndex]),
     best: &mut Best<'p>,
 ) {
     let Some(rehearsed) = rehearse(problem, queue, &start) else {
@@ -77,7 +77,7 @@ fn descend<'p>(
     let (mut set, mut cost) = (start, rehearsed.cost);
     best.keep(rehearsed);
     loop {
-        let mut next: Option<(i128, Vec<usize>)> = None;
+        let mut next: Option<(i128, Vec<ModelIndex>)> = None;
         for beside in beside(&set, choices) {
             let Some(rehearsed) = rehearse(problem, queue, &beside) else {
                 continue;
@@ -104,9 +104,9 @@ impl<'p> Best<'p> {
 }
 
 /// Sets with a machine more, one less, or one of another choice.
-fn beside(set: &[usize], choices: &[usize]) -> Vec<Vec<usize>> {
+fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
     let mut all = Vec::new();
-    let mut add = |without: Option<usize>, with: Option<usize>| {
+    let mut add = |without: Option<usize>, with: Option<ModelIndex>| {
         let mut other = set.to_vec();
         if let Some(at) = without {
             other.remove(at);
@@ -132,13 +132,13 @@ fn beside(set: &[usize], choices: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
-fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
+fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
     let tier = of().map(|model| model.tier).max().unwrap_or(0);
     let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
-    let mut found: Vec<usize> = Vec::new();
-    for (index, model) in problem.models.iter().enumerate() {
-        let known = |other: &usize| problem.models[*other].choice == model.choice;
+    let mut found: Vec<ModelIndex> = Vec::new();
+    for (index, model) in problem.models.indexed() {
+        let known = |other: &ModelIndex| problem.models[*other].choice == model.choice;
         let usable = model.tier <= tier && model.scarce <= scarce;
         if usable && found.len() < CHOICES && !found.iter().any(known) {
             found.push(index);
@@ -148,7 +148,11 @@ fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
 }
 
 /// As many machines of one model as the queue fills.
-fn alike(problem: &Problem, queue: &[(LotIndex, usize)], model: usize) -> Option<Vec<usize>> {
+fn alike(
+    problem: &Problem,
+    queue: &[(LotIndex, usize)],
+    model: ModelIndex,
+) -> Option<Vec<ModelIndex>> {
     let mut draft = Draft::new(problem);
     let most = queue.iter().map(|(_, count)| count).sum::<usize>();
     while draft.left.iter().any(|left| *left > 0) && draft.machines.len() < most {
@@ -165,7 +169,7 @@ fn alike(problem: &Problem, queue: &[(LotIndex, usize)], model: usize) -> Option
 fn rehearse<'p>(
     problem: &'p Problem,
     queue: &[(LotIndex, usize)],
-    set: &[usize],
+    set: &[ModelIndex],
 ) -> Option<Rehearsed<'p>> {
     let mut rehearsed = Rehearsed {
         cost: 0,

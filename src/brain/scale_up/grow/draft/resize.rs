@@ -7,7 +7,7 @@ use super::Problem;
 use super::bind::Books;
 use super::cheapen::Dice;
 use super::state::{Draft, ResourceAmounts};
-use crate::index::{IndexVec, LotIndex};
+use crate::index::{IndexVec, LotIndex, ModelIndex, SiteIndex};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -50,7 +50,7 @@ pub(super) fn enlarge(
 }
 
 /// By planned machine: the model and site that it would be made of, `None` where it is not made.
-type BoundMachines = Vec<Option<(usize, usize)>>;
+type BoundMachines = Vec<Option<(ModelIndex, SiteIndex)>>;
 
 struct Resize<'p> {
     problem: &'p Problem,
@@ -105,7 +105,7 @@ impl<'p> Resize<'p> {
             }
             let at = dice.below(self.bound.len());
             let old = self.change(at, None);
-            let model = dice.below(self.problem.models.len());
+            let model = ModelIndex(dice.below(self.problem.models.len()));
             if old.is_none() || dice.below(4) > 0 {
                 let site = self.books.site(self.problem, model);
                 self.change(at, site.map(|site| (model, site)));
@@ -123,7 +123,11 @@ impl<'p> Resize<'p> {
     }
 
     /// Makes a machine another one, or none; says what it was.
-    fn change(&mut self, at: usize, to: Option<(usize, usize)>) -> Option<(usize, usize)> {
+    fn change(
+        &mut self,
+        at: usize,
+        to: Option<(ModelIndex, SiteIndex)>,
+    ) -> Option<(ModelIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
         if let Some((model, site)) = before {
             self.books.give(self.problem, model, site);
@@ -165,7 +169,7 @@ impl Missing {
     }
 
     /// A machine of a model is given up (1) or made (-1).
-    fn change(&mut self, problem: &Problem, model: usize, sign: i128) {
+    fn change(&mut self, problem: &Problem, model: ModelIndex, sign: i128) {
         for (missing, free) in self.missing.iter_mut().zip(&problem.models[model].free) {
             *missing += sign * i128::from((*free).max(0));
         }
@@ -183,7 +187,7 @@ impl Missing {
 
 impl Draft<'_> {
     /// Machines become what `after` says, or are given up; those beyond the ones there are are made.
-    fn become_of(&mut self, after: &[Option<(usize, usize)>]) {
+    fn become_of(&mut self, after: &[Option<(ModelIndex, SiteIndex)>]) {
         let before = self.machines.len();
         let changed = |at: &usize| self.machines[*at].bound != after[*at];
         let changed: Vec<usize> = (0..before).filter(changed).collect();
@@ -203,7 +207,7 @@ impl Draft<'_> {
         // Those that carry nothing are dropped, and made once more.
         let kept = |at: &usize| *at < before && !self.machines[*at].load.counts.is_empty();
         let empty = (0..after.len()).filter(|at| !kept(at));
-        let empty: Vec<(usize, usize)> = empty.filter_map(|at| after[at]).collect();
+        let empty: Vec<(ModelIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
         self.drop_empty();
         for bound in empty {
             let at = self.make();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::{KeyId, LotIndex, TallyIndex};
+use crate::index::{KeyId, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::Even;
 use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
@@ -19,7 +19,7 @@ impl Draft<'_> {
         }
     }
 
-    fn class_of(&self, spot: Spot) -> Option<usize> {
+    fn class_of(&self, spot: Spot) -> Option<ModelClassIndex> {
         match spot.to {
             Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
             _ => spot.class,

@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
-use crate::index::{IndexVec, LotIndex, TallyIndex};
+use crate::index::{IndexVec, LotIndex, ModelClassIndex, ModelIndex, SiteIndex, TallyIndex};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -26,9 +26,9 @@ pub(super) struct DraftMachine {
     /// The models that can carry it.
     pub(super) models: Bits,
     /// The class that its pods asked for; until one does, it may be of any.
-    pub(super) class: Option<usize>,
+    pub(super) class: Option<ModelClassIndex>,
     /// The model it would be made of, and on which of its sites, if all were made now.
-    pub(super) bound: Option<(usize, usize)>,
+    pub(super) bound: Option<(ModelIndex, SiteIndex)>,
 }
 
 /// What takes back one change.
@@ -65,7 +65,7 @@ pub(super) struct Draft<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) to: Option<To>,
-    pub(super) class: Option<usize>,
+    pub(super) class: Option<ModelClassIndex>,
 }
 
 impl Load {
@@ -285,7 +285,7 @@ impl<'p> Draft<'p> {
         at: usize,
         lot: LotIndex,
         count: usize,
-        class: Option<usize>,
+        class: Option<ModelClassIndex>,
         menu: &Bits,
     ) -> Option<To> {
         if self.apart(&self.machines[at].load, lot, count) {

@@ -257,7 +257,7 @@ fn dealt(
 
 /// Whether some model or place could hold a load, empty as it is.
 fn held(problem: &Problem, load: &Load) -> bool {
-    let model = problem.models.iter().enumerate().any(|(index, model)| {
+    let model = problem.models.indexed().any(|(index, model)| {
         let mut lots = load.counts.iter();
         load.within(&model.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
     });

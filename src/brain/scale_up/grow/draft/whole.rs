@@ -3,7 +3,7 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
-use crate::index::{IndexVec, ListIndex, LotIndex};
+use crate::index::{IndexVec, ListIndex, LotIndex, ModelIndex};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -23,7 +23,7 @@ pub(super) struct Filler<'p> {
     rates: &'p Rates,
     pods: IndexVec<LotIndex, PodWorth>,
     /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    choices: Vec<(usize, Bits)>,
+    choices: Vec<(ModelIndex, Bits)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
@@ -121,9 +121,10 @@ impl<'p> Filler<'p> {
                 alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
             }
         });
-        let mut choices: Vec<(usize, Bits)> = Vec::new();
-        for (index, model) in problem.models.iter().enumerate() {
-            let same = |(of, _): &&mut (usize, Bits)| problem.models[*of].choice == model.choice;
+        let mut choices: Vec<(ModelIndex, Bits)> = Vec::new();
+        for (index, model) in problem.models.indexed() {
+            let same =
+                |(of, _): &&mut (ModelIndex, Bits)| problem.models[*of].choice == model.choice;
             if let Some((_, models)) = choices.iter_mut().find(same) {
                 models.insert(index);
             } else {
@@ -134,8 +135,8 @@ impl<'p> Filler<'p> {
         }
         // Those first that cost least for what they could hold.
         choices.sort_by(|(a, _), (b, _)| {
-            let size = |model: usize| rates.worth_of(&problem.models[model].free).max(1) >> 40;
-            let price = |model: usize| i128::from(problem.models[model].price);
+            let size = |model: ModelIndex| rates.worth_of(&problem.models[model].free).max(1) >> 40;
+            let price = |model: ModelIndex| i128::from(problem.models[model].price);
             let left = price(*a).saturating_mul(size(*b));
             left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
         });
@@ -284,7 +285,7 @@ impl<'p> Filler<'p> {
     /// What fills best what is free on a machine of a model.
     fn filling(
         &self,
-        (model, free): (usize, &[i64]),
+        (model, free): (ModelIndex, &[i64]),
         lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
