@@ -75,6 +75,15 @@ index_types! {
     /// Index of a class of models in `Problem::classes`.
     ModelClassIndex;
 
+    /// Index of a place that stays as it is in `Problem::fixed`, and of what comes to it in `Draft::fixed`.
+    FixedIndex;
+
+    /// Index of a machine of a second plan that is laid out, in `Draft::machines`.
+    DraftMachineIndex;
+
+    /// Index of a machine of a second plan that is an answer, in `BetterPlan::made`: those without pods are left out there.
+    MadeIndex;
+
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 
@@ -165,6 +174,21 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The elements from an index on.
     pub(crate) fn tail(&self, first: I) -> &[T] {
         &self.items[first.position()..]
+    }
+
+    /// A list with the same indexes, and the same value at each.
+    pub(crate) fn with_each<U: Clone>(&self, value: U) -> IndexVec<I, U> {
+        IndexVec::from(vec![value; self.items.len()])
+    }
+
+    /// The index of the last element, if there is one.
+    pub(crate) fn last_index(&self) -> Option<I> {
+        self.indexes().next_back()
+    }
+
+    /// Keeps some of the elements; those after one that goes move down.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.items.retain(keep);
     }
 
     /// The indexes of all elements, in order.

@@ -13,8 +13,8 @@ use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex, NodeIndex,
-    OfferIndex, PlannedIndex, TallyIndex,
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
+    NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -66,7 +66,7 @@ pub(super) fn pose_question(
     withdrawn: &[PlannedIndex],
     loose: &IndexVec<LotIndex, Loose>,
     rank: Rank,
-) -> Option<(Problem, Vec<NodeIndex>)> {
+) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
     let inquiry = Inquiry {
         view,
         loose,
@@ -423,10 +423,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         withdrawn: &[PlannedIndex],
         numbers: &CounterRules,
-    ) -> (Vec<FixedPlace>, Vec<NodeIndex>) {
+    ) -> (
+        IndexVec<FixedIndex, FixedPlace>,
+        IndexVec<FixedIndex, NodeIndex>,
+    ) {
         let (view, loose) = (self.view, self.loose);
-        let mut fixed = Vec::new();
-        let mut nodes = Vec::new();
+        let mut fixed = IndexVec::default();
+        let mut nodes = IndexVec::default();
         let mut add = |node: NodeIndex, tier: usize, may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;

@@ -19,8 +19,8 @@ use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex, OfferIndex,
-    PlannedIndex,
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
+    OfferIndex, PlannedIndex,
 };
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
@@ -380,7 +380,7 @@ impl RepackTrial<'_, '_, '_> {
 
     /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
     /// Otherwise all is as it was, the machines withdrawn. `nodes` are the places that stayed.
-    fn replace(&mut self, answer: &BetterPlan, nodes: &[NodeIndex]) -> bool {
+    fn replace(&mut self, answer: &BetterPlan, nodes: &IndexVec<FixedIndex, NodeIndex>) -> bool {
         let machines = &self.withdrawal.machines;
         let old = self.planner.take_off(machines);
         let first = self.planner.planned.machines.next_index();
@@ -405,23 +405,22 @@ impl RepackTrial<'_, '_, '_> {
     fn lay(
         &mut self,
         answer: &BetterPlan,
-        nodes: &[NodeIndex],
+        nodes: &IndexVec<FixedIndex, NodeIndex>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> Option<Vec<Seat>> {
-        let mut opened = vec![None; answer.made.len()];
+        let mut opened = answer.made.with_each(None);
         let mut seats = Vec::new();
         let mut waiting: Vec<(LotIndex, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
             let node = match step.to {
                 To::Fixed(at) => nodes[at],
-                To::Machine(at) => match opened[at] {
-                    Some(node) => node,
-                    None => {
-                        let node = self.open(answer.made[at])?;
-                        opened[at] = Some(node);
-                        node
-                    }
-                },
+                To::Machine(at) => {
+                    let node = match opened[at] {
+                        Some(node) => node,
+                        None => self.open(answer.made[at])?,
+                    };
+                    *opened[at].insert(node)
+                }
             };
             let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
             if count < step.count {
@@ -434,8 +433,7 @@ impl RepackTrial<'_, '_, '_> {
 
     /// Opens a machine of a model of the problem, on an offer; says its place.
     fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
-        let choice = self.problem.models[model].choice;
-        let reason = CreateReason::Pods;
+        let (choice, reason) = (self.problem.models[model].choice, CreateReason::Pods);
         let opened = self.planner.open(self.catalog, choice, offer, reason);
         opened.ok()
     }
@@ -509,12 +507,11 @@ impl RepackTrial<'_, '_, '_> {
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
     fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
         let loose = &self.withdrawal.loose;
-        let mut left = Vec::with_capacity(loose.len());
-        for (index, of) in loose.indexed() {
+        let left = loose.indexed().map(|(index, of)| {
             let placed = seats.iter().filter(|seat| seat.loose == index);
-            let placed: usize = placed.map(|seat| seat.count).sum();
-            left.push(of.pods.len() - placed);
-        }
+            of.pods.len() - placed.map(|seat| seat.count).sum::<usize>()
+        });
+        let left: Vec<usize> = left.collect();
         let lots = &self.problem.lots;
         if left.iter().zip(lots).any(|(left, lot)| *left > lot.spare) {
             return false;
@@ -536,7 +533,7 @@ impl RepackTrial<'_, '_, '_> {
     /// Says which pods go where, and of those that lost their place why.
     fn hand_out(&mut self, seats: &[Seat]) {
         let loose = &self.withdrawal.loose;
-        let mut next: IndexVec<LotIndex, usize> = vec![0; loose.len()].into();
+        let mut next = loose.with_each(0);
         for seat in seats {
             let of = &loose[seat.loose];
             let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];

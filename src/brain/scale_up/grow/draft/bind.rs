@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
-use crate::index::{ModelClassIndex, ModelIndex, SiteIndex};
+use crate::index::{DraftMachineIndex, ModelClassIndex, ModelIndex, SiteIndex};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -117,7 +117,7 @@ impl Draft<'_> {
     /// Binds a machine to the cheapest model that can carry it within all limits; where there is none, another
     /// machine may have to become one of another model, or go to another host. Says whether it is bound; the
     /// caller has saved the machine and takes all back if not.
-    pub(super) fn bind(&mut self, at: usize) -> bool {
+    pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((model, site)) = self.machines[at].bound.take() {
             self.books.give(self.problem, model, site);
         }
@@ -130,7 +130,7 @@ impl Draft<'_> {
     }
 
     /// A machine more, of this model and no other, where limits have one.
-    pub(super) fn open(&mut self, model: ModelIndex) -> Option<usize> {
+    pub(super) fn open(&mut self, model: ModelIndex) -> Option<DraftMachineIndex> {
         let site = self.books.site(self.problem, model)?;
         let at = self.make();
         self.machines[at].models = Bits::none(self.problem.models.len());
@@ -141,7 +141,7 @@ impl Draft<'_> {
 
     /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
     /// what is on the machine; else it stays as it is.
-    pub(super) fn move_to_class(&mut self, at: usize, class: ModelClassIndex) {
+    pub(super) fn move_to_class(&mut self, at: DraftMachineIndex, class: ModelClassIndex) {
         let problem = self.problem;
         let Some((model, site)) = self.machines[at].bound else {
             return;
@@ -159,15 +159,15 @@ impl Draft<'_> {
         self.set(at, found.unwrap_or((model, site)));
     }
 
-    pub(super) fn set(&mut self, at: usize, (model, site): (ModelIndex, SiteIndex)) {
+    pub(super) fn set(&mut self, at: DraftMachineIndex, (model, site): (ModelIndex, SiteIndex)) {
         self.books.take(self.problem, model, site);
         self.machines[at].bound = Some((model, site));
     }
 
     /// Binds a machine to a model that another makes way for, by becoming one of another model or going to another host.
-    fn make_way(&mut self, at: usize) -> bool {
+    fn make_way(&mut self, at: DraftMachineIndex) -> bool {
         let mut asked = 0;
-        for other in 0..self.machines.len() {
+        for other in self.machines.indexes() {
             let Some((model, site)) = self.machines[other].bound.filter(|_| other != at) else {
                 continue;
             };
@@ -199,7 +199,7 @@ impl Draft<'_> {
     /// Binds all machines anew, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
     /// short, several may have to become smaller ones, and dearer, for one more. They become cheaper again as far as
     /// limits let them by [`Draft::rebind`].
-    fn make_room(&mut self, at: usize) -> bool {
+    fn make_room(&mut self, at: DraftMachineIndex) -> bool {
         if self.machines.len() > OTHERS {
             return false;
         }
@@ -211,7 +211,11 @@ impl Draft<'_> {
     }
 
     /// [`Draft::make_room`] by one measure; all is as it was where not every machine finds a model.
-    fn bind_smallest(&mut self, at: usize, size: impl Fn(&Model) -> (i64, i64)) -> bool {
+    fn bind_smallest(
+        &mut self,
+        at: DraftMachineIndex,
+        size: impl Fn(&Model) -> (i64, i64),
+    ) -> bool {
         let models = &self.problem.models;
         let least = |machine: &DraftMachine| {
             machine
@@ -221,10 +225,11 @@ impl Draft<'_> {
                 .min()
         };
         let bound = |machine: &DraftMachine| Some(size(&models[machine.bound?.0]));
-        let others: Vec<usize> = (0..self.machines.len())
+        let others = self.machines.indexes();
+        let others: Vec<DraftMachineIndex> = others
             .filter(|other| *other != at && self.machines[*other].bound.is_some())
             .collect();
-        let smaller = |other: &&usize| {
+        let smaller = |other: &&DraftMachineIndex| {
             let machine = &self.machines[**other];
             least(machine).map(|(first, _)| first) < bound(machine).map(|(first, _)| first)
         };
@@ -233,7 +238,7 @@ impl Draft<'_> {
             return false;
         }
         // The largest first, which fit on fewest hosts.
-        let mut order: Vec<usize> = others.iter().copied().chain([at]).collect();
+        let mut order: Vec<DraftMachineIndex> = others.iter().copied().chain([at]).collect();
         order.sort_by_key(|one| Reverse(least(&self.machines[*one])));
         let mark = self.mark();
         for other in others {
@@ -262,7 +267,7 @@ impl Draft<'_> {
 
     /// Binds every machine to the cheapest model that limits let it have now.
     pub(super) fn rebind(&mut self) {
-        for at in (0..self.machines.len()).rev() {
+        for at in self.machines.indexes().rev() {
             if self.machines[at].load.counts.is_empty() {
                 continue;
             }

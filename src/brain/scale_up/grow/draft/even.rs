@@ -11,7 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
-use crate::index::{LotIndex, TallyIndex};
+use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::company::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
@@ -110,7 +110,7 @@ fn laid_out<'p>(
         spin,
         among: Some(&[]),
     };
-    let mut on: Vec<Option<usize>> = vec![None; machines];
+    let mut on: Vec<Option<DraftMachineIndex>> = vec![None; machines];
     let mut moved = true;
     while std::mem::take(&mut moved) {
         for (turn, slot) in on.iter_mut().enumerate() {
@@ -138,9 +138,9 @@ fn laid_out<'p>(
                             parts: vec![(*lot, 1)],
                             times: 1,
                         };
-                        let opened = draft.machines.len();
+                        let opened = draft.machines.next_index();
                         let placed = fill::place(&mut draft, &unit, new) == 0;
-                        *slot = (placed && draft.machines.len() > opened).then_some(opened);
+                        *slot = (placed && draft.machines.next_index() > opened).then_some(opened);
                         placed
                     }
                 };

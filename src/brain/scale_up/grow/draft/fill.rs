@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To, partly};
-use crate::index::{IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex};
+use crate::index::{
+    DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
+};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -27,7 +29,7 @@ pub(super) struct Way<'w> {
     /// The class that is thought of first.
     pub(super) spin: usize,
     /// The machines that pods may come to; all, where none are named.
-    pub(super) among: Option<&'w [usize]>,
+    pub(super) among: Option<&'w [DraftMachineIndex]>,
 }
 
 /// Lays out plans in several ways and shows each to `see`, until that says it is enough.
@@ -374,26 +376,34 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
-        for at in 0..problem.fixed.len() {
+        for at in problem.fixed.indexes() {
             let mut lots = wanted.lots.iter();
             if lots.all(|lot| problem.fixed[at].may[*lot]) {
                 let spot = Spot {
                     to: Some(To::Fixed(at)),
                     class: None,
                 };
-                found.push(((wanted.crowd(draft, spot), i64::MIN, 0, at), spot));
+                found.push((
+                    (wanted.crowd(draft, spot), i64::MIN, 0, at.position()),
+                    spot,
+                ));
             }
         }
     }
     // Machines made since count too.
-    let made = draft.machines.len();
-    let (known, first): (&[usize], usize) = match way.among {
-        Some(among) => (among, among.last().map_or(made, |last| last + 1)),
-        None => (&[], 0),
+    let made = draft.machines.next_index();
+    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match way.among {
+        Some(among) => (
+            among,
+            among
+                .last()
+                .map_or(made, |last| DraftMachineIndex(last.0 + 1)),
+        ),
+        None => (&[], DraftMachineIndex(0)),
     };
     let known = known.iter().copied().filter(|at| *at < made);
     let mut looks = 1;
-    for at in known.chain(first..made) {
+    for at in known.chain(draft.machines.indexes_from(first)) {
         looks += 1;
         on_machine(draft, &wanted, at, &mut found);
     }
@@ -406,7 +416,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
 fn on_machine(
     draft: &Draft<'_>,
     wanted: &SpotQuery<'_>,
-    at: usize,
+    at: DraftMachineIndex,
     found: &mut Vec<(SpotOrder, Spot)>,
 ) {
     let problem = draft.problem;
@@ -441,12 +451,15 @@ fn on_machine(
             if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
                 let spot = of(Some(class));
                 let turned = wanted.turned(draft, class);
-                found.push(((wanted.crowd(draft, spot), more, turned, at), spot));
+                found.push((
+                    (wanted.crowd(draft, spot), more, turned, at.position()),
+                    spot,
+                ));
             }
         }
     } else {
         let spot = of(machine.class);
-        found.push(((wanted.crowd(draft, spot), more, 0, at), spot));
+        found.push(((wanted.crowd(draft, spot), more, 0, at.position()), spot));
     }
 }
 

@@ -38,8 +38,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(super) use bits::Bits;
 
 use crate::index::{
-    ChoiceIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex, OfferIndex, SiteIndex,
-    TallyIndex,
+    ChoiceIndex, DraftMachineIndex, FixedIndex, IndexVec, KeyId, LotIndex, MadeIndex,
+    ModelClassIndex, ModelIndex, OfferIndex, SiteIndex, TallyIndex,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -142,7 +142,7 @@ pub(super) struct Problem {
     /// Those of heavier pools first, then the cheapest.
     pub(super) models: IndexVec<ModelIndex, Model>,
     pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
-    pub(super) fixed: Vec<FixedPlace>,
+    pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: Vec<Allowance>,
     /// What the limits of all pools together still allow.
@@ -181,27 +181,27 @@ pub(super) struct Rank {
 /// A better plan.
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
-    /// By machine: its model and offer.
-    pub(super) made: Vec<(ModelIndex, OfferIndex)>,
+    /// Its machines, each by model and offer.
+    pub(super) made: IndexVec<MadeIndex, (ModelIndex, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
-    pub(super) steps: Vec<Placement>,
+    pub(super) steps: Vec<Placement<MadeIndex>>,
 }
 
-/// Pods of one lot that go somewhere.
+/// Pods of one lot that go somewhere. Machines are those of a draft, or of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placement {
+pub(super) struct Placement<M = DraftMachineIndex> {
     pub(super) lot: LotIndex,
-    pub(super) to: To,
+    pub(super) to: To<M>,
     pub(super) count: usize,
 }
 
-/// Where pods go.
+/// Where pods go. Machines are those of a draft, or of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum To {
+pub(super) enum To<M = DraftMachineIndex> {
     /// A place that stays as it is.
-    Fixed(usize),
+    Fixed(FixedIndex),
     /// A planned machine.
-    Machine(usize),
+    Machine(M),
 }
 
 impl Problem {

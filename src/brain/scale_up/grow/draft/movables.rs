@@ -4,7 +4,7 @@
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
-use crate::index::{IndexVec, LotIndex, ModelClassIndex, TallyIndex};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
@@ -20,12 +20,12 @@ pub(super) struct Movable {
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
     pub(super) classes: Option<Vec<ModelClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
-    pub(super) home: Option<usize>,
+    pub(super) home: Option<DraftMachineIndex>,
 }
 
 impl Movable {
     /// Where it is before anything moves: with a pod that waits it has no place, either.
-    pub(super) fn start(&self) -> Option<usize> {
+    pub(super) fn start(&self) -> Option<DraftMachineIndex> {
         self.home.filter(|_| self.taken == self.parts)
     }
 }
@@ -73,7 +73,7 @@ impl Movables {
         });
         let even: IndexVec<LotIndex, usize> = even.collect();
         let mut all = Vec::new();
-        for (at, machine) in draft.machines.iter().enumerate() {
+        for (at, machine) in draft.machines.indexed() {
             let mut together: Vec<(LotIndex, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
                 let of = ties[*lot];
@@ -120,10 +120,11 @@ impl Movables {
     }
 
     /// What stays on each machine.
-    pub(super) fn remainders(&self, draft: &Draft<'_>) -> Vec<Load> {
+    pub(super) fn remainders(&self, draft: &Draft<'_>) -> IndexVec<DraftMachineIndex, Load> {
         let problem = draft.problem;
         let machines = draft.machines.iter();
-        let mut loads: Vec<Load> = machines.map(|machine| machine.load.clone()).collect();
+        let mut loads: IndexVec<DraftMachineIndex, Load> =
+            machines.map(|machine| machine.load.clone()).collect();
         for movable in &self.all {
             let Some(home) = movable.home else { continue };
             let before = std::mem::replace(&mut loads[home], Load::empty(problem));
@@ -198,7 +199,11 @@ fn classes(problem: &Problem, movable: &Movable) -> Vec<ModelClassIndex> {
     classes.map(|(index, _)| index).collect()
 }
 
-fn movable(problem: &Problem, parts: Vec<(LotIndex, usize)>, home: Option<usize>) -> Movable {
+fn movable(
+    problem: &Problem,
+    parts: Vec<(LotIndex, usize)>,
+    home: Option<DraftMachineIndex>,
+) -> Movable {
     let mut may = Bits::all(problem.models.len());
     for (lot, _) in &parts {
         may.keep(&problem.lots[*lot].may);
@@ -311,7 +316,11 @@ fn find_apart(problem: &Problem, ties: &IndexVec<LotIndex, Ties>, lot: LotIndex)
 impl<'p> Draft<'p> {
     /// The plan with each movable on the machine that `places` says, laid out once more by all rules; `None` where no order is
     /// found in which each pod may go there.
-    pub(super) fn with_places(&self, movables: &[Movable], places: &[usize]) -> Option<Draft<'p>> {
+    pub(super) fn with_places(
+        &self,
+        movables: &[Movable],
+        places: &[DraftMachineIndex],
+    ) -> Option<Draft<'p>> {
         let mut draft = self.clone();
         let both = movables.iter().zip(places);
         let moved = both.filter(|(movable, place)| {
@@ -341,7 +350,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot that left a machine are no longer among what was done.
-    fn forget(&mut self, at: usize, lot: LotIndex, mut count: usize) {
+    fn forget(&mut self, at: DraftMachineIndex, lot: LotIndex, mut count: usize) {
         for step in self.steps.iter_mut().rev() {
             if step.to == To::Machine(at) && step.lot == lot {
                 let gone = count.min(step.count);

@@ -14,7 +14,7 @@ use super::rebuild;
 use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
-use crate::index::{IndexVec, LotIndex, ModelClassIndex, ModelIndex};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
@@ -80,7 +80,7 @@ fn deal<'p>(
 ) -> Option<Draft<'p>> {
     let mut dealt = plan.clone();
     if attempt > 0 {
-        for at in 0..dealt.machines.len() {
+        for at in dealt.machines.indexes() {
             if dealt.machines[at].class.is_none() {
                 let class = ModelClassIndex(dice.below(plan.problem.classes.len()));
                 dealt.move_to_class(at, class);
@@ -111,9 +111,9 @@ struct Overload<'m, 'p> {
     problem: &'p Problem,
     movables: &'m Movables,
     rules: DomainRules,
-    machines: Vec<SharingMachine>,
+    machines: IndexVec<DraftMachineIndex, SharingMachine>,
     /// By movable: its machine.
-    places: Vec<usize>,
+    places: Vec<DraftMachineIndex>,
     /// What all machines carry too much, in parts of each.
     excess: i64,
     dice: Dice,
@@ -192,8 +192,8 @@ impl<'m, 'p> Overload<'m, 'p> {
             problem,
             movables,
             rules,
-            machines,
-            places: vec![0; movables.all.len()],
+            machines: machines.into(),
+            places: vec![DraftMachineIndex(0); movables.all.len()],
             excess: 0,
             dice,
         };
@@ -201,10 +201,10 @@ impl<'m, 'p> Overload<'m, 'p> {
             return None;
         }
         let places = movables.all.iter().map(|movable| {
-            let may = |at: &usize| movable.may.has(search.machines[*at].model);
+            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].model);
             movable.start().filter(may)
         });
-        let places: Vec<Option<usize>> = places.collect();
+        let places: Vec<Option<DraftMachineIndex>> = places.collect();
         for (of, place) in places.iter().enumerate() {
             if let Some(at) = place {
                 search.put(*at, of);
@@ -215,8 +215,11 @@ impl<'m, 'p> Overload<'m, 'p> {
             .enumerate()
             .filter(|(_, place)| place.is_none())
         {
-            let able = (0..search.machines.len()).filter(|at| search.takes(*at, of, &[]));
-            let able: Vec<usize> = able.collect();
+            let able = search
+                .machines
+                .indexes()
+                .filter(|at| search.takes(*at, of, &[]));
+            let able: Vec<DraftMachineIndex> = able.collect();
             let at = able.get(search.dice.below(able.len()))?;
             search.put(*at, of);
         }
@@ -252,23 +255,25 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Two machines, of which the first one carries too much three times of four.
-    fn choose_two(&mut self) -> Option<(usize, usize)> {
+    fn choose_two(&mut self) -> Option<(DraftMachineIndex, DraftMachineIndex)> {
         let count = self.machines.len();
-        let begin = self.dice.below(count);
+        let begin = DraftMachineIndex(self.dice.below(count));
         let first = if self.dice.below(4) == 0 {
             begin
         } else {
-            let mut around = (0..count).map(|at| (begin + at) % count);
-            let over = |at: &usize| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
+            let around = (0..count).map(|at| (begin.0 + at) % count);
+            let mut around = around.map(DraftMachineIndex);
+            let over =
+                |at: &DraftMachineIndex| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
             around.find(over).unwrap_or(begin)
         };
-        let second = self.dice.below(count);
+        let second = DraftMachineIndex(self.dice.below(count));
         (first != second).then_some((first, second))
     }
 
     /// Looks at every other way in which two machines can share some of their movables, and takes the best (of equal ones any),
     /// unless it exceeds what they carry too much now by more than a few parts: so the search leaves places that lead nowhere.
-    fn share_anew(&mut self, first: usize, second: usize) {
+    fn share_anew(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) {
         let sharing = self.sharing(first, second);
         let mut dice = std::mem::replace(&mut self.dice, Dice::new(0));
         let mut sums = [
@@ -328,7 +333,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Up to [`SHARED`] movables of two machines, whichever they are.
-    fn sharing(&mut self, first: usize, second: usize) -> Sharing {
+    fn sharing(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) -> Sharing {
         let mut of: SmallVec<[usize; 2 * SHARED]> = SmallVec::new();
         of.extend_from_slice(&self.machines[first].on);
         of.extend_from_slice(&self.machines[second].on);
@@ -368,7 +373,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Whether a machine may be that of a movable beside those that stay there when `leave` go, resources aside.
-    fn takes(&self, at: usize, of: usize, leave: &[usize]) -> bool {
+    fn takes(&self, at: DraftMachineIndex, of: usize, leave: &[usize]) -> bool {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
@@ -402,7 +407,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         self.rules.add(self.problem, of, class, -1);
     }
 
-    fn put(&mut self, at: usize, of: usize) {
+    fn put(&mut self, at: DraftMachineIndex, of: usize) {
         let machine = &mut self.machines[at];
         for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
             *sum = sum.saturating_add(*asked);

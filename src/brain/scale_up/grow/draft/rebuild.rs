@@ -12,7 +12,7 @@ use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
 use super::{Bits, Placement, Problem, To, partly};
-use crate::index::{IndexVec, LotIndex, ModelIndex};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -168,7 +168,7 @@ fn victims(
     draft: &Draft<'_>,
     unplaceable: &IndexVec<LotIndex, bool>,
     dice: &mut Dice,
-) -> Vec<usize> {
+) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let machines = draft.machines.len();
     if machines == 0 {
@@ -182,11 +182,12 @@ fn victims(
     let mut victims = BTreeSet::new();
     if !lots.is_empty() {
         let lot = lots[dice.below(lots.len())];
-        let may = |at: &usize| {
+        let may = |at: &DraftMachineIndex| {
             let bound = draft.machines[*at].bound;
             bound.is_some_and(|(model, _)| problem.lots[lot].may.has(model))
         };
-        let open: Vec<usize> = (0..machines).filter(may).collect();
+        let open = draft.machines.indexes().filter(may);
+        let open: Vec<DraftMachineIndex> = open.collect();
         if !open.is_empty() {
             victims.insert(open[dice.below(open.len())]);
         }
@@ -194,7 +195,7 @@ fn victims(
     let count = LEAST + dice.below(MOST - LEAST + 1);
     for _ in 0..2 * count {
         if victims.len() < count {
-            victims.insert(dice.below(machines));
+            victims.insert(DraftMachineIndex(dice.below(machines)));
         }
     }
     victims.into_iter().rev().collect()
@@ -243,7 +244,7 @@ pub(super) fn lay(
         }
     }
     if whole {
-        let used: Vec<usize> = (0..draft.machines.len()).collect();
+        let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(draft, &used, (values, round));
     }
     cheapen::lay(draft, way, dice.below(4));
@@ -268,7 +269,7 @@ fn is_tied(problem: &Problem, unit: &Unit) -> bool {
 
 impl<'p> Draft<'p> {
     /// Takes all pods off a machine. Nothing that was done before is taken back any more.
-    pub(super) fn take_apart(&mut self, at: usize) {
+    pub(super) fn take_apart(&mut self, at: DraftMachineIndex) {
         for (lot, count) in self.machines[at].load.counts.clone() {
             self.take_off(at, lot, count);
         }
@@ -279,7 +280,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot leave a machine.
-    pub(super) fn take_off(&mut self, at: usize, lot: LotIndex, count: usize) {
+    pub(super) fn take_off(&mut self, at: DraftMachineIndex, lot: LotIndex, count: usize) {
         let problem = self.problem;
         let class = self.machines[at].class;
         for counter in &problem.lots[lot].asks.feeds {
@@ -307,7 +308,7 @@ impl<'p> Draft<'p> {
     }
 
     /// A machine that carries nothing is of no class any more.
-    fn unsettle(&mut self, at: usize) {
+    fn unsettle(&mut self, at: DraftMachineIndex) {
         let Some(class) = self.machines[at].class.take() else {
             return;
         };
@@ -327,7 +328,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Finds anew which models can carry what is on a machine.
-    fn widen(&mut self, at: usize) {
+    fn widen(&mut self, at: DraftMachineIndex) {
         let problem = self.problem;
         let machine = &mut self.machines[at];
         machine.models = match machine.class {
@@ -349,7 +350,7 @@ impl<'p> Draft<'p> {
         let problem = self.problem;
         loop {
             let mut gone = Vec::new();
-            for (at, machine) in self.machines.iter().enumerate() {
+            for (at, machine) in self.machines.indexed() {
                 let spot = Spot {
                     to: Some(To::Machine(at)),
                     class: machine.class,
@@ -379,15 +380,15 @@ impl<'p> Draft<'p> {
     /// Machines that carry nothing are planned no more. Nothing that was done before is taken back any more.
     pub(super) fn drop_empty(&mut self) {
         self.commit();
-        let mut index = vec![None; self.machines.len()];
+        let mut index = self.machines.with_each(None);
         let mut kept = 0;
-        for (at, machine) in self.machines.iter().enumerate() {
+        for (at, machine) in self.machines.indexed() {
             if !machine.load.counts.is_empty() {
-                index[at] = Some(kept);
+                index[at] = Some(DraftMachineIndex(kept));
                 kept += 1;
             }
         }
-        for (at, _) in index.iter().enumerate().filter(|(_, to)| to.is_none()) {
+        for (at, _) in index.indexed().filter(|(_, to)| to.is_none()) {
             self.unsettle(at);
             self.unbook(at);
             self.machines[at].bound = None;
@@ -408,7 +409,7 @@ impl<'p> Draft<'p> {
     pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
         let menu = Bits::all(self.problem.models.len());
-        let mut made: Vec<Option<usize>> = vec![None; self.machines.len()];
+        let mut made = self.machines.with_each(None);
         let mut waiting = self.steps_in_order();
         while !waiting.is_empty() {
             let before = waiting.len();
@@ -437,7 +438,10 @@ impl<'p> Draft<'p> {
         &mut self,
         other: &Draft<'p>,
         step: Placement,
-        (made, menu): (&mut [Option<usize>], &Bits),
+        (made, menu): (
+            &mut IndexVec<DraftMachineIndex, Option<DraftMachineIndex>>,
+            &Bits,
+        ),
     ) -> usize {
         let mark = self.mark();
         let (to, class, fresh) = match step.to {

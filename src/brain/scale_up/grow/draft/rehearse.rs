@@ -8,7 +8,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{Bits, Problem, To};
-use crate::index::{LotIndex, ModelIndex};
+use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
@@ -232,13 +232,17 @@ fn later(draft: &mut Draft<'_>) {
 
 impl Draft<'_> {
     /// A node has come up: pods come to it in the queue's order, and those whose places depend on others to earlier ones too.
-    fn come_up(&mut self, at: usize, queue: &[(LotIndex, usize)]) {
+    fn come_up(&mut self, at: DraftMachineIndex, queue: &[(LotIndex, usize)]) {
         let mut again = true;
         while again {
             again = false;
             for (lot, _) in queue {
-                let first = if self.problem.lots[*lot].tied { 0 } else { at };
-                for here in first..=at {
+                let first = if self.problem.lots[*lot].tied {
+                    DraftMachineIndex(0)
+                } else {
+                    at
+                };
+                for here in indexes_in(first..DraftMachineIndex(at.0 + 1)) {
                     if self.left[*lot] == 0 {
                         break;
                     }
@@ -249,7 +253,7 @@ impl Draft<'_> {
     }
 
     /// Pods of a lot come to a machine, as many as it takes; says whether any did.
-    fn come(&mut self, lot: LotIndex, at: usize) -> bool {
+    fn come(&mut self, lot: LotIndex, at: DraftMachineIndex) -> bool {
         let Some((model, _)) = self.machines[at].bound else {
             return false;
         };

@@ -7,7 +7,7 @@ use super::Problem;
 use super::bind::Books;
 use super::cheapen::Dice;
 use super::state::{Draft, ResourceAmounts};
-use crate::index::{IndexVec, LotIndex, ModelIndex, SiteIndex};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -49,8 +49,8 @@ pub(super) fn enlarge(
     found.is_some()
 }
 
-/// By planned machine: the model and site that it would be made of, `None` where it is not made.
-type BoundMachines = Vec<Option<(ModelIndex, SiteIndex)>>;
+/// The model and site that each planned machine would be made of, `None` where it is not made.
+type BoundMachines = IndexVec<DraftMachineIndex, Option<(ModelIndex, SiteIndex)>>;
 
 struct Resize<'p> {
     problem: &'p Problem,
@@ -68,7 +68,7 @@ impl<'p> Resize<'p> {
         for (model, _) in bound.iter().flatten() {
             missing.change(draft.problem, *model, -1);
         }
-        bound.resize(bound.len() + waiting.min(MORE), None);
+        bound.grow_to(bound.len() + waiting.min(MORE));
         Resize {
             problem: draft.problem,
             books: draft.books.clone(),
@@ -103,7 +103,7 @@ impl<'p> Resize<'p> {
             if self.bound.is_empty() || self.problem.models.is_empty() {
                 break;
             }
-            let at = dice.below(self.bound.len());
+            let at = DraftMachineIndex(dice.below(self.bound.len()));
             let old = self.change(at, None);
             let model = ModelIndex(dice.below(self.problem.models.len()));
             if old.is_none() || dice.below(4) > 0 {
@@ -125,7 +125,7 @@ impl<'p> Resize<'p> {
     /// Makes a machine another one, or none; says what it was.
     fn change(
         &mut self,
-        at: usize,
+        at: DraftMachineIndex,
         to: Option<(ModelIndex, SiteIndex)>,
     ) -> Option<(ModelIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
@@ -187,10 +187,11 @@ impl Missing {
 
 impl Draft<'_> {
     /// Machines become what `after` says, or are given up; those beyond the ones there are are made.
-    fn become_of(&mut self, after: &[Option<(ModelIndex, SiteIndex)>]) {
-        let before = self.machines.len();
-        let changed = |at: &usize| self.machines[*at].bound != after[*at];
-        let changed: Vec<usize> = (0..before).filter(changed).collect();
+    fn become_of(&mut self, after: &BoundMachines) {
+        let before = self.machines.next_index();
+        let changed = |at: &DraftMachineIndex| self.machines[*at].bound != after[*at];
+        let changed = self.machines.indexes().filter(changed);
+        let changed: Vec<DraftMachineIndex> = changed.collect();
         for at in &changed {
             self.unbook(*at);
             self.machines[*at].bound = None;
@@ -200,13 +201,15 @@ impl Draft<'_> {
                 self.set(*at, bound);
             }
         }
-        for at in (0..before).rev().filter(|at| after[*at].is_none()) {
+        let machines = self.machines.indexes().rev();
+        for at in machines.filter(|at| after[*at].is_none()) {
             self.take_apart(at);
         }
         self.follow();
         // Those that carry nothing are dropped, and made once more.
-        let kept = |at: &usize| *at < before && !self.machines[*at].load.counts.is_empty();
-        let empty = (0..after.len()).filter(|at| !kept(at));
+        let kept =
+            |at: &DraftMachineIndex| *at < before && !self.machines[*at].load.counts.is_empty();
+        let empty = after.indexes().filter(|at| !kept(at));
         let empty: Vec<(ModelIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
         self.drop_empty();
         for bound in empty {

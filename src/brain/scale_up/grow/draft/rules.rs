@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
-use crate::index::{KeyId, LotIndex, ModelClassIndex, TallyIndex};
+use crate::index::{DraftMachineIndex, KeyId, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::Even;
 use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
@@ -88,7 +88,7 @@ impl Draft<'_> {
         let known = places.filter(|(domain, places)| **places > 0 && *domain != own);
         let pods = &self.pods[counter];
         let known = known.map(|(domain, _)| pods.get(domain).copied().unwrap_or(0));
-        let fresh = self.machines.iter().enumerate().filter(|(at, machine)| {
+        let fresh = self.machines.indexed().filter(|(at, machine)| {
             but.to != Some(To::Machine(*at))
                 && machine.class.is_none_or(|class| {
                     let class = &self.problem.classes[class];
@@ -171,7 +171,8 @@ impl Draft<'_> {
             to: None,
             class: None,
         };
-        let on: Vec<usize> = (0..self.machines.len())
+        let on = self.machines.indexes();
+        let on: Vec<DraftMachineIndex> = on
             .filter(|at| self.machines[*at].load.count(lot) > 0)
             .collect();
         if on.is_empty() || !even.counts_itself {

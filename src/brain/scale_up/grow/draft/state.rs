@@ -5,7 +5,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
-use crate::index::{IndexVec, LotIndex, ModelClassIndex, ModelIndex, SiteIndex, TallyIndex};
+use crate::index::{
+    DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
+    SiteIndex, TallyIndex,
+};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -34,8 +37,8 @@ pub(super) struct DraftMachine {
 /// What takes back one change.
 #[derive(Clone, Debug)]
 enum Undo {
-    Fixed(usize, Load),
-    Machine(usize, DraftMachine),
+    Fixed(FixedIndex, Load),
+    Machine(DraftMachineIndex, DraftMachine),
     Made,
     Pods(TallyIndex, DomainId, i64),
     Total(TallyIndex, i64),
@@ -48,8 +51,8 @@ enum Undo {
 #[derive(Clone, Debug)]
 pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
-    pub(super) machines: Vec<DraftMachine>,
-    pub(super) fixed: Vec<Load>,
+    pub(super) machines: IndexVec<DraftMachineIndex, DraftMachine>,
+    pub(super) fixed: IndexVec<FixedIndex, Load>,
     pub(super) books: Books,
     /// By lot: pods without a place.
     pub(super) left: IndexVec<LotIndex, usize>,
@@ -133,8 +136,8 @@ impl<'p> Draft<'p> {
         let counters = problem.counters.iter();
         Draft {
             problem,
-            machines: Vec::new(),
-            fixed: vec![empty; problem.fixed.len()],
+            machines: IndexVec::default(),
+            fixed: problem.fixed.with_each(empty),
             books: Books::of(problem),
             left: problem.lots.iter().map(|lot| lot.count).collect(),
             pods: counters.clone().map(|tally| tally.pods.clone()).collect(),
@@ -160,8 +163,10 @@ impl<'p> Draft<'p> {
                     self.rebook(at);
                 }
                 Some(Undo::Made) => {
-                    self.unbook(self.machines.len() - 1);
-                    self.machines.pop();
+                    if let Some(last) = self.machines.last_index() {
+                        self.unbook(last);
+                        self.machines.truncate(last);
+                    }
                 }
                 Some(Undo::Pods(counter, domain, count)) => {
                     self.pods[counter][domain] -= count;
@@ -183,33 +188,33 @@ impl<'p> Draft<'p> {
     }
 
     /// Keeps a machine as it is, for taking back what is done to it.
-    pub(super) fn save(&mut self, at: usize) {
+    pub(super) fn save(&mut self, at: DraftMachineIndex) {
         self.undo.push(Undo::Machine(at, self.machines[at].clone()));
     }
 
-    pub(super) fn unbook(&mut self, at: usize) {
+    pub(super) fn unbook(&mut self, at: DraftMachineIndex) {
         if let Some((model, site)) = self.machines[at].bound {
             self.books.give(self.problem, model, site);
         }
     }
 
-    fn rebook(&mut self, at: usize) {
+    fn rebook(&mut self, at: DraftMachineIndex) {
         if let Some((model, site)) = self.machines[at].bound {
             self.books.take(self.problem, model, site);
         }
     }
 
     /// A machine with nothing on it.
-    pub(super) fn make(&mut self) -> usize {
+    pub(super) fn make(&mut self) -> DraftMachineIndex {
         let models = self.problem.models.len();
-        self.machines.push(DraftMachine {
+        let made = self.machines.push(DraftMachine {
             load: Load::empty(self.problem),
             models: Bits::all(models),
             class: None,
             bound: None,
         });
         self.undo.push(Undo::Made);
-        self.machines.len() - 1
+        made
     }
 
     /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
@@ -257,7 +262,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn put_fixed(&mut self, at: usize, lot: LotIndex, count: usize) -> Option<To> {
+    fn put_fixed(&mut self, at: FixedIndex, lot: LotIndex, count: usize) -> Option<To> {
         let place = &self.problem.fixed[at];
         let room = self.fixed[at].room(&self.problem.lots[lot].asked, &place.free);
         if !place.may[lot] || room < count || self.apart(&self.fixed[at], lot, count) {
@@ -282,7 +287,7 @@ impl<'p> Draft<'p> {
 
     fn put_machine(
         &mut self,
-        at: usize,
+        at: DraftMachineIndex,
         lot: LotIndex,
         count: usize,
         class: Option<ModelClassIndex>,
@@ -323,7 +328,7 @@ impl<'p> Draft<'p> {
 
     /// A machine is of a class from now on: it is a place of the class's domains, and what is on it counts
     /// there.
-    fn settle(&mut self, at: usize) {
+    fn settle(&mut self, at: DraftMachineIndex) {
         let Some(class) = self.machines[at].class else {
             return;
         };
@@ -343,7 +348,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn count_on(&mut self, at: usize, lot: LotIndex, count: usize) {
+    fn count_on(&mut self, at: DraftMachineIndex, lot: LotIndex, count: usize) {
         let problem = self.problem;
         for counter in &problem.lots[lot].asks.feeds {
             let domain = match self.machines[at].class {
@@ -399,7 +404,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Takes pods off a machine that nothing but resources and host ports hangs on.
-    pub(super) fn unload(&mut self, at: usize, loose: impl Fn(LotIndex) -> bool) {
+    pub(super) fn unload(&mut self, at: DraftMachineIndex, loose: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
         let machine = &mut self.machines[at];
@@ -439,9 +444,9 @@ impl<'p> Draft<'p> {
     pub(super) fn steps_in_order(&self) -> Vec<Placement> {
         let tied = |lot: LotIndex| self.problem.lots[lot].tied;
         let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
-        let fixed = self.fixed.iter().enumerate();
+        let fixed = self.fixed.indexed();
         let fixed = fixed.map(|(at, load)| (To::Fixed(at), load));
-        let machines = self.machines.iter().enumerate();
+        let machines = self.machines.indexed();
         let machines = machines.map(|(at, machine)| (To::Machine(at), &machine.load));
         let loads = fixed.chain(machines);
         let loose = loads.flat_map(|(to, load)| {
@@ -457,20 +462,20 @@ impl<'p> Draft<'p> {
 
     /// What it comes to.
     pub(super) fn answer(&self) -> BetterPlan {
-        let mut index = vec![usize::MAX; self.machines.len()];
-        let mut made = Vec::new();
-        for (at, machine) in self.machines.iter().enumerate() {
+        let mut index = self.machines.with_each(MadeIndex(usize::MAX));
+        let mut made = IndexVec::default();
+        for (at, machine) in self.machines.indexed() {
             if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
-                index[at] = made.len();
-                made.push((model, self.problem.models[model].sites[site].offer));
+                index[at] = made.push((model, self.problem.models[model].sites[site].offer));
             }
         }
-        let steps = self.steps_in_order().into_iter().map(|step| match step.to {
-            To::Machine(at) => Placement {
-                to: To::Machine(index[at]),
-                ..step
-            },
-            To::Fixed(_) => step,
+        let steps = self.steps_in_order().into_iter();
+        let steps = steps.map(|Placement { lot, to, count }| {
+            let to = match to {
+                To::Fixed(at) => To::Fixed(at),
+                To::Machine(at) => To::Machine(index[at]),
+            };
+            Placement { lot, to, count }
         });
         BetterPlan {
             made,

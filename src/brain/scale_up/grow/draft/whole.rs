@@ -3,7 +3,7 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
-use crate::index::{IndexVec, ListIndex, LotIndex, ModelIndex};
+use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -159,13 +159,14 @@ impl<'p> Filler<'p> {
     pub(super) fn fill(
         &self,
         draft: &mut Draft<'_>,
-        spare: &[usize],
+        spare: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
         self.fill_rest(draft, spare, (values, turned));
         let mut open = vec![true; self.choices.len()];
-        let empty = |draft: &Draft<'_>, at: usize| draft.machines[at].load.counts.is_empty();
-        let mut spare: Vec<usize> = spare
+        let empty =
+            |draft: &Draft<'_>, at: DraftMachineIndex| draft.machines[at].load.counts.is_empty();
+        let mut spare: Vec<DraftMachineIndex> = spare
             .iter()
             .copied()
             .filter(|at| empty(draft, *at))
@@ -261,7 +262,7 @@ impl<'p> Filler<'p> {
     fn fill_rest(
         &self,
         draft: &mut Draft<'_>,
-        machines: &[usize],
+        machines: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
         let all = Bits::all(self.problem.models.len());
