@@ -63,11 +63,38 @@ index_types! {
     /// Index of a group of pods in the demand: of all that need a place.
     DemandIndex;
 
+    /// Index of a lot of a second plan, in `Problem::lots`, and of the loose group whose pods it is.
+    LotIndex;
+
+    /// Index of a model in `Problem::models`: of what a machine of a second plan can become.
+    ModelIndex;
+
+    /// Index of a site in `Model::sites`: of a host on which the model is offered.
+    SiteIndex;
+
+    /// Index of a class of models in `Problem::classes`.
+    ModelClassIndex;
+
+    /// Index of a place that stays as it is in `Problem::fixed`, and of what comes to it in `Draft::fixed`.
+    FixedIndex;
+
+    /// Index of a machine of a second plan that is laid out, in `Draft::machines`.
+    DraftMachineIndex;
+
+    /// Index of a machine of a second plan that is an answer, in `BetterPlan::made`: those without pods are left out there.
+    MadeIndex;
+
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 
     /// Index of a counter in `Company`.
     CounterId;
+
+    /// Index of what a counter has counted, in `CounterRules::counters`.
+    TallyIndex;
+
+    /// Index of a topology key in `TopologyDomains`.
+    KeyId;
 
     /// Index of a class of nodes with equal labels, taints and cordon, in `NodeClasses`.
     ClassId;
@@ -77,7 +104,7 @@ index_types! {
 }
 
 /// A list whose elements are referred to by one type of index. What needs no index is that of a slice.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IndexVec<I, T> {
     items: Vec<T>,
     index: PhantomData<I>,
@@ -149,8 +176,23 @@ impl<I: ListIndex, T> IndexVec<I, T> {
         &self.items[first.position()..]
     }
 
+    /// A list with the same indexes, and the same value at each.
+    pub(crate) fn with_each<U: Clone>(&self, value: U) -> IndexVec<I, U> {
+        IndexVec::from(vec![value; self.items.len()])
+    }
+
+    /// The index of the last element, if there is one.
+    pub(crate) fn last_index(&self) -> Option<I> {
+        self.indexes().next_back()
+    }
+
+    /// Keeps some of the elements; those after one that goes move down.
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.items.retain(keep);
+    }
+
     /// The indexes of all elements, in order.
-    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + use<I, T> {
+    pub(crate) fn indexes(&self) -> impl DoubleEndedIterator<Item = I> + Clone + use<I, T> {
         (0..self.items.len()).map(I::at)
     }
 
@@ -160,7 +202,7 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     }
 
     /// All elements with their indexes, in order.
-    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
+    pub(crate) fn indexed(&self) -> impl DoubleEndedIterator<Item = (I, &T)> + Clone {
         let items = self.items.iter().enumerate();
         items.map(|(position, item)| (I::at(position), item))
     }
@@ -172,6 +214,14 @@ impl<I, T: Default> IndexVec<I, T> {
         if self.items.len() < len {
             self.items.resize_with(len, T::default);
         }
+    }
+}
+
+impl<I: ListIndex, T: Default> IndexVec<I, T> {
+    /// The element of an index, which is added at the end, with those before it, where the list is not that long.
+    pub(crate) fn get_or_grow(&mut self, index: I) -> &mut T {
+        self.grow_to(index.position() + 1);
+        &mut self.items[index.position()]
     }
 }
 
@@ -200,6 +250,21 @@ impl<I, T> Deref for IndexVec<I, T> {
 impl<I, T> DerefMut for IndexVec<I, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items
+    }
+}
+
+impl<I, T> Extend<T> for IndexVec<I, T> {
+    fn extend<A: IntoIterator<Item = T>>(&mut self, items: A) {
+        self.items.extend(items);
+    }
+}
+
+impl<I, T> IntoIterator for IndexVec<I, T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> std::vec::IntoIter<T> {
+        self.items.into_iter()
     }
 }
 

@@ -7,10 +7,10 @@ use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, IndexVec, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, IndexVec, KeyId, NodeIndex, OfferIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, KeyId};
+use crate::simulation::company::topology::{DomainId, DomainsByKey};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 use crate::simulation::preempt;
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
@@ -23,7 +23,7 @@ use model::story::{NodeAnswer, OfferAnswer, PodStory};
 use super::{Asked, decided, preferences};
 
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
-pub(super) type OfferDomains = IndexVec<ChoiceIndex, IndexVec<OfferIndex, Vec<DomainId>>>;
+pub(super) type OfferDomains = IndexVec<ChoiceIndex, IndexVec<OfferIndex, DomainsByKey>>;
 
 /// What is asked of every place.
 struct PodQuestion<'w, 'a> {
@@ -117,8 +117,8 @@ fn victims(
 /// The domain that a node of each offer would be in, by choice, offer and topology key.
 pub(super) fn domains(world: &mut SimCluster<'_>, choices: &ChoiceList<'_>) -> OfferDomains {
     let mut of = |offer: &Offer<'_>| {
-        (0..world.company.keys())
-            .map(|key| world.company.domain(key, &offer.labels))
+        let keys = world.company.key_ids();
+        keys.map(|key| world.company.domain(key, &offer.labels))
             .collect()
     };
     choices
@@ -210,7 +210,7 @@ impl PodQuestion<'_, '_> {
     }
 
     /// All that keeps the pod off a new machine.
-    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &[DomainId]) -> Vec<Misfit> {
+    fn of(&self, choice: &Choice<'_>, offer: &Offer<'_>, domains: &DomainsByKey) -> Vec<Misfit> {
         let shape = self.world.shapes[self.shape].shape;
         let given = &self.world.assumed;
         let volume = self

@@ -3,7 +3,7 @@
 use super::fit_matrix::FitMatrix;
 use super::market::Market;
 use crate::index::{IndexVec, OfferSlot};
-use crate::simulation::company::topology::DomainId;
+use crate::simulation::company::topology::DomainsByKey;
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::world::SimCluster;
 
@@ -17,7 +17,7 @@ pub(super) struct Catalog<'p, 'a> {
     /// Which offers hold which groups.
     pub(super) rows: FitMatrix<'a>,
     /// The domain of every offer, by offer and topology key.
-    pub(super) domains: IndexVec<OfferSlot, Vec<DomainId>>,
+    pub(super) domains: IndexVec<OfferSlot, DomainsByKey>,
 }
 
 impl<'p, 'a> Catalog<'p, 'a> {
@@ -41,7 +41,7 @@ impl<'p, 'a> Catalog<'p, 'a> {
         let offers: Vec<_> = offers.collect();
         self.domains.grow_to(offers.len());
         for (offer, row) in offers.iter().zip(&mut self.domains) {
-            for key in row.len()..keys {
+            for key in world.company.key_ids().skip(row.len()) {
                 row.push(world.company.domain(key, &offer.labels));
             }
         }

@@ -11,8 +11,9 @@ use super::first::Visit;
 use super::pending::{PendingGroup, PendingGroups};
 use super::planner::Planner;
 use super::repack::{Domains, repack_once};
+use crate::index::KeyId;
 use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
+use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Domains that are tried at most: each costs a plan.
 const DOMAINS: usize = 6;

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{CounterId, IndexVec, OfferSlot, RowIndex};
+use crate::index::{CounterId, IndexVec, KeyId, OfferSlot, RowIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
-use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::simulation::company::topology::{DomainId, DomainsByKey, FRESH, NOWHERE};
 use crate::simulation::demand::{Demand, Group, Origin};
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::work;
@@ -43,10 +43,10 @@ fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c ChoiceList<'_>) -> L
 fn find_domains(
     world: &mut SimCluster<'_>,
     offers: &ListedOffers<'_>,
-) -> IndexVec<OfferSlot, Vec<DomainId>> {
-    let keys = world.company.keys();
+) -> IndexVec<OfferSlot, DomainsByKey> {
     let of_offer = |(_, labels): &(bool, &Labels)| {
-        let of_key = (0..keys).map(|key| world.company.domain(key, labels));
+        let keys = world.company.key_ids();
+        let of_key = keys.map(|key| world.company.domain(key, labels));
         of_key.collect()
     };
     offers.iter().map(of_offer).collect()
@@ -68,7 +68,7 @@ struct DomainsAsked<'q, 'a> {
     choices: &'q ChoiceList<'a>,
     groups: &'q [Group<'a>],
     offers: &'q ListedOffers<'q>,
-    domains: &'q IndexVec<OfferSlot, Vec<DomainId>>,
+    domains: &'q IndexVec<OfferSlot, DomainsByKey>,
 }
 
 impl DomainsAsked<'_, '_> {

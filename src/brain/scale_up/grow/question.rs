@@ -12,8 +12,11 @@ use super::planner::Planner;
 use super::repack::Loose;
 use super::view::PlanView;
 use crate::constraints::fit::ports;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
-use crate::simulation::company::topology::{DomainId, FRESH};
+use crate::index::{
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
+    NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
+};
+use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
 use crate::simulation::offer::{Choice, Daemon, Offer};
 use model::resources::Resources;
@@ -35,20 +38,24 @@ struct CountedNames {
 }
 
 /// What makes offers one class: domains, which counters count there, and DaemonSet pods that they count.
-type Traits = (Vec<DomainId>, Vec<bool>, Vec<i64>);
+type Traits = (
+    DomainsByKey,
+    IndexVec<TallyIndex, bool>,
+    IndexVec<TallyIndex, i64>,
+);
 
 /// An offer with what decides which model it is of.
 struct SeenOffer<'c, 'a> {
     choice: ChoiceIndex,
     at: OfferIndex,
     of: &'c Offer<'a>,
-    class: usize,
+    class: ModelClassIndex,
 }
 
 /// What a question is made of: pods that may be laid out anew, and all that stays as it is.
 struct Inquiry<'q, 'v, 'a> {
     view: PlanView<'v, 'a>,
-    loose: &'q [Loose],
+    loose: &'q IndexVec<LotIndex, Loose>,
     names: CountedNames,
 }
 
@@ -57,9 +64,9 @@ struct Inquiry<'q, 'v, 'a> {
 pub(super) fn pose_question(
     view: PlanView<'_, '_>,
     withdrawn: &[PlannedIndex],
-    loose: &[Loose],
+    loose: &IndexVec<LotIndex, Loose>,
     rank: Rank,
-) -> Option<(Problem, Vec<NodeIndex>)> {
+) -> Option<(Problem, IndexVec<FixedIndex, NodeIndex>)> {
     let inquiry = Inquiry {
         view,
         loose,
@@ -81,7 +88,7 @@ pub(super) fn pose_question(
     for class in &mut classes {
         class.models = Bits::none(models.len());
     }
-    for (index, model) in models.iter().enumerate() {
+    for (index, model) in models.indexed() {
         classes[model.class].models.insert(index);
     }
     let lots = inquiry.lots(numbers.shapes, may);
@@ -184,12 +191,12 @@ fn ports_clash(view: PlanView<'_, '_>, one: GroupIndex, other: GroupIndex) -> bo
 impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     /// Lots with how many pods, in the order in which kube-scheduler takes them; none where pods are nominated for the
     /// nodes that are made for them.
-    fn queue(&self) -> Option<Vec<(usize, usize)>> {
+    fn queue(&self) -> Option<Vec<(LotIndex, usize)>> {
         let view = self.view;
         if view.turn.view.policy.scale_up.nominate_pods {
             return None;
         }
-        let pods = self.loose.iter().enumerate().flat_map(|(lot, of)| {
+        let pods = self.loose.indexed().flat_map(|(lot, of)| {
             let priority = view.priority(of.group);
             of.pods.iter().map(move |pod| {
                 let asker = &view.group(of.group).pods[*pod];
@@ -199,7 +206,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         });
         let mut pods: Vec<_> = pods.collect();
         pods.sort_unstable();
-        let mut queue: Vec<(usize, usize)> = Vec::new();
+        let mut queue: Vec<(LotIndex, usize)> = Vec::new();
         for (.., lot) in pods {
             match queue.last_mut() {
                 Some((last, count)) if *last == lot => *count += 1,
@@ -221,7 +228,11 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         asked
     }
 
-    fn lots(&self, asks: Vec<crate::simulation::company::Asks>, may: Vec<Bits>) -> Vec<Lot> {
+    fn lots(
+        &self,
+        asks: Vec<crate::simulation::company::Asks>,
+        may: IndexVec<LotIndex, Bits>,
+    ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
         // Whoever waits may take the place of those of a lower priority.
@@ -254,31 +265,39 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// What offers are to the rules that pods have for each other's company.
-    fn classes(&self, numbers: &CounterRules) -> (Vec<ModelClass>, Vec<SeenOffer<'v, 'a>>) {
+    fn classes(
+        &self,
+        numbers: &CounterRules,
+    ) -> (
+        IndexVec<ModelClassIndex, ModelClass>,
+        Vec<SeenOffer<'v, 'a>>,
+    ) {
         let view = self.view;
-        let mut known: BTreeMap<Traits, usize> = BTreeMap::new();
-        let (mut classes, mut seen) = (Vec::new(), Vec::new());
+        let mut known: BTreeMap<Traits, ModelClassIndex> = BTreeMap::new();
+        let (mut classes, mut seen) = (IndexVec::default(), Vec::new());
         for (index, choice) in view.catalog.choices.indexed() {
             for (at, offer) in choice.offers.indexed() {
                 if view.limits.host_admits(choice, offer).is_err() {
                     continue;
                 }
                 let row = &view.catalog.domains[choice.slot(at)];
-                let used = |key: usize| numbers.counters.iter().any(|tally| tally.key == key);
-                let domains = row.iter().enumerate();
+                let used = |key: KeyId| numbers.counters.iter().any(|tally| tally.key == key);
+                let domains = row.indexed();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
-                let domains: Vec<DomainId> = domains.collect();
+                let domains: DomainsByKey = domains.collect();
                 let counts = |tally: &Tally| {
                     let company = &view.world.company;
                     company.would_count(tally, &offer.labels, &choice.policy.taints, row)
                 };
-                let counts: Vec<bool> = numbers.counters.iter().map(counts).collect();
+                let counts: IndexVec<TallyIndex, bool> =
+                    numbers.counters.iter().map(counts).collect();
                 let daemons = |tally: &Tally| {
                     let of = offer.residents.iter().map(Daemon::pod);
                     let of = of.filter(|pod| view.world.company.would_take(tally, *pod));
                     i64::try_from(of.count()).unwrap_or(i64::MAX)
                 };
-                let daemons: Vec<i64> = numbers.counters.iter().map(daemons).collect();
+                let daemons: IndexVec<TallyIndex, i64> =
+                    numbers.counters.iter().map(daemons).collect();
                 let class = *known
                     .entry((domains.clone(), counts.clone(), daemons.clone()))
                     .or_insert_with(|| {
@@ -287,8 +306,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                             counts,
                             daemons,
                             models: Bits::default(),
-                        });
-                        classes.len() - 1
+                        })
                     });
                 seen.push(SeenOffer {
                     choice: index,
@@ -302,11 +320,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     }
 
     /// The models, and by group which of them it may be on.
-    fn models(&self, seen: Vec<SeenOffer<'v, 'a>>) -> Option<(Vec<Model>, Vec<Bits>)> {
+    fn models(
+        &self,
+        seen: Vec<SeenOffer<'v, 'a>>,
+    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, Bits>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
-        let mut models: Vec<(Model, Vec<bool>)> = Vec::new();
+        let mut models: Vec<(Model, IndexVec<LotIndex, bool>)> = Vec::new();
         let mut first = 0;
         let admits = |choice: &Choice<'_>| view.limits.admits(view.turn, choice).is_ok();
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
@@ -339,9 +360,10 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
         }
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
-        let may = (0..self.loose.len()).map(|lot| {
+        let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
+        let may = self.loose.indexes().map(|lot| {
             let mut bits = Bits::none(models.len());
-            for (index, (_, may)) in models.iter().enumerate() {
+            for (index, (_, may)) in models.indexed() {
                 if may[lot] {
                     bits.insert(index);
                 }
@@ -349,7 +371,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             bits
         });
         let may = may.collect();
-        let models: Vec<Model> = models.into_iter().map(|(model, _)| model).collect();
+        let models: IndexVec<ModelIndex, Model> =
+            models.into_iter().map(|(model, _)| model).collect();
         (!models.is_empty()).then_some((models, may))
     }
 
@@ -358,7 +381,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         offer: &SeenOffer<'v, 'a>,
         wanted: &BTreeSet<&Arc<str>>,
-    ) -> Option<(Model, Vec<bool>)> {
+    ) -> Option<(Model, IndexVec<LotIndex, bool>)> {
         let view = self.view;
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
@@ -367,7 +390,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
-        let may: Vec<bool> = may.collect();
+        let may: IndexVec<LotIndex, bool> = may.collect();
         let mut free = amounts(&offer.of.free, &self.names, false);
         free.extend(self.names.drivers.iter().map(|driver| {
             let limit = choice.slots.as_ref().and_then(|slots| slots.limit(driver));
@@ -379,8 +402,8 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         };
         let model = Model {
             choice: offer.choice,
-            sites: vec![site],
-            takes: vec![offer.of.takes.clone()],
+            sites: vec![site].into(),
+            takes: vec![offer.of.takes.clone()].into(),
             pool: choice.pool_slot,
             demand: choice.site_slot,
             tier,
@@ -400,11 +423,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         &self,
         withdrawn: &[PlannedIndex],
         numbers: &CounterRules,
-    ) -> (Vec<FixedPlace>, Vec<NodeIndex>) {
+    ) -> (
+        IndexVec<FixedIndex, FixedPlace>,
+        IndexVec<FixedIndex, NodeIndex>,
+    ) {
         let (view, loose) = (self.view, self.loose);
-        let mut fixed = Vec::new();
-        let mut nodes = Vec::new();
-        let mut add = |node: NodeIndex, tier: usize, may: Vec<bool>| {
+        let mut fixed = IndexVec::default();
+        let mut nodes = IndexVec::default();
+        let mut add = |node: NodeIndex, tier: usize, may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;
             }
@@ -421,7 +447,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 free,
                 tier,
                 may,
-                domains: (0..view.world.company.keys()).map(at).collect(),
+                domains: view.world.company.key_ids().map(at).collect(),
                 counts: counts.collect(),
             });
             nodes.push(node);
@@ -458,13 +484,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
 
 /// Finds whose places must be known to the domain, and whose hang on others'.
 fn tie(problem: &mut Problem) {
-    let local = |(index, tally): (usize, &Tally)| {
+    let local = |(index, tally): (TallyIndex, &Tally)| {
         problem.classes.iter().all(|class| {
             class.domains[tally.key] == FRESH && class.counts[index] && class.daemons[index] == 0
         })
     };
-    let local: Vec<bool> = problem.counters.iter().enumerate().map(local).collect();
-    let mut binding = vec![false; problem.counters.len()];
+    let local = problem.counters.indexed().map(local);
+    let local: IndexVec<TallyIndex, bool> = local.collect();
+    let mut binding: IndexVec<TallyIndex, bool> = vec![false; problem.counters.len()].into();
     for lot in &problem.lots {
         let spread = lot.asks.spread.iter().map(|even| even.counter);
         for counter in lot.asks.wanted.iter().copied().chain(spread) {
@@ -477,7 +504,7 @@ fn tie(problem: &mut Problem) {
         let spread = asks.spread.iter().map(|even| even.counter);
         let others = asks.feeds.iter().chain(&asks.forbidden).chain(&asks.wanted);
         let all = others.copied().chain(unwanted).chain(spread);
-        let all: Vec<usize> = all.collect();
+        let all: Vec<TallyIndex> = all.collect();
         lot.zoned = all.iter().any(|counter| !local[*counter]);
         lot.tied = lot.zoned || all.iter().any(|counter| binding[*counter]);
     }

@@ -18,8 +18,11 @@ use super::view::PlanView;
 use super::visits::{come_again, find_movable, leave, split_staying};
 use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, IndexVec, NodeIndex, OfferIndex, PlannedIndex};
-use crate::simulation::company::topology::{DomainId, KeyId};
+use crate::index::{
+    ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
+    OfferIndex, PlannedIndex,
+};
+use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
 use crate::simulation::planned::{CreateReason, PlannedMachine};
 use crate::simulation::world::{NodeOrigin, Saved};
@@ -48,7 +51,7 @@ pub(super) struct Loose {
 struct Withdrawal {
     /// Planned machines, by their numbers.
     machines: Vec<PlannedIndex>,
-    loose: Vec<Loose>,
+    loose: IndexVec<LotIndex, Loose>,
     /// What a second plan must be better than.
     rank: Rank,
 }
@@ -56,7 +59,7 @@ struct Withdrawal {
 /// Where pods of a loose group went.
 #[derive(Debug)]
 struct Seat {
-    loose: usize,
+    loose: LotIndex,
     node: NodeIndex,
     count: usize,
 }
@@ -218,7 +221,7 @@ fn find_loose(
     visits: &[Visit],
     machines: &[PlannedIndex],
     movable: &IndexVec<GroupIndex, bool>,
-) -> Vec<Loose> {
+) -> IndexVec<LotIndex, Loose> {
     let groups = view.pending.groups.indexes();
     let groups = groups.filter(|group| movable[*group]);
     let mut all: Vec<Loose> = groups
@@ -262,7 +265,7 @@ fn find_loose(
         loose.pods.extend(group.next..group.pods.len());
     }
     all.retain(|loose| !loose.pods.is_empty());
-    all
+    all.into()
 }
 
 /// What the first plan is compared by.
@@ -377,7 +380,7 @@ impl RepackTrial<'_, '_, '_> {
 
     /// Makes the plan what the answer says, if the world lets it and it is better; says whether it did.
     /// Otherwise all is as it was, the machines withdrawn. `nodes` are the places that stayed.
-    fn replace(&mut self, answer: &BetterPlan, nodes: &[NodeIndex]) -> bool {
+    fn replace(&mut self, answer: &BetterPlan, nodes: &IndexVec<FixedIndex, NodeIndex>) -> bool {
         let machines = &self.withdrawal.machines;
         let old = self.planner.take_off(machines);
         let first = self.planner.planned.machines.next_index();
@@ -402,23 +405,22 @@ impl RepackTrial<'_, '_, '_> {
     fn lay(
         &mut self,
         answer: &BetterPlan,
-        nodes: &[NodeIndex],
+        nodes: &IndexVec<FixedIndex, NodeIndex>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) -> Option<Vec<Seat>> {
-        let mut opened = vec![None; answer.made.len()];
+        let mut opened = answer.made.with_each(None);
         let mut seats = Vec::new();
-        let mut waiting: Vec<(usize, NodeIndex, usize)> = Vec::new();
+        let mut waiting: Vec<(LotIndex, NodeIndex, usize)> = Vec::new();
         for step in &answer.steps {
             let node = match step.to {
                 To::Fixed(at) => nodes[at],
-                To::Machine(at) => match opened[at] {
-                    Some(node) => node,
-                    None => {
-                        let node = self.open(answer.made[at])?;
-                        opened[at] = Some(node);
-                        node
-                    }
-                },
+                To::Machine(at) => {
+                    let node = match opened[at] {
+                        Some(node) => node,
+                        None => self.open(answer.made[at])?,
+                    };
+                    *opened[at].insert(node)
+                }
             };
             let count = self.put_some(step.lot, node, step.count, &mut seats, undo);
             if count < step.count {
@@ -430,9 +432,8 @@ impl RepackTrial<'_, '_, '_> {
     }
 
     /// Opens a machine of a model of the problem, on an offer; says its place.
-    fn open(&mut self, (model, offer): (usize, OfferIndex)) -> Option<NodeIndex> {
-        let choice = self.problem.models[model].choice;
-        let reason = CreateReason::Pods;
+    fn open(&mut self, (model, offer): (ModelIndex, OfferIndex)) -> Option<NodeIndex> {
+        let (choice, reason) = (self.problem.models[model].choice, CreateReason::Pods);
         let opened = self.planner.open(self.catalog, choice, offer, reason);
         opened.ok()
     }
@@ -441,7 +442,7 @@ impl RepackTrial<'_, '_, '_> {
     /// will do.
     fn lay_rest(
         &mut self,
-        mut waiting: Vec<(usize, NodeIndex, usize)>,
+        mut waiting: Vec<(LotIndex, NodeIndex, usize)>,
         seats: &mut Vec<Seat>,
         undo: &mut Vec<(NodeIndex, Saved)>,
     ) {
@@ -468,7 +469,7 @@ impl RepackTrial<'_, '_, '_> {
     /// Puts up to `count` pods of a loose group on a place; says how many.
     fn put_some(
         &mut self,
-        loose: usize,
+        loose: LotIndex,
         node: NodeIndex,
         count: usize,
         seats: &mut Vec<Seat>,
@@ -506,12 +507,11 @@ impl RepackTrial<'_, '_, '_> {
     /// Whether what was laid out is better than the first plan. Its machines are those from `first` on.
     fn is_better(&self, first: PlannedIndex, seats: &[Seat]) -> bool {
         let loose = &self.withdrawal.loose;
-        let mut left = Vec::with_capacity(loose.len());
-        for (index, of) in loose.iter().enumerate() {
+        let left = loose.indexed().map(|(index, of)| {
             let placed = seats.iter().filter(|seat| seat.loose == index);
-            let placed: usize = placed.map(|seat| seat.count).sum();
-            left.push(of.pods.len() - placed);
-        }
+            of.pods.len() - placed.map(|seat| seat.count).sum::<usize>()
+        });
+        let left: Vec<usize> = left.collect();
         let lots = &self.problem.lots;
         if left.iter().zip(lots).any(|(left, lot)| *left > lot.spare) {
             return false;
@@ -533,7 +533,7 @@ impl RepackTrial<'_, '_, '_> {
     /// Says which pods go where, and of those that lost their place why.
     fn hand_out(&mut self, seats: &[Seat]) {
         let loose = &self.withdrawal.loose;
-        let mut next = vec![0; loose.len()];
+        let mut next = loose.with_each(0);
         for seat in seats {
             let of = &loose[seat.loose];
             let pods = &of.pods[next[seat.loose]..next[seat.loose] + seat.count];
@@ -580,7 +580,7 @@ impl RepackTrial<'_, '_, '_> {
 
     /// Why the other choices were not taken, for the verdicts on the pods.
     fn tell(&mut self, seats: &[Seat]) {
-        for (index, of) in self.withdrawal.loose.iter().enumerate() {
+        for (index, of) in self.withdrawal.loose.indexed() {
             let planner = &*self.planner;
             let mine = seats.iter().filter(|seat| seat.loose == index);
             let sites = mine.map(|seat| &planner.world.nodes[seat.node].site);

@@ -134,7 +134,7 @@ impl<'v, 'a> Retype<'v, 'a> {
         }
         let domains = &view.catalog.domains;
         planned.groups().all(|group| view.row(group).fits[new])
-            && domains[old][..] == domains[new][..]
+            && domains[old] == domains[new]
             && domains[new].len() == view.world.company.keys()
             && view.world.company.indifferent(planned.node, &offer.labels)
     }

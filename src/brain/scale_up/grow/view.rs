@@ -9,7 +9,7 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, NodeIndex, OfferIndex, OfferSlot};
+use crate::index::{ChoiceIndex, GroupIndex, KeyId, NodeIndex, OfferIndex, OfferSlot};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -80,7 +80,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
     ) -> usize {
         let choice = self.choice(choice);
         let slot = choice.slot(offer);
-        let at = |key: usize| self.catalog.domains[slot][key];
+        let at = |key: KeyId| self.catalog.domains[slot][key];
         let daemons = choice.offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
         let may = self.world.company.most_beside(rules, at, &daemons);
@@ -179,7 +179,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
         if let Some((_, refused)) = known.iter().find(same) {
             return refused.clone();
         }
-        let at = |key: usize| domains[slot][key];
+        let at = |key: KeyId| domains[slot][key];
         let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
         // It was refused for its rules: without one that is not met any more its machines are for others.
         let refused = Arc::new(

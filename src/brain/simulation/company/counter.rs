@@ -6,10 +6,10 @@ use std::sync::Arc;
 use model::scheduling::{LabelSelector, NodeTerm, PodTerm, Toleration};
 
 use super::Surroundings;
-use super::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use super::topology::{DomainId, FRESH, NOWHERE};
 use crate::constraints::fit::{selector, taints};
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{IndexVec, NodeIndex};
+use crate::index::{IndexVec, KeyId, NodeIndex};
 use crate::simulation::world::SimNode;
 use model::scheduling::Labels;
 
@@ -55,9 +55,9 @@ pub(super) struct Counter<'a> {
     /// Some rule that pods insist on reads it; preferences alone do not make it so.
     pub(super) hard: bool,
     /// Pods by domain.
-    pods: Vec<i64>,
+    pods: IndexVec<DomainId, i64>,
     /// Places that take part, by domain; kept for spreading alone.
-    places: Vec<u32>,
+    places: IndexVec<DomainId, u32>,
     /// Whether a place takes part; kept for spreading alone. In any other counter those with the key do.
     member: IndexVec<NodeIndex, bool>,
     total: i64,
@@ -160,8 +160,8 @@ impl<'a> Counter<'a> {
         Counter {
             subject,
             hard: false,
-            pods: Vec::new(),
-            places: Vec::new(),
+            pods: IndexVec::default(),
+            places: IndexVec::default(),
             member: IndexVec::default(),
             total: 0,
             levels: BTreeMap::new(),
@@ -185,15 +185,14 @@ impl<'a> Counter<'a> {
         let domain = around.topology.of(self.subject.key, index);
         let member = domain < FRESH && self.subject.scope.takes(around, node, index);
         self.member[index] = member;
-        let slot = domain as usize;
-        if member && self.pods.len() <= slot {
-            self.pods.resize(slot + 1, 0);
-            self.places.resize(slot + 1, 0);
+        if member {
+            self.pods.get_or_grow(domain);
+            self.places.get_or_grow(domain);
         }
     }
 
     /// Pods by domain, and the places that take part by domain.
-    pub(super) fn by_domain(&self) -> (&[i64], &[u32]) {
+    pub(super) fn by_domain(&self) -> (&IndexVec<DomainId, i64>, &IndexVec<DomainId, u32>) {
         (&self.pods, &self.places)
     }
 
@@ -216,10 +215,9 @@ impl<'a> Counter<'a> {
 
     /// A place of this domain takes part from now on.
     fn open(&mut self, domain: DomainId) {
-        let slot = domain as usize;
-        self.places[slot] += 1;
-        if self.places[slot] == 1 {
-            *self.levels.entry(self.pods[slot]).or_insert(0) += 1;
+        self.places[domain] += 1;
+        if self.places[domain] == 1 {
+            *self.levels.entry(self.pods[domain]).or_insert(0) += 1;
         }
     }
 
@@ -236,10 +234,9 @@ impl<'a> Counter<'a> {
         if open {
             return self.open(domain);
         }
-        let slot = domain as usize;
-        self.places[slot] = self.places[slot].saturating_sub(1);
-        if self.places[slot] == 0 {
-            self.leave_level(self.pods[slot]);
+        self.places[domain] = self.places[domain].saturating_sub(1);
+        if self.places[domain] == 0 {
+            self.leave_level(self.pods[domain]);
         }
     }
 
@@ -257,15 +254,12 @@ impl<'a> Counter<'a> {
         if !self.sees(index, domain) {
             return;
         }
-        let slot = domain as usize;
-        if self.pods.len() <= slot {
-            self.pods.resize(slot + 1, 0);
-        }
-        let before = self.pods[slot];
+        let pods = self.pods.get_or_grow(domain);
+        let before = *pods;
         let after = before.saturating_add(count);
-        self.pods[slot] = after;
+        *pods = after;
         self.total = self.total.saturating_add(count);
-        if self.spreads() && self.places[slot] > 0 {
+        if self.spreads() && self.places[domain] > 0 {
             self.leave_level(before);
             *self.levels.entry(after).or_insert(0) += 1;
         }
@@ -278,12 +272,12 @@ impl<'a> Counter<'a> {
 
     /// Pods in a domain.
     pub(super) fn pods(&self, domain: DomainId) -> i64 {
-        self.pods.get(domain as usize).copied().unwrap_or(0)
+        self.pods.get(domain).copied().unwrap_or(0)
     }
 
     /// Whether some place of a domain takes part.
     pub(super) fn knows(&self, domain: DomainId) -> bool {
-        domain < FRESH && self.places.get(domain as usize).is_some_and(|n| *n > 0)
+        domain < FRESH && self.places.get(domain).is_some_and(|n| *n > 0)
     }
 
     /// Domains with a place that takes part.
@@ -299,7 +293,7 @@ impl<'a> Counter<'a> {
     /// The first domain, in the order in which they were met, that has the least.
     pub(super) fn emptiest(&self) -> Option<DomainId> {
         let least = self.least()?;
-        let mut domains = (0..FRESH).take(self.places.len());
+        let mut domains = self.places.indexes();
         domains.find(|domain| self.knows(*domain) && self.pods(*domain) == least)
     }
 

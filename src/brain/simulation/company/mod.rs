@@ -19,14 +19,14 @@ use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, S
 
 use crate::constraints::fit::selector;
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, IndexVec, NodeIndex};
+use crate::index::{CounterId, IndexVec, KeyId, NodeIndex};
 use crate::simulation::world::{SimNode, SimNodes};
 use counter::{CountedPods, Counter, SpreadScope, Who};
 pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
 pub(crate) use rules::Rules;
 use rules::SpreadRule;
-use topology::{DomainId, KeyId, NOWHERE, TopologyDomains};
+use topology::{DomainId, NOWHERE, TopologyDomains};
 
 /// What counting looks at besides the counters.
 #[derive(Debug)]
@@ -242,6 +242,11 @@ impl<'a> Company<'a> {
     /// How many topology keys are in use.
     pub(crate) fn keys(&self) -> usize {
         self.topology.len()
+    }
+
+    /// The topology keys that are in use.
+    pub(crate) fn key_ids(&self) -> impl Iterator<Item = KeyId> + use<> {
+        self.topology.keys()
     }
 
     /// The domain that a node with these labels would be in.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use super::Company;
 use super::counter::Counter;
 use super::rules::Rules;
-use super::topology::{DomainId, KeyId, NOWHERE};
+use super::topology::{DomainId, DomainsByKey, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, NodeIndex};
+use crate::index::{CounterId, IndexVec, KeyId, NodeIndex, TallyIndex};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CounterRules {
-    pub(crate) counters: Vec<Tally>,
+    pub(crate) counters: IndexVec<TallyIndex, Tally>,
     /// By shape, in the order in which they were asked for.
     pub(crate) shapes: Vec<Asks>,
 }
@@ -27,32 +27,32 @@ pub(crate) struct Tally {
     /// It is for topology spread: domains without a pod matter too.
     pub(crate) spreads: bool,
     /// Pods by domain.
-    pub(crate) pods: Vec<i64>,
+    pub(crate) pods: IndexVec<DomainId, i64>,
     /// Nodes that take part, by domain; for spread alone.
-    pub(crate) places: Vec<u32>,
+    pub(crate) places: IndexVec<DomainId, u32>,
 }
 
-/// The rules of a shape; counters by their index in [`CounterRules::counters`].
+/// The rules of a shape.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Asks {
     /// No pod of these may be in the domain.
-    pub(crate) forbidden: Vec<usize>,
+    pub(crate) forbidden: Vec<TallyIndex>,
     /// No pod of these may be in the domain, by the shape's own anti-affinity terms: where a node lacks the topology key
     /// they forbid nothing. And whether a pod of the shape is counted itself, so that one keeps the next away.
-    pub(crate) unwanted: Vec<(usize, bool)>,
+    pub(crate) unwanted: Vec<(TallyIndex, bool)>,
     /// A pod of each of these must be in the domain.
-    pub(crate) wanted: Vec<usize>,
+    pub(crate) wanted: Vec<TallyIndex>,
     /// The shape meets its own affinity: the first of its kind may go anywhere.
     pub(crate) wants_itself: bool,
     pub(crate) spread: Vec<Even>,
     /// The counters that a pod of the shape is counted in.
-    pub(crate) feeds: Vec<usize>,
+    pub(crate) feeds: Vec<TallyIndex>,
 }
 
 /// A hard spread constraint.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Even {
-    pub(crate) counter: usize,
+    pub(crate) counter: TallyIndex,
     pub(crate) max_skew: i64,
     pub(crate) min_domains: usize,
     pub(crate) counts_itself: bool,
@@ -67,7 +67,7 @@ impl Company<'_> {
     /// read.
     pub(crate) fn numbers(&self, shapes: &[ShapeId]) -> CounterRules {
         let mut numbers = CounterRules::default();
-        let mut known: BTreeMap<CounterId, usize> = BTreeMap::new();
+        let mut known: BTreeMap<CounterId, TallyIndex> = BTreeMap::new();
         for shape in shapes {
             let asks = match self.rules[*shape].as_deref() {
                 Some(rules) => self.asks(rules, &mut known, &mut numbers.counters),
@@ -85,14 +85,12 @@ impl Company<'_> {
     fn asks(
         &self,
         rules: &Rules,
-        known: &mut BTreeMap<CounterId, usize>,
-        counters: &mut Vec<Tally>,
+        known: &mut BTreeMap<CounterId, TallyIndex>,
+        counters: &mut IndexVec<TallyIndex, Tally>,
     ) -> Asks {
         let mut index = |id: CounterId| {
-            *known.entry(id).or_insert_with(|| {
-                counters.push(self.tally(id));
-                counters.len() - 1
-            })
+            let tally = || counters.push(self.tally(id));
+            *known.entry(id).or_insert_with(tally)
         };
         Asks {
             forbidden: rules.forbidden.iter().map(|id| index(*id)).collect(),
@@ -126,8 +124,8 @@ impl Company<'_> {
             id,
             key: counter.subject.key,
             spreads: counter.spreads(),
-            pods: pods.to_vec(),
-            places: places.to_vec(),
+            pods: pods.clone(),
+            places: places.clone(),
         }
     }
 
@@ -137,7 +135,7 @@ impl Company<'_> {
         tally: &Tally,
         labels: &Labels,
         taints: &[Taint],
-        domains: &[DomainId],
+        domains: &DomainsByKey,
     ) -> bool {
         let counter = &self.counters[tally.id];
         domains[tally.key] != NOWHERE
@@ -159,7 +157,7 @@ impl Company<'_> {
 
 impl Counter<'_> {
     /// Whether a new node would take part in a spread.
-    fn takes_new(&self, labels: &Labels, taints: &[Taint], domains: &[DomainId]) -> bool {
+    fn takes_new(&self, labels: &Labels, taints: &[Taint], domains: &DomainsByKey) -> bool {
         let scope = &self.subject.scope;
         let chosen = scope.chosen.is_none_or(|(wanted, terms)| {
             let mut wanted = wanted.iter();

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::counter::{SpreadScope, Who};
-use super::topology::{DomainId, KeyId, NOWHERE};
+use super::topology::{DomainId, NOWHERE};
 use super::{Company, NamespacedShape};
 use crate::constraints::shape::ShapeId;
-use crate::index::{CounterId, NodeIndex};
+use crate::index::{CounterId, KeyId, NodeIndex};
 use crate::simulation::world::{SimNode, SimNodes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use model::reasons::Misfit;
 
 use super::Company;
-use super::topology::{DomainId, KeyId, NOWHERE};
+use super::topology::{DomainId, NOWHERE};
 use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, NodeIndex};
+use crate::index::{CounterId, KeyId, NodeIndex};
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]

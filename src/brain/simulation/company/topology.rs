@@ -3,29 +3,41 @@
 //! A domain is a topology key together with one value that a node's label has. Only the keys that some
 //! constraint names are kept.
 
-use crate::index::{IndexVec, NodeIndex};
+use crate::index::{IndexVec, KeyId, ListIndex, NodeIndex};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use model::scheduling::Labels;
 
-/// Index of a topology key.
-pub(crate) type KeyId = usize;
-/// Index of a domain within its key.
-pub(crate) type DomainId = u32;
+/// Index of a domain within its key. [`NOWHERE`] and [`FRESH`] are in no list; those of all lists are less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DomainId(u32);
 
 /// The node does not carry the key's label.
-pub(crate) const NOWHERE: DomainId = u32::MAX;
+pub(crate) const NOWHERE: DomainId = DomainId(u32::MAX);
 /// A domain that no node has yet: the host name of a node to come.
-pub(crate) const FRESH: DomainId = u32::MAX - 1;
+pub(crate) const FRESH: DomainId = DomainId(u32::MAX - 1);
+
+/// The domain of a place, by topology key.
+pub(crate) type DomainsByKey = IndexVec<KeyId, DomainId>;
+
+impl ListIndex for DomainId {
+    fn at(position: usize) -> DomainId {
+        u32::try_from(position).map_or(NOWHERE, DomainId)
+    }
+
+    fn position(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// One topology key.
 #[derive(Debug)]
 struct TopologyKey {
     name: Arc<str>,
     known: BTreeMap<Arc<str>, DomainId>,
-    values: Vec<Arc<str>>,
+    values: IndexVec<DomainId, Arc<str>>,
     /// By simulated node.
     of_node: IndexVec<NodeIndex, DomainId>,
 }
@@ -33,14 +45,15 @@ struct TopologyKey {
 /// The keys in use, with the domain of every place.
 #[derive(Debug, Default)]
 pub(crate) struct TopologyDomains {
-    keys: Vec<TopologyKey>,
+    keys: IndexVec<KeyId, TopologyKey>,
     places: usize,
 }
 
 impl TopologyDomains {
     /// The index of a key, if it is in use.
     pub(crate) fn find(&self, name: &str) -> Option<KeyId> {
-        self.keys.iter().position(|key| *key.name == *name)
+        let mut keys = self.keys.indexed();
+        keys.find(|(_, key)| *key.name == *name).map(|(id, _)| id)
     }
 
     /// Takes a key into use; `labels` are those of every place there is.
@@ -55,15 +68,14 @@ impl TopologyDomains {
         let mut key = TopologyKey {
             name: name.clone(),
             known: BTreeMap::new(),
-            values: Vec::new(),
+            values: IndexVec::default(),
             of_node: Vec::with_capacity(self.places).into(),
         };
         for labels in labels {
             let domain = key.domain_of(labels);
             key.of_node.push(domain);
         }
-        self.keys.push(key);
-        self.keys.len() - 1
+        self.keys.push(key)
     }
 
     /// A place more.
@@ -80,6 +92,11 @@ impl TopologyDomains {
         self.keys.len()
     }
 
+    /// The keys that are in use.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> + use<> {
+        self.keys.indexes()
+    }
+
     /// The name of a key.
     pub(crate) fn name(&self, key: KeyId) -> &Arc<str> {
         &self.keys[key].name
@@ -87,7 +104,7 @@ impl TopologyDomains {
 
     /// The value of a domain; `None` for one that comes with a new node.
     pub(crate) fn value(&self, key: KeyId, domain: DomainId) -> Option<&Arc<str>> {
-        self.keys[key].values.get(domain as usize)
+        self.keys[key].values.get(domain)
     }
 
     /// The domain of a place.
@@ -119,8 +136,7 @@ impl TopologyKey {
         match self.known.entry(value.clone()) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(free) => {
-                let next = DomainId::try_from(self.values.len()).unwrap_or(NOWHERE);
-                self.values.push(value.clone());
+                let next = self.values.push(value.clone());
                 *free.insert(next)
             }
         }

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
+use crate::index::{DraftMachineIndex, ModelClassIndex, ModelIndex, SiteIndex};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -74,13 +75,13 @@ impl Books {
     }
 
     /// The site for one more machine of a model: the host that its pool's strategy takes.
-    pub(super) fn site(&self, problem: &Problem, model: usize) -> Option<usize> {
+    pub(super) fn site(&self, problem: &Problem, model: ModelIndex) -> Option<SiteIndex> {
         let of = &problem.models[model];
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
         let demand = &problem.demands[of.demand];
-        let sites = of.sites.iter().enumerate();
+        let sites = of.sites.indexed();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()
                 && self.stores.admit(&of.takes[*index]).is_ok()
@@ -89,7 +90,7 @@ impl Books {
         best.map(|(index, _)| index)
     }
 
-    pub(super) fn take(&mut self, problem: &Problem, model: usize, site: usize) {
+    pub(super) fn take(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
         let of = &problem.models[model];
         self.pools[of.pool].take(of);
         self.total.take(of);
@@ -97,7 +98,7 @@ impl Books {
         self.stores.take(&of.takes[site]);
     }
 
-    pub(super) fn give(&mut self, problem: &Problem, model: usize, site: usize) {
+    pub(super) fn give(&mut self, problem: &Problem, model: ModelIndex, site: SiteIndex) {
         let of = &problem.models[model];
         self.pools[of.pool].give(of);
         self.total.give(of);
@@ -106,7 +107,7 @@ impl Books {
     }
 
     /// The first of these models that may be made, and where.
-    fn first(&self, problem: &Problem, models: &Bits) -> Option<(usize, usize)> {
+    fn first(&self, problem: &Problem, models: &Bits) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         models.find_map(|model| Some((model, self.site(problem, model)?)))
     }
@@ -116,7 +117,7 @@ impl Draft<'_> {
     /// Binds a machine to the cheapest model that can carry it within all limits; where there is none, another
     /// machine may have to become one of another model, or go to another host. Says whether it is bound; the
     /// caller has saved the machine and takes all back if not.
-    pub(super) fn bind(&mut self, at: usize) -> bool {
+    pub(super) fn bind(&mut self, at: DraftMachineIndex) -> bool {
         if let Some((model, site)) = self.machines[at].bound.take() {
             self.books.give(self.problem, model, site);
         }
@@ -129,7 +130,7 @@ impl Draft<'_> {
     }
 
     /// A machine more, of this model and no other, where limits have one.
-    pub(super) fn open(&mut self, model: usize) -> Option<usize> {
+    pub(super) fn open(&mut self, model: ModelIndex) -> Option<DraftMachineIndex> {
         let site = self.books.site(self.problem, model)?;
         let at = self.make();
         self.machines[at].models = Bits::none(self.problem.models.len());
@@ -140,7 +141,7 @@ impl Draft<'_> {
 
     /// Binds a machine to a model of the same choice whose machines are of this class, where limits have one and it can carry
     /// what is on the machine; else it stays as it is.
-    pub(super) fn move_to_class(&mut self, at: usize, class: usize) {
+    pub(super) fn move_to_class(&mut self, at: DraftMachineIndex, class: ModelClassIndex) {
         let problem = self.problem;
         let Some((model, site)) = self.machines[at].bound else {
             return;
@@ -158,15 +159,15 @@ impl Draft<'_> {
         self.set(at, found.unwrap_or((model, site)));
     }
 
-    pub(super) fn set(&mut self, at: usize, (model, site): (usize, usize)) {
+    pub(super) fn set(&mut self, at: DraftMachineIndex, (model, site): (ModelIndex, SiteIndex)) {
         self.books.take(self.problem, model, site);
         self.machines[at].bound = Some((model, site));
     }
 
     /// Binds a machine to a model that another makes way for, by becoming one of another model or going to another host.
-    fn make_way(&mut self, at: usize) -> bool {
+    fn make_way(&mut self, at: DraftMachineIndex) -> bool {
         let mut asked = 0;
-        for other in 0..self.machines.len() {
+        for other in self.machines.indexes() {
             let Some((model, site)) = self.machines[other].bound.filter(|_| other != at) else {
                 continue;
             };
@@ -198,7 +199,7 @@ impl Draft<'_> {
     /// Binds all machines anew, each to the smallest model that can carry it: where memory or CPUs of hosts, pools or the cluster run
     /// short, several may have to become smaller ones, and dearer, for one more. They become cheaper again as far as
     /// limits let them by [`Draft::rebind`].
-    fn make_room(&mut self, at: usize) -> bool {
+    fn make_room(&mut self, at: DraftMachineIndex) -> bool {
         if self.machines.len() > OTHERS {
             return false;
         }
@@ -210,7 +211,11 @@ impl Draft<'_> {
     }
 
     /// [`Draft::make_room`] by one measure; all is as it was where not every machine finds a model.
-    fn bind_smallest(&mut self, at: usize, size: impl Fn(&Model) -> (i64, i64)) -> bool {
+    fn bind_smallest(
+        &mut self,
+        at: DraftMachineIndex,
+        size: impl Fn(&Model) -> (i64, i64),
+    ) -> bool {
         let models = &self.problem.models;
         let least = |machine: &DraftMachine| {
             machine
@@ -220,10 +225,11 @@ impl Draft<'_> {
                 .min()
         };
         let bound = |machine: &DraftMachine| Some(size(&models[machine.bound?.0]));
-        let others: Vec<usize> = (0..self.machines.len())
+        let others = self.machines.indexes();
+        let others: Vec<DraftMachineIndex> = others
             .filter(|other| *other != at && self.machines[*other].bound.is_some())
             .collect();
-        let smaller = |other: &&usize| {
+        let smaller = |other: &&DraftMachineIndex| {
             let machine = &self.machines[**other];
             least(machine).map(|(first, _)| first) < bound(machine).map(|(first, _)| first)
         };
@@ -232,7 +238,7 @@ impl Draft<'_> {
             return false;
         }
         // The largest first, which fit on fewest hosts.
-        let mut order: Vec<usize> = others.iter().copied().chain([at]).collect();
+        let mut order: Vec<DraftMachineIndex> = others.iter().copied().chain([at]).collect();
         order.sort_by_key(|one| Reverse(least(&self.machines[*one])));
         let mark = self.mark();
         for other in others {
@@ -241,7 +247,7 @@ impl Draft<'_> {
             self.machines[other].bound = None;
         }
         for one in order {
-            let mut models: SmallVec<[usize; 16]> = self.machines[one].models.iter().collect();
+            let mut models: SmallVec<[ModelIndex; 16]> = self.machines[one].models.iter().collect();
             models.sort_by_key(|model| size(&self.problem.models[*model]));
             let found = models
                 .into_iter()
@@ -261,7 +267,7 @@ impl Draft<'_> {
 
     /// Binds every machine to the cheapest model that limits let it have now.
     pub(super) fn rebind(&mut self) {
-        for at in (0..self.machines.len()).rev() {
+        for at in self.machines.indexes().rev() {
             if self.machines[at].load.counts.is_empty() {
                 continue;
             }

@@ -1,42 +1,44 @@
-//! Sets of small numbers.
+//! Sets of models.
 
 use smallvec::{SmallVec, smallvec};
 
-/// A set of numbers below a bound that all sets of a problem share.
+use crate::index::ModelIndex;
+
+/// A set of models of one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::scale_up::grow) struct Bits(SmallVec<[u64; 2]>);
 
-/// Numbers in one word.
+/// Models in one word.
 const WORD: usize = 64;
 
 impl Bits {
-    /// None of the numbers below `bound`.
-    pub(in crate::scale_up::grow) fn none(bound: usize) -> Bits {
-        Bits(smallvec![0; bound.div_ceil(WORD)])
+    /// None of `count` models.
+    pub(in crate::scale_up::grow) fn none(count: usize) -> Bits {
+        Bits(smallvec![0; count.div_ceil(WORD)])
     }
 
-    /// All numbers below `bound`.
-    pub(in crate::scale_up::grow) fn all(bound: usize) -> Bits {
-        let mut all = Bits::none(bound);
-        for number in 0..bound {
-            all.insert(number);
+    /// All of `count` models.
+    pub(in crate::scale_up::grow) fn all(count: usize) -> Bits {
+        let mut all = Bits::none(count);
+        for number in 0..count {
+            all.insert(ModelIndex(number));
         }
         all
     }
 
-    /// Adds a number to the set.
-    pub(in crate::scale_up::grow) fn insert(&mut self, number: usize) {
-        self.0[number / WORD] |= 1 << (number % WORD);
+    /// Adds a model to the set.
+    pub(in crate::scale_up::grow) fn insert(&mut self, model: ModelIndex) {
+        self.0[model.0 / WORD] |= 1 << (model.0 % WORD);
     }
 
-    /// Leaves a number out.
-    pub(in crate::scale_up::grow) fn remove(&mut self, number: usize) {
-        self.0[number / WORD] &= !(1 << (number % WORD));
+    /// Leaves a model out.
+    pub(in crate::scale_up::grow) fn remove(&mut self, model: ModelIndex) {
+        self.0[model.0 / WORD] &= !(1 << (model.0 % WORD));
     }
 
-    /// Whether a number is in it.
-    pub(in crate::scale_up::grow) fn has(&self, number: usize) -> bool {
-        self.0[number / WORD] >> (number % WORD) & 1 == 1
+    /// Whether a model is in it.
+    pub(in crate::scale_up::grow) fn has(&self, model: ModelIndex) -> bool {
+        self.0[model.0 / WORD] >> (model.0 % WORD) & 1 == 1
     }
 
     /// Keeps what is in another set too.
@@ -46,14 +48,14 @@ impl Bits {
         }
     }
 
-    /// Whether two sets share a number.
+    /// Whether two sets share a model.
     pub(in crate::scale_up::grow) fn meets(&self, other: &Bits) -> bool {
         let mut both = self.0.iter().zip(&other.0);
         both.any(|(a, b)| a & b != 0)
     }
 
-    /// The least number.
-    pub(in crate::scale_up::grow) fn first(&self) -> Option<usize> {
+    /// The first model.
+    pub(in crate::scale_up::grow) fn first(&self) -> Option<ModelIndex> {
         self.iter().next()
     }
 
@@ -63,14 +65,14 @@ impl Bits {
         ones.sum()
     }
 
-    /// The numbers of the set, the least first.
-    pub(in crate::scale_up::grow) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    /// The models of the set, in order.
+    pub(in crate::scale_up::grow) fn iter(&self) -> impl Iterator<Item = ModelIndex> + '_ {
         self.0.iter().enumerate().flat_map(|(index, word)| {
             let mut rest = *word;
             std::iter::from_fn(move || {
                 let bit = rest.trailing_zeros() as usize;
                 rest &= rest.wrapping_sub(1);
-                (bit < WORD).then_some(index * WORD + bit)
+                (bit < WORD).then_some(ModelIndex(index * WORD + bit))
             })
         })
     }

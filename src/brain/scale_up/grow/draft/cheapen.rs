@@ -5,7 +5,7 @@ use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
 use super::{Bits, Problem, Rank};
-use crate::index::ChoiceIndex;
+use crate::index::{ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -52,7 +52,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     let mut dice = Dice::new(1);
     let mut idle = 0;
     while !is_best(draft.rank(), floor) && problem.look(1) {
-        let used: Vec<usize> = used(draft);
+        let used: Vec<DraftMachineIndex> = used(draft);
         if used.is_empty() || idle > PATIENCE * used.len() {
             return;
         }
@@ -85,7 +85,7 @@ fn whole(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
     menu: &Bits,
-    victims: &[usize],
+    victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
 ) -> bool {
@@ -112,7 +112,7 @@ fn whole(
 fn piece_by_piece(
     draft: &mut Draft<'_>,
     menus: &[Bits],
-    victims: &[usize],
+    victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
 ) -> bool {
@@ -174,9 +174,9 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     values
 }
 
-fn used(draft: &Draft<'_>) -> Vec<usize> {
+fn used(draft: &Draft<'_>) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
-    let machines = draft.machines.iter().enumerate();
+    let machines = draft.machines.indexed();
     let loose = machines.filter(|(_, machine)| {
         let mut counts = machine.load.counts.iter();
         counts.any(|(lot, _)| !problem.lots[*lot].tied)
@@ -185,9 +185,13 @@ fn used(draft: &Draft<'_>) -> Vec<usize> {
 }
 
 /// Some machines, in order: the one that a first draw says, and others.
-fn victims(draft: &Draft<'_>, used: &[usize], dice: &mut Dice) -> Vec<usize> {
+fn victims(
+    draft: &Draft<'_>,
+    used: &[DraftMachineIndex],
+    dice: &mut Dice,
+) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
-    let waste = |at: usize| {
+    let waste = |at: DraftMachineIndex| {
         let machine = &draft.machines[at];
         let Some((model, _)) = machine.bound else {
             return 0;
@@ -220,7 +224,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
     choices.dedup();
     let of = |wanted: &[ChoiceIndex]| {
         let mut menu = Bits::none(problem.models.len());
-        for (index, model) in problem.models.iter().enumerate() {
+        for (index, model) in problem.models.indexed() {
             if wanted.contains(&model.choice) {
                 menu.insert(index);
             }
@@ -247,9 +251,11 @@ const ORDERS: usize = 4;
 /// Lays out what has no place, but for those whose place hangs on others.
 pub(super) fn lay(draft: &mut Draft<'_>, way: Way<'_>, by: usize) {
     let problem = draft.problem;
-    let lots =
-        (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
-    let mut lots: Vec<usize> = lots.collect();
+    let lots = problem
+        .lots
+        .indexes()
+        .filter(|lot| draft.left[*lot] > 0 && !problem.lots[*lot].tied);
+    let mut lots: Vec<LotIndex> = lots.collect();
     lots.sort_by_cached_key(|lot| {
         let asked = &problem.lots[*lot].asked;
         let part = |resource: usize| {

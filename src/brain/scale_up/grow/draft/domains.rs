@@ -6,13 +6,14 @@
 use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
-use crate::simulation::company::topology::{DomainId, FRESH, KeyId};
+use crate::index::{IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, TallyIndex};
+use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
 #[derive(Debug)]
 enum DomainDemand {
     /// No more than this number of counted pods above the domain with the fewest, of these domains.
-    Spread { skew: i64, among: Vec<usize> },
+    Spread { skew: i64, among: Vec<DomainId> },
     /// A counted pod; where they are counted themselves and nobody else is, all of them in one domain.
     Company,
     /// No counted pod but, where it is counted itself, itself.
@@ -22,12 +23,12 @@ enum DomainDemand {
 /// One rule of one lot, with what is counted for it.
 #[derive(Debug)]
 struct DomainRule {
-    lot: usize,
+    lot: LotIndex,
     demand: DomainDemand,
-    counter: usize,
+    counter: TallyIndex,
     key: KeyId,
     /// By domain: the counted pods, and the pods of the lot.
-    pods: Vec<DomainPods>,
+    pods: IndexVec<DomainId, DomainPods>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,7 +57,7 @@ pub(super) struct DomainRules {
 pub(super) struct SharedRule {
     rule: usize,
     /// The domains of the two machines.
-    domains: [Option<usize>; 2],
+    domains: [Option<DomainId>; 2],
     /// By movable of those looked at: what it brings.
     brings: Vec<DomainPods>,
 }
@@ -65,7 +66,7 @@ impl DomainRules {
     /// The rules, with whoever stays where they are; movables are to be added.
     pub(super) fn of(draft: &Draft<'_>, movables: &Movables, stays: &[Load]) -> DomainRules {
         let problem = draft.problem;
-        let lots = problem.lots.iter().enumerate();
+        let lots = problem.lots.indexed();
         let rules = lots.flat_map(|(lot, of)| {
             let demands = demands(of).into_iter();
             let demands = demands.filter(|(counter, _)| !is_local(problem, *counter));
@@ -74,7 +75,7 @@ impl DomainRules {
                 demand,
                 counter,
                 key: problem.counters[counter].key,
-                pods: Vec::new(),
+                pods: IndexVec::default(),
             })
         });
         let mut rules: Vec<DomainRule> = rules.collect();
@@ -97,7 +98,13 @@ impl DomainRules {
     }
 
     /// A movable comes to a machine of a class, or leaves it.
-    pub(super) fn add(&mut self, problem: &Problem, movable: usize, class: usize, sign: i64) {
+    pub(super) fn add(
+        &mut self,
+        problem: &Problem,
+        movable: usize,
+        class: ModelClassIndex,
+        sign: i64,
+    ) {
         for share in &self.shares[movable] {
             let rule = &mut self.rules[share.rule];
             if let Some(domain) = rule.domain(problem, class) {
@@ -112,7 +119,7 @@ impl DomainRules {
         &self,
         problem: &Problem,
         movables: &[usize],
-        classes: [usize; 2],
+        classes: [ModelClassIndex; 2],
     ) -> Vec<SharedRule> {
         if classes[0] == classes[1] {
             return Vec::new();
@@ -166,14 +173,14 @@ impl DomainRules {
 
 impl DomainRule {
     /// The domain of a class's machines; `None` where they are of none that counts.
-    fn domain(&self, problem: &Problem, class: usize) -> Option<usize> {
+    fn domain(&self, problem: &Problem, class: ModelClassIndex) -> Option<DomainId> {
         let class = &problem.classes[class];
         let domain = class.domains[self.key];
         class.counts[self.counter].then_some(())?;
-        slot(domain).filter(|slot| *slot < self.pods.len())
+        counted(domain).filter(|domain| *domain < self.pods.next_index())
     }
 
-    fn share(&self, problem: &Problem, parts: &[(usize, usize)]) -> DomainPods {
+    fn share(&self, problem: &Problem, parts: &[(LotIndex, usize)]) -> DomainPods {
         let mut pods = DomainPods::default();
         for (lot, count) in parts {
             if problem.lots[*lot].asks.feeds.contains(&self.counter) {
@@ -191,15 +198,15 @@ impl DomainRule {
         let tally = &problem.counters[self.counter];
         let classes = problem.classes.iter().map(|class| class.domains[self.key]);
         let fixed = problem.fixed.iter().map(|place| place.domains[self.key]);
-        let most = classes.chain(fixed).filter_map(slot).max();
-        let domains = most.map_or(0, |most| most + 1).max(tally.pods.len());
-        self.pods = vec![DomainPods::default(); domains];
+        let most = classes.chain(fixed).filter_map(counted).max();
+        let domains = most.map_or(0, |most| most.position() + 1);
+        self.pods.grow_to(domains.max(tally.pods.len()));
         for (pods, counted) in self.pods.iter_mut().zip(&tally.pods) {
             pods.counted = *counted;
         }
         for (place, load) in problem.fixed.iter().zip(&draft.fixed) {
             if let Some(domain) =
-                slot(place.domains[self.key]).filter(|_| place.counts[self.counter])
+                counted(place.domains[self.key]).filter(|_| place.counts[self.counter])
             {
                 self.stay(problem, domain, load, 0);
             }
@@ -215,15 +222,15 @@ impl DomainRule {
         }
     }
 
-    fn stay(&mut self, problem: &Problem, domain: usize, load: &Load, daemons: i64) {
+    fn stay(&mut self, problem: &Problem, domain: DomainId, load: &Load, daemons: i64) {
         let pods = self.share(problem, &load.counts);
         self.pods[domain].counted += pods.counted + daemons;
         self.pods[domain].own += pods.own;
     }
 
     /// How many pods of the lot break the rule, the numbers of domains being what `changed` makes of them.
-    fn broken(&self, changed: impl Fn(usize, DomainPods) -> DomainPods) -> i64 {
-        let domains = self.pods.iter().enumerate();
+    fn broken(&self, changed: impl Fn(DomainId, DomainPods) -> DomainPods) -> i64 {
+        let domains = self.pods.indexed();
         let domains = || domains.clone().map(|(domain, pods)| changed(domain, *pods));
         match &self.demand {
             DomainDemand::Spread { skew, among } => {
@@ -260,10 +267,10 @@ impl DomainRule {
 }
 
 /// The rules of a lot about topology domains, each with the counter that counts the pods it is about.
-fn demands(lot: &Lot) -> Vec<(usize, DomainDemand)> {
+fn demands(lot: &Lot) -> Vec<(TallyIndex, DomainDemand)> {
     let asks = &lot.asks;
     let spread = asks.spread.iter().map(|even| {
-        let open = even.open.iter().copied().filter_map(slot);
+        let open = even.open.iter().copied().filter_map(counted);
         let demand = DomainDemand::Spread {
             skew: even.max_skew,
             among: open.collect(),
@@ -283,7 +290,7 @@ fn demands(lot: &Lot) -> Vec<(usize, DomainDemand)> {
     spread.chain(wanted).chain(apart).collect()
 }
 
-/// The number of a domain that is counted; `None` for those of one machine, and for machines without the key.
-fn slot(domain: DomainId) -> Option<usize> {
-    (domain < FRESH).then_some(domain as usize)
+/// The domain, if it is one that is counted; `None` for those of one machine, and for machines without the key.
+fn counted(domain: DomainId) -> Option<DomainId> {
+    (domain < FRESH).then_some(domain)
 }

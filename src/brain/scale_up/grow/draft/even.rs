@@ -11,6 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To};
+use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::company::topology::FRESH;
 
 /// Numbers of machines that are tried, above the least.
@@ -46,26 +47,26 @@ pub(super) fn deal_plans<'p>(
 
 /// Which lots are dealt out, in one way after the other, and how many classes are tried as the first: those that are spread, then those
 /// beside that must be in one zone, with those who must be there.
-fn dealt(problem: &Problem) -> Vec<(Vec<usize>, usize)> {
-    let wide = |counter: &usize| {
+fn dealt(problem: &Problem) -> Vec<(Vec<LotIndex>, usize)> {
+    let wide = |counter: &TallyIndex| {
         let key = problem.counters[*counter].key;
         let mut classes = problem.classes.iter();
         classes.any(|class| class.domains[key] < FRESH)
     };
     let wanted = problem.lots.iter().flat_map(|lot| &lot.asks.wanted);
-    let wanted: BTreeSet<usize> = wanted.copied().filter(wide).collect();
-    let is_spread = |lot: &usize| {
+    let wanted: BTreeSet<TallyIndex> = wanted.copied().filter(wide).collect();
+    let is_spread = |lot: &LotIndex| {
         let mut rules = problem.lots[*lot].asks.spread.iter();
         rules.any(|even| even.counts_itself)
     };
-    let is_near = |lot: &usize| {
+    let is_near = |lot: &LotIndex| {
         let asks = &problem.lots[*lot].asks;
         let mut counters = asks.wanted.iter().chain(&asks.feeds);
         counters.any(|counter| wanted.contains(counter))
     };
-    let lots = 0..problem.lots.len();
-    let spread: Vec<usize> = lots.clone().filter(is_spread).collect();
-    let all: Vec<usize> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
+    let lots = problem.lots.indexes();
+    let spread: Vec<LotIndex> = lots.clone().filter(is_spread).collect();
+    let all: Vec<LotIndex> = lots.filter(|lot| is_spread(lot) || is_near(lot)).collect();
     let spins = problem.classes.len().clamp(1, SPINS);
     let mut ways = Vec::new();
     let more = all.len() > spread.len();
@@ -98,7 +99,7 @@ fn least(problem: &Problem) -> usize {
 /// looks than there are left.
 fn laid_out<'p>(
     problem: &'p Problem,
-    dealt: &[usize],
+    dealt: &[LotIndex],
     machines: usize,
     (menu, spin): (&Bits, usize),
 ) -> Option<Draft<'p>> {
@@ -109,7 +110,7 @@ fn laid_out<'p>(
         spin,
         among: Some(&[]),
     };
-    let mut on: Vec<Option<usize>> = vec![None; machines];
+    let mut on: Vec<Option<DraftMachineIndex>> = vec![None; machines];
     let mut moved = true;
     while std::mem::take(&mut moved) {
         for (turn, slot) in on.iter_mut().enumerate() {
@@ -137,9 +138,9 @@ fn laid_out<'p>(
                             parts: vec![(*lot, 1)],
                             times: 1,
                         };
-                        let opened = draft.machines.len();
+                        let opened = draft.machines.next_index();
                         let placed = fill::place(&mut draft, &unit, new) == 0;
-                        *slot = (placed && draft.machines.len() > opened).then_some(opened);
+                        *slot = (placed && draft.machines.next_index() > opened).then_some(opened);
                         placed
                     }
                 };

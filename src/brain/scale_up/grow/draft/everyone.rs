@@ -13,6 +13,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, Rank};
+use crate::index::{IndexVec, LotIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
 const PODS: u64 = 128;
@@ -218,7 +219,7 @@ impl<'p> AllPodsSearch<'p> {
     /// What a place carries: of pods that nothing hangs on only what they ask.
     fn hash_load(&self, load: &Load, hasher: &mut DefaultHasher) {
         load.sum.hash(hasher);
-        let counted = |lot: usize| {
+        let counted = |lot: LotIndex| {
             let of = &self.problem.lots[lot];
             of.tied || of.apart.iter().any(|apart| *apart)
         };
@@ -244,7 +245,7 @@ fn most(draft: &Draft<'_>, units: usize) -> usize {
 
 /// One unit for each pod or group of pods that has no place, `left` of each lot, and can have one: first those that others hang on, then those that hang
 /// on them, then all others; what may be in fewer places first, then the largest.
-fn sorted(problem: &Problem, left: &[usize], order: PodOrder) -> Vec<Unit> {
+fn sorted(problem: &Problem, left: &IndexVec<LotIndex, usize>, order: PodOrder) -> Vec<Unit> {
     let placeable = |unit: &Unit| {
         let lots = unit.parts.iter().map(|(lot, _)| *lot);
         let mut places = lots.map(|lot| {
@@ -253,7 +254,7 @@ fn sorted(problem: &Problem, left: &[usize], order: PodOrder) -> Vec<Unit> {
         });
         places.all(|place| place)
     };
-    let (units, _) = units::waiting(problem, left.to_vec(), Deal::Apart);
+    let (units, _) = units::waiting(problem, left.clone(), Deal::Apart);
     let units = units.into_iter();
     let units = units.filter(|unit| unit.times > 0 && placeable(unit));
     let mut units: Vec<Unit> = units

@@ -9,6 +9,7 @@ use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Lot, Problem, Rank, To};
+use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
 const PODS: u64 = 32;
@@ -29,7 +30,7 @@ struct ExactSearch<'p, 'r> {
     rest: Vec<Vec<i128>>,
     menu: Bits,
     /// By lot: pods that are left out.
-    out: Vec<usize>,
+    out: IndexVec<LotIndex, usize>,
     draft: Draft<'p>,
     best: Rank,
     found: Option<Draft<'p>>,
@@ -106,7 +107,7 @@ const ORDERS: [UnitOrder; 4] = [
 ];
 
 /// By lot: 1 for those who follow others.
-fn depths_of_followers(problem: &Problem) -> Vec<usize> {
+fn depths_of_followers(problem: &Problem) -> IndexVec<LotIndex, usize> {
     let lots = problem.lots.iter();
     lots.map(|lot| usize::from(!lot.asks.wanted.is_empty()))
         .collect()
@@ -135,7 +136,7 @@ fn by<'p>(
         units,
         rest,
         menu: Bits::all(problem.models.len()),
-        out: vec![0; problem.lots.len()],
+        out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
         best,
         found: None,
@@ -148,7 +149,7 @@ fn by<'p>(
 fn sorted(
     problem: &Problem,
     rates: &Rates,
-    (units, depths): (Vec<Unit>, &[usize]),
+    (units, depths): (Vec<Unit>, &IndexVec<LotIndex, usize>),
     order: UnitOrder,
 ) -> Vec<Unit> {
     let mut units: Vec<Unit> = units
@@ -241,7 +242,7 @@ impl ExactSearch<'_, '_> {
             let put = fill::put_all(&mut self.draft, &unit, spot, &menu);
             self.menu = menu;
             if put {
-                let last = self.draft.machines.len().wrapping_sub(1);
+                let last = DraftMachineIndex(self.draft.machines.len().wrapping_sub(1));
                 let to = spot.to.unwrap_or(To::Machine(last));
                 self.place(next + 1, alike.then_some(Went::To(to)), lost);
                 self.draft.rollback(mark);
@@ -265,7 +266,9 @@ impl ExactSearch<'_, '_> {
 
     /// Whether a spot comes after the one that an alike unit went to, and is unlike those before it.
     fn new_to_it(&self, spot: Spot, from: Option<Went>) -> bool {
-        let to = spot.to.unwrap_or(To::Machine(self.draft.machines.len()));
+        let to = spot
+            .to
+            .unwrap_or(To::Machine(self.draft.machines.next_index()));
         if from.is_some_and(|from| Went::To(to) < from) {
             return false;
         }
@@ -277,7 +280,7 @@ impl ExactSearch<'_, '_> {
         let twin = |other: &super::state::DraftMachine| {
             other.class == mine.class && other.load.counts == mine.load.counts
         };
-        let mut before = machines[..at].iter().enumerate();
+        let mut before = machines.indexed().take(at.position());
         // One that alike units may not go to any more is no twin.
         !before.any(|(index, other)| {
             twin(other) && from.is_none_or(|from| Went::To(To::Machine(index)) >= from)

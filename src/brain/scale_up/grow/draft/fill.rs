@@ -8,6 +8,9 @@ use smallvec::SmallVec;
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
 use super::{Bits, Problem, To, partly};
+use crate::index::{
+    DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
+};
 
 /// Orders that are tried in one way of laying out, at most: each puts those earlier who found no place before.
 const ROUNDS: usize = 24;
@@ -26,7 +29,7 @@ pub(super) struct Way<'w> {
     /// The class that is thought of first.
     pub(super) spin: usize,
     /// The machines that pods may come to; all, where none are named.
-    pub(super) among: Option<&'w [usize]>,
+    pub(super) among: Option<&'w [DraftMachineIndex]>,
 }
 
 /// Lays out plans in several ways and shows each to `see`, until that says it is enough.
@@ -75,17 +78,18 @@ enum PodSize {
 pub(super) fn menus(problem: &Problem) -> Vec<Bits> {
     let count = problem.models.len();
     let mut menus = vec![Bits::all(count)];
-    let mut order: Vec<usize> = (0..count).collect();
-    let size = |model: &usize| sizes(problem, &problem.models[*model].free).0.max(1);
+    let mut order: Vec<ModelIndex> = problem.models.indexes().collect();
+    let size = |model: &ModelIndex| sizes(problem, &problem.models[*model].free).0.max(1);
     order.sort_by(|a, b| {
         let (x, y) = (&problem.models[*a], &problem.models[*b]);
         let left = i128::from(x.price).saturating_mul(size(b));
         let right = i128::from(y.price).saturating_mul(size(a));
         (x.tier, left).cmp(&(y.tier, right))
     });
-    let mut shown: Vec<usize> = Vec::new();
+    let mut shown: Vec<ModelIndex> = Vec::new();
     for model in order {
-        let alike = |other: &usize| problem.models[*other].choice == problem.models[model].choice;
+        let alike =
+            |other: &ModelIndex| problem.models[*other].choice == problem.models[model].choice;
         if let Some(at) = shown.iter().position(alike) {
             menus[at + 1].insert(model);
         } else if shown.len() < MENUS {
@@ -159,7 +163,7 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
         .parts
         .iter()
         .flat_map(|(lot, _)| &problem.lots[*lot].asks.wanted);
-    let wanted: Vec<usize> = wanted.copied().collect();
+    let wanted: Vec<TallyIndex> = wanted.copied().collect();
     for (other, of) in units.iter().enumerate() {
         let feeds = of.parts.iter().any(|(lot, _)| {
             let feeds = &problem.lots[*lot].asks.feeds;
@@ -174,10 +178,12 @@ fn hurry(problem: &Problem, units: &[Unit], unit: usize, urgent: &mut [usize]) {
 type LotOrder = (Reverse<i32>, usize, Reverse<i128>);
 
 /// By lot: its priority, or the highest of those that follow its pods, who cannot be placed before them.
-fn priorities(problem: &Problem) -> Vec<i32> {
-    let mut priorities: Vec<i32> = problem.lots.iter().map(|lot| lot.priority).collect();
+fn priorities(problem: &Problem) -> IndexVec<LotIndex, i32> {
+    let lots = problem.lots.iter();
+    let mut priorities: IndexVec<LotIndex, i32> = lots.map(|lot| lot.priority).collect();
     loop {
-        let mut wanted: Vec<Option<i32>> = vec![None; problem.counters.len()];
+        let mut wanted: IndexVec<TallyIndex, Option<i32>> =
+            vec![None; problem.counters.len()].into();
         for (lot, priority) in problem.lots.iter().zip(&priorities) {
             for counter in &lot.asks.wanted {
                 wanted[*counter] = wanted[*counter].max(Some(*priority));
@@ -198,7 +204,7 @@ fn priorities(problem: &Problem) -> Vec<i32> {
 
 fn key(
     problem: &Problem,
-    priorities: &[i32],
+    priorities: &IndexVec<LotIndex, i32>,
     unit: &Unit,
     (size, narrow): (PodSize, bool),
 ) -> LotOrder {
@@ -275,7 +281,7 @@ fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option
 pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bits) -> bool {
     let mark = draft.mark();
     let mut spot = spot;
-    let mut waiting: Vec<(usize, usize)> = unit.parts.clone();
+    let mut waiting: Vec<(LotIndex, usize)> = unit.parts.clone();
     while !waiting.is_empty() {
         let before = waiting.len();
         waiting.retain(|(lot, count)| match draft.put(*lot, *count, spot, menu) {
@@ -294,7 +300,7 @@ pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bit
 }
 
 /// How many pods of a lot a spot takes at once.
-fn bulk(draft: &Draft<'_>, lot: usize, spot: Spot, menu: &Bits) -> usize {
+fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &Bits) -> usize {
     let problem = draft.problem;
     let of = &problem.lots[lot];
     let room = match spot.to {
@@ -333,7 +339,7 @@ type SpotOrder = (i64, i64, usize, usize);
 
 /// What is asked while spots are looked for.
 struct SpotQuery<'w> {
-    lots: SmallVec<[usize; 6]>,
+    lots: SmallVec<[LotIndex; 6]>,
     asked: ResourceAmounts,
     zoned: bool,
     /// The models that all its pods may be on.
@@ -346,16 +352,16 @@ impl SpotQuery<'_> {
         self.lots.iter().map(|lot| draft.crowd(*lot, spot)).sum()
     }
 
-    fn turned(&self, draft: &Draft<'_>, class: usize) -> usize {
+    fn turned(&self, draft: &Draft<'_>, class: ModelClassIndex) -> usize {
         let classes = draft.problem.classes.len().max(1);
-        (class + classes - self.way.spin % classes) % classes
+        (class.position() + classes - self.way.spin % classes) % classes
     }
 }
 
 /// Where a unit could go, what is best first.
 pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let problem = draft.problem;
-    let lots: SmallVec<[usize; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
+    let lots: SmallVec<[LotIndex; 6]> = unit.parts.iter().map(|(lot, _)| *lot).collect();
     let mut may = way.menu.clone();
     for lot in &lots {
         may.keep(&problem.lots[*lot].may);
@@ -370,26 +376,34 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
     let places = draft.machines.len() + problem.fixed.len() + problem.classes.len();
     let mut found: Vec<(SpotOrder, Spot)> = Vec::with_capacity(places.min(64));
     if way.among.is_none() {
-        for at in 0..problem.fixed.len() {
+        for at in problem.fixed.indexes() {
             let mut lots = wanted.lots.iter();
             if lots.all(|lot| problem.fixed[at].may[*lot]) {
                 let spot = Spot {
                     to: Some(To::Fixed(at)),
                     class: None,
                 };
-                found.push(((wanted.crowd(draft, spot), i64::MIN, 0, at), spot));
+                found.push((
+                    (wanted.crowd(draft, spot), i64::MIN, 0, at.position()),
+                    spot,
+                ));
             }
         }
     }
     // Machines made since count too.
-    let made = draft.machines.len();
-    let (known, first): (&[usize], usize) = match way.among {
-        Some(among) => (among, among.last().map_or(made, |last| last + 1)),
-        None => (&[], 0),
+    let made = draft.machines.next_index();
+    let (known, first): (&[DraftMachineIndex], DraftMachineIndex) = match way.among {
+        Some(among) => (
+            among,
+            among
+                .last()
+                .map_or(made, |last| DraftMachineIndex(last.0 + 1)),
+        ),
+        None => (&[], DraftMachineIndex(0)),
     };
     let known = known.iter().copied().filter(|at| *at < made);
     let mut looks = 1;
-    for at in known.chain(first..made) {
+    for at in known.chain(draft.machines.indexes_from(first)) {
         looks += 1;
         on_machine(draft, &wanted, at, &mut found);
     }
@@ -402,7 +416,7 @@ pub(super) fn spots(draft: &Draft<'_>, unit: &Unit, way: Way<'_>) -> Vec<Spot> {
 fn on_machine(
     draft: &Draft<'_>,
     wanted: &SpotQuery<'_>,
-    at: usize,
+    at: DraftMachineIndex,
     found: &mut Vec<(SpotOrder, Spot)>,
 ) {
     let problem = draft.problem;
@@ -414,7 +428,7 @@ fn on_machine(
     if wanted.way.cheapest {
         let mut models = machine.models.clone();
         models.keep(&wanted.may);
-        let fits = |model: &usize| {
+        let fits = |model: &ModelIndex| {
             fits(
                 &machine.load.sum,
                 &wanted.asked,
@@ -424,7 +438,7 @@ fn on_machine(
         let Some(after) = models.iter().find(fits) else {
             return;
         };
-        let price = |model: usize| problem.models[model].price;
+        let price = |model: ModelIndex| problem.models[model].price;
         let now = machine.models.first().map_or(0, price);
         more = price(after).saturating_sub(now);
     }
@@ -433,27 +447,30 @@ fn on_machine(
         class,
     };
     if wanted.zoned && machine.class.is_none() {
-        for (class, of_class) in problem.classes.iter().enumerate() {
+        for (class, of_class) in problem.classes.indexed() {
             if machine.models.meets(&of_class.models) && wanted.may.meets(&of_class.models) {
                 let spot = of(Some(class));
                 let turned = wanted.turned(draft, class);
-                found.push(((wanted.crowd(draft, spot), more, turned, at), spot));
+                found.push((
+                    (wanted.crowd(draft, spot), more, turned, at.position()),
+                    spot,
+                ));
             }
         }
     } else {
         let spot = of(machine.class);
-        found.push(((wanted.crowd(draft, spot), more, 0, at), spot));
+        found.push(((wanted.crowd(draft, spot), more, 0, at.position()), spot));
     }
 }
 
 fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder, Spot)>) {
     let problem = draft.problem;
-    let new = |class: Option<usize>| Spot { to: None, class };
+    let new = |class: Option<ModelClassIndex>| Spot { to: None, class };
     let cost = |within: &Bits| {
         let mut models = wanted.may.clone();
         models.keep(within);
         let none = Load::empty(problem).sum;
-        let fits = |model: &usize| fits(&none, &wanted.asked, &problem.models[*model].free);
+        let fits = |model: &ModelIndex| fits(&none, &wanted.asked, &problem.models[*model].free);
         let first = models.iter().find(fits);
         first.map(|model| problem.models[model].price)
     };
@@ -463,7 +480,7 @@ fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder,
         found.extend(cost.map(|cost| ((wanted.crowd(draft, spot), cost, 0, usize::MAX), spot)));
         return;
     }
-    for (class, of) in problem.classes.iter().enumerate() {
+    for (class, of) in problem.classes.indexed() {
         if let Some(cost) = cost(&of.models) {
             let spot = new(Some(class));
             let turned = wanted.turned(draft, class);

@@ -37,11 +37,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) use bits::Bits;
 
-use crate::index::{ChoiceIndex, OfferIndex};
+use crate::index::{
+    ChoiceIndex, DraftMachineIndex, FixedIndex, IndexVec, KeyId, LotIndex, MadeIndex,
+    ModelClassIndex, ModelIndex, OfferIndex, SiteIndex, TallyIndex,
+};
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
-use crate::simulation::company::topology::{DomainId, KeyId};
+use crate::simulation::company::topology::{DomainId, DomainsByKey};
 use crate::simulation::company::{Asks, Tally};
 use crate::simulation::takes::Takes;
 use state::Draft;
@@ -66,7 +69,7 @@ pub(super) struct Lot {
     pub(super) loss: u128,
     pub(super) priority: i32,
     /// By lot: it may not share a machine with one of those, for their host ports.
-    pub(super) apart: Vec<bool>,
+    pub(super) apart: IndexVec<LotIndex, bool>,
     /// The models that it may be on.
     pub(super) may: Bits,
     /// What other pods ask of its place.
@@ -83,9 +86,9 @@ pub(super) struct Lot {
 #[derive(Debug, Hash)]
 pub(super) struct Model {
     pub(super) choice: ChoiceIndex,
-    pub(super) sites: Vec<ModelOffer>,
-    /// By site, what it takes beside CPU and memory.
-    pub(super) takes: Vec<Takes>,
+    pub(super) sites: IndexVec<SiteIndex, ModelOffer>,
+    /// What it takes beside CPU and memory.
+    pub(super) takes: IndexVec<SiteIndex, Takes>,
     pub(super) pool: usize,
     /// Which of [`Problem::demands`] is its pool's, in its region.
     pub(super) demand: usize,
@@ -97,7 +100,7 @@ pub(super) struct Model {
     /// What it takes of limits.
     pub(super) cpu_milli: i64,
     pub(super) memory: i64,
-    pub(super) class: usize,
+    pub(super) class: ModelClassIndex,
 }
 
 /// Where a model can be made.
@@ -111,11 +114,11 @@ pub(super) struct ModelOffer {
 #[derive(Debug, Hash)]
 pub(super) struct ModelClass {
     /// By topology key.
-    pub(super) domains: Vec<DomainId>,
+    pub(super) domains: DomainsByKey,
     /// By counter: whether its pods are counted there.
-    pub(super) counts: Vec<bool>,
+    pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
-    pub(super) daemons: Vec<i64>,
+    pub(super) daemons: IndexVec<TallyIndex, i64>,
     pub(super) models: Bits,
 }
 
@@ -125,22 +128,22 @@ pub(super) struct FixedPlace {
     pub(super) free: Vec<i64>,
     pub(super) tier: usize,
     /// By lot.
-    pub(super) may: Vec<bool>,
+    pub(super) may: IndexVec<LotIndex, bool>,
     /// By topology key.
-    pub(super) domains: Vec<DomainId>,
+    pub(super) domains: DomainsByKey,
     /// By counter.
-    pub(super) counts: Vec<bool>,
+    pub(super) counts: IndexVec<TallyIndex, bool>,
 }
 
 /// The question.
 #[derive(Debug)]
 pub(super) struct Problem {
-    pub(super) lots: Vec<Lot>,
+    pub(super) lots: IndexVec<LotIndex, Lot>,
     /// Those of heavier pools first, then the cheapest.
-    pub(super) models: Vec<Model>,
-    pub(super) classes: Vec<ModelClass>,
-    pub(super) fixed: Vec<FixedPlace>,
-    pub(super) counters: Vec<Tally>,
+    pub(super) models: IndexVec<ModelIndex, Model>,
+    pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
+    pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
+    pub(super) counters: IndexVec<TallyIndex, Tally>,
     pub(super) pools: Vec<Allowance>,
     /// What the limits of all pools together still allow.
     pub(super) total: Allowance,
@@ -152,7 +155,7 @@ pub(super) struct Problem {
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,
     /// Where nobody nominates pods for nodes: lots with how many pods, in the order in which kube-scheduler takes them.
-    pub(super) queue: Option<Vec<(usize, usize)>>,
+    pub(super) queue: Option<Vec<(LotIndex, usize)>>,
     /// Whether pods that are spread may be dealt out before all others ([`even`]).
     pub(super) deals: bool,
     /// Machines that may still be looked at.
@@ -178,27 +181,27 @@ pub(super) struct Rank {
 /// A better plan.
 #[derive(Clone, Debug)]
 pub(super) struct BetterPlan {
-    /// By machine: its model and offer.
-    pub(super) made: Vec<(usize, OfferIndex)>,
+    /// Its machines, each by model and offer.
+    pub(super) made: IndexVec<MadeIndex, (ModelIndex, OfferIndex)>,
     /// Which pods go where, in an order in which each may go there.
-    pub(super) steps: Vec<Placement>,
+    pub(super) steps: Vec<Placement<MadeIndex>>,
 }
 
-/// Pods of one lot that go somewhere.
+/// Pods of one lot that go somewhere. Machines are those of a draft, or of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placement {
-    pub(super) lot: usize,
-    pub(super) to: To,
+pub(super) struct Placement<M = DraftMachineIndex> {
+    pub(super) lot: LotIndex,
+    pub(super) to: To<M>,
     pub(super) count: usize,
 }
 
-/// Where pods go.
+/// Where pods go. Machines are those of a draft, or of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum To {
+pub(super) enum To<M = DraftMachineIndex> {
     /// A place that stays as it is.
-    Fixed(usize),
+    Fixed(FixedIndex),
     /// A planned machine.
-    Machine(usize),
+    Machine(M),
 }
 
 impl Problem {

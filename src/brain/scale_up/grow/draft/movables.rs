@@ -4,27 +4,28 @@
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
 #[derive(Clone, Debug)]
 pub(super) struct Movable {
     /// Lots with how many pods of each; who others insist on comes first.
-    pub(super) parts: Vec<(usize, usize)>,
+    pub(super) parts: Vec<(LotIndex, usize)>,
     /// Those of them that are at home.
-    taken: Vec<(usize, usize)>,
+    taken: Vec<(LotIndex, usize)>,
     pub(super) asked: ResourceAmounts,
     /// The models that all its pods may be on.
     pub(super) may: Bits,
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
-    pub(super) classes: Option<Vec<usize>>,
+    pub(super) classes: Option<Vec<ModelClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
-    pub(super) home: Option<usize>,
+    pub(super) home: Option<DraftMachineIndex>,
 }
 
 impl Movable {
     /// Where it is before anything moves: with a pod that waits it has no place, either.
-    pub(super) fn start(&self) -> Option<usize> {
+    pub(super) fn start(&self) -> Option<DraftMachineIndex> {
         self.home.filter(|_| self.taken == self.parts)
     }
 }
@@ -47,18 +48,22 @@ struct Ties {
 pub(super) struct Movables {
     pub(super) all: Vec<Movable>,
     /// By lot: the lots that it may not share a machine with, itself among them where one pod keeps the next away.
-    pub(super) apart: Vec<Vec<usize>>,
+    pub(super) apart: IndexVec<LotIndex, Vec<LotIndex>>,
     /// By lot: of pods that are spread over machines, the number that every machine has; they stay.
-    pub(super) even: Vec<usize>,
+    pub(super) even: IndexVec<LotIndex, usize>,
 }
 
 impl Movables {
     /// Those of a plan. Whoever waits for the company of pods that have a place moves with some of them: others in each
     /// attempt; who can have no place at all is left out. Of pods that are spread over machines, no machine gets more than one that the others lack.
-    pub(super) fn of(draft: &Draft<'_>, attempt: usize, unplaceable: &[bool]) -> Movables {
+    pub(super) fn of(
+        draft: &Draft<'_>,
+        attempt: usize,
+        unplaceable: &IndexVec<LotIndex, bool>,
+    ) -> Movables {
         let problem = draft.problem;
-        let lots = 0..problem.lots.len();
-        let ties: Vec<Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
+        let lots = problem.lots.indexes();
+        let ties: IndexVec<LotIndex, Ties> = lots.clone().map(|lot| ties(problem, lot)).collect();
         let even = lots.clone().map(|lot| {
             if ties[lot].even {
                 on_every_machine(draft, lot)
@@ -66,10 +71,10 @@ impl Movables {
                 0
             }
         });
-        let even: Vec<usize> = even.collect();
+        let even: IndexVec<LotIndex, usize> = even.collect();
         let mut all = Vec::new();
-        for (at, machine) in draft.machines.iter().enumerate() {
-            let mut together: Vec<(usize, usize)> = Vec::new();
+        for (at, machine) in draft.machines.indexed() {
+            let mut together: Vec<(LotIndex, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
                 let of = ties[*lot];
                 if of.counted && (of.company || !of.even) {
@@ -115,10 +120,11 @@ impl Movables {
     }
 
     /// What stays on each machine.
-    pub(super) fn remainders(&self, draft: &Draft<'_>) -> Vec<Load> {
+    pub(super) fn remainders(&self, draft: &Draft<'_>) -> IndexVec<DraftMachineIndex, Load> {
         let problem = draft.problem;
         let machines = draft.machines.iter();
-        let mut loads: Vec<Load> = machines.map(|machine| machine.load.clone()).collect();
+        let mut loads: IndexVec<DraftMachineIndex, Load> =
+            machines.map(|machine| machine.load.clone()).collect();
         for movable in &self.all {
             let Some(home) = movable.home else { continue };
             let before = std::mem::replace(&mut loads[home], Load::empty(problem));
@@ -137,7 +143,7 @@ impl Movables {
 /// Whose company pods that wait go to, of those that have it to give.
 fn company(
     problem: &Problem,
-    waiting: &[(usize, usize)],
+    waiting: &[(LotIndex, usize)],
     all: &[Movable],
     attempt: usize,
 ) -> Option<usize> {
@@ -161,7 +167,7 @@ fn company(
 }
 
 /// Pods that wait move with others from now on.
-fn join(problem: &Problem, with: &mut Movable, waiting: &[(usize, usize)]) {
+fn join(problem: &Problem, with: &mut Movable, waiting: &[(LotIndex, usize)]) {
     let mut load = Load::empty(problem);
     for (lot, count) in with.parts.iter().chain(waiting) {
         load.add(problem, *lot, *count);
@@ -172,15 +178,15 @@ fn join(problem: &Problem, with: &mut Movable, waiting: &[(usize, usize)]) {
 }
 
 /// The number of a lot's pods that every machine has.
-fn on_every_machine(draft: &Draft<'_>, lot: usize) -> usize {
+fn on_every_machine(draft: &Draft<'_>, lot: LotIndex) -> usize {
     let machines = draft.machines.iter();
     let pods = machines.map(|machine| machine.load.count(lot));
     pods.min().unwrap_or(0)
 }
 
 /// The classes whose machines are of all domains that pods ask for.
-fn classes(problem: &Problem, movable: &Movable) -> Vec<usize> {
-    let classes = problem.classes.iter().enumerate().filter(|(_, class)| {
+fn classes(problem: &Problem, movable: &Movable) -> Vec<ModelClassIndex> {
+    let classes = problem.classes.indexed().filter(|(_, class)| {
         movable.parts.iter().all(|(lot, _)| {
             let asks = &problem.lots[*lot].asks;
             let spread = asks.spread.iter().flat_map(|even| &even.keys).copied();
@@ -193,7 +199,11 @@ fn classes(problem: &Problem, movable: &Movable) -> Vec<usize> {
     classes.map(|(index, _)| index).collect()
 }
 
-fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -> Movable {
+fn movable(
+    problem: &Problem,
+    parts: Vec<(LotIndex, usize)>,
+    home: Option<DraftMachineIndex>,
+) -> Movable {
     let mut may = Bits::all(problem.models.len());
     for (lot, _) in &parts {
         may.keep(&problem.lots[*lot].may);
@@ -213,18 +223,18 @@ fn movable(problem: &Problem, parts: Vec<(usize, usize)>, home: Option<usize>) -
 }
 
 /// Whether a counter counts machines, and not a wider topology.
-pub(super) fn is_local(problem: &Problem, counter: usize) -> bool {
+pub(super) fn is_local(problem: &Problem, counter: TallyIndex) -> bool {
     let key = problem.counters[counter].key;
     let mut classes = problem.classes.iter();
     classes.all(|class| class.domains[key] == FRESH)
 }
 
-fn ties(problem: &Problem, lot: usize) -> Ties {
+fn ties(problem: &Problem, lot: LotIndex) -> Ties {
     let (mut ties, mut alone, mut others) = (Ties::default(), false, false);
     let fed = &problem.lots[lot].asks.feeds;
-    for (other, of) in problem.lots.iter().enumerate() {
+    for (other, of) in problem.lots.indexed() {
         let own = other == lot;
-        let mut see = |counter: usize, of: &dyn Fn(&mut Ties)| {
+        let mut see = |counter: TallyIndex, of: &dyn Fn(&mut Ties)| {
             if own || fed.contains(&counter) {
                 if is_local(problem, counter) {
                     of(&mut ties);
@@ -238,7 +248,7 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
         }
         for even in &of.asks.spread {
             see(even.counter, &|ties| ties.counted = true);
-            let mut lots = problem.lots.iter().enumerate();
+            let mut lots = problem.lots.indexed();
             let only = lots.all(|(fed, of)| (fed == lot) == of.asks.feeds.contains(&even.counter));
             let local = is_local(problem, even.counter);
             alone |= own && local && only;
@@ -257,10 +267,10 @@ fn ties(problem: &Problem, lot: usize) -> Ties {
 }
 
 /// Pods on one machine by who insists on whom; those that others insist on come first.
-fn groups(problem: &Problem, lots: &[(usize, usize)]) -> Vec<Vec<(usize, usize)>> {
-    let mut groups: Vec<Vec<(usize, usize)>> = Vec::new();
+fn groups(problem: &Problem, lots: &[(LotIndex, usize)]) -> Vec<Vec<(LotIndex, usize)>> {
+    let mut groups: Vec<Vec<(LotIndex, usize)>> = Vec::new();
     for part in lots {
-        let linked = |group: &Vec<(usize, usize)>| {
+        let linked = |group: &Vec<(LotIndex, usize)>| {
             let mut others = group.iter();
             others.any(|(other, _)| {
                 insists(problem, part.0, *other) || insists(problem, *other, part.0)
@@ -278,15 +288,15 @@ fn groups(problem: &Problem, lots: &[(usize, usize)]) -> Vec<Vec<(usize, usize)>
     groups
 }
 
-fn insists(problem: &Problem, lot: usize, on: usize) -> bool {
+fn insists(problem: &Problem, lot: LotIndex, on: LotIndex) -> bool {
     let mut wanted = problem.lots[lot].asks.wanted.iter();
     wanted
         .any(|counter| is_local(problem, *counter) && problem.lots[on].asks.feeds.contains(counter))
 }
 
 /// The lots that pods of a lot may not share a machine with.
-fn find_apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
-    let keeps_off = |of: usize, other: usize| {
+fn find_apart(problem: &Problem, ties: &IndexVec<LotIndex, Ties>, lot: LotIndex) -> Vec<LotIndex> {
+    let keeps_off = |of: LotIndex, other: LotIndex| {
         let asks = &problem.lots[of].asks;
         let unwanted = asks.unwanted.iter().map(|(counter, _)| counter);
         let mut counters = asks.forbidden.iter().chain(unwanted);
@@ -294,7 +304,7 @@ fn find_apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
             is_local(problem, *counter) && problem.lots[other].asks.feeds.contains(counter)
         })
     };
-    let others = (0..problem.lots.len()).filter(|other| {
+    let others = problem.lots.indexes().filter(|other| {
         (lot == *other && ties[lot].even)
             || problem.lots[lot].apart[*other]
             || keeps_off(lot, *other)
@@ -306,7 +316,11 @@ fn find_apart(problem: &Problem, ties: &[Ties], lot: usize) -> Vec<usize> {
 impl<'p> Draft<'p> {
     /// The plan with each movable on the machine that `places` says, laid out once more by all rules; `None` where no order is
     /// found in which each pod may go there.
-    pub(super) fn with_places(&self, movables: &[Movable], places: &[usize]) -> Option<Draft<'p>> {
+    pub(super) fn with_places(
+        &self,
+        movables: &[Movable],
+        places: &[DraftMachineIndex],
+    ) -> Option<Draft<'p>> {
         let mut draft = self.clone();
         let both = movables.iter().zip(places);
         let moved = both.filter(|(movable, place)| {
@@ -336,7 +350,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot that left a machine are no longer among what was done.
-    fn forget(&mut self, at: usize, lot: usize, mut count: usize) {
+    fn forget(&mut self, at: DraftMachineIndex, lot: LotIndex, mut count: usize) {
         for step in self.steps.iter_mut().rev() {
             if step.to == To::Machine(at) && step.lot == lot {
                 let gone = count.min(step.count);

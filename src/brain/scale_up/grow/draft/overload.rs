@@ -14,6 +14,7 @@ use super::rebuild;
 use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
@@ -74,14 +75,15 @@ pub(super) fn search<'p>(start: &Draft<'p>, best: Rank) -> Option<Draft<'p>> {
 /// have more than that uses, there are machines more. `None` where none have enough.
 fn deal<'p>(
     plan: &Draft<'p>,
-    (attempt, unplaceable): (usize, &[bool]),
+    (attempt, unplaceable): (usize, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> Option<Draft<'p>> {
     let mut dealt = plan.clone();
     if attempt > 0 {
-        for at in 0..dealt.machines.len() {
+        for at in dealt.machines.indexes() {
             if dealt.machines[at].class.is_none() {
-                dealt.move_to_class(at, dice.below(plan.problem.classes.len()));
+                let class = ModelClassIndex(dice.below(plan.problem.classes.len()));
+                dealt.move_to_class(at, class);
             }
         }
     }
@@ -96,7 +98,7 @@ fn deal<'p>(
     let models = plan.problem.models.len();
     for _ in 0..waiting.min(resize::MORE) {
         let begin = dice.below(models);
-        let mut around = (0..models).map(|at| (begin + at) % models);
+        let mut around = (0..models).map(|at| ModelIndex((begin + at) % models));
         if !around.any(|model| dealt.open(model).is_some()) {
             break;
         }
@@ -109,17 +111,17 @@ struct Overload<'m, 'p> {
     problem: &'p Problem,
     movables: &'m Movables,
     rules: DomainRules,
-    machines: Vec<SharingMachine>,
+    machines: IndexVec<DraftMachineIndex, SharingMachine>,
     /// By movable: its machine.
-    places: Vec<usize>,
+    places: Vec<DraftMachineIndex>,
     /// What all machines carry too much, in parts of each.
     excess: i64,
     dice: Dice,
 }
 
 struct SharingMachine {
-    model: usize,
-    class: usize,
+    model: ModelIndex,
+    class: ModelClassIndex,
     size: ResourceAmounts,
     /// What stays there whatever happens.
     stays: Load,
@@ -190,8 +192,8 @@ impl<'m, 'p> Overload<'m, 'p> {
             problem,
             movables,
             rules,
-            machines,
-            places: vec![0; movables.all.len()],
+            machines: machines.into(),
+            places: vec![DraftMachineIndex(0); movables.all.len()],
             excess: 0,
             dice,
         };
@@ -199,10 +201,10 @@ impl<'m, 'p> Overload<'m, 'p> {
             return None;
         }
         let places = movables.all.iter().map(|movable| {
-            let may = |at: &usize| movable.may.has(search.machines[*at].model);
+            let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].model);
             movable.start().filter(may)
         });
-        let places: Vec<Option<usize>> = places.collect();
+        let places: Vec<Option<DraftMachineIndex>> = places.collect();
         for (of, place) in places.iter().enumerate() {
             if let Some(at) = place {
                 search.put(*at, of);
@@ -213,8 +215,11 @@ impl<'m, 'p> Overload<'m, 'p> {
             .enumerate()
             .filter(|(_, place)| place.is_none())
         {
-            let able = (0..search.machines.len()).filter(|at| search.takes(*at, of, &[]));
-            let able: Vec<usize> = able.collect();
+            let able = search
+                .machines
+                .indexes()
+                .filter(|at| search.takes(*at, of, &[]));
+            let able: Vec<DraftMachineIndex> = able.collect();
             let at = able.get(search.dice.below(able.len()))?;
             search.put(*at, of);
         }
@@ -250,23 +255,25 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Two machines, of which the first one carries too much three times of four.
-    fn choose_two(&mut self) -> Option<(usize, usize)> {
+    fn choose_two(&mut self) -> Option<(DraftMachineIndex, DraftMachineIndex)> {
         let count = self.machines.len();
-        let begin = self.dice.below(count);
+        let begin = DraftMachineIndex(self.dice.below(count));
         let first = if self.dice.below(4) == 0 {
             begin
         } else {
-            let mut around = (0..count).map(|at| (begin + at) % count);
-            let over = |at: &usize| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
+            let around = (0..count).map(|at| (begin.0 + at) % count);
+            let mut around = around.map(DraftMachineIndex);
+            let over =
+                |at: &DraftMachineIndex| excess(&self.machines[*at], &self.machines[*at].sum) > 0;
             around.find(over).unwrap_or(begin)
         };
-        let second = self.dice.below(count);
+        let second = DraftMachineIndex(self.dice.below(count));
         (first != second).then_some((first, second))
     }
 
     /// Looks at every other way in which two machines can share some of their movables, and takes the best (of equal ones any),
     /// unless it exceeds what they carry too much now by more than a few parts: so the search leaves places that lead nowhere.
-    fn share_anew(&mut self, first: usize, second: usize) {
+    fn share_anew(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) {
         let sharing = self.sharing(first, second);
         let mut dice = std::mem::replace(&mut self.dice, Dice::new(0));
         let mut sums = [
@@ -326,7 +333,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Up to [`SHARED`] movables of two machines, whichever they are.
-    fn sharing(&mut self, first: usize, second: usize) -> Sharing {
+    fn sharing(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) -> Sharing {
         let mut of: SmallVec<[usize; 2 * SHARED]> = SmallVec::new();
         of.extend_from_slice(&self.machines[first].on);
         of.extend_from_slice(&self.machines[second].on);
@@ -366,7 +373,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Whether a machine may be that of a movable beside those that stay there when `leave` go, resources aside.
-    fn takes(&self, at: usize, of: usize, leave: &[usize]) -> bool {
+    fn takes(&self, at: DraftMachineIndex, of: usize, leave: &[usize]) -> bool {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
@@ -375,7 +382,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         {
             return false;
         }
-        let apart = |lot: usize| {
+        let apart = |lot: LotIndex| {
             let stays = machine
                 .on
                 .iter()
@@ -400,7 +407,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         self.rules.add(self.problem, of, class, -1);
     }
 
-    fn put(&mut self, at: usize, of: usize) {
+    fn put(&mut self, at: DraftMachineIndex, of: usize) {
         let machine = &mut self.machines[at];
         for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
             *sum = sum.saturating_add(*asked);
@@ -412,7 +419,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 }
 
-fn has_lot(movable: &Movable, lot: usize) -> bool {
+fn has_lot(movable: &Movable, lot: LotIndex) -> bool {
     movable.parts.iter().any(|(of, _)| *of == lot)
 }
 

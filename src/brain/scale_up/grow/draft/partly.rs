@@ -9,6 +9,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{Bits, Problem};
+use crate::index::LotIndex;
 
 /// Places a unit as often as it is there, and of those that find no place as many pods as do; says how many units are not whole.
 pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
@@ -83,9 +84,9 @@ fn put_some(draft: &mut Draft<'_>, unit: &Unit, mut spot: Spot, menu: &Bits) -> 
 
 /// The order in which some of those who belong together get a place, lots with how many pods: one of each lot that follows nobody, then all
 /// that may not be left out, then those of the highest priority, then the smallest.
-pub(super) fn wishes(problem: &Problem, parts: &[(usize, usize)]) -> Vec<(usize, usize)> {
+pub(super) fn wishes(problem: &Problem, parts: &[(LotIndex, usize)]) -> Vec<(LotIndex, usize)> {
     let mut wishes = Vec::with_capacity(3 * parts.len());
-    let mut rest: Vec<(usize, usize)> = parts.to_vec();
+    let mut rest: Vec<(LotIndex, usize)> = parts.to_vec();
     for (lot, left) in &mut rest {
         if problem.lots[*lot].asks.wanted.is_empty() && *left > 0 {
             wishes.push((*lot, 1));
@@ -115,7 +116,7 @@ pub(super) fn wishes(problem: &Problem, parts: &[(usize, usize)]) -> Vec<(usize,
 /// Puts as many of so many pods of a lot on a spot as it takes, which is that place from then on; says how many.
 fn put_most(
     draft: &mut Draft<'_>,
-    (lot, count): (usize, usize),
+    (lot, count): (LotIndex, usize),
     spot: &mut Spot,
     menu: &Bits,
 ) -> usize {

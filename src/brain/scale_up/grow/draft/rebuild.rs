@@ -12,6 +12,7 @@ use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
 use super::{Bits, Placement, Problem, To, partly};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
 
@@ -124,8 +125,8 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 
 /// By lot: whether its pods wait in any plan, as no place that stays is large enough for one, and no machine that limits
 /// allow.
-pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
-    let allowed: Vec<bool> = problem
+pub(super) fn unplaceable(problem: &Problem) -> IndexVec<LotIndex, bool> {
+    let allowed: IndexVec<ModelIndex, bool> = problem
         .models
         .iter()
         .map(|model| {
@@ -133,7 +134,7 @@ pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
             of_pool.is_some_and(|pool| pool.admits(model)) && problem.total.admits(model)
         })
         .collect();
-    let lots = problem.lots.iter().enumerate().map(|(at, lot)| {
+    let lots = problem.lots.indexed().map(|(at, lot)| {
         let fits = |free: &[i64]| {
             lot.asked
                 .iter()
@@ -142,7 +143,7 @@ pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
         };
         let stays = problem.fixed.iter();
         let mut stays = stays.filter(|fixed| fixed.may.get(at).copied().unwrap_or(false));
-        let made = problem.models.iter().enumerate();
+        let made = problem.models.indexed();
         let mut made = made.filter(|(model, _)| allowed[*model] && lot.may.has(*model));
         !stays.any(|fixed| fits(&fixed.free)) && !made.any(|(_, model)| fits(&model.free))
     });
@@ -151,7 +152,7 @@ pub(super) fn unplaceable(problem: &Problem) -> Vec<bool> {
 
 /// How large the pods without a place are together, in parts of the largest machine.
 fn waiting(draft: &Draft<'_>) -> i128 {
-    let lots = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let lots = draft.left.indexed().filter(|(_, left)| **left > 0);
     let sizes = lots.map(|(lot, left)| {
         let unit = Unit {
             parts: vec![(lot, *left)],
@@ -163,22 +164,30 @@ fn waiting(draft: &Draft<'_>) -> i128 {
 }
 
 /// Some machines, by falling number: the first one such that somebody who waits might be there.
-fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usize> {
+fn victims(
+    draft: &Draft<'_>,
+    unplaceable: &IndexVec<LotIndex, bool>,
+    dice: &mut Dice,
+) -> Vec<DraftMachineIndex> {
     let problem = draft.problem;
     let machines = draft.machines.len();
     if machines == 0 {
         return Vec::new();
     }
-    let lots = (0..problem.lots.len()).filter(|lot| draft.left[*lot] > 0 && !unplaceable[*lot]);
-    let lots: Vec<usize> = lots.collect();
+    let lots = problem
+        .lots
+        .indexes()
+        .filter(|lot| draft.left[*lot] > 0 && !unplaceable[*lot]);
+    let lots: Vec<LotIndex> = lots.collect();
     let mut victims = BTreeSet::new();
     if !lots.is_empty() {
         let lot = lots[dice.below(lots.len())];
-        let may = |at: &usize| {
+        let may = |at: &DraftMachineIndex| {
             let bound = draft.machines[*at].bound;
             bound.is_some_and(|(model, _)| problem.lots[lot].may.has(model))
         };
-        let open: Vec<usize> = (0..machines).filter(may).collect();
+        let open = draft.machines.indexes().filter(may);
+        let open: Vec<DraftMachineIndex> = open.collect();
         if !open.is_empty() {
             victims.insert(open[dice.below(open.len())]);
         }
@@ -186,7 +195,7 @@ fn victims(draft: &Draft<'_>, unplaceable: &[bool], dice: &mut Dice) -> Vec<usiz
     let count = LEAST + dice.below(MOST - LEAST + 1);
     for _ in 0..2 * count {
         if victims.len() < count {
-            victims.insert(dice.below(machines));
+            victims.insert(DraftMachineIndex(dice.below(machines)));
         }
     }
     victims.into_iter().rev().collect()
@@ -235,7 +244,7 @@ pub(super) fn lay(
         }
     }
     if whole {
-        let used: Vec<usize> = (0..draft.machines.len()).collect();
+        let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(draft, &used, (values, round));
     }
     cheapen::lay(draft, way, dice.below(4));
@@ -260,7 +269,7 @@ fn is_tied(problem: &Problem, unit: &Unit) -> bool {
 
 impl<'p> Draft<'p> {
     /// Takes all pods off a machine. Nothing that was done before is taken back any more.
-    pub(super) fn take_apart(&mut self, at: usize) {
+    pub(super) fn take_apart(&mut self, at: DraftMachineIndex) {
         for (lot, count) in self.machines[at].load.counts.clone() {
             self.take_off(at, lot, count);
         }
@@ -271,7 +280,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Pods of a lot leave a machine.
-    pub(super) fn take_off(&mut self, at: usize, lot: usize, count: usize) {
+    pub(super) fn take_off(&mut self, at: DraftMachineIndex, lot: LotIndex, count: usize) {
         let problem = self.problem;
         let class = self.machines[at].class;
         for counter in &problem.lots[lot].asks.feeds {
@@ -299,18 +308,18 @@ impl<'p> Draft<'p> {
     }
 
     /// A machine that carries nothing is of no class any more.
-    fn unsettle(&mut self, at: usize) {
+    fn unsettle(&mut self, at: DraftMachineIndex) {
         let Some(class) = self.machines[at].class.take() else {
             return;
         };
         let class = &self.problem.classes[class];
-        for (counter, tally) in self.problem.counters.iter().enumerate() {
+        for (counter, tally) in self.problem.counters.indexed() {
             let domain = class.domains[tally.key];
             if domain >= FRESH || !class.counts[counter] {
                 continue;
             }
             if tally.spreads {
-                self.places[counter][domain as usize] -= 1;
+                self.places[counter][domain] -= 1;
             }
             if class.daemons[counter] > 0 {
                 self.count(counter, domain, -class.daemons[counter]);
@@ -319,7 +328,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Finds anew which models can carry what is on a machine.
-    fn widen(&mut self, at: usize) {
+    fn widen(&mut self, at: DraftMachineIndex) {
         let problem = self.problem;
         let machine = &mut self.machines[at];
         machine.models = match machine.class {
@@ -341,7 +350,7 @@ impl<'p> Draft<'p> {
         let problem = self.problem;
         loop {
             let mut gone = Vec::new();
-            for (at, machine) in self.machines.iter().enumerate() {
+            for (at, machine) in self.machines.indexed() {
                 let spot = Spot {
                     to: Some(To::Machine(at)),
                     class: machine.class,
@@ -371,15 +380,15 @@ impl<'p> Draft<'p> {
     /// Machines that carry nothing are planned no more. Nothing that was done before is taken back any more.
     pub(super) fn drop_empty(&mut self) {
         self.commit();
-        let mut index = vec![None; self.machines.len()];
+        let mut index = self.machines.with_each(None);
         let mut kept = 0;
-        for (at, machine) in self.machines.iter().enumerate() {
+        for (at, machine) in self.machines.indexed() {
             if !machine.load.counts.is_empty() {
-                index[at] = Some(kept);
+                index[at] = Some(DraftMachineIndex(kept));
                 kept += 1;
             }
         }
-        for (at, _) in index.iter().enumerate().filter(|(_, to)| to.is_none()) {
+        for (at, _) in index.indexed().filter(|(_, to)| to.is_none()) {
             self.unsettle(at);
             self.unbook(at);
             self.machines[at].bound = None;
@@ -400,7 +409,7 @@ impl<'p> Draft<'p> {
     pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
         let menu = Bits::all(self.problem.models.len());
-        let mut made: Vec<Option<usize>> = vec![None; self.machines.len()];
+        let mut made = self.machines.with_each(None);
         let mut waiting = self.steps_in_order();
         while !waiting.is_empty() {
             let before = waiting.len();
@@ -429,7 +438,10 @@ impl<'p> Draft<'p> {
         &mut self,
         other: &Draft<'p>,
         step: Placement,
-        (made, menu): (&mut [Option<usize>], &Bits),
+        (made, menu): (
+            &mut IndexVec<DraftMachineIndex, Option<DraftMachineIndex>>,
+            &Bits,
+        ),
     ) -> usize {
         let mark = self.mark();
         let (to, class, fresh) = match step.to {

@@ -8,6 +8,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
 use super::{Bits, Problem, To};
+use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
 const ORDERS: usize = 5;
@@ -35,7 +36,7 @@ struct Best<'p> {
 
 /// The plan that costs least in the end: `tight`, or one of other machines. `queue` has pods by lot, in the order in
 /// which kube-scheduler takes them.
-pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p> {
+pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(LotIndex, usize)]) -> Draft<'p> {
     let problem = tight.problem;
     problem.allow(LOOKS, LOOKS);
     let lighter = tight.rank().lighter;
@@ -43,7 +44,7 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p
         let (model, _) = machine.bound?;
         (!machine.load.counts.is_empty()).then_some(model)
     });
-    let mut first: Vec<usize> = machines.collect();
+    let mut first: Vec<ModelIndex> = machines.collect();
     first.sort_unstable();
     let choices = choices(problem, &first);
     let Some(known) = rehearse(problem, queue, &first) else {
@@ -66,8 +67,8 @@ pub(super) fn settle<'p>(tight: Draft<'p>, queue: &[(usize, usize)]) -> Draft<'p
 /// Goes from one set of machines to the best beside it, as long as that costs less in the end.
 fn descend<'p>(
     problem: &'p Problem,
-    queue: &[(usize, usize)],
-    (start, choices): (Vec<usize>, &[usize]),
+    queue: &[(LotIndex, usize)],
+    (start, choices): (Vec<ModelIndex>, &[ModelIndex]),
     best: &mut Best<'p>,
 ) {
     let Some(rehearsed) = rehearse(problem, queue, &start) else {
@@ -76,7 +77,7 @@ fn descend<'p>(
     let (mut set, mut cost) = (start, rehearsed.cost);
     best.keep(rehearsed);
     loop {
-        let mut next: Option<(i128, Vec<usize>)> = None;
+        let mut next: Option<(i128, Vec<ModelIndex>)> = None;
         for beside in beside(&set, choices) {
             let Some(rehearsed) = rehearse(problem, queue, &beside) else {
                 continue;
@@ -103,9 +104,9 @@ impl<'p> Best<'p> {
 }
 
 /// Sets with a machine more, one less, or one of another choice.
-fn beside(set: &[usize], choices: &[usize]) -> Vec<Vec<usize>> {
+fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
     let mut all = Vec::new();
-    let mut add = |without: Option<usize>, with: Option<usize>| {
+    let mut add = |without: Option<usize>, with: Option<ModelIndex>| {
         let mut other = set.to_vec();
         if let Some(at) = without {
             other.remove(at);
@@ -131,13 +132,13 @@ fn beside(set: &[usize], choices: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
-fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
+fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
     let tier = of().map(|model| model.tier).max().unwrap_or(0);
     let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
-    let mut found: Vec<usize> = Vec::new();
-    for (index, model) in problem.models.iter().enumerate() {
-        let known = |other: &usize| problem.models[*other].choice == model.choice;
+    let mut found: Vec<ModelIndex> = Vec::new();
+    for (index, model) in problem.models.indexed() {
+        let known = |other: &ModelIndex| problem.models[*other].choice == model.choice;
         let usable = model.tier <= tier && model.scarce <= scarce;
         if usable && found.len() < CHOICES && !found.iter().any(known) {
             found.push(index);
@@ -147,7 +148,11 @@ fn choices(problem: &Problem, set: &[usize]) -> Vec<usize> {
 }
 
 /// As many machines of one model as the queue fills.
-fn alike(problem: &Problem, queue: &[(usize, usize)], model: usize) -> Option<Vec<usize>> {
+fn alike(
+    problem: &Problem,
+    queue: &[(LotIndex, usize)],
+    model: ModelIndex,
+) -> Option<Vec<ModelIndex>> {
     let mut draft = Draft::new(problem);
     let most = queue.iter().map(|(_, count)| count).sum::<usize>();
     while draft.left.iter().any(|left| *left > 0) && draft.machines.len() < most {
@@ -163,8 +168,8 @@ fn alike(problem: &Problem, queue: &[(usize, usize)], model: usize) -> Option<Ve
 /// What a set of machines comes to; `None` where limits do not have it or there is no time to tell.
 fn rehearse<'p>(
     problem: &'p Problem,
-    queue: &[(usize, usize)],
-    set: &[usize],
+    queue: &[(LotIndex, usize)],
+    set: &[ModelIndex],
 ) -> Option<Rehearsed<'p>> {
     let mut rehearsed = Rehearsed {
         cost: 0,
@@ -213,11 +218,11 @@ fn later(draft: &mut Draft<'_>) {
         spin: 0,
         among: None,
     };
-    let single = |(lot, left): (usize, &usize)| Unit {
+    let single = |(lot, left): (LotIndex, &usize)| Unit {
         parts: vec![(lot, 1)],
         times: *left,
     };
-    let left = draft.left.iter().enumerate().filter(|(_, left)| **left > 0);
+    let left = draft.left.indexed().filter(|(_, left)| **left > 0);
     let mut units: Vec<Unit> = left.map(single).collect();
     units.sort_by_cached_key(|unit| std::cmp::Reverse(fill::size(problem, unit)));
     for unit in &units {
@@ -227,13 +232,17 @@ fn later(draft: &mut Draft<'_>) {
 
 impl Draft<'_> {
     /// A node has come up: pods come to it in the queue's order, and those whose places depend on others to earlier ones too.
-    fn come_up(&mut self, at: usize, queue: &[(usize, usize)]) {
+    fn come_up(&mut self, at: DraftMachineIndex, queue: &[(LotIndex, usize)]) {
         let mut again = true;
         while again {
             again = false;
             for (lot, _) in queue {
-                let first = if self.problem.lots[*lot].tied { 0 } else { at };
-                for here in first..=at {
+                let first = if self.problem.lots[*lot].tied {
+                    DraftMachineIndex(0)
+                } else {
+                    at
+                };
+                for here in indexes_in(first..DraftMachineIndex(at.0 + 1)) {
                     if self.left[*lot] == 0 {
                         break;
                     }
@@ -244,7 +253,7 @@ impl Draft<'_> {
     }
 
     /// Pods of a lot come to a machine, as many as it takes; says whether any did.
-    fn come(&mut self, lot: usize, at: usize) -> bool {
+    fn come(&mut self, lot: LotIndex, at: DraftMachineIndex) -> bool {
         let Some((model, _)) = self.machines[at].bound else {
             return false;
         };

@@ -7,6 +7,7 @@ use super::state::Draft;
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
 use super::{Bits, Problem, partly};
+use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -48,7 +49,7 @@ pub(super) fn search<'p>(best: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft<
         for (_, unit) in &units {
             partly::place(&mut draft, unit, way);
         }
-        let used: Vec<usize> = (0..draft.machines.len()).collect();
+        let used: Vec<DraftMachineIndex> = draft.machines.indexes().collect();
         filler.fill(
             &mut draft,
             &used,

@@ -7,6 +7,7 @@ use super::Problem;
 use super::bind::Books;
 use super::cheapen::Dice;
 use super::state::{Draft, ResourceAmounts};
+use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex, SiteIndex};
 
 /// Machines that a plan may have beyond those it began with.
 pub(super) const MORE: usize = 8;
@@ -37,7 +38,7 @@ pub(super) enum Wanted {
 /// have no place then.
 pub(super) fn enlarge(
     draft: &mut Draft<'_>,
-    (wanted, unplaceable): (Wanted, &[bool]),
+    (wanted, unplaceable): (Wanted, &IndexVec<LotIndex, bool>),
     dice: &mut Dice,
 ) -> bool {
     let mut search = Resize::of(draft, unplaceable);
@@ -48,8 +49,8 @@ pub(super) fn enlarge(
     found.is_some()
 }
 
-/// By planned machine: the model and site that it would be made of, `None` where it is not made.
-type BoundMachines = Vec<Option<(usize, usize)>>;
+/// The model and site that each planned machine would be made of, `None` where it is not made.
+type BoundMachines = IndexVec<DraftMachineIndex, Option<(ModelIndex, SiteIndex)>>;
 
 struct Resize<'p> {
     problem: &'p Problem,
@@ -59,7 +60,7 @@ struct Resize<'p> {
 }
 
 impl<'p> Resize<'p> {
-    fn of(draft: &Draft<'p>, unplaceable: &[bool]) -> Resize<'p> {
+    fn of(draft: &Draft<'p>, unplaceable: &IndexVec<LotIndex, bool>) -> Resize<'p> {
         let waiting: usize = draft.left.iter().sum();
         let bound = draft.machines.iter().map(|machine| machine.bound);
         let mut bound: BoundMachines = bound.collect();
@@ -67,7 +68,7 @@ impl<'p> Resize<'p> {
         for (model, _) in bound.iter().flatten() {
             missing.change(draft.problem, *model, -1);
         }
-        bound.resize(bound.len() + waiting.min(MORE), None);
+        bound.grow_to(bound.len() + waiting.min(MORE));
         Resize {
             problem: draft.problem,
             books: draft.books.clone(),
@@ -102,9 +103,9 @@ impl<'p> Resize<'p> {
             if self.bound.is_empty() || self.problem.models.is_empty() {
                 break;
             }
-            let at = dice.below(self.bound.len());
+            let at = DraftMachineIndex(dice.below(self.bound.len()));
             let old = self.change(at, None);
-            let model = dice.below(self.problem.models.len());
+            let model = ModelIndex(dice.below(self.problem.models.len()));
             if old.is_none() || dice.below(4) > 0 {
                 let site = self.books.site(self.problem, model);
                 self.change(at, site.map(|site| (model, site)));
@@ -122,7 +123,11 @@ impl<'p> Resize<'p> {
     }
 
     /// Makes a machine another one, or none; says what it was.
-    fn change(&mut self, at: usize, to: Option<(usize, usize)>) -> Option<(usize, usize)> {
+    fn change(
+        &mut self,
+        at: DraftMachineIndex,
+        to: Option<(ModelIndex, SiteIndex)>,
+    ) -> Option<(ModelIndex, SiteIndex)> {
         let before = std::mem::replace(&mut self.bound[at], to);
         if let Some((model, site)) = before {
             self.books.give(self.problem, model, site);
@@ -144,7 +149,7 @@ struct Missing {
 
 impl Missing {
     /// Nothing is made yet. Counted are the pods on planned machines and those without a place, but none that no machine could hold.
-    fn of(draft: &Draft<'_>, unplaceable: &[bool]) -> Missing {
+    fn of(draft: &Draft<'_>, unplaceable: &IndexVec<LotIndex, bool>) -> Missing {
         let problem = draft.problem;
         let resources = problem.lots.first().map_or(0, |lot| lot.asked.len());
         let mut asked = vec![0_i128; resources];
@@ -164,7 +169,7 @@ impl Missing {
     }
 
     /// A machine of a model is given up (1) or made (-1).
-    fn change(&mut self, problem: &Problem, model: usize, sign: i128) {
+    fn change(&mut self, problem: &Problem, model: ModelIndex, sign: i128) {
         for (missing, free) in self.missing.iter_mut().zip(&problem.models[model].free) {
             *missing += sign * i128::from((*free).max(0));
         }
@@ -182,10 +187,11 @@ impl Missing {
 
 impl Draft<'_> {
     /// Machines become what `after` says, or are given up; those beyond the ones there are are made.
-    fn become_of(&mut self, after: &[Option<(usize, usize)>]) {
-        let before = self.machines.len();
-        let changed = |at: &usize| self.machines[*at].bound != after[*at];
-        let changed: Vec<usize> = (0..before).filter(changed).collect();
+    fn become_of(&mut self, after: &BoundMachines) {
+        let before = self.machines.next_index();
+        let changed = |at: &DraftMachineIndex| self.machines[*at].bound != after[*at];
+        let changed = self.machines.indexes().filter(changed);
+        let changed: Vec<DraftMachineIndex> = changed.collect();
         for at in &changed {
             self.unbook(*at);
             self.machines[*at].bound = None;
@@ -195,14 +201,16 @@ impl Draft<'_> {
                 self.set(*at, bound);
             }
         }
-        for at in (0..before).rev().filter(|at| after[*at].is_none()) {
+        let machines = self.machines.indexes().rev();
+        for at in machines.filter(|at| after[*at].is_none()) {
             self.take_apart(at);
         }
         self.follow();
         // Those that carry nothing are dropped, and made once more.
-        let kept = |at: &usize| *at < before && !self.machines[*at].load.counts.is_empty();
-        let empty = (0..after.len()).filter(|at| !kept(at));
-        let empty: Vec<(usize, usize)> = empty.filter_map(|at| after[at]).collect();
+        let kept =
+            |at: &DraftMachineIndex| *at < before && !self.machines[*at].load.counts.is_empty();
+        let empty = after.indexes().filter(|at| !kept(at));
+        let empty: Vec<(ModelIndex, SiteIndex)> = empty.filter_map(|at| after[at]).collect();
         self.drop_empty();
         for bound in empty {
             let at = self.make();

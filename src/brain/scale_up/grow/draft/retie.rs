@@ -10,6 +10,7 @@ use super::cheapen::Dice;
 use super::rebuild;
 use super::state::Draft;
 use super::whole::{Filler, Values};
+use crate::index::DraftMachineIndex;
 
 /// Machines that are looked at for a pod: at most, and for each pod.
 const LOOKS: u64 = 150_000;
@@ -68,13 +69,13 @@ pub(super) fn search<'p>(start: &Draft<'p>, filler: &Filler<'p>) -> Option<Draft
 }
 
 /// Some machines, by falling number.
-fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<usize> {
+fn victims(draft: &Draft<'_>, dice: &mut Dice) -> Vec<DraftMachineIndex> {
     let machines = draft.machines.len();
     let count = LEAST + dice.below(MOST - LEAST + 1);
     let mut victims = BTreeSet::new();
     for _ in 0..2 * count {
         if victims.len() < count.min(machines) {
-            victims.insert(dice.below(machines));
+            victims.insert(DraftMachineIndex(dice.below(machines)));
         }
     }
     victims.into_iter().rev().collect()

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::To;
 use super::state::{Draft, Spot};
+use crate::index::{DraftMachineIndex, KeyId, LotIndex, ModelClassIndex, TallyIndex};
 use crate::simulation::company::Even;
-use crate::simulation::company::topology::{DomainId, FRESH, KeyId, NOWHERE};
+use crate::simulation::company::topology::{DomainId, FRESH, NOWHERE};
 
 impl Draft<'_> {
     /// The domain of a spot.
@@ -18,7 +19,7 @@ impl Draft<'_> {
         }
     }
 
-    fn class_of(&self, spot: Spot) -> Option<usize> {
+    fn class_of(&self, spot: Spot) -> Option<ModelClassIndex> {
         match spot.to {
             Some(To::Machine(at)) => self.machines[at].class.or(spot.class),
             _ => spot.class,
@@ -26,7 +27,7 @@ impl Draft<'_> {
     }
 
     /// Pods that a counter has counted in the domain of a spot.
-    pub(super) fn pods(&self, counter: usize, spot: Spot) -> i64 {
+    pub(super) fn pods(&self, counter: TallyIndex, spot: Spot) -> i64 {
         let domain = self.domain(spot, self.problem.counters[counter].key);
         if domain == FRESH {
             let daemons = self.class_of(spot);
@@ -36,17 +37,14 @@ impl Draft<'_> {
                 _ => 0,
             } + daemons;
         }
-        self.pods[counter]
-            .get(domain as usize)
-            .copied()
-            .unwrap_or(0)
+        self.pods[counter].get(domain).copied().unwrap_or(0)
     }
 
     /// How many pods of a lot others let onto a spot, resources aside.
-    pub(super) fn may(&self, lot: usize, spot: Spot) -> usize {
+    pub(super) fn may(&self, lot: LotIndex, spot: Spot) -> usize {
         let asks = &self.problem.lots[lot].asks;
         let nowhere =
-            |counter: usize| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
+            |counter: TallyIndex| self.domain(spot, self.problem.counters[counter].key) == NOWHERE;
         let mut most = usize::MAX;
         if asks.forbidden.iter().any(|id| self.pods(*id, spot) > 0) {
             return 0;
@@ -83,14 +81,14 @@ impl Draft<'_> {
     }
 
     /// Domains that a counter knows, with the pods of each; one of them left out.
-    fn levels(&self, counter: usize, but: Spot) -> (usize, Option<i64>) {
+    fn levels(&self, counter: TallyIndex, but: Spot) -> (usize, Option<i64>) {
         let key = self.problem.counters[counter].key;
         let own = self.domain(but, key);
-        let places = self.places[counter].iter().enumerate();
-        let known = places.filter(|(domain, places)| **places > 0 && *domain != own as usize);
+        let places = self.places[counter].indexed();
+        let known = places.filter(|(domain, places)| **places > 0 && *domain != own);
         let pods = &self.pods[counter];
         let known = known.map(|(domain, _)| pods.get(domain).copied().unwrap_or(0));
-        let fresh = self.machines.iter().enumerate().filter(|(at, machine)| {
+        let fresh = self.machines.indexed().filter(|(at, machine)| {
             but.to != Some(To::Machine(*at))
                 && machine.class.is_none_or(|class| {
                     let class = &self.problem.classes[class];
@@ -113,8 +111,8 @@ impl Draft<'_> {
         (count, least)
     }
 
-    fn knows(&self, counter: usize, domain: DomainId) -> bool {
-        let places = self.places[counter].get(domain as usize);
+    fn knows(&self, counter: TallyIndex, domain: DomainId) -> bool {
+        let places = self.places[counter].get(domain);
         domain < FRESH && places.is_some_and(|places| *places > 0)
     }
 
@@ -159,7 +157,7 @@ impl Draft<'_> {
     /// in any order, and all at once.
     pub(super) fn uneven(&self) -> usize {
         let mut sum = 0;
-        for (lot, of) in self.problem.lots.iter().enumerate() {
+        for (lot, of) in self.problem.lots.indexed() {
             for even in &of.asks.spread {
                 sum += self.uneven_over(lot, even);
             }
@@ -167,13 +165,14 @@ impl Draft<'_> {
         sum
     }
 
-    fn uneven_over(&self, lot: usize, even: &Even) -> usize {
+    fn uneven_over(&self, lot: LotIndex, even: &Even) -> usize {
         let key = self.problem.counters[even.counter].key;
         let nowhere = Spot {
             to: None,
             class: None,
         };
-        let on: Vec<usize> = (0..self.machines.len())
+        let on = self.machines.indexes();
+        let on: Vec<DraftMachineIndex> = on
             .filter(|at| self.machines[*at].load.count(lot) > 0)
             .collect();
         if on.is_empty() || !even.counts_itself {
@@ -203,7 +202,7 @@ impl Draft<'_> {
 
     /// Pods that spread constraints of a lot have counted in the domain of a spot, over any key but the host
     /// name.
-    pub(super) fn crowd(&self, lot: usize, spot: Spot) -> i64 {
+    pub(super) fn crowd(&self, lot: LotIndex, spot: Spot) -> i64 {
         let wide = |even: &&Even| {
             let key = self.problem.counters[even.counter].key;
             let mut classes = self.problem.classes.iter();

@@ -5,6 +5,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
 use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
+use crate::index::{
+    DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
+    SiteIndex, TallyIndex,
+};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// Amounts by resource.
@@ -14,7 +18,7 @@ pub(super) type ResourceAmounts = SmallVec<[i64; 6]>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Lots with how many pods of each.
-    pub(super) counts: SmallVec<[(usize, usize); 6]>,
+    pub(super) counts: SmallVec<[(LotIndex, usize); 6]>,
     pub(super) sum: ResourceAmounts,
 }
 
@@ -25,21 +29,21 @@ pub(super) struct DraftMachine {
     /// The models that can carry it.
     pub(super) models: Bits,
     /// The class that its pods asked for; until one does, it may be of any.
-    pub(super) class: Option<usize>,
+    pub(super) class: Option<ModelClassIndex>,
     /// The model it would be made of, and on which of its sites, if all were made now.
-    pub(super) bound: Option<(usize, usize)>,
+    pub(super) bound: Option<(ModelIndex, SiteIndex)>,
 }
 
 /// What takes back one change.
 #[derive(Clone, Debug)]
 enum Undo {
-    Fixed(usize, Load),
-    Machine(usize, DraftMachine),
+    Fixed(FixedIndex, Load),
+    Machine(DraftMachineIndex, DraftMachine),
     Made,
-    Pods(usize, DomainId, i64),
-    Total(usize, i64),
-    Place(usize, DomainId),
-    Left(usize, usize),
+    Pods(TallyIndex, DomainId, i64),
+    Total(TallyIndex, i64),
+    Place(TallyIndex, DomainId),
+    Left(LotIndex, usize),
     Step(usize),
 }
 
@@ -47,15 +51,15 @@ enum Undo {
 #[derive(Clone, Debug)]
 pub(super) struct Draft<'p> {
     pub(super) problem: &'p Problem,
-    pub(super) machines: Vec<DraftMachine>,
-    pub(super) fixed: Vec<Load>,
+    pub(super) machines: IndexVec<DraftMachineIndex, DraftMachine>,
+    pub(super) fixed: IndexVec<FixedIndex, Load>,
     pub(super) books: Books,
     /// By lot: pods without a place.
-    pub(super) left: Vec<usize>,
+    pub(super) left: IndexVec<LotIndex, usize>,
     /// By counter and domain.
-    pub(super) pods: Vec<Vec<i64>>,
-    pub(super) places: Vec<Vec<u32>>,
-    pub(super) totals: Vec<i64>,
+    pub(super) pods: IndexVec<TallyIndex, IndexVec<DomainId, i64>>,
+    pub(super) places: IndexVec<TallyIndex, IndexVec<DomainId, u32>>,
+    pub(super) totals: IndexVec<TallyIndex, i64>,
     pub(super) steps: Vec<Placement>,
     undo: Vec<Undo>,
 }
@@ -64,7 +68,7 @@ pub(super) struct Draft<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) to: Option<To>,
-    pub(super) class: Option<usize>,
+    pub(super) class: Option<ModelClassIndex>,
 }
 
 impl Load {
@@ -77,12 +81,12 @@ impl Load {
         }
     }
 
-    pub(super) fn count(&self, lot: usize) -> usize {
+    pub(super) fn count(&self, lot: LotIndex) -> usize {
         let found = self.counts.iter().find(|(of, _)| *of == lot);
         found.map_or(0, |(_, count)| *count)
     }
 
-    pub(super) fn add(&mut self, problem: &Problem, lot: usize, count: usize) {
+    pub(super) fn add(&mut self, problem: &Problem, lot: LotIndex, count: usize) {
         match self.counts.iter_mut().find(|(of, _)| *of == lot) {
             Some((_, known)) => *known += count,
             None => self.counts.push((lot, count)),
@@ -94,7 +98,7 @@ impl Load {
     }
 
     /// Takes pods of a lot away again.
-    pub(super) fn remove(&mut self, problem: &Problem, lot: usize, count: usize) {
+    pub(super) fn remove(&mut self, problem: &Problem, lot: LotIndex, count: usize) {
         for (_, known) in self.counts.iter_mut().filter(|(of, _)| *of == lot) {
             *known = known.saturating_sub(count);
         }
@@ -119,8 +123,8 @@ impl Load {
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn pods_of(&self, problem: &Problem, counter: usize) -> i64 {
-        let feeds = |lot: usize| problem.lots[lot].asks.feeds.contains(&counter);
+    pub(super) fn pods_of(&self, problem: &Problem, counter: TallyIndex) -> i64 {
+        let feeds = |lot: LotIndex| problem.lots[lot].asks.feeds.contains(&counter);
         let counts = self.counts.iter().filter(|(lot, _)| feeds(*lot));
         counts.map(|(_, count)| signed(*count)).sum()
     }
@@ -132,8 +136,8 @@ impl<'p> Draft<'p> {
         let counters = problem.counters.iter();
         Draft {
             problem,
-            machines: Vec::new(),
-            fixed: vec![empty; problem.fixed.len()],
+            machines: IndexVec::default(),
+            fixed: problem.fixed.with_each(empty),
             books: Books::of(problem),
             left: problem.lots.iter().map(|lot| lot.count).collect(),
             pods: counters.clone().map(|tally| tally.pods.clone()).collect(),
@@ -159,14 +163,16 @@ impl<'p> Draft<'p> {
                     self.rebook(at);
                 }
                 Some(Undo::Made) => {
-                    self.unbook(self.machines.len() - 1);
-                    self.machines.pop();
+                    if let Some(last) = self.machines.last_index() {
+                        self.unbook(last);
+                        self.machines.truncate(last);
+                    }
                 }
                 Some(Undo::Pods(counter, domain, count)) => {
-                    self.pods[counter][domain as usize] -= count;
+                    self.pods[counter][domain] -= count;
                 }
                 Some(Undo::Total(counter, count)) => self.totals[counter] -= count,
-                Some(Undo::Place(counter, domain)) => self.places[counter][domain as usize] -= 1,
+                Some(Undo::Place(counter, domain)) => self.places[counter][domain] -= 1,
                 Some(Undo::Left(lot, left)) => self.left[lot] = left,
                 Some(Undo::Step(0)) => {
                     self.steps.pop();
@@ -182,38 +188,44 @@ impl<'p> Draft<'p> {
     }
 
     /// Keeps a machine as it is, for taking back what is done to it.
-    pub(super) fn save(&mut self, at: usize) {
+    pub(super) fn save(&mut self, at: DraftMachineIndex) {
         self.undo.push(Undo::Machine(at, self.machines[at].clone()));
     }
 
-    pub(super) fn unbook(&mut self, at: usize) {
+    pub(super) fn unbook(&mut self, at: DraftMachineIndex) {
         if let Some((model, site)) = self.machines[at].bound {
             self.books.give(self.problem, model, site);
         }
     }
 
-    fn rebook(&mut self, at: usize) {
+    fn rebook(&mut self, at: DraftMachineIndex) {
         if let Some((model, site)) = self.machines[at].bound {
             self.books.take(self.problem, model, site);
         }
     }
 
     /// A machine with nothing on it.
-    pub(super) fn make(&mut self) -> usize {
+    pub(super) fn make(&mut self) -> DraftMachineIndex {
         let models = self.problem.models.len();
-        self.machines.push(DraftMachine {
+        let made = self.machines.push(DraftMachine {
             load: Load::empty(self.problem),
             models: Bits::all(models),
             class: None,
             bound: None,
         });
         self.undo.push(Undo::Made);
-        self.machines.len() - 1
+        made
     }
 
     /// Puts pods of a lot on a place or, where there is none, on a new machine, which may then be of these
     /// models; says where. `None` where something is against it, and all is as it was.
-    pub(super) fn put(&mut self, lot: usize, count: usize, spot: Spot, menu: &Bits) -> Option<To> {
+    pub(super) fn put(
+        &mut self,
+        lot: LotIndex,
+        count: usize,
+        spot: Spot,
+        menu: &Bits,
+    ) -> Option<To> {
         let mark = self.mark();
         if self.may(lot, spot) < count {
             return None;
@@ -237,7 +249,7 @@ impl<'p> Draft<'p> {
         to
     }
 
-    fn note(&mut self, lot: usize, to: To, count: usize) {
+    fn note(&mut self, lot: LotIndex, to: To, count: usize) {
         match self.steps.last_mut() {
             Some(last) if last.lot == lot && last.to == to => {
                 last.count += count;
@@ -250,7 +262,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn put_fixed(&mut self, at: usize, lot: usize, count: usize) -> Option<To> {
+    fn put_fixed(&mut self, at: FixedIndex, lot: LotIndex, count: usize) -> Option<To> {
         let place = &self.problem.fixed[at];
         let room = self.fixed[at].room(&self.problem.lots[lot].asked, &place.free);
         if !place.may[lot] || room < count || self.apart(&self.fixed[at], lot, count) {
@@ -268,17 +280,17 @@ impl<'p> Draft<'p> {
     }
 
     /// Whether host ports keep pods of a lot off a load, or from each other.
-    fn apart(&self, load: &Load, lot: usize, count: usize) -> bool {
+    fn apart(&self, load: &Load, lot: LotIndex, count: usize) -> bool {
         let apart = &self.problem.lots[lot].apart;
         (apart[lot] && count > 1) || load.counts.iter().any(|(other, _)| apart[*other])
     }
 
     fn put_machine(
         &mut self,
-        at: usize,
-        lot: usize,
+        at: DraftMachineIndex,
+        lot: LotIndex,
         count: usize,
-        class: Option<usize>,
+        class: Option<ModelClassIndex>,
         menu: &Bits,
     ) -> Option<To> {
         if self.apart(&self.machines[at].load, lot, count) {
@@ -316,22 +328,18 @@ impl<'p> Draft<'p> {
 
     /// A machine is of a class from now on: it is a place of the class's domains, and what is on it counts
     /// there.
-    fn settle(&mut self, at: usize) {
+    fn settle(&mut self, at: DraftMachineIndex) {
         let Some(class) = self.machines[at].class else {
             return;
         };
         let class = &self.problem.classes[class];
-        for (counter, tally) in self.problem.counters.iter().enumerate() {
+        for (counter, tally) in self.problem.counters.indexed() {
             let domain = class.domains[tally.key];
             if domain >= FRESH || !class.counts[counter] {
                 continue;
             }
             if tally.spreads {
-                let slot = domain as usize;
-                if self.places[counter].len() <= slot {
-                    self.places[counter].resize(slot + 1, 0);
-                }
-                self.places[counter][slot] += 1;
+                *self.places[counter].get_or_grow(domain) += 1;
                 self.undo.push(Undo::Place(counter, domain));
             }
             if class.daemons[counter] > 0 {
@@ -340,7 +348,7 @@ impl<'p> Draft<'p> {
         }
     }
 
-    fn count_on(&mut self, at: usize, lot: usize, count: usize) {
+    fn count_on(&mut self, at: DraftMachineIndex, lot: LotIndex, count: usize) {
         let problem = self.problem;
         for counter in &problem.lots[lot].asks.feeds {
             let domain = match self.machines[at].class {
@@ -352,15 +360,11 @@ impl<'p> Draft<'p> {
         }
     }
 
-    pub(super) fn count(&mut self, counter: usize, domain: DomainId, count: i64) {
+    pub(super) fn count(&mut self, counter: TallyIndex, domain: DomainId, count: i64) {
         self.totals[counter] += count;
         self.undo.push(Undo::Total(counter, count));
         if domain < FRESH {
-            let slot = domain as usize;
-            if self.pods[counter].len() <= slot {
-                self.pods[counter].resize(slot + 1, 0);
-            }
-            self.pods[counter][slot] += count;
+            *self.pods[counter].get_or_grow(domain) += count;
             self.undo.push(Undo::Pods(counter, domain, count));
         }
     }
@@ -400,7 +404,7 @@ impl<'p> Draft<'p> {
     }
 
     /// Takes pods off a machine that nothing but resources and host ports hangs on.
-    pub(super) fn unload(&mut self, at: usize, loose: impl Fn(usize) -> bool) {
+    pub(super) fn unload(&mut self, at: DraftMachineIndex, loose: impl Fn(LotIndex) -> bool) {
         self.save(at);
         let problem = self.problem;
         let machine = &mut self.machines[at];
@@ -438,11 +442,11 @@ impl<'p> Draft<'p> {
 
     /// Which pods are where, those whose places depend on others first, in the order in which they came.
     pub(super) fn steps_in_order(&self) -> Vec<Placement> {
-        let tied = |lot: usize| self.problem.lots[lot].tied;
+        let tied = |lot: LotIndex| self.problem.lots[lot].tied;
         let of_tied = self.steps.iter().filter(|step| tied(step.lot)).copied();
-        let fixed = self.fixed.iter().enumerate();
+        let fixed = self.fixed.indexed();
         let fixed = fixed.map(|(at, load)| (To::Fixed(at), load));
-        let machines = self.machines.iter().enumerate();
+        let machines = self.machines.indexed();
         let machines = machines.map(|(at, machine)| (To::Machine(at), &machine.load));
         let loads = fixed.chain(machines);
         let loose = loads.flat_map(|(to, load)| {
@@ -458,20 +462,20 @@ impl<'p> Draft<'p> {
 
     /// What it comes to.
     pub(super) fn answer(&self) -> BetterPlan {
-        let mut index = vec![usize::MAX; self.machines.len()];
-        let mut made = Vec::new();
-        for (at, machine) in self.machines.iter().enumerate() {
+        let mut index = self.machines.with_each(MadeIndex(usize::MAX));
+        let mut made = IndexVec::default();
+        for (at, machine) in self.machines.indexed() {
             if let Some((model, site)) = machine.bound.filter(|_| !machine.load.counts.is_empty()) {
-                index[at] = made.len();
-                made.push((model, self.problem.models[model].sites[site].offer));
+                index[at] = made.push((model, self.problem.models[model].sites[site].offer));
             }
         }
-        let steps = self.steps_in_order().into_iter().map(|step| match step.to {
-            To::Machine(at) => Placement {
-                to: To::Machine(index[at]),
-                ..step
-            },
-            To::Fixed(_) => step,
+        let steps = self.steps_in_order().into_iter();
+        let steps = steps.map(|Placement { lot, to, count }| {
+            let to = match to {
+                To::Fixed(at) => To::Fixed(at),
+                To::Machine(at) => To::Machine(index[at]),
+            };
+            Placement { lot, to, count }
         });
         BetterPlan {
             made,

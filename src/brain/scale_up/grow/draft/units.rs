@@ -2,13 +2,14 @@
 
 use super::state::Load;
 use super::{Problem, partly};
+use crate::index::{IndexVec, LotIndex, TallyIndex};
 use crate::simulation::company::topology::FRESH;
 
 /// Pods that go to one place together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     /// Lots with how many pods of each; who others insist on comes first.
-    pub(super) parts: Vec<(usize, usize)>,
+    pub(super) parts: Vec<(LotIndex, usize)>,
     /// How many such units there are to place.
     pub(super) times: usize,
 }
@@ -27,19 +28,19 @@ pub(super) enum Deal {
 /// Lots that insist on the company of others on their machine.
 struct Bonds {
     /// By lot: a lot that it is placed with.
-    with: Vec<usize>,
+    with: IndexVec<LotIndex, LotIndex>,
     /// Followers with those of whom one must be there.
-    choosy: Vec<(usize, Vec<usize>)>,
+    choosy: Vec<(LotIndex, Vec<LotIndex>)>,
 }
 
 impl Bonds {
     fn of(problem: &Problem) -> Bonds {
         let mut bonds = Bonds {
-            with: (0..problem.lots.len()).collect(),
+            with: problem.lots.indexes().collect(),
             choosy: Vec::new(),
         };
-        for (lot, of) in problem.lots.iter().enumerate() {
-            let local = |counter: &&usize| {
+        for (lot, of) in problem.lots.indexed() {
+            let local = |counter: &&TallyIndex| {
                 let key = problem.counters[**counter].key;
                 let mut classes = problem.classes.iter();
                 classes.all(|class| class.domains[key] == FRESH)
@@ -51,9 +52,9 @@ impl Bonds {
             if problem.counters[*counter].pods.iter().any(|pods| *pods > 0) {
                 continue;
             }
-            let all = problem.lots.iter().enumerate();
+            let all = problem.lots.indexed();
             let targets = all.filter(|(_, other)| other.asks.feeds.contains(counter));
-            let targets: Vec<usize> = targets.map(|(target, _)| target).collect();
+            let targets: Vec<LotIndex> = targets.map(|(target, _)| target).collect();
             let pods: usize = targets.iter().map(|lot| problem.lots[*lot].count).sum();
             if of.asks.wants_itself || pods == 1 {
                 for target in targets {
@@ -66,14 +67,14 @@ impl Bonds {
         bonds
     }
 
-    fn root(&self, mut lot: usize) -> usize {
+    fn root(&self, mut lot: LotIndex) -> LotIndex {
         while self.with[lot] != lot {
             lot = self.with[lot];
         }
         lot
     }
 
-    fn join(&mut self, a: usize, b: usize) {
+    fn join(&mut self, a: LotIndex, b: LotIndex) {
         let (a, b) = (self.root(a), self.root(b));
         self.with[a.max(b)] = a.min(b);
     }
@@ -90,44 +91,51 @@ pub(super) fn of(problem: &Problem, deal: Deal) -> (Vec<Unit>, bool) {
 
 /// Every pod by itself, and by lot how many others come before it: whoever may be with several has to follow one of them, and not all.
 /// And whether some pod has that choice.
-pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, Vec<usize>, bool) {
+pub(super) fn singles(problem: &Problem) -> (Vec<Unit>, IndexVec<LotIndex, usize>, bool) {
     let lots = &problem.lots;
-    let feeders = |lot: usize| {
+    let feeders = |lot: LotIndex| {
         let wanted = &lots[lot].asks.wanted;
-        let feeds = move |other: &usize| {
+        let feeds = move |other: &LotIndex| {
             let feeds = &lots[*other].asks.feeds;
             *other != lot && wanted.iter().any(|counter| feeds.contains(counter))
         };
-        (0..lots.len()).filter(feeds)
+        lots.indexes().filter(feeds)
     };
-    let pods = |lot: usize| feeders(lot).map(|other| lots[other].count).sum::<usize>();
-    let choice = |lot: usize| lots[lot].asks.wants_itself && pods(lot) > 0;
-    let choice = (0..lots.len()).any(choice);
+    let pods = |lot: LotIndex| feeders(lot).map(|other| lots[other].count).sum::<usize>();
+    let choice = |lot: LotIndex| lots[lot].asks.wants_itself && pods(lot) > 0;
+    let choice = lots.indexes().any(choice);
     // A chain is no longer than there are lots; in a circle it ends there.
-    let mut depths = vec![0; lots.len()];
+    let mut depths: IndexVec<LotIndex, usize> = vec![0; lots.len()].into();
     for _ in 0..lots.len() {
-        for lot in 0..lots.len() {
+        for lot in lots.indexes() {
             let before = feeders(lot).map(|other| depths[other]).min();
             depths[lot] = before.map_or(0, |before| (before + 1).min(lots.len()));
         }
     }
-    let all = (0..lots.len()).map(|lot| single(lot, lots[lot].count));
+    let all = lots.indexes().map(|lot| single(lot, lots[lot].count));
     (all.collect(), depths, choice)
 }
 
 /// The pods that have no place, `left` of each lot, as they belong together; and whether that hangs on how they are dealt.
-pub(super) fn waiting(problem: &Problem, mut left: Vec<usize>, deal: Deal) -> (Vec<Unit>, bool) {
+pub(super) fn waiting(
+    problem: &Problem,
+    mut left: IndexVec<LotIndex, usize>,
+    deal: Deal,
+) -> (Vec<Unit>, bool) {
     let bonds = Bonds::of(problem);
     let mut units = Vec::new();
     let choosy = !bonds.choosy.is_empty();
     if deal != Deal::Apart {
         dealt(problem, &bonds, deal, &mut left, &mut units);
     }
-    for lot in 0..problem.lots.len() {
-        let members = (0..problem.lots.len()).filter(|other| bonds.root(*other) == lot);
-        let mut members: Vec<usize> = members.filter(|other| left[*other] > 0).collect();
+    for lot in problem.lots.indexes() {
+        let members = problem
+            .lots
+            .indexes()
+            .filter(|other| bonds.root(*other) == lot);
+        let mut members: Vec<LotIndex> = members.filter(|other| left[*other] > 0).collect();
         // Whoever follows pods that have a place comes to them by itself.
-        let leads = |lot: &usize| {
+        let leads = |lot: &LotIndex| {
             let (of, asks) = (&problem.lots[*lot], &problem.lots[*lot].asks);
             asks.wanted.is_empty() || (asks.wants_itself && left[*lot] == of.count)
         };
@@ -142,7 +150,7 @@ pub(super) fn waiting(problem: &Problem, mut left: Vec<usize>, deal: Deal) -> (V
     (units, choosy)
 }
 
-fn single(lot: usize, times: usize) -> Unit {
+fn single(lot: LotIndex, times: usize) -> Unit {
     Unit {
         parts: vec![(lot, 1)],
         times,
@@ -150,7 +158,12 @@ fn single(lot: usize, times: usize) -> Unit {
 }
 
 /// One unit of as many pods of these lots as some machine holds, in the order of [`partly::wishes`]; the others by themselves.
-fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Vec<Unit>) {
+fn together(
+    problem: &Problem,
+    members: &[LotIndex],
+    left: &IndexVec<LotIndex, usize>,
+    units: &mut Vec<Unit>,
+) {
     let local = members.iter().any(|lot| {
         let mut wanted = problem.lots[*lot].asks.wanted.iter();
         wanted.any(|counter| {
@@ -190,16 +203,24 @@ fn together(problem: &Problem, members: &[usize], left: &[usize], units: &mut Ve
 }
 
 /// Deals followers to those of whom one must be with them.
-fn dealt(problem: &Problem, bonds: &Bonds, deal: Deal, left: &mut [usize], units: &mut Vec<Unit>) {
+fn dealt(
+    problem: &Problem,
+    bonds: &Bonds,
+    deal: Deal,
+    left: &mut IndexVec<LotIndex, usize>,
+    units: &mut Vec<Unit>,
+) {
     let mut hosts: Vec<Load> = Vec::new();
-    let alone = |lot: usize| {
-        (0..bonds.with.len())
+    let alone = |lot: LotIndex| {
+        bonds
+            .with
+            .indexes()
             .filter(|o| bonds.root(*o) == bonds.root(lot))
             .count()
             == 1
     };
     for (follower, targets) in &bonds.choosy {
-        let usable = |lot: &&usize| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
+        let usable = |lot: &&LotIndex| alone(**lot) && problem.lots[**lot].asks.wanted.is_empty();
         for target in targets.iter().filter(usable) {
             for _ in 0..std::mem::take(&mut left[*target]) {
                 let mut load = Load::empty(problem);
@@ -236,7 +257,7 @@ fn dealt(problem: &Problem, bonds: &Bonds, deal: Deal, left: &mut [usize], units
 
 /// Whether some model or place could hold a load, empty as it is.
 fn held(problem: &Problem, load: &Load) -> bool {
-    let model = problem.models.iter().enumerate().any(|(index, model)| {
+    let model = problem.models.indexed().any(|(index, model)| {
         let mut lots = load.counts.iter();
         load.within(&model.free) && lots.all(|(lot, _)| problem.lots[*lot].may.has(index))
     });

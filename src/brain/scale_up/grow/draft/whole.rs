@@ -3,6 +3,7 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
+use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -20,10 +21,9 @@ const GOOD: i128 = 256;
 pub(super) struct Filler<'p> {
     problem: &'p Problem,
     rates: &'p Rates,
-    /// By lot.
-    pods: Vec<PodWorth>,
+    pods: IndexVec<LotIndex, PodWorth>,
     /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    choices: Vec<(usize, Bits)>,
+    choices: Vec<(ModelIndex, Bits)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
@@ -44,7 +44,7 @@ struct FillSearch<'f, 'p> {
     filler: &'f Filler<'p>,
     values: &'f Values,
     /// Lots with how many pods there are.
-    lots: &'f [(usize, usize)],
+    lots: &'f [(LotIndex, usize)],
     /// By lot of `lots`: what it or a later one counts at most for a [`PART`] of what it is worth.
     dearest: Vec<i128>,
     counts: Vec<usize>,
@@ -57,8 +57,8 @@ struct FillSearch<'f, 'p> {
 /// the lot came to lie on machines that carry little for their price: those are thought of earlier the next time.
 #[derive(Clone, Debug)]
 pub(super) struct Values {
-    /// By lot, in parts of the price unit.
-    of: Vec<i128>,
+    /// In parts of the price unit.
+    of: IndexVec<LotIndex, i128>,
 }
 
 impl Values {
@@ -72,7 +72,8 @@ impl Values {
     /// Learns from a plan: what each lot's pods cost there, when a machine's price is shared by what pods are worth.
     pub(super) fn learn(&mut self, filler: &Filler<'_>, draft: &Draft<'_>) {
         let lots = filler.pods.len();
-        let (mut paid, mut pods) = (vec![0_i128; lots], vec![0_i128; lots]);
+        let mut paid: IndexVec<LotIndex, i128> = vec![0; lots].into();
+        let mut pods = paid.clone();
         for machine in &draft.machines {
             let Some((model, _)) = machine.bound else {
                 continue;
@@ -94,7 +95,8 @@ impl Values {
                 pods[lot] += count;
             }
         }
-        for (lot, value) in self.of.iter_mut().enumerate() {
+        for lot in paid.indexes() {
+            let value = &mut self.of[lot];
             if draft.left[lot] > 0 {
                 // Whoever found no place is thought of before the others.
                 *value = value.saturating_add(*value / LESSON);
@@ -106,11 +108,11 @@ impl Values {
 }
 
 /// Pods that fill a machine, and what they are worth.
-type Filling = (i128, Vec<(usize, usize)>);
+type Filling = (i128, Vec<(LotIndex, usize)>);
 
 impl<'p> Filler<'p> {
     pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
-        let pods = problem.lots.iter().enumerate().map(|(index, lot)| {
+        let pods = problem.lots.indexed().map(|(index, lot)| {
             let asked = lot.asked.iter().copied().enumerate();
             PodWorth {
                 worth: rates.worth_of(&lot.asked).saturating_add(1),
@@ -119,9 +121,10 @@ impl<'p> Filler<'p> {
                 alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
             }
         });
-        let mut choices: Vec<(usize, Bits)> = Vec::new();
-        for (index, model) in problem.models.iter().enumerate() {
-            let same = |(of, _): &&mut (usize, Bits)| problem.models[*of].choice == model.choice;
+        let mut choices: Vec<(ModelIndex, Bits)> = Vec::new();
+        for (index, model) in problem.models.indexed() {
+            let same =
+                |(of, _): &&mut (ModelIndex, Bits)| problem.models[*of].choice == model.choice;
             if let Some((_, models)) = choices.iter_mut().find(same) {
                 models.insert(index);
             } else {
@@ -132,8 +135,8 @@ impl<'p> Filler<'p> {
         }
         // Those first that cost least for what they could hold.
         choices.sort_by(|(a, _), (b, _)| {
-            let size = |model: usize| rates.worth_of(&problem.models[model].free).max(1) >> 40;
-            let price = |model: usize| i128::from(problem.models[model].price);
+            let size = |model: ModelIndex| rates.worth_of(&problem.models[model].free).max(1) >> 40;
+            let price = |model: ModelIndex| i128::from(problem.models[model].price);
             let left = price(*a).saturating_mul(size(*b));
             left.cmp(&price(*b).saturating_mul(size(*a))).then(a.cmp(b))
         });
@@ -156,13 +159,14 @@ impl<'p> Filler<'p> {
     pub(super) fn fill(
         &self,
         draft: &mut Draft<'_>,
-        spare: &[usize],
+        spare: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
         self.fill_rest(draft, spare, (values, turned));
         let mut open = vec![true; self.choices.len()];
-        let empty = |draft: &Draft<'_>, at: usize| draft.machines[at].load.counts.is_empty();
-        let mut spare: Vec<usize> = spare
+        let empty =
+            |draft: &Draft<'_>, at: DraftMachineIndex| draft.machines[at].load.counts.is_empty();
+        let mut spare: Vec<DraftMachineIndex> = spare
             .iter()
             .copied()
             .filter(|at| empty(draft, *at))
@@ -200,7 +204,7 @@ impl<'p> Filler<'p> {
     fn best_choice(
         &self,
         draft: &Draft<'_>,
-        lots: &[(usize, usize)],
+        lots: &[(LotIndex, usize)],
         values: &Values,
         (open, known): (&[bool], &mut [Option<Filling>]),
     ) -> Option<usize> {
@@ -238,13 +242,14 @@ impl<'p> Filler<'p> {
     }
 
     /// Lots that have no place and hang on nobody: those that are worth most first, but for some.
-    fn waiting(&self, draft: &Draft<'_>, values: &Values, turned: usize) -> Vec<(usize, usize)> {
-        let lots = draft.left.iter().enumerate();
+    fn waiting(&self, draft: &Draft<'_>, values: &Values, turned: usize) -> Vec<(LotIndex, usize)> {
+        let lots = draft.left.indexed();
         let lots = lots.filter(|(lot, left)| **left > 0 && !self.problem.lots[*lot].tied);
-        let mut lots: Vec<(usize, usize)> = lots.map(|(lot, left)| (lot, *left)).collect();
+        let mut lots: Vec<(LotIndex, usize)> = lots.map(|(lot, left)| (lot, *left)).collect();
         // A shift of a few bits, and another for each lot.
-        let noise =
-            |lot: usize| (lot.wrapping_mul(0x9e37_79b9) ^ turned.wrapping_mul(0x85eb_ca6b)) % 97;
+        let noise = |lot: LotIndex| {
+            (lot.position().wrapping_mul(0x9e37_79b9) ^ turned.wrapping_mul(0x85eb_ca6b)) % 97
+        };
         lots.sort_by_key(|(lot, _)| {
             let shift = if turned == 0 { 0 } else { noise(*lot) };
             let value = values.of[*lot] >> 20;
@@ -257,7 +262,7 @@ impl<'p> Filler<'p> {
     fn fill_rest(
         &self,
         draft: &mut Draft<'_>,
-        machines: &[usize],
+        machines: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
         let all = Bits::all(self.problem.models.len());
@@ -281,14 +286,14 @@ impl<'p> Filler<'p> {
     /// What fills best what is free on a machine of a model.
     fn filling(
         &self,
-        (model, free): (usize, &[i64]),
-        lots: &[(usize, usize)],
+        (model, free): (ModelIndex, &[i64]),
+        lots: &[(LotIndex, usize)],
         values: &Values,
     ) -> Filling {
         let usable = lots
             .iter()
             .filter(|(lot, _)| self.problem.lots[*lot].may.has(model));
-        let usable: Vec<(usize, usize)> = usable.copied().collect();
+        let usable: Vec<(LotIndex, usize)> = usable.copied().collect();
         let whole = self.rates.worth_of(free);
         let mut dearest: Vec<i128> = usable
             .iter()
@@ -386,7 +391,7 @@ impl PodWorth {
 }
 
 /// Puts a filling on an empty machine, or a new one.
-fn put(draft: &mut Draft<'_>, filling: &[(usize, usize)], to: Option<To>, menu: &Bits) -> bool {
+fn put(draft: &mut Draft<'_>, filling: &[(LotIndex, usize)], to: Option<To>, menu: &Bits) -> bool {
     let mark = draft.mark();
     let mut spot = Spot { to, class: None };
     for (lot, count) in filling {
