@@ -291,15 +291,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
             label(work, &reference, &labels, &annotations).await?;
             labelled = true;
         }
-        if node.ready.status != ReadyStatus::True {
-            let why = node
-                .ready
-                .why
-                .as_deref()
-                .unwrap_or("its kubelet says nothing");
-            work.progress(format!("node {name} is not Ready: {why}"));
-            restart.of_vm_that_is_off(work).await?;
-        } else {
+        if node.ready.status == ReadyStatus::True {
             let since = *ready.get_or_insert_with(Instant::now);
             if let Some(taint) = passing_taint(&node).filter(|_| since.elapsed() < PASSING) {
                 work.progress(format!("the node still has the taint {taint}"));
@@ -311,6 +303,14 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                     return Ok(());
                 }
             }
+        } else {
+            let why = node
+                .ready
+                .why
+                .as_deref()
+                .unwrap_or("its kubelet says nothing");
+            work.progress(format!("node {name} is not Ready: {why}"));
+            restart.of_vm_that_is_off(work).await?;
         }
         changed(&mut changes).await;
     }
