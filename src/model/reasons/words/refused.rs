@@ -235,23 +235,10 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::Unread { why } => {
             write!(f, "nobody knows how much of the host {host} is free: {why}")
         }
-        HostRefused::NoTemplate { template, seen } => write!(
-            f,
-            "the template {template} has no copy that the host {host} can clone ({seen} seen)"
-        ),
-        HostRefused::TemplateFault { fault } => {
-            write!(f, "no machine is made of the template: {fault}")
-        }
-        HostRefused::StorageInactive { storage, template } => write!(
-            f,
-            "the storage {storage} is not available on the host {host}, and {} go there",
-            made_of(*template)
-        ),
-        HostRefused::NoStorage { storage, template } => write!(
-            f,
-            "the host {host} has no storage {storage}, and {} go there",
-            made_of(*template)
-        ),
+        HostRefused::NoTemplate { .. }
+        | HostRefused::TemplateFault { .. }
+        | HostRefused::StorageInactive { .. }
+        | HostRefused::NoStorage { .. } => of_template(host, refusal, f),
         HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
         HostRefused::UnknownCpus => write!(f, "the CPUs of the host {host} are not known"),
         HostRefused::FewerCpus { has, asks } => write!(
@@ -288,6 +275,40 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
 }
 
 /// Why a host has no PCI device for a machine.
+/// Why a host cannot clone the template.
+fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::NoTemplate {
+            template,
+            seen,
+            tied,
+        } => {
+            write!(
+                f,
+                "the template {template} has no copy that the host {host} can clone ({seen} seen)"
+            )?;
+            match tied {
+                Some(tied) => write!(f, ": {tied}"),
+                None => Ok(()),
+            }
+        }
+        HostRefused::TemplateFault { fault } => {
+            write!(f, "no machine is made of the template: {fault}")
+        }
+        HostRefused::StorageInactive { storage, template } => write!(
+            f,
+            "the storage {storage} is not available on the host {host}, and {} go there",
+            made_of(*template)
+        ),
+        HostRefused::NoStorage { storage, template } => write!(
+            f,
+            "the host {host} has no storage {storage}, and {} go there",
+            made_of(*template)
+        ),
+        _ => Ok(()),
+    }
+}
+
 fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
     match refusal {
         HostRefused::UnknownMapping { mapping } => write!(
@@ -410,22 +431,44 @@ fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             storage,
             free,
             asks,
-        } => write!(
-            f,
-            "the storage {storage} of the host {host} has {} free that machines under way do not take, one of this type takes {}",
-            bytes(*free),
-            bytes(*asks)
-        ),
+            keep,
+        } => {
+            let (free, asks) = (bytes(*free), bytes(*asks));
+            write!(
+                f,
+                "the storage {storage} of the host {host} has {free} free that machines under way do not take, one of this type takes {asks}"
+            )?;
+            match keep {
+                Some(keep) => write!(f, ", and min_free_storage keeps {}", bytes(*keep)),
+                None => Ok(()),
+            }
+        }
         HostRefused::StorageGrowth {
             storage,
             left,
             asks,
-        } => write!(
+        storage => of_storage(host, storage, f),
+    }
+}
+
+/// Why a storage of a host has no room.
+fn of_storage(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+            keep,
+        } => {
+            let (left, asks) = (bytes(*left), bytes(*asks));
+            write!(
+                f,
+                "disks of machines may still grow by {left} on the storage {storage} of the host {host} (storage_overcommit"
+            )?;
+            if let Some(keep) = keep {
+                write!(f, ", of which min_free_storage keeps {}", bytes(*keep))?;
+            }
+            write!(f, "), one of this type takes {asks}")
+        }
+        HostRefused::StorageUnknown { storage } => write!(
             f,
-            "disks of machines may still grow by {} on the storage {storage} of the host {host} (storage_overcommit), one of this \
-             type takes {}",
-            bytes(*left),
-            bytes(*asks)
+            "how large the storage {storage} of the host {host} is PVE does not tell, and min_free_storage is to stay free of it"
         ),
         _ => Ok(()),
     }
