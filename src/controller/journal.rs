@@ -78,6 +78,9 @@ pub struct JournalEntry {
     /// Hashes of the settings that it is made with, by part; empty where an older program, or another host's, planned it.
     #[serde(default)]
     pub made_of: MadeOf,
+    /// The host that it was planned for, whose CPUs it may have for itself; `None` where an older program, or another host's, planned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_on: Option<Arc<str>>,
     /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
     #[serde(default)]
     pub uuid: Option<Arc<str>>,
@@ -104,6 +107,7 @@ impl JournalEntry {
             configured: false,
             written: Box::default(),
             made_of: MadeOf::new(),
+            made_on: None,
             uuid: None,
             failure: None,
         }

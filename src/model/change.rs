@@ -298,6 +298,9 @@ fn of_room(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
         HostRefused::Devices { mapping, .. } => {
             format!("free a device of {mapping} on {host}")
         }
+        HostRefused::HugePages { .. } => format!(
+            "free memory of the first NUMA nodes of {host}, or set cpu_pinning of [pool.{pool}], by which the memory is beside free CPUs"
+        ),
         HostRefused::NoTopology | HostRefused::OtherTopology { .. } => {
             format!(
                 "put the CPUs of {host} into the file: pve-autoscaler host-topology prints them there"

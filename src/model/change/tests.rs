@@ -43,6 +43,7 @@ fn refusals() -> Vec<(Refused, &'static str)> {
         (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1, keep: None }), "storage_overcommit"),
         (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1, keep: Some(1) }), "min_free_storage"),
         (host(HostRefused::StorageFree { storage: "s".into(), free: 0, asks: 1, keep: Some(1) }), "min_free_storage"),
+        (host(HostRefused::HugePages { nodes: 1, asks: 1 }), "cpu_pinning"),
         (host(HostRefused::StorageUnknown { storage: "s".into() }), "min_free_storage"),
     ]
 }

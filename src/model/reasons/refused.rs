@@ -390,6 +390,13 @@ pub enum HostRefused {
         /// Devices of the type.
         asks: i64,
     },
+    /// The NUMA nodes that PVE takes huge pages from for a machine without CPUs of its own have too little memory left, or are not there.
+    HugePages {
+        /// How many nodes, from the first on.
+        nodes: u32,
+        /// Bytes of the type.
+        asks: i64,
+    },
     /// Which PCI devices guests there have is not known yet.
     UnreadDevices {
         /// The mapping.

@@ -272,6 +272,7 @@ one_of_each! { HostRefused:
     UnknownMapping { mapping: "gpu".into() },
     NoDevice { mapping: "gpu".into() },
     Devices { mapping: "gpu".into(), has: 2, free: 0, asks: 1 },
+    HugePages { nodes: 1, asks: 8 << 30 },
     UnreadDevices { mapping: "gpu".into(), guest: 101, guests: 2 },
     NoTopology(),
     OtherTopology { listed: 16, has: 32 },
@@ -392,7 +393,7 @@ one_of_each! { Warning:
     SharedZone { zone: "pve1".into(), regions: vec!["east".into(), "west".into()] },
     NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: None },
     TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
-    LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list") },
+    LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list"), untold: false, far: true },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
 }
 

@@ -269,12 +269,12 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         | HostRefused::OtherTopology { .. }
         | HostRefused::PinnedCpus { .. }
         | HostRefused::NumaMemory { .. }
+        | HostRefused::HugePages { .. }
         | HostRefused::UnreadCpus { .. } => of_cpus(host, refusal, f),
         room => of_room(host, room, f),
     }
 }
 
-/// Why a host has no PCI device for a machine.
 /// Why a host cannot clone the template.
 fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
     match refusal {
@@ -309,6 +309,7 @@ fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt:
     }
 }
 
+/// Why a host has no PCI device for a machine.
 fn of_devices(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
     match refusal {
         HostRefused::UnknownMapping { mapping } => write!(
@@ -374,6 +375,19 @@ fn of_cpus(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             count(*cpus, "CPU"),
             bytes(*asks)
         ),
+        HostRefused::HugePages { nodes, asks } => {
+            let of = if *nodes == 1 {
+                "NUMA node 0".to_owned()
+            } else {
+                format!("each of the first {nodes} NUMA nodes")
+            };
+            write!(
+                f,
+                "{of} of the host {host} has too little memory left for huge pages of one machine, which takes {}: without \
+                 cpu_pinning PVE takes them from there alone",
+                bytes(*asks)
+            )
+        }
         HostRefused::UnreadCpus { guest, guests } => write!(
             f,
             "which CPUs are free on the host {host} is not known yet: the configuration of {} there was not read, the first of \
@@ -427,6 +441,13 @@ fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
                 ),
             }
         }
+        storage => of_storage(host, storage, f),
+    }
+}
+
+/// Why a storage of a host has no room.
+fn of_storage(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
         HostRefused::StorageFree {
             storage,
             free,
@@ -447,13 +468,6 @@ fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             storage,
             left,
             asks,
-        storage => of_storage(host, storage, f),
-    }
-}
-
-/// Why a storage of a host has no room.
-fn of_storage(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
-    match refusal {
             keep,
         } => {
             let (left, asks) = (bytes(*left), bytes(*asks));
