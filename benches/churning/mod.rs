@@ -436,6 +436,7 @@ fn empty(now: Time) -> Snapshot {
         vmid: 100,
         host: "pve1".into(),
         shared: true,
+        tied: None,
         disk: 20 * GIB,
         disks: Vec::new(),
     };

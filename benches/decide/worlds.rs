@@ -145,6 +145,7 @@ fn home() -> Region {
         vmid: 100,
         host: "pve1".into(),
         shared: true,
+        tied: None,
         disk: 20 * GI,
         disks: Vec::new(),
     };

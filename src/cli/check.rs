@@ -10,7 +10,7 @@ use super::{CliFailure, doctor, load, runtime, write};
 use crate::config::Settings;
 use crate::config::scalar::Overcommit;
 use crate::config::settings::WebSettings;
-use crate::model::hosts::LoadKind;
+use crate::model::hosts::{LoadKind, StorageFloor};
 use crate::model::policy::{Policy, PoolPolicy};
 use crate::model::words;
 use crate::web::access::Access;
@@ -159,6 +159,15 @@ fn hosts(pool: &PoolPolicy) -> String {
         let cores = words::cores(rules.min_free_cpu_milli);
         let _ = write!(text, ", {cores} cores stay free");
     }
+    match rules.min_free_storage {
+        Some(StorageFloor::Bytes(bytes)) => {
+            let _ = write!(text, ", {} of each storage stay free", words::bytes(bytes));
+        }
+        Some(StorageFloor::Permille(part)) => {
+            let _ = write!(text, ", {} of each storage stay free", words::percent(part));
+        }
+        None => {}
+    }
     for kind in [LoadKind::Cpu, LoadKind::Memory, LoadKind::CpuPressure] {
         if let Some(most) = rules.most(kind) {
             let _ = write!(text, ", {} {}", kind.key(), words::percent(most));
@@ -206,10 +215,10 @@ mod tests {
         );
         let some = said(
             "hosts = [\"a\", \"b\", \"c\"]\nexclude_hosts = [\"c\"]\nhost_strategy = \"max-cpu\"\nmax_per_host = 2\n\
-             min_free_memory = \"8GiB\"\nmin_free_cores = 1.5",
+             min_free_memory = \"8GiB\"\nmin_free_cores = 1.5\nmin_free_storage = \"7.5%\"",
         );
         let line = "pool small: hosts a, b, c without c, host_strategy max-cpu, 2 machines on one at most, 8Gi of memory stay \
-                    free, 1.5 cores stay free\n";
+                    free, 1.5 cores stay free, 7.5 % of each storage stay free\n";
         assert!(some.contains(line), "{some}");
     }
 }

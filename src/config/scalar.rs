@@ -1,6 +1,7 @@
 //! The values of the file that are more than a TOML number or string: durations, sizes, quantities,
 //! VMID ranges, taints, prices. Each reads from text, writes itself back, and says what it expects.
 
+mod free_space;
 mod pci;
 mod threshold;
 
@@ -18,6 +19,7 @@ use crate::model::region::VMIDS;
 use crate::model::scheduling::{Effect, Taint};
 use crate::model::time::Span;
 
+pub use free_space::FreeSpace;
 pub use pci::PciText;
 pub use threshold::Threshold;
 
@@ -112,7 +114,7 @@ macro_rules! in_the_file {
 
 in_the_file!(
     Duration, Size, Cpu, Amount, VmidRange, TaintText, Price, Ratio, Overcommit, NodeCount,
-    MinSaving, Schedule, Threshold, PciText
+    MinSaving, Schedule, Threshold, PciText, FreeSpace
 );
 
 // Below the macro, which it uses.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::hosts::HostRules;
+use crate::model::hosts::{HostRules, StorageFloor};
 use crate::model::pci::PciDevice;
 use crate::model::policy::{InstanceType, PoolPolicy, Reserved};
 use crate::model::resources::Resources;
@@ -22,8 +22,8 @@ use super::fields::CaseFields;
 use super::networks;
 use super::objects::{listed, name_of, named, numbered};
 use super::scalars::{
-    gives, label_key, millionths, node_labels, quantity, resource, resources, several, text, texts,
-    truth, whole,
+    decimal, gives, label_key, millionths, node_labels, quantity, resource, resources, several,
+    text, texts, truth, whole,
 };
 use super::settings;
 use super::short;
@@ -269,7 +269,18 @@ fn host_rules(fields: &mut CaseFields<'_>, rules: &mut HostRules) -> Result<(), 
     if let Some(value) = fields.take("min_free_cores") {
         rules.min_free_cpu_milli = quantity(value)?.milli();
     }
+    rules.min_free_storage = fields.with("min_free_storage", floor)?;
     Ok(())
+}
+
+/// What stays free of a storage: `50Gi`, `10%`.
+fn floor(value: &CaseValue) -> Result<StorageFloor, CaseError> {
+    let Some(percent) = text(value)?.strip_suffix('%') else {
+        return Ok(StorageFloor::Bytes(quantity(value)?.units()));
+    };
+    let part = decimal(percent, 1).filter(|part| (0..1000).contains(part));
+    let part = part.ok_or_else(|| value.expected("an amount, or a percentage below 100"))?;
+    Ok(StorageFloor::Permille(part))
 }
 
 /// What its machines have of their host's CPUs and memory for themselves, by the names that the configuration has for it.

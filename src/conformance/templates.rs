@@ -209,6 +209,7 @@ impl CaseTemplate {
             vmid,
             host: host.clone(),
             shared: named.all(is_shared),
+            tied: None,
             disk: self.size,
             disks: boot.into_iter().chain(further).collect(),
         }

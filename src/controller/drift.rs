@@ -1,4 +1,5 @@
-//! Which machines have drifted: what they were made with is not what the file says now, and cannot change in place. Pure.
+//! Which machines have drifted: what they were made with is not what the file says now, and cannot change in place; or they were moved
+//! away from the CPUs that they were given. Pure.
 //!
 //! The terms of a machine say what its pods were promised. Of the other settings the journal keeps a hash for each part,
 //! taken when the machine's VM was configured: a setting that a newer program brings changes none while it is not used.
@@ -15,6 +16,7 @@ use crate::config::settings::{JoinMethod, PoolSettings, Settings, TemplateSettin
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::controller::machines::Observed;
 use crate::model::action::NO_TEMPLATE;
+use crate::model::cpu_loss::CpuLoss;
 use crate::model::drift::Drift;
 use crate::model::mark::Mark;
 use crate::model::policy::{InstanceType, Policy, Terms};
@@ -234,6 +236,19 @@ fn is_of_former_copy(entry: &JournalEntry, observed: &Observed) -> bool {
     !named && told
 }
 
+/// Whether a machine that has CPUs for itself was moved to a host where they are not: it is the one that came, and not a machine of
+/// that host whose CPUs it has now.
+fn has_left_its_cpus(
+    machine: &Machine,
+    entry: &JournalEntry,
+    observed: &Observed,
+    policy: &Policy,
+) -> bool {
+    let moved = entry.made_on.as_ref();
+    let moved = moved.is_some_and(|host| *host != machine.host);
+    moved && CpuLoss::find(machine, &observed.region, policy).is_some()
+}
+
 /// Writes into the machines that became nodes what of them has drifted.
 pub fn mark(
     machines: &mut BTreeMap<Arc<str>, Machine>,
@@ -252,8 +267,11 @@ pub fn mark(
             let now = all.entry((mark.pool.clone(), mark.template.clone()));
             let now = now.or_insert_with(|| made_of(settings, mark));
             let mut found = of(machine, entry, &settings.policy, now)?;
-            let former = regions.get(&machine.region);
-            let former = former.is_some_and(|observed| is_of_former_copy(entry, observed));
+            let observed = regions.get(&machine.region);
+            if observed.is_some_and(|of| has_left_its_cpus(machine, entry, of, &settings.policy)) {
+                found.push(Drift::Cpus);
+            }
+            let former = observed.is_some_and(|observed| is_of_former_copy(entry, observed));
             if former && !found.contains(&Drift::Template) {
                 found.push(Drift::Template);
                 found.sort_unstable();

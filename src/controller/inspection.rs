@@ -73,20 +73,28 @@ pub fn unlinkable(
     }
     let disks = config.disks.iter();
     let mut linked = disks.filter(|(key, disk)| !disk.cdrom && !key.starts_with("tpmstate"));
-    let copied = "clone = \"full\" in the template's table copies it";
+    let copied = |kind: &str| {
+        if kind.starts_with("iscsi") {
+            "clone = \"full\" and storage in the template's table copy it to another storage"
+        } else {
+            "clone = \"full\" in the template's table copies it"
+        }
+    };
     let why = linked.find_map(|(key, disk)| {
         let (storage, volume) = (&disk.storage, &disk.volume);
         let kind = plugin(storage)?;
         if WHOLE.contains(&&*kind) {
             return Some(format!(
-                "its {key} is on {storage} ({kind}), which has no linked clones; {copied}"
+                "its {key} is on {storage} ({kind}), which has no linked clones; {}",
+                copied(&kind)
             ));
         }
         let base = volume.rsplit(['/', ':']).next()?.starts_with("base-");
         let wrong = OF_BASES.contains(&&*kind) && !base;
         wrong.then(|| {
             format!(
-                "its {key} is {volume}, which is no base image, and PVE links no clone to it; qm template {vmid} --disk {key} makes it one, or {copied}"
+                "its {key} is {volume}, which is no base image, and PVE links no clone to it; qm template {vmid} --disk {key} makes it one, or {}",
+                copied(&kind)
             )
         })
     });

@@ -80,6 +80,9 @@ pub struct JournalEntry {
     /// A newer version may have more parts, which are left out.
     #[serde(default, deserialize_with = "tolerant::known_entries")]
     pub made_of: MadeOf,
+    /// The host that it was planned for, whose CPUs it may have for itself; `None` where an older program, or another host's, planned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_on: Option<Arc<str>>,
     /// The VM's SMBIOS UUID when it was first seen with our mark: its node is known by it, and an edit is seen.
     #[serde(default)]
     pub uuid: Option<Arc<str>>,
@@ -106,6 +109,7 @@ impl JournalEntry {
             configured: false,
             written: Box::default(),
             made_of: MadeOf::new(),
+            made_on: None,
             uuid: None,
             failure: None,
         }

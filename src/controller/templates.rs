@@ -65,12 +65,13 @@ impl<'a> RegionTemplates<'a> {
             let copies = guests.filter(|(vmid, guest)| is(**vmid, guest, template));
             let copies = copies.filter_map(|(vmid, guest)| {
                 let config = config(*vmid).filter(|config| config.template)?;
+                let tied = tied((*vmid, config), template, &guest.host, resources);
                 Some(TemplateCopy {
                     vmid: *vmid,
                     fault: fault((*vmid, config), template, &guest.host, resources).map(Into::into),
                     host: guest.host.clone(),
-                    shared: all_shared(config, &guest.host, resources)
-                        && target_shared(template, &guest.host, resources),
+                    shared: tied.is_none(),
+                    tied: tied.map(Into::into),
                     disk: config
                         .boot_disk()
                         .and_then(|(_, disk)| disk.size)
@@ -114,6 +115,7 @@ fn of_settings(
         vmid: NO_TEMPLATE,
         host: host.clone(),
         shared: false,
+        tied: None,
         disk: 0,
         fault: fault.map(Into::into),
         disks,
@@ -134,15 +136,36 @@ fn fault(
         Some(storage.plugin.clone())
     };
     let unlinkable = || inspection::unlinkable(vmid, config, plugin);
-    let named = template.storage.as_deref().filter(|_| template.full_clone);
-    let further = template.hardware.disks.values();
-    let mut named = named.into_iter().chain(further.map(|disk| &*disk.storage));
+    let new_disks = disks(config, template);
+    let mut storages = new_disks.iter().map(|disk| &*disk.storage);
     inspection::obstacle(vmid, config, template)
         .or_else(|| unlinkable().filter(|_| !template.full_clone))
         .or_else(|| {
-            let why = named.find_map(|storage| refuses_disks(storage, host, resources));
-            why.map(|why| format!("VM {vmid}: {why}"))
+            let why = storages.find_map(|storage| refuses_disks(storage, host, resources));
+            why.or_else(|| target_missing(template, host, resources))
+                .map(|why| format!("VM {vmid}: {why}"))
         })
+}
+
+/// Why PVE makes no full clone to the storage that the template's table names: the template's host, where PVE makes all its clones,
+/// does not have it (`clone_vm`, `storage_check_enabled`). Nothing where no host shows it: PVE may not tell of it.
+pub fn target_missing(
+    template: &TemplateSettings,
+    host: &str,
+    resources: &ClusterResources,
+) -> Option<String> {
+    let name = template
+        .storage
+        .as_deref()
+        .filter(|_| template.full_clone)?;
+    let here = resources.storages.get(host);
+    let there = || resources.storages.values().any(|of| of.contains_key(name));
+    let missing = here.is_none_or(|of| !of.contains_key(name)) && there();
+    missing.then(|| {
+        format!(
+            "clones go to the storage {name}, and PVE makes them on the template's host {host}, which does not have it; let {host} have it (Datacenter, Storage, Nodes), or another storage in the template's table"
+        )
+    })
 }
 
 /// Why a storage that the template's table names takes no disk of a machine, by what PVE lists of it on a host; what is not listed
@@ -196,30 +219,36 @@ pub(super) fn sizes(config: &VmConfig) -> BTreeMap<Arc<str>, i64> {
     sizes
 }
 
-/// Whether the storage that full clones go to, if one is named, is shared: PVE clones to another host
-/// only then (`clone_vm`, "can't clone to non-shared storage").
-fn target_shared(template: &TemplateSettings, host: &str, resources: &ClusterResources) -> bool {
-    let named = template.storage.as_ref().filter(|_| template.full_clone);
-    named.is_none_or(|name| {
-        resources
-            .storages
-            .get(host)
-            .and_then(|storages| storages.get(&**name))
-            .is_some_and(|storage| storage.shared)
-    })
-}
-
-/// Whether every disk, the cloud-init drive too, is on shared storage: only then may a clone have
-/// another host as its target.
-fn all_shared(config: &VmConfig, host: &str, resources: &ClusterResources) -> bool {
+/// Why PVE makes clones of a template on its own host alone (`clone_vm`: "VM uses local storage", "can't clone to non-shared
+/// storage"): a drive of it, the cloud-init drive and images in CD drives too, or the storage that full clones go to is not shared.
+fn tied(
+    (vmid, config): (u32, &VmConfig),
+    template: &TemplateSettings,
+    host: &str,
+    resources: &ClusterResources,
+) -> Option<String> {
     let storages = resources.storages.get(host);
-    config
-        .disks
-        .values()
-        .filter(|disk| disk.volume != "none")
-        .all(|disk| {
-            storages
-                .and_then(|storages| storages.get(&disk.storage))
-                .is_some_and(|storage| storage.shared)
-        })
+    let local = |name: &str| {
+        let storage = storages.and_then(|storages| storages.get(name));
+        match storage {
+            Some(storage) if storage.shared => None,
+            Some(_) => Some("is not shared".to_owned()),
+            None => Some(format!("PVE does not show on {host}")),
+        }
+    };
+    let mut drives = config.disks.iter();
+    let of_drive = drives.find_map(|(key, disk)| {
+        // The host's own CD drive is another one on each host.
+        let nowhere = matches!(&*disk.volume, "none" | "cdrom");
+        let (name, how) = (&disk.storage, local(&disk.storage).filter(|_| !nowhere)?);
+        Some(format!("its {key} is on {name}, which {how}"))
+    });
+    let target = template.storage.as_deref().filter(|_| template.full_clone);
+    let why = of_drive.or_else(|| {
+        let name = target?;
+        Some(format!("clones go to {name}, which {}", local(name)?))
+    })?;
+    Some(format!(
+        "VM {vmid} is cloned on its host {host} alone, since {why}"
+    ))
 }

@@ -249,13 +249,13 @@ fn of_host(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
         HostRefused::RegionMax { machines } => {
             format!("raise max_per_host of its region above {machines}")
         }
-        room => return of_room(host, room),
+        room => return of_room(host, room, pool),
     };
     Some(change)
 }
 
 /// What would have to change so that a host has room.
-fn of_room(host: &str, refusal: &HostRefused) -> Option<String> {
+fn of_room(host: &str, refusal: &HostRefused, pool: &str) -> Option<String> {
     let change = match refusal {
         HostRefused::Memory { left, asks } => format!(
             "free {} of memory that guests of {host} are promised, or raise memory_overcommit",
@@ -278,19 +278,29 @@ fn of_room(host: &str, refusal: &HostRefused) -> Option<String> {
             storage,
             free,
             asks,
-        } => format!(
-            "free {} on the storage {storage} of {host}",
-            bytes(asks.saturating_sub(*free))
-        ),
-        HostRefused::StorageGrowth { storage, .. } => {
-            format!("enlarge the storage {storage} of {host}, or raise storage_overcommit")
+            keep,
+        } => {
+            let wanted = asks.saturating_add(keep.unwrap_or(0));
+            let missing = bytes(wanted.saturating_sub(*free));
+            let lower = keep.map_or("", |_| ", or lower min_free_storage");
+            format!("free {missing} on the storage {storage} of {host}{lower}")
         }
+        HostRefused::StorageGrowth { storage, keep, .. } => {
+            let lower = keep.map_or("", |_| " or lower min_free_storage");
+            format!("enlarge the storage {storage} of {host}, or raise storage_overcommit{lower}")
+        }
+        HostRefused::StorageUnknown { storage } => format!(
+            "let PVE tell the size of the storage {storage} of {host} (a token needs Datastore.Audit on it), or set min_free_storage of [pool.{pool}] to \"0%\""
+        ),
         HostRefused::UnknownMapping { mapping } | HostRefused::NoDevice { mapping } => {
             format!("map a device of {host} as {mapping} (Datacenter, Resource Mappings)")
         }
         HostRefused::Devices { mapping, .. } => {
             format!("free a device of {mapping} on {host}")
         }
+        HostRefused::HugePages { .. } => format!(
+            "free memory of the first NUMA nodes of {host}, or set cpu_pinning of [pool.{pool}], by which the memory is beside free CPUs"
+        ),
         HostRefused::NoTopology | HostRefused::OtherTopology { .. } => {
             format!(
                 "put the CPUs of {host} into the file: pve-autoscaler host-topology prints them there"

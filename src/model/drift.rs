@@ -35,6 +35,21 @@ pub enum Drift {
     Kubelet,
     /// How it joins.
     Join,
+    /// Its VM was moved to a host on which the CPUs that it was given for itself are not its alone.
+    Cpus,
+}
+
+/// What of a machine is not as it should be, for people; `parts` are not empty.
+pub fn tell(parts: &[Drift]) -> String {
+    let of_file = parts.iter().filter(|part| **part != Drift::Cpus);
+    let of_file: Vec<String> = of_file.map(ToString::to_string).collect();
+    let file = format!("the file says another {} now", words::names(&of_file));
+    let moved = "it was moved to a host on which its CPUs are not its alone";
+    match (of_file.is_empty(), parts.contains(&Drift::Cpus)) {
+        (false, true) => format!("{file}, and {moved}"),
+        (true, true) => moved.to_owned(),
+        (_, false) => file,
+    }
 }
 
 /// Why a node is outdated: its machine has drifted, or is older than its pool lets it become. Karpenter's `Drifted` and `Expired`.
@@ -43,7 +58,7 @@ pub enum Drift {
 )]
 #[serde(deny_unknown_fields)]
 pub struct Outdated {
-    /// The parts that the file says otherwise now.
+    /// The parts that are not as they should be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifted: Vec<Drift>,
     /// The age that its pool lets a node reach, and that this one has reached.
@@ -65,13 +80,11 @@ impl Outdated {
 
 impl fmt::Display for Outdated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = words::names(self.drifted.iter().map(ToString::to_string));
         match (self.drifted.is_empty(), self.expired) {
-            (false, None) => write!(f, "the file says another {parts} now"),
-            (false, Some(age)) => write!(
-                f,
-                "the file says another {parts} now, and it is older than {age}"
-            ),
+            (false, None) => f.write_str(&tell(&self.drifted)),
+            (false, Some(age)) => {
+                write!(f, "{}, and it is older than {age}", tell(&self.drifted))
+            }
             (true, Some(age)) => write!(f, "it is older than {age}"),
             (true, None) => f.write_str("it was outdated"),
         }
@@ -90,6 +103,7 @@ impl fmt::Display for Drift {
             Drift::CloudInit => "cloud-init",
             Drift::Kubelet => "kubelet",
             Drift::Join => "join",
+            Drift::Cpus => "CPUs of its own",
         })
     }
 }

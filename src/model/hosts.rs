@@ -43,6 +43,29 @@ impl Default for HostCounting {
     }
 }
 
+/// What of a storage stays free of new machines' disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageFloor {
+    /// Bytes.
+    Bytes(i64),
+    /// Thousandths of the storage's size.
+    Permille(i64),
+}
+
+impl StorageFloor {
+    /// What stays free of a storage of a size, in bytes.
+    pub fn of_total(self, total: i64) -> i64 {
+        match self {
+            StorageFloor::Bytes(bytes) => bytes.max(0),
+            StorageFloor::Permille(part) => {
+                let kept = i128::from(total.max(0)) * i128::from(part.max(0)) / 1000;
+                i64::try_from(kept).unwrap_or(i64::MAX)
+            }
+        }
+    }
+}
+
 /// The part that an amount is of a whole, in thousandths; of nothing as of 1.
 pub fn share_permille(amount: i64, whole: i64) -> i64 {
     let part = i128::from(amount) * 1000 / i128::from(whole.max(1));
@@ -96,6 +119,9 @@ pub struct HostRules {
     pub min_free_cpu_milli: i64,
     /// Memory in bytes that a new machine leaves free on its host, by what is in use; 0 for no such bound.
     pub min_free_memory: i64,
+    /// What a new machine leaves free on each storage that its disks go to. `None`: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_storage: Option<StorageFloor>,
     /// What of its CPUs a host may have in use, in thousandths; with more it gets no machine. `None`: no such bound.
     pub max_cpu_load: Option<i64>,
     /// What of its memory a host may have in use, in thousandths; with more it gets no machine. `None`: no such bound.

@@ -27,6 +27,7 @@ pub mod action;
 pub mod change;
 pub mod cluster;
 pub mod condition;
+pub mod cpu_loss;
 pub mod cpus;
 pub mod cron;
 pub mod decision;

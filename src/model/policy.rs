@@ -243,6 +243,9 @@ pub struct PoolPolicy {
     /// What its machines are given of their host's CPUs and memory for themselves.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pinning: Pinning,
+    /// CPU sockets of its machines; 0 for one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sockets: u32,
     /// Nodes to keep.
     pub min: u32,
     /// Nodes at most.

@@ -209,6 +209,9 @@ pub struct TemplateCopy {
     pub host: Arc<str>,
     /// Every disk, the cloud-init drive too, is on shared storage: clones may target other hosts.
     pub shared: bool,
+    /// Why PVE makes its clones on its own host alone, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tied: Option<ForeignText>,
     /// Size of its boot disk in bytes; 0 when unknown.
     pub disk: i64,
     /// The disks that a clone of it gets; empty when unknown.

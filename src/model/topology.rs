@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::cpus::CpuSet;
+use super::policy::{Policy, PoolPolicy};
 
 /// NUMA nodes that a VM can have (qemu-server, `MAX_NUMA`).
 pub const MAX_NODES: usize = 8;
@@ -58,6 +59,25 @@ impl Pinning {
     /// The unit in which memory is divided among NUMA nodes, in MiB.
     pub fn page_mib(&self) -> i64 {
         self.hugepages.map_or(1, HugePages::mib)
+    }
+}
+
+impl Policy {
+    /// Whether machines of some pool in a region have their memory in huge pages, with or without CPUs of their own.
+    pub fn pages_in(&self, region: &str) -> bool {
+        self.pools_in(region)
+            .any(|(_, pool)| pool.pinning.hugepages.is_some())
+    }
+}
+
+impl PoolPolicy {
+    /// How many of its host's NUMA nodes, from the first on, PVE takes the huge pages of a machine from: one for each socket
+    /// (qemu-server, `hugepages_topology`). 0 where its memory is in none, or beside CPUs of its own.
+    pub fn page_nodes(&self) -> u32 {
+        match self.pinning.hugepages {
+            Some(_) if !self.pinning.cpus => self.sockets.max(1),
+            _ => 0,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use pve_autoscaler::model::cpus::CpuSet;
+use pve_autoscaler::model::drift::Drift;
 use pve_autoscaler::model::time::Span;
 use pve_autoscaler::sim::faults::{CallCounter, Kill, KillMoment};
 use pve_autoscaler::sim::guests::GuestSpec;
@@ -26,8 +27,8 @@ fn topology() -> String {
     text + "]\n"
 }
 
-/// A pool of machines with eight CPUs of their own on pve1.
-fn world(seed: u64, pool: &str) -> Scene {
+/// The file of [`world`].
+fn config(pool: &str) -> String {
     let config = HASTY
         .replace(
             "cores = 2\nmemory = \"4GiB\"",
@@ -37,6 +38,11 @@ fn world(seed: u64, pool: &str) -> Scene {
             "max = 3",
             &format!("max = 6\ncpu_pinning = true\nhosts = [\"pve1\"]\n{pool}"),
         );
+    config + &topology()
+}
+
+/// A pool of machines with eight CPUs of their own on pve1.
+fn world(seed: u64, pool: &str) -> Scene {
     let mut pve = PveSpec::default();
     for host in &mut pve.hosts {
         host.numa_nodes = 2;
@@ -46,7 +52,7 @@ fn world(seed: u64, pool: &str) -> Scene {
         pve,
         kube: KubeSpec::default(),
         guests: GuestSpec::default(),
-        config: config + &topology(),
+        config: config(pool),
     })
 }
 
@@ -297,4 +303,78 @@ fn two_leaders_in_a_row_give_no_cpu_twice() {
         alone(&scene);
         assert_eq!(told(&scene, "affinity").len(), 3);
     });
+}
+
+/// Two NUMA nodes of sixteen CPUs as the file has them for another host: the same numbers, without threads and without a reserve.
+fn other_topology(host: &str) -> String {
+    let cores: Vec<String> = (0..32).map(|cpu| format!("\"{cpu}\"")).collect();
+    let cores = cores.join(", ");
+    format!("\n[proxmox.topology.{host}]\nnuma = [\"0-15\", \"16-31\"]\ncores = [{cores}]\n")
+}
+
+/// PVE HA or a person moves a machine with CPUs of its own to another host. On a host of which the file knows no CPUs nobody knows
+/// what its affinity means; on one that has them in other NUMA nodes its memory is far. It is told, and the machine has drifted; a
+/// pool that replaces such machines makes a new one, with CPUs of its own, and the one that left goes.
+#[test]
+fn a_machine_that_was_moved_away_from_its_cpus_has_drifted() {
+    for (host, topologies, why) in [
+        (
+            "pve2",
+            String::new(),
+            "the file has no topology of that host",
+        ),
+        (
+            "pve2",
+            other_topology("pve2"),
+            "its memory is bound to other NUMA nodes there",
+        ),
+    ] {
+        for replaced in [false, true] {
+            simulate(async {
+                let pool = format!("replace_drifted = {replaced}");
+                let mut scene = world(5, &pool);
+                let text = config(&pool) + &topologies;
+                let settings = pve_autoscaler::config::parse(&text, "file").expect("it is valid");
+                scene.world.settings = std::sync::Arc::new(settings);
+                let mut early = String::new();
+                let acts = async {
+                    tokio::time::sleep(Duration::from_mins(5)).await;
+                    let host = host.to_owned();
+                    act(&scene, &AdminAct::Migrate { vmid: 9100, host });
+                    tokio::time::sleep(Duration::from_mins(2)).await;
+                    early = warned(&scene);
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    biased;
+                    () = scene.live(None, 0, pods(1, 120), Duration::from_mins(25)) => {}
+                    () = acts => {}
+                }
+                assert!(early.contains(why), "{why:?} is not in {early:?}");
+                let turn = scene.world.turns.borrow().clone().expect("a turn");
+                let machines = turn.snapshot.machines.values();
+                let machines: Vec<(String, Vec<Drift>)> = machines
+                    .filter_map(|machine| {
+                        let drifted = machine.vm.as_ref()?.drifted.clone()?;
+                        Some((machine.host.to_string(), drifted))
+                    })
+                    .collect();
+                let expected = if replaced {
+                    ("pve1".to_owned(), Vec::new())
+                } else {
+                    (host.to_owned(), vec![Drift::Cpus])
+                };
+                assert_eq!(machines, [expected], "{why}");
+                assert_eq!(scene.findings(), Vec::<String>::new(), "{why}");
+            });
+        }
+    }
+}
+
+/// What the last turn warns of.
+fn warned(scene: &Scene) -> String {
+    let turn = scene.world.turns.borrow().clone().expect("a turn");
+    let warnings = turn.decision.report.warnings.iter();
+    let warnings: Vec<String> = warnings.map(ToString::to_string).collect();
+    warnings.join("\n")
 }

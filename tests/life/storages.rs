@@ -81,6 +81,37 @@ fn a_full_storage_gets_no_machine_until_there_is_room() {
     });
 }
 
+/// 45 GiB are free of which 10 are to stay so, and a machine's disk is 20 GiB: the second waits until somebody makes room.
+#[test]
+fn what_is_to_stay_free_of_a_storage_stays_free() {
+    simulate(async {
+        let scene = world(region("min_free_storage = \"10GiB\"\n"), |_| {});
+        let fill_until = |left: u64| AdminAct::Fill {
+            storage: "shared".to_owned(),
+            host: "pve1".to_owned(),
+            left: left << 30,
+        };
+        act(&scene, &fill_until(45));
+        let mut first = (String::new(), BTreeMap::new());
+        let acts = async {
+            tokio::time::sleep(Duration::from_mins(3)).await;
+            first = (said(&scene), made(&scene));
+            act(&scene, &fill_until(500));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = scene.live(None, 0, fill(2), Duration::from_mins(8)) => {}
+            () = acts => {}
+        }
+        assert_eq!(first.1.values().sum::<usize>(), 1, "{first:?}");
+        let kept = "and min_free_storage keeps 10Gi";
+        assert!(first.0.contains(kept), "{}", first.0);
+        assert_eq!(made(&scene).values().sum::<usize>(), 2);
+        assert_eq!(scene.findings(), Vec::<String>::new());
+    });
+}
+
 /// A whole life on ZFS with volumes that take what is written and with volumes that take their size, on BTRFS, on Ceph, and on ZFS
 /// of another machine; with linked clones and with full ones.
 #[test]
@@ -196,6 +227,83 @@ fn no_clone_is_asked_for_to_a_storage_without_disks() {
                 assert_eq!(scene.findings(), Vec::<String>::new());
             });
         }
+    }
+}
+
+/// What PVE refuses of a clone by where the template's disks are, or where they go: no clone is asked for, and it is said why.
+#[test]
+fn what_pve_refuses_of_a_clone_is_told_before() {
+    let on_luns = |pve: &mut PveSpec| {
+        let mut luns = pve.storages[0].clone();
+        (luns.name, luns.kind) = ("luns".to_owned(), StorageKind::Iscsi);
+        "images".clone_into(&mut luns.content);
+        pve.storages.push(luns);
+        let template = pve.machines.iter_mut().find(|of| of.vmid == 9000);
+        let template = template.expect("there");
+        (template.storage, template.cloudinit) = ("luns".to_owned(), false);
+    };
+    let without_images = |pve: &mut PveSpec| {
+        let shared = pve.storages.iter_mut().find(|of| of.name == "shared");
+        "iso".clone_into(&mut shared.expect("there").content);
+    };
+    let elsewhere = |pve: &mut PveSpec| {
+        let shared = pve.storages.iter().find(|of| of.name == "shared");
+        let mut files = shared.expect("there").clone();
+        "files".clone_into(&mut files.name);
+        files.hosts = Some(vec!["pve2".to_owned(), "pve3".to_owned()]);
+        pve.storages.push(files);
+    };
+    let local = |pve: &mut PveSpec| {
+        let mut files = pve.storages[0].clone();
+        "files".clone_into(&mut files.name);
+        "images".clone_into(&mut files.content);
+        pve.storages.push(files);
+    };
+    let to_files = "clone = \"full\"\nstorage = \"files\"\n";
+    type Edit<'a> = &'a dyn Fn(&mut PveSpec);
+    let cases: [(&str, &str, Edit<'_>, &str); 5] = [
+        (
+            "",
+            "",
+            &on_luns,
+            "VM 9000: its scsi0 is on luns (iscsi), which has no linked clones; clone = \"full\" and storage in",
+        ),
+        (
+            "clone = \"full\"\n",
+            "",
+            &on_luns,
+            "VM 9000: storage luns (iscsi) has the LUNs of its target, and PVE makes none there; another storage",
+        ),
+        (
+            "",
+            "",
+            &without_images,
+            "VM 9000: storage shared is not for disks of VMs (its content is iso); pvesm set shared --content iso,images",
+        ),
+        (
+            to_files,
+            "",
+            &elsewhere,
+            "VM 9000: clones go to the storage files, and PVE makes them on the template's host pve1, which does not have it",
+        ),
+        (
+            to_files,
+            "exclude_hosts = [\"pve1\", \"pve3\"]\n",
+            &local,
+            "can clone (1 seen): VM 9000 is cloned on its host pve1 alone, since clones go to files, which is not shared",
+        ),
+    ];
+    for (table, lines, edit, why) in cases {
+        simulate(async {
+            let text = region(lines).replace("vmid = 9000\n", &format!("vmid = 9000\n{table}"));
+            let scene = world(text, edit);
+            scene.live(None, 0, fill(1), Duration::from_mins(3)).await;
+            assert!(made(&scene).is_empty(), "{why}: {:?}", made(&scene));
+            assert_eq!(calls(&scene, "pve1", "/clone"), 0, "{why}");
+            let said = said(&scene);
+            assert!(said.contains(why), "{why:?} is not in {said}");
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
     }
 }
 

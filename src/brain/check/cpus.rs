@@ -10,7 +10,7 @@ use model::mark::Mark;
 use model::region::GuestKind;
 use model::topology::HostTopology;
 
-/// Whether the CPUs of the planned machines are there, and those of no other guest; and the memory beside them.
+/// Whether the CPUs of the planned machines are there, and those of no other guest; and the memory beside them, or for their huge pages.
 pub(super) fn are_free(
     case: Case<'_>,
     region: &str,
@@ -22,6 +22,7 @@ pub(super) fn are_free(
         .filter(|(action, _)| *action.target.region == *region && *action.target.host == *host);
     let marks: Vec<&Mark> = here.map(|(_, mark)| *mark).collect();
     let mut pinned = Vec::new();
+    let mut with_pages = Vec::new();
     for mark in marks {
         let pool = case.policy.pools.get(mark.pool.as_str());
         let pool = pool.and_then(|pool| pool.at(region));
@@ -31,12 +32,19 @@ pub(super) fn are_free(
             ensure(mark.cpus.is_empty(), CheckRule::Cpus, || {
                 format!("pool {} gives its machines no CPUs of their own", mark.pool)
             })?;
+            if pool.is_some_and(|pool| pool.page_nodes() > 0) {
+                with_pages.push(mark);
+            }
         }
     }
-    if pinned.is_empty() {
-        return Ok(());
-    }
     let policy = case.policy.regions.get(region);
+    if pinned.is_empty() {
+        let topology = policy.and_then(|policy| policy.topologies.get(host));
+        return match topology.filter(|_| !with_pages.is_empty()) {
+            Some(topology) => enough_memory(case, (region, host), topology, with_pages.into_iter()),
+            None => Ok(()),
+        };
+    }
     let Some(topology) = policy.and_then(|policy| policy.topologies.get(host)) else {
         let why = format!("the configuration has no topology of {host}");
         return refuse(CheckRule::Cpus, why);
@@ -52,7 +60,7 @@ pub(super) fn are_free(
     for mark in &pinned {
         alone(case, mark, topology, &mut taken)?;
     }
-    let marks = pinned.iter().copied();
+    let marks = pinned.iter().chain(&with_pages).copied();
     enough_memory(case, (region, host), topology, marks)
 }
 
@@ -145,6 +153,18 @@ fn enough_memory<'a>(
         let memory = memory.map_or(0, |kind| kind.memory >> 20);
         let pool = case.policy.pools.get(mark.pool.as_str());
         let pool = pool.and_then(|pool| pool.at(region));
+        if mark.cpus.is_empty() {
+            let count = pool.map_or(0, |pool| pool.page_nodes() as usize);
+            let there = !new || count <= topology.numa.len();
+            ensure(there, CheckRule::Cpus, || {
+                format!("{host} has too few NUMA nodes for huge pages from {count} of them")
+            })?;
+            asked.extend((0..count).filter(|_| new));
+            for node in 0..count {
+                *bound.entry(node).or_default() += (i128::from(memory) << 20) / count as i128;
+            }
+            continue;
+        }
         let page = pool.map_or(1, |pool| pool.pinning.page_mib());
         let nodes = match topology.guest_nodes(&mark.cpus, (memory, page)) {
             Ok(nodes) => nodes,

@@ -6,11 +6,21 @@ use super::hosts::{counting, gone, kind};
 use super::together::PlannedActions;
 use super::{Case, CheckResult, CheckRule, ensure, refuse};
 use model::action::Kind;
+use model::hosts::StorageFloor;
 use model::policy::InstanceType;
 use model::region::{Machine, Region, Step, Storage, TemplateCopy};
 
 /// Bytes by storage.
 type Sizes<'a> = BTreeMap<&'a str, i128>;
+
+/// Disks of a machine that is planned.
+#[derive(Debug)]
+struct NewClone<'a> {
+    host: &'a str,
+    sizes: Sizes<'a>,
+    /// What its pool leaves free of their storages.
+    floor: Option<StorageFloor>,
+}
 
 /// Whether the storages of a host have room for the disks of all machines that are planned, and whether the host has them.
 pub(super) fn hold(
@@ -25,7 +35,7 @@ pub(super) fn hold(
             format!("the region {region} was not seen"),
         );
     };
-    let clones: Vec<(&str, Sizes<'_>)> = planned
+    let clones: Vec<NewClone<'_>> = planned
         .iter()
         .filter(|(action, _)| *action.target.region == *region)
         .filter_map(|(action, mark)| {
@@ -35,11 +45,17 @@ pub(super) fn hold(
             let mut copies = seen.templates.get(mark.template.as_str())?.iter();
             let copy = copies.find(|copy| copy.vmid == spec.template_vmid)?;
             let kind = kind(case, &mark.instance_type)?;
-            Some((&*action.target.host, clone(copy, kind)))
+            let pool = case.policy.pools.get(mark.pool.as_str());
+            let pool = pool.map(|pool| pool.further.get(region).unwrap_or(pool));
+            Some(NewClone {
+                host: &action.target.host,
+                sizes: clone(copy, kind),
+                floor: pool.and_then(|pool| pool.host_rules.min_free_storage),
+            })
         })
         .collect();
-    let here = clones.iter().filter(|(at, _)| *at == host);
-    let used = here.flat_map(|(_, sizes)| sizes.keys().copied());
+    let here = clones.iter().filter(|clone| clone.host == host);
+    let used = here.flat_map(|clone| clone.sizes.keys().copied());
     for name in used.collect::<std::collections::BTreeSet<&str>>() {
         let storage = seen.storages.get(host).and_then(|of| of.get(name));
         let Some(storage) = storage else {
@@ -47,16 +63,23 @@ pub(super) fn hold(
             ensure(!elsewhere, CheckRule::Storage, || {
                 format!("{host} has no storage {name}")
             })?;
+            let mut bounds = clones.iter().filter(|clone| clone.host == host);
+            let bounded =
+                bounds.any(|clone| clone.floor.is_some() && clone.sizes.contains_key(name));
+            ensure(!bounded, CheckRule::Storage, || {
+                format!("a part of {name} is to stay free, and its size on {host} is not known")
+            })?;
             continue;
         };
         ensure(storage.active, CheckRule::Storage, || {
             format!("the storage {name} is not available on {host}")
         })?;
         let same = |other: &str| other == host || shared(seen, other, name) && storage.shared;
-        let there = clones.iter().filter(|(at, _)| same(at));
-        let new: i128 = there.filter_map(|(_, sizes)| sizes.get(name)).sum();
-        if new > 0 {
-            room(case, seen, (region, name, storage), &same, new)?;
+        let there = clones.iter().filter(|clone| same(clone.host));
+        let new = there.filter_map(|clone| Some((*clone.sizes.get(name)?, clone.floor)));
+        let new: Vec<(i128, Option<StorageFloor>)> = new.collect();
+        if !new.is_empty() {
+            room(case, seen, (region, name, storage), &same, &new)?;
         }
     }
     Ok(())
@@ -104,21 +127,39 @@ fn sizes<'a>(case: Case<'a>, seen: &'a Region, machine: &Machine, made: bool) ->
     found.unwrap_or_default()
 }
 
-/// Whether a storage has room for new disks beside those that are there or coming.
+/// What machines of a pool leave free of a storage, in bytes.
+fn kept(floor: StorageFloor, total: i64) -> i128 {
+    match floor {
+        StorageFloor::Bytes(bytes) => i128::from(bytes),
+        StorageFloor::Permille(part) => i128::from(total) * i128::from(part) / 1000,
+    }
+}
+
+/// Whether a storage has room for new disks beside those that are there or coming, and leaves free what each of them asks for.
 fn room(
     case: Case<'_>,
     seen: &Region,
     (region, name, storage): (&str, &str, &Storage),
     same: &dyn Fn(&str) -> bool,
-    new: i128,
+    planned: &[(i128, Option<StorageFloor>)],
 ) -> CheckResult {
     // A host that does not have a shared storage at hand may tell no size of it.
     let mut known = seen.storages.iter().filter(|(host, _)| same(host));
     let known = known.find_map(|(_, of)| of.get(name).filter(|storage| storage.total > 0));
     let storage = known.unwrap_or(storage);
     if storage.total <= 0 {
+        let bounded = planned.iter().any(|(_, floor)| floor.is_some());
+        return ensure(!bounded, CheckRule::Storage, || {
+            format!("a part of {name} is to stay free, and its size is not known")
+        });
+    }
+    let new: i128 = planned.iter().map(|(size, _)| size).sum();
+    if new <= 0 {
         return Ok(());
     }
+    let floors = planned.iter().filter_map(|(_, floor)| *floor);
+    let keep = floors.map(|floor| kept(floor, storage.total)).max();
+    let keep = keep.unwrap_or(0);
     let (mut all, mut coming) = (new, new);
     for machine in case.snapshot.machines.values() {
         if *machine.region != *region || !same(&machine.host) {
@@ -134,14 +175,20 @@ fn room(
         coming += if made { size } else { 0 };
     }
     let (total, free) = (i128::from(storage.total), i128::from(storage.free.max(0)));
-    ensure(coming <= free, CheckRule::Storage, || {
-        format!("disks under way on {name} have {coming} bytes, {free} are free")
+    ensure(coming + keep <= free, CheckRule::Storage, || {
+        format!(
+            "disks under way on {name} have {coming} bytes, {free} are free and {keep} must stay so"
+        )
     })?;
     let factor = i128::from(counting(case, region).storage_overcommit_permille);
     let grown = (total - free).max(0) + all;
     ensure(
-        storage.thick || grown <= total * factor / 1000,
+        storage.thick || grown + keep <= total * factor / 1000,
         CheckRule::Storage,
-        || format!("{name} of {total} bytes would come to {grown} with all disks grown"),
+        || {
+            format!(
+                "{name} of {total} bytes would come to {grown} with all disks grown, and {keep} must stay free"
+            )
+        },
     )
 }

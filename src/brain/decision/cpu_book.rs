@@ -28,7 +28,7 @@ impl CpuBook {
     pub(crate) fn of(turn: &DecisionBuilder<'_>) -> CpuBook {
         let mut book = CpuBook::default();
         for (name, policy) in &turn.view.policy.regions {
-            if turn.view.policy.pins_in(name) {
+            if turn.view.policy.pins_in(name) || turn.view.policy.pages_in(name) {
                 let hosts = policy.topologies.iter();
                 let hosts =
                     hosts.map(|(host, of)| ((name.clone(), host.clone()), FreeCpus::of(of)));
@@ -65,11 +65,13 @@ impl CpuBook {
         book
     }
 
-    /// What the mark of a machine reserves, as long as it has a VM or will have one.
+    /// What the mark of a machine reserves, as long as it has a VM or will have one, and its huge pages.
     fn count(&mut self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) {
         let machine = known.machine;
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-        if machine.mark.cpus.is_empty() || (machine.vm.is_none() && !going_up) {
+        let has_pages = known.pool.is_some_and(|pool| pool.page_nodes() > 0);
+        let takes = !machine.mark.cpus.is_empty() || has_pages;
+        if !takes || (machine.vm.is_none() && !going_up) {
             return;
         }
         let at = (machine.region.clone(), machine.host.clone());
@@ -108,17 +110,24 @@ impl CpuBook {
         self.hosts.get(&(region.clone(), host.clone()))
     }
 
-    /// Takes the CPUs of one machine; none for a pool that gives none. `None` where there are too few.
+    /// Takes the CPUs of one machine; none for a pool that gives none, but its huge pages. `None` where there are too few.
     pub(crate) fn give(
         &mut self,
         (pool, instance_type): (&PoolPolicy, &InstanceType),
         host: &Arc<str>,
     ) -> Option<CpuSet> {
+        let at = (pool.region.clone(), host.clone());
+        let free = self.hosts.get_mut(&at);
         if !pool.pinning.cpus {
+            let free = free.filter(|_| pool.page_nodes() > 0);
+            if let Some(free) = free {
+                let demand = demand(pool, instance_type, free.topology());
+                free.counts().place(demand)?;
+                free.take_all(demand, &CpuSet::new());
+            }
             return Some(CpuSet::new());
         }
-        let at = (pool.region.clone(), host.clone());
-        let free = self.hosts.get_mut(&at)?;
+        let free = free?;
         let demand = demand(pool, instance_type, free.topology());
         let cpus = free.place(demand)?;
         free.take_all(demand, &cpus);
@@ -126,7 +135,7 @@ impl CpuBook {
     }
 }
 
-/// What a machine of a pool takes of a host's CPUs for itself.
+/// What a machine of a pool takes of a host's CPUs for itself, or of its memory for huge pages.
 fn demand(pool: &PoolPolicy, instance_type: &InstanceType, host: &HostTopology) -> CpuDemand {
     let devices = instance_type.pci.iter();
     let nodes = devices.filter_map(|device| host.devices.get(&device.mapping));
@@ -136,16 +145,19 @@ fn demand(pool: &PoolPolicy, instance_type: &InstanceType, host: &HostTopology) 
         memory: instance_type.memory,
         page_mib: pool.pinning.page_mib(),
         near: bits.fold(0, |near, node| near | 1u64.checked_shl(node).unwrap_or(0)),
+        page_nodes: pool.page_nodes(),
     }
 }
 
-/// What a machine of a pool takes of a host's CPUs for itself; `None` where its pool gives none, or the topology is not known.
+/// What a machine of a pool takes of a host's CPUs for itself, or of its memory for huge pages; `None` where its pool gives neither, or
+/// the topology is not known.
 pub(crate) fn demand_at(
     turn: &DecisionBuilder<'_>,
     (pool, instance_type): (&PoolPolicy, &InstanceType),
     host: &Arc<str>,
 ) -> Option<CpuDemand> {
-    let topology = topology(turn, pool, host).filter(|_| pool.pinning.cpus)?;
+    let takes = pool.pinning.cpus || pool.page_nodes() > 0;
+    let topology = topology(turn, pool, host).filter(|_| takes)?;
     Some(demand(pool, instance_type, topology))
 }
 

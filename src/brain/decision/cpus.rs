@@ -22,6 +22,9 @@ pub(crate) struct CpuDemand {
     pub(crate) page_mib: i64,
     /// The NUMA nodes that its PCI devices are in, one bit each: it is there if it fits there.
     pub(crate) near: u64,
+    /// Of a machine without CPUs of its own, whose memory is in huge pages: how many NUMA nodes, from the first on, have a part of it
+    /// each. 0 for one with CPUs.
+    pub(crate) page_nodes: u32,
 }
 
 impl CpuDemand {
@@ -41,8 +44,11 @@ impl CpuDemand {
         memory_mib % page == 0 && shares.iter().all(|pages| *pages > 0)
     }
 
-    /// Bytes that so many of its CPUs have beside them, at most.
+    /// Bytes that so many of its CPUs have beside them, at most; without CPUs, what each of its NUMA nodes has.
     fn share(self, cpus: usize) -> i64 {
+        if self.page_nodes > 0 {
+            return self.memory / i64::from(self.page_nodes);
+        }
         let page = i128::from(self.page_mib.max(1)) << 20;
         let all = i128::from(self.cpus.max(1));
         let pages = (i128::from(self.memory) * cpus as i128 + all * page - 1) / (all * page);
@@ -76,6 +82,9 @@ impl CpuCounts {
 
     /// The NUMA nodes that one more machine is in; `None` where it fits nowhere.
     pub(crate) fn place(&self, demand: CpuDemand) -> Option<NumaCpus> {
+        if demand.page_nodes > 0 {
+            return self.first_nodes(demand);
+        }
         let wanted = demand.cpus as usize;
         if wanted == 0 || self.count() < wanted {
             return None;
@@ -88,6 +97,14 @@ impl CpuCounts {
             None => self.several(demand),
         };
         parts.filter(|parts| demand.is_divisible(parts))
+    }
+
+    /// The NUMA nodes that PVE takes huge pages from for a machine without CPUs of its own; `None` where they are not there, or have too
+    /// little memory.
+    fn first_nodes(&self, demand: CpuDemand) -> Option<NumaCpus> {
+        let nodes = self.0.get(..demand.page_nodes as usize)?;
+        let enough = nodes.iter().all(|node| node.holds(demand, 0));
+        enough.then(|| (0..nodes.len()).map(|at| (at, 0)).collect())
     }
 
     /// Several NUMA nodes: of one socket where that takes no more of them.
@@ -225,9 +242,15 @@ impl FreeCpus {
         }
     }
 
-    /// A machine takes these CPUs and its memory beside them.
+    /// A machine takes these CPUs and its memory beside them; without CPUs, its huge pages.
     pub(crate) fn take_all(&mut self, demand: CpuDemand, cpus: &CpuSet) {
         self.take(cpus);
+        if cpus.is_empty() {
+            for node in 0..demand.page_nodes as usize {
+                self.take_memory(node, demand.share(0));
+            }
+            return;
+        }
         let memory = (demand.memory >> 20, demand.page_mib);
         let nodes = self.topology.guest_nodes(cpus, memory);
         for node in nodes.unwrap_or_default() {

@@ -7,7 +7,8 @@ use model::reasons::HostRefused;
 use model::region::{Region, TemplateCopy};
 
 /// The template copy to clone for a machine on `host`: the one on that host, else a shared one whose host is online (the
-/// clone call goes there). Its clones' storages must be on the host, where PVE shows them at all.
+/// clone call goes there). Its clones' storages must be on the host, where PVE shows them at all, and of a known size where the pool
+/// leaves a part of them free.
 pub(crate) fn copy<'a>(
     region: &'a Region,
     pool: &PoolPolicy,
@@ -36,7 +37,7 @@ pub(crate) fn copy<'a>(
         .filter(|copy| *copy.host == *host || (copy.shared && online(&copy.host)));
     let mut lacks = None;
     let clonable = within.filter(|copy| {
-        let lack = lack(region, copy, host);
+        let lack = lack(region, copy, host).or_else(|| unknown_size(region, (pool, copy), host));
         let complete = lack.is_none();
         lacks = lacks.take().or(lack);
         complete
@@ -46,6 +47,7 @@ pub(crate) fn copy<'a>(
         lacks.unwrap_or_else(|| HostRefused::NoTemplate {
             template: pool.template.clone(),
             seen: copies.len(),
+            tied: copies.iter().find_map(|copy| copy.tied.clone()),
         })
     })
 }
@@ -75,5 +77,24 @@ fn lack(region: &Region, copy: &TemplateCopy, host: &str) -> Option<HostRefused>
                 })
             }
         }
+    })
+}
+
+/// A storage that clones go to, of which a part is to stay free and no host tells how large it is.
+fn unknown_size(
+    region: &Region,
+    (pool, copy): (&PoolPolicy, &TemplateCopy),
+    host: &str,
+) -> Option<HostRefused> {
+    pool.host_rules.min_free_storage?;
+    let is_sized = |name: &str| {
+        region.storages.iter().any(|(at, storages)| {
+            let storage = storages.get(name);
+            storage.is_some_and(|of| of.total > 0 && (of.shared || **at == *host))
+        })
+    };
+    let unknown = copy.disks.iter().find(|disk| !is_sized(&disk.storage));
+    unknown.map(|disk| HostRefused::StorageUnknown {
+        storage: disk.storage.clone(),
     })
 }

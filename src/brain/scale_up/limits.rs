@@ -252,7 +252,7 @@ impl LimitTracker {
         let slots = &self.store_slots.storages;
         match (clone, vm) {
             (Some((copy, instance_type)), _) => {
-                for disks in slots.of_clone(at, copy, instance_type) {
+                for disks in slots.of_clone(at, (copy, instance_type), None) {
                     self.stores.count(disks, being_made);
                 }
             }

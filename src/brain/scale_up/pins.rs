@@ -96,7 +96,18 @@ impl CpuRooms {
 impl NoCpus {
     /// Why a host takes no machine.
     pub(crate) fn refusal(self) -> HostRefused {
-        let CpuDemand { cpus, memory, .. } = self.wanted;
+        let CpuDemand {
+            cpus,
+            memory,
+            page_nodes,
+            ..
+        } = self.wanted;
+        if page_nodes > 0 {
+            return HostRefused::HugePages {
+                nodes: page_nodes,
+                asks: memory,
+            };
+        }
         if self.free >= cpus as usize {
             return HostRefused::NumaMemory { cpus, asks: memory };
         }

@@ -2,6 +2,9 @@
 //!
 //! Plain numbers: the limits of one decision and the search for its plan reckon with the same.
 
+use std::collections::BTreeMap;
+
+use model::hosts::StorageFloor;
 use model::reasons::HostRefused;
 use model::region::Storage;
 
@@ -23,15 +26,17 @@ pub(crate) struct StorageRoom {
     promised: i64,
     /// The part of it that is not in use yet: machines that are being made or planned.
     coming: i64,
+    /// What planned machines leave free, with the number of them that ask for it.
+    floors: BTreeMap<StorageFloor, u32>,
 }
 
 /// Why a storage has no room for a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Short {
-    /// What is free and not taken by machines that are being made.
-    Free(i64),
-    /// What the disks of machines there may still grow by.
-    Growth(i64),
+    /// What is free and not taken by machines that are being made, and what of it stays free.
+    Free(i64, i64),
+    /// What the disks of machines there may still grow by, and what stays free beside them.
+    Growth(i64, i64),
 }
 
 impl StorageRoom {
@@ -47,27 +52,54 @@ impl StorageRoom {
             most: Some(most).filter(|_| !storage.thick),
             promised: 0,
             coming: 0,
+            floors: BTreeMap::new(),
         }
     }
 
-    /// Whether there is room for `size` more bytes, once `given` are given back.
-    fn admits(&self, size: i64, given: i64) -> Result<(), Short> {
-        if self.total == 0 || size <= given {
+    /// What new disks leave free. Machines that are planned together leave what any of them asks.
+    fn keep(&self, floor: Option<StorageFloor>) -> i64 {
+        let planned = self.floors.keys().copied();
+        let floors = planned.chain(floor);
+        let kept = floors.map(|floor| floor.of_total(self.total));
+        kept.max().unwrap_or(0)
+    }
+
+    /// Whether there is room for these disks, once `given` bytes are given back.
+    fn admits(&self, disks: Disks, given: i64) -> Result<(), Short> {
+        let asks_nothing = disks.size <= given && disks.floor.is_none();
+        if self.total == 0 || asks_nothing {
             return Ok(());
         }
-        let more = size.saturating_sub(given);
+        let more = disks.size.saturating_sub(given);
+        let keep = self.keep(disks.floor);
         let free = self.free.saturating_sub(self.coming);
-        if more > free {
-            return Err(Short::Free(free.saturating_add(given)));
+        if more > free.saturating_sub(keep) {
+            return Err(Short::Free(free.saturating_add(given), keep));
         }
         let Some(most) = self.most else {
             return Ok(());
         };
+        let most = most.saturating_sub(keep);
         let left = most.saturating_sub(self.used.saturating_add(self.promised));
         if more > left {
-            return Err(Short::Growth(left.saturating_add(given)));
+            return Err(Short::Growth(left.saturating_add(given), keep));
         }
         Ok(())
+    }
+
+    /// Notes what a planned machine leaves free.
+    fn note_floor(&mut self, floor: StorageFloor) {
+        *self.floors.entry(floor).or_default() += 1;
+    }
+
+    /// Forgets what [`StorageRoom::note_floor`] noted.
+    fn forget_floor(&mut self, floor: StorageFloor) {
+        if let Some(count) = self.floors.get_mut(&floor) {
+            *count -= 1;
+            if *count == 0 {
+                self.floors.remove(&floor);
+            }
+        }
     }
 }
 
@@ -111,11 +143,21 @@ impl Storages {
     /// Takes what a planned machine needs.
     pub(crate) fn take(&mut self, disks: &[Disks]) {
         self.change(disks, 1);
+        for of in disks {
+            if let Some(floor) = of.floor {
+                self.0[of.slot].note_floor(floor);
+            }
+        }
     }
 
     /// Gives back what [`Storages::take`] took.
     pub(crate) fn give(&mut self, disks: &[Disks]) {
         self.change(disks, -1);
+        for of in disks {
+            if let Some(floor) = of.floor {
+                self.0[of.slot].forget_floor(floor);
+            }
+        }
     }
 
     // What is configured is no reason to panic, however absurd, and what is taken can be given back.
@@ -133,7 +175,7 @@ impl Storages {
         for of in disks {
             let mut back = given.iter().filter(|given| given.slot == of.slot);
             let back = back.next().map_or(0, |given| given.size);
-            let admits = self.0[of.slot].admits(of.size, back);
+            let admits = self.0[of.slot].admits(*of, back);
             admits.map_err(|short| (*of, short))?;
         }
         Ok(())
@@ -145,15 +187,17 @@ impl Short {
     pub(crate) fn refusal(self, slots: &StorageSlots, disks: Disks) -> HostRefused {
         let (storage, asks) = (slots.name(disks.slot).into(), disks.size);
         match self {
-            Short::Free(free) => HostRefused::StorageFree {
+            Short::Free(free, keep) => HostRefused::StorageFree {
                 storage,
                 free: free.max(0),
                 asks,
+                keep: Some(keep).filter(|keep| *keep > 0),
             },
-            Short::Growth(left) => HostRefused::StorageGrowth {
+            Short::Growth(left, keep) => HostRefused::StorageGrowth {
                 storage,
                 left: left.max(0),
                 asks,
+                keep: Some(keep).filter(|keep| *keep > 0),
             },
         }
     }

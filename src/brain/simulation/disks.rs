@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use model::hosts::StorageFloor;
 use model::policy::InstanceType;
 use model::region::{RegionName, Storage, TemplateCopy};
 use model::snapshot::Snapshot;
@@ -15,6 +16,8 @@ pub(crate) struct Disks {
     pub(crate) slot: usize,
     /// Bytes.
     pub(crate) size: i64,
+    /// What a new machine with these disks leaves free there; `None`: no such bound.
+    pub(crate) floor: Option<StorageFloor>,
 }
 
 /// The places of a host's storages, by name.
@@ -74,13 +77,13 @@ impl StorageSlots {
         found.map_or("", |(name, _)| name)
     }
 
-    /// What a clone of a template takes on a host as a machine of a type, summed up by storage. A storage that is not shown
-    /// counts for nothing.
+    /// What a clone of a template takes on a host as a machine of a type, summed up by storage, and what it leaves free there. A
+    /// storage that is not shown counts for nothing.
     pub(crate) fn of_clone(
         &self,
         (region, host): (&str, &str),
-        copy: &TemplateCopy,
-        instance_type: &InstanceType,
+        (copy, instance_type): (&TemplateCopy, &InstanceType),
+        floor: Option<StorageFloor>,
     ) -> Vec<Disks> {
         let mut found: Vec<Disks> = Vec::new();
         for disk in &copy.disks {
@@ -92,7 +95,7 @@ impl StorageSlots {
             for slot in self.that_lose(own_slot) {
                 match found.iter_mut().find(|of| of.slot == slot) {
                     Some(of) => of.size = of.size.saturating_add(size),
-                    None => found.push(Disks { slot, size }),
+                    None => found.push(Disks { slot, size, floor }),
                 }
             }
         }
@@ -109,7 +112,14 @@ impl StorageSlots {
             let slot = self.at(region, host, storage)?;
             Some((slot, (*size).max(0)))
         });
-        placed.flat_map(|(slot, size)| self.that_lose(slot).map(move |slot| Disks { slot, size }))
+        placed.flat_map(|(slot, size)| {
+            let slots = self.that_lose(slot);
+            slots.map(move |slot| Disks {
+                slot,
+                size,
+                floor: None,
+            })
+        })
     }
 
     /// The places of the storages that have less free when a disk is made on the one at a place: itself first.

@@ -358,6 +358,7 @@ fn offers<'a>(
     let copies = region.templates.get(&pool.template);
     let disk = copies.and_then(|copies| copies.first());
     let disk = disk.map_or(0, |copy| copy.disk);
+    let floor = pool.host_rules.min_free_storage;
     let hosts = region.hosts.keys().enumerate();
     hosts
         .filter(|(_, host)| pool.may_use(host))
@@ -372,7 +373,7 @@ fn offers<'a>(
             let takes = copy.as_ref().map_or_else(
                 |_| Takes::default(),
                 |copy| Takes {
-                    disks: storages.of_clone((&pool.region, host), copy, instance_type),
+                    disks: storages.of_clone((&pool.region, host), (copy, instance_type), floor),
                     devices: devices.of_machine((&pool.region, host), instance_type),
                     cpus: cpus_taken(turn, (pool, instance_type), (host, host_slot)),
                 },

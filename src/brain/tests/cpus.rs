@@ -260,6 +260,7 @@ fn demand(cpus: u32) -> CpuDemand {
         memory: GI,
         page_mib: 1,
         near: 0,
+        page_nodes: 0,
     }
 }
 

@@ -38,7 +38,13 @@ pub(super) fn judge(seen: &RegionSeen, name: &str, settings: &Settings, findings
         for (kind_name, kind) in
             kinds.filter_map(|kind| settings.policy.instance_types.get_key_value(kind))
         {
-            judge_room(&region, (pool_name, kind_name), kind, &clonable, findings);
+            judge_room(
+                &region,
+                (pool_name, pool),
+                (kind_name, kind),
+                &clonable,
+                findings,
+            );
         }
         if findings.0.len() == before && !clonable.is_empty() {
             let hosts: Vec<&str> = clonable.iter().map(|(host, _)| &***host).collect();
@@ -146,35 +152,39 @@ fn further_disks(
 /// Says where no host has room for the disks of one machine.
 fn judge_room(
     region: &Region,
-    (pool, kind_name): (&str, &str),
-    kind: &InstanceType,
+    (pool, policy): (&str, &PoolPolicy),
+    (kind_name, kind): (&str, &InstanceType),
     clonable: &[(&Arc<str>, &TemplateCopy)],
     findings: &mut Findings,
 ) {
     let short = clonable
         .iter()
-        .map(|(host, copy)| lack_of_room(region, host, copy, kind));
+        .map(|(host, copy)| lack_of_room(region, host, (copy, kind), policy));
     let Some(short) = short.collect::<Option<Vec<String>>>() else {
         return;
     };
     if !short.is_empty() {
+        let lower = match policy.host_rules.min_free_storage {
+            Some(_) => ", or lower min_free_storage",
+            None => "",
+        };
         findings
             .warning(format!(
                 "pool {pool}: no host has room for the disks of instance type {kind_name}: {}",
                 short.join("; ")
             ))
             .mend(format!(
-                "make room there (pvesm list STORAGE shows what is on it), name another storage in the template's table, or a smaller disk in [instance_type.{kind_name}]"
+                "make room there (pvesm list STORAGE shows what is on it), name another storage in the template's table, or a smaller disk in [instance_type.{kind_name}]{lower}"
             ));
     }
 }
 
-/// The storage of a host that is too full for a clone, if one is.
+/// The storage of a host that is too full for a clone, if one is, with what the pool leaves free of it.
 fn lack_of_room(
     region: &Region,
     host: &str,
-    copy: &TemplateCopy,
-    kind: &InstanceType,
+    (copy, kind): (&TemplateCopy, &InstanceType),
+    pool: &PoolPolicy,
 ) -> Option<String> {
     let mut sizes: BTreeMap<&Arc<str>, i64> = BTreeMap::new();
     for disk in &copy.disks {
@@ -185,9 +195,16 @@ fn lack_of_room(
     let storages = region.storages.get(host)?;
     sizes.into_iter().find_map(|(name, wanted)| {
         let storage = storages.get(name).filter(|storage| storage.total > 0)?;
-        (storage.free < wanted).then(|| {
+        let floor = pool.host_rules.min_free_storage;
+        let keep = floor.map_or(0, |floor| floor.of_total(storage.total));
+        let kept = if keep > 0 {
+            format!(", and min_free_storage keeps {}", words::bytes(keep))
+        } else {
+            String::new()
+        };
+        (storage.free < wanted.saturating_add(keep)).then(|| {
             format!(
-                "storage {name} of host {host} has {} free, {} wanted",
+                "storage {name} of host {host} has {} free, {} wanted{kept}",
                 words::bytes(storage.free),
                 words::bytes(wanted)
             )

@@ -407,7 +407,7 @@ hosts = ["pve1", "pve2"]
         assert_eq!(
             there_alone,
             [format!(
-                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen); no machine is made there; {}",
+                "warning: pool small: the template debian has no copy that the host pve2 can clone (1 seen): VM 8000 is cloned on its host pve1 alone, since its ide2 is on local, which is not shared; no machine is made there; {}",
                 clones::COPY
             )]
         );
@@ -444,6 +444,31 @@ hosts = ["pve1", "pve2"]
         let said = full(100, 95);
         let wanted = "warning: pool small: no host has room for the disks of instance type s: storage fast of host pve1 has 5Gi free, 10Gi wanted; storage fast of host pve2 has 5Gi free, 10Gi wanted; make room there";
         assert!(said.len() == 1 && said[0].starts_with(wanted), "{said:?}");
+    }
+
+    #[test]
+    fn what_stays_free_of_a_storage_is_no_room() {
+        let said = |floor: &str| {
+            let text = FILE.replace(
+                "max = 3\n",
+                &format!("max = 3\nmin_free_storage = \"{floor}\"\n"),
+            );
+            assert_ne!(text, FILE);
+            let settings = parse(&text, "test").unwrap_or_else(|e| panic!("{e}"));
+            let mut seen = good();
+            for host in ["pve1", "pve2"] {
+                let fast = storage(&mut seen, host, "fast");
+                (fast.total, fast.used) = (100 << 30, 80 << 30);
+            }
+            let mut said = judged(&seen, &settings);
+            said.retain(|line| !line.starts_with("ok: "));
+            said
+        };
+        assert_eq!(said("10%"), Vec::<String>::new());
+        let full = said("11%");
+        let wanted = "storage fast of host pve2 has 20Gi free, 10Gi wanted, and min_free_storage keeps 11Gi; make room there";
+        assert!(full.len() == 1 && full[0].contains(wanted), "{full:?}");
+        assert!(full[0].ends_with("or lower min_free_storage"), "{full:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Templates: whether they are there, and whether PVE and the guest can do with them what is wanted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::finding::Findings;
@@ -8,6 +9,7 @@ use crate::config::Settings;
 use crate::config::settings::TemplateSettings;
 use crate::controller::inspection;
 use crate::controller::template_mark::is_of_another_definition;
+use crate::controller::templates::target_missing;
 use crate::model::region::GuestKind;
 use crate::pve::{GuestResource, VmConfig};
 
@@ -197,6 +199,21 @@ fn judge_cloning(
                 .mend(format!("qm set {vmid} --{key} none,media=cdrom takes it out"));
         }
     }
+    if let Some(why) = target_missing(template, &guest.host, &seen.resources) {
+        wrong_with_mend(&about, &why, findings);
+    }
+    let own = template.storage.is_none() || !template.full_clone;
+    let disks = config
+        .disks
+        .values()
+        .filter(|disk| own && (!disk.cdrom || disk.cloud_init));
+    let names: BTreeSet<&Arc<str>> = disks.map(|disk| &disk.storage).collect();
+    for name in names {
+        let storage = storages.and_then(|of| of.get(name));
+        if let Some(why) = storage.and_then(|of| inspection::refuses_disks(name, of)) {
+            wrong_with_mend(&about, &why, findings);
+        }
+    }
     let plugin = |storage: &str| Some(storages?.get(storage)?.plugin.clone());
     let unlinkable = inspection::unlinkable(vmid, config, plugin);
     if let Some(why) = unlinkable.filter(|_| !template.full_clone) {
@@ -206,6 +223,12 @@ fn judge_cloning(
             .wrong(format!("template {name}: {what}"))
             .mend(mend);
     }
+}
+
+/// Says what is wrong in a sentence behind which it stands what to do.
+fn wrong_with_mend(about: &str, why: &str, findings: &mut Findings) {
+    let (what, mend) = why.split_once("; ").unwrap_or((why, ""));
+    findings.wrong(format!("{about}: {what}")).mend(mend);
 }
 
 fn judge_storage(seen: &RegionSeen, name: &str, storage: &str, findings: &mut Findings) {

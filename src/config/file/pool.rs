@@ -11,7 +11,8 @@ use super::region::HostStrategyValue;
 use super::topology::HugePageSize;
 
 use crate::config::scalar::{
-    Amount, Cpu, Duration, MinSaving, NodeCount, PciText, Price, Ratio, Schedule, Size, TaintText,
+    Amount, Cpu, Duration, FreeSpace, MinSaving, NodeCount, PciText, Price, Ratio, Schedule, Size,
+    TaintText,
 };
 use crate::model::time::Span;
 
@@ -81,6 +82,10 @@ pub struct Pool {
     /// A host gets no machine that would leave it with less free memory, by what is in use now. Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
+    /// A storage gets no disk of its machines that would leave it with less free: a size, or a percentage of the storage.
+    /// Default: as the region says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_storage: Option<FreeSpace>,
     /// A host of whose CPUs a larger part is in use, on average over the last five minutes, gets no machine. 1 is no bound.
     /// Default: as the region says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -390,6 +395,7 @@ impl Default for Pool {
             max_per_host: None,
             min_free_cores: None,
             min_free_memory: None,
+            min_free_storage: None,
             max_cpu_load: None,
             max_memory_load: None,
             max_pressure: None,

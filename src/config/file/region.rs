@@ -12,7 +12,7 @@ use super::create::Create;
 use super::hardware::{FurtherDisk, NicModel, Startup};
 use super::network::NetCard;
 use super::topology::Topology;
-use crate::config::scalar::{Cpu, Duration, Overcommit, Ratio, Size, VmidRange};
+use crate::config::scalar::{Cpu, Duration, FreeSpace, Overcommit, Ratio, Size, VmidRange};
 use crate::model::time::Span;
 
 /// The broker. What it lets the daemon do follows from the regions, templates, instance types and
@@ -154,6 +154,11 @@ pub struct RegionTable {
     /// count in full. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_memory: Option<Size>,
+    /// A storage gets no machine's disk that would leave it with less free: a size, or a percentage of the storage. Disks that are
+    /// being made count in full, and on storages where disks grow what they may all come to (`storage_overcommit`) ends as much
+    /// earlier. A storage whose size PVE does not tell gets none. Default: no such bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_free_storage: Option<FreeSpace>,
     /// A host of whose CPUs a larger part is in use, on average over the last five minutes, gets no machine; one that does not
     /// tell gets none either. 1 is no bound. Default: no such bound.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -353,6 +358,7 @@ impl Default for RegionTable {
             cpu_overcommit: None,
             min_free_cores: None,
             min_free_memory: None,
+            min_free_storage: None,
             max_cpu_load: None,
             max_memory_load: None,
             max_pressure: None,

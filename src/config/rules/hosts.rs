@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Problems, each, shared};
 use crate::config::file::{self, ConfigFile};
 use crate::config::place::KeyPath;
-use crate::config::scalar::Ratio;
+use crate::config::scalar::{FreeSpace, Ratio};
 use crate::config::syntax;
 use crate::model::hosts::{HostCounting, HostRules, HostStrategy};
 use crate::model::policy::{Policy, PoolPolicy};
@@ -39,6 +39,7 @@ pub(super) fn of_region(
             max_per_host: None,
             min_free_cpu_milli: region.min_free_cores.map_or(0, |cpu| cpu.0),
             min_free_memory: region.min_free_memory.map_or(0, |size| size.0),
+            min_free_storage: region.min_free_storage.and_then(FreeSpace::bound),
             max_cpu_load: bound(region.max_cpu_load),
             max_memory_load: bound(region.max_memory_load),
             max_pressure: bound(region.max_pressure),
@@ -103,6 +104,8 @@ pub(super) fn complete(
     rules.min_free_cpu_milli = own.unwrap_or(region.rules.min_free_cpu_milli);
     let own = pool.min_free_memory.map(|size| size.0);
     rules.min_free_memory = own.unwrap_or(region.rules.min_free_memory);
+    let own = pool.min_free_storage.map(FreeSpace::bound);
+    rules.min_free_storage = own.unwrap_or(region.rules.min_free_storage);
     let own = |own: Option<Ratio>, region: Option<i64>| own.map_or(region, |own| bound(Some(own)));
     rules.max_cpu_load = own(pool.max_cpu_load, region.rules.max_cpu_load);
     rules.max_memory_load = own(pool.max_memory_load, region.rules.max_memory_load);

@@ -64,6 +64,9 @@ pub(super) fn pools(
                     .unwrap_or_default(),
                 ..said.clone()
             };
+            let template = templates.get(&policy.template);
+            let sockets = template.and_then(|template| template.hardware.sockets);
+            policy.sockets = sockets.unwrap_or(0);
             if let Some(region) = regions.get(&policy.region) {
                 policy.weight = policy.weight.saturating_add(region.weight);
                 hosts::complete(&mut policy, pool, &region.hosts, &path, problems);

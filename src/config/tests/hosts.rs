@@ -1,7 +1,7 @@
 //! What the file says of hosts, for the region and for pools.
 
 use super::{SMALL, messages, parse};
-use crate::model::hosts::HostStrategy;
+use crate::model::hosts::{HostStrategy, StorageFloor};
 
 #[test]
 fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
@@ -9,7 +9,7 @@ fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
         .replace(
             "vmids = \"9000-9019\"",
             "vmids = \"9000-9019\"\nhosts = [\"a\", \"b\", \"c\"]\nexclude_hosts = [\"a\"]\nhost_strategy = \"max-cpu\"\n\
-             max_per_host = 4\ncpu_overcommit = 2.5\nmemory_overcommit = 0.9\nmin_free_cores = 2\nmin_free_memory = \"8GiB\"\n\
+             max_per_host = 4\ncpu_overcommit = 2.5\nmemory_overcommit = 0.9\nmin_free_cores = 2\nmin_free_memory = \"8GiB\"\nmin_free_storage = \"10%\"\n\
              max_cpu_load = 0.8\nmax_memory_load = 0.9\nmax_pressure = 0.2",
         )
         .replace(
@@ -28,6 +28,7 @@ fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
         (0, 8 << 30)
     );
     assert_eq!(rules.max_per_host, Some(1));
+    assert_eq!(rules.min_free_storage, Some(StorageFloor::Permille(100)));
     let loads = (
         rules.max_cpu_load,
         rules.max_memory_load,
@@ -45,6 +46,31 @@ fn a_pool_has_the_hosts_of_its_region_but_for_those_that_either_excludes() {
     assert_eq!(capacity.max_per_host, Some(4));
     let allowed = &settings.broker.allow.pools["small"];
     assert_eq!(allowed.exclude_hosts, ["a", "c"]);
+}
+
+#[test]
+fn a_pool_has_its_own_free_storage_or_none_in_place_of_its_regions() {
+    let floor = |region: &str, pool: &str| {
+        let text = SMALL
+            .replace(
+                "vmids = \"9000-9019\"",
+                &format!("vmids = \"9000-9019\"\n{region}"),
+            )
+            .replace("max = 3", &format!("max = 3\n{pool}"));
+        let settings = parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        settings.policy.pools["small"].host_rules.min_free_storage
+    };
+    let region = "min_free_storage = \"10%\"";
+    assert_eq!(floor("", ""), None);
+    assert_eq!(floor(region, ""), Some(StorageFloor::Permille(100)));
+    let own = floor(region, "min_free_storage = \"50GiB\"");
+    assert_eq!(own, Some(StorageFloor::Bytes(50 << 30)));
+    assert_eq!(floor(region, "min_free_storage = \"0%\""), None);
+    let said = messages(&SMALL.replace("max = 3", "max = 3\nmin_free_storage = 50"));
+    assert!(
+        said.contains("a percentage of the storage below 100"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -159,6 +159,7 @@ mod tests {
             vmid,
             host: host.into(),
             shared,
+            tied: None,
             disk: 0,
             disks: vec![TemplateDisk {
                 storage: "tank".into(),

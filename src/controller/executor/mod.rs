@@ -260,6 +260,7 @@ impl Executor {
         let mut entry = match (&action.kind, machine) {
             (Kind::Create(spec), _) => JournalEntry {
                 made_of: drift::made_of(&self.tools.settings, &spec.mark),
+                made_on: Some(action.target.host.clone()),
                 ..JournalEntry::new(action.target.clone(), (**spec).clone(), now)
             },
             // A machine of an earlier installation: its mark says all that is needed from here on.

@@ -40,7 +40,11 @@ fn refusals() -> Vec<(Refused, &'static str)> {
         (host(HostRefused::Load { of: LoadKind::Cpu, is: None, most: 1 }), "max_cpu_load"),
         (host(HostRefused::Load { of: LoadKind::Memory, is: None, most: 1 }), "max_memory_load"),
         (host(HostRefused::Load { of: LoadKind::IoPressure, is: None, most: 1 }), "max_pressure"),
-        (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1 }), "storage_overcommit"),
+        (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1, keep: None }), "storage_overcommit"),
+        (host(HostRefused::StorageGrowth { storage: "s".into(), left: 0, asks: 1, keep: Some(1) }), "min_free_storage"),
+        (host(HostRefused::StorageFree { storage: "s".into(), free: 0, asks: 1, keep: Some(1) }), "min_free_storage"),
+        (host(HostRefused::HugePages { nodes: 1, asks: 1 }), "cpu_pinning"),
+        (host(HostRefused::StorageUnknown { storage: "s".into() }), "min_free_storage"),
     ]
 }
 

@@ -249,6 +249,9 @@ pub enum HostRefused {
         template: Arc<str>,
         /// Copies that the region shows.
         seen: usize,
+        /// Why PVE makes clones of a copy on that copy's own host alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tied: Option<ForeignText>,
     },
     /// No machine is made of the copy of the template that it would clone.
     TemplateFault {
@@ -345,6 +348,9 @@ pub enum HostRefused {
         free: i64,
         /// Bytes of the type's disks.
         asks: i64,
+        /// `min_free_storage` in bytes, where that is set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep: Option<i64>,
     },
     /// Disks could grow beyond `storage_overcommit` on a storage there.
     StorageGrowth {
@@ -354,6 +360,14 @@ pub enum HostRefused {
         left: i64,
         /// Bytes of the type's disks.
         asks: i64,
+        /// `min_free_storage` in bytes, where that is set; it is taken off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep: Option<i64>,
+    },
+    /// How large a storage there is is not known, and `min_free_storage` is set.
+    StorageUnknown {
+        /// The storage.
+        storage: Arc<str>,
     },
     /// PVE shows no mapping of PCI devices of that name.
     UnknownMapping {
@@ -374,6 +388,13 @@ pub enum HostRefused {
         /// The devices that no guest has and no machine under way will have.
         free: i64,
         /// Devices of the type.
+        asks: i64,
+    },
+    /// The NUMA nodes that PVE takes huge pages from for a machine without CPUs of its own have too little memory left, or are not there.
+    HugePages {
+        /// How many nodes, from the first on.
+        nodes: u32,
+        /// Bytes of the type.
         asks: i64,
     },
     /// Which PCI devices guests there have is not known yet.

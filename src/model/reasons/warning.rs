@@ -278,6 +278,12 @@ pub enum Warning {
         /// Those of them that the host does not have, or keeps for itself, by its topology in the file.
         #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
         lacking: CpuSet,
+        /// The file has no topology of the host: nobody knows which CPUs these are there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        untold: bool,
+        /// Its memory is bound to other NUMA nodes of the host than these CPUs are in.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        far: bool,
     },
     /// The configuration names a host that its region does not have.
     UnknownHost {

@@ -395,6 +395,7 @@ async fn copy_drive(
         })
         .await;
         pve.world(|world, now| {
+            world.makes_volumes(&storage)?;
             world.allocate(&NewVolume {
                 storage: &storage,
                 host: &plan.node,

@@ -354,6 +354,10 @@ impl PveWorld {
                     row["server"] = json!("backup");
                     row["datastore"] = json!(volumes_in);
                 }
+                StorageKind::Iscsi => {
+                    row["portal"] = json!(ISCSI_PORTAL);
+                    row["target"] = json!(format!("iqn.2003-01.org.example:{volumes_in}"));
+                }
                 StorageKind::Lvm => row["vgname"] = json!(volumes_in),
                 StorageKind::LvmThin => {
                     row["vgname"] = json!("pve");

@@ -309,12 +309,34 @@ impl PveWorld {
         Ok(())
     }
 
+    /// Whether a storage is for content of a kind, else PVE's words when it starts a VM with a volume of it (`QemuServer.pm`,
+    /// `check_volume_storage_type`).
+    pub(super) fn holds_content(&self, storage: &str, content: &str) -> Result<(), String> {
+        let spec = self.storages.get(storage);
+        if spec.is_some_and(|spec| !split(&spec.content).any(|kind| kind == content)) {
+            return Err(format!(
+                "storage '{storage}' does not support content-type '{content}'"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether PVE can make volumes on a storage, else its words: the LUNs of a target are there or not (`ISCSIPlugin.pm`, `alloc_image`).
+    pub(super) fn makes_volumes(&self, storage: &str) -> Result<(), String> {
+        let kind = self.storages.get(storage).map(|spec| spec.kind);
+        if kind == Some(StorageKind::Iscsi) {
+            return Err("can't allocate space in iscsi storage".to_owned());
+        }
+        Ok(())
+    }
+
     /// Makes a volume for a drive that a configuration names, where the storage takes disks of VMs at all.
     pub(super) fn allocate_image(&mut self, new: &NewVolume<'_>) -> Result<String, String> {
         let (name, spec) = (new.storage, self.storages.get(new.storage));
         if spec.is_some_and(|spec| !split(&spec.content).any(|kind| kind == "images")) {
             return Err(format!("storage '{name}' does not support vm images"));
         }
+        self.makes_volumes(name)?;
         self.allocate(new)
     }
 
@@ -374,7 +396,12 @@ impl PveWorld {
         new: &NewVolume<'_>,
     ) -> Result<String, String> {
         let NewVolume { storage, vmid, .. } = *new;
-        let stem = if new.base { "base" } else { "vm" };
+        if kind == StorageKind::Iscsi {
+            // A LUN that is there: target, unit, and a name that no other has.
+            return Ok(format!("{storage}:0.0.{vmid}.scsi-{vmid:016x}"));
+        }
+        let is_base = new.base && kind.has_bases();
+        let stem = if is_base { "base" } else { "vm" };
         let format = format_of(kind, new);
         let parent = new.parent.filter(|_| kind.names_base());
         let file = |name: &str| match (kind.is_block(), parent) {

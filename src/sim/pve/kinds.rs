@@ -27,6 +27,8 @@ pub enum StorageKind {
     ZfsPool,
     /// ZFS volumes of another machine, over iSCSI (raw).
     Zfs,
+    /// LUNs of a target (raw), which PVE uses as they are: it makes and removes none.
+    Iscsi,
     /// Images of a Ceph pool (raw), thin.
     Rbd,
     /// A Proxmox Backup Server, which holds backups alone.
@@ -39,7 +41,7 @@ impl StorageKind {
         self.is_zfs()
             || matches!(
                 self,
-                StorageKind::LvmThin | StorageKind::Lvm | StorageKind::Rbd
+                StorageKind::LvmThin | StorageKind::Lvm | StorageKind::Rbd | StorageKind::Iscsi
             )
     }
 
@@ -60,6 +62,7 @@ impl StorageKind {
             StorageKind::Nfs
                 | StorageKind::CephFs
                 | StorageKind::Zfs
+                | StorageKind::Iscsi
                 | StorageKind::Rbd
                 | StorageKind::Pbs
         )
@@ -76,6 +79,7 @@ impl StorageKind {
             StorageKind::Lvm => "lvm",
             StorageKind::ZfsPool => "zfspool",
             StorageKind::Zfs => "zfs",
+            StorageKind::Iscsi => "iscsi",
             StorageKind::Rbd => "rbd",
             StorageKind::Pbs => "pbs",
         }
@@ -95,6 +99,7 @@ impl StorageKind {
                 &["images", "rootdir"]
             }
             StorageKind::Zfs => &["images"],
+            StorageKind::Iscsi => &["images", "none"],
             StorageKind::Pbs => &["backup", "none"],
         }
     }
@@ -106,7 +111,11 @@ impl StorageKind {
             StorageKind::Dir | StorageKind::Btrfs | StorageKind::LvmThin | StorageKind::ZfsPool => {
                 "images,rootdir"
             }
-            StorageKind::Nfs | StorageKind::Lvm | StorageKind::Zfs | StorageKind::Rbd => "images",
+            StorageKind::Nfs
+            | StorageKind::Lvm
+            | StorageKind::Zfs
+            | StorageKind::Iscsi
+            | StorageKind::Rbd => "images",
         }
     }
 
@@ -134,11 +143,16 @@ impl StorageKind {
         !matches!(self, StorageKind::LvmThin | StorageKind::Btrfs)
     }
 
+    /// Whether `qm template` makes base images of its volumes (feature `template`); elsewhere they keep their names.
+    pub(super) fn has_bases(self) -> bool {
+        !matches!(self, StorageKind::Lvm | StorageKind::Iscsi)
+    }
+
     /// Whether a clone can be linked to a volume (feature `clone`): to a base image alone, and on BTRFS to any raw one.
     pub(super) fn links_clones_to(self, volume: &str) -> bool {
         let name = volume.rsplit(['/', ':']).next().unwrap_or_default();
         match self {
-            StorageKind::Lvm | StorageKind::Pbs => false,
+            StorageKind::Lvm | StorageKind::Iscsi | StorageKind::Pbs => false,
             StorageKind::Btrfs if volume.rsplit('.').next() == Some("raw") => true,
             _ => name.starts_with("base-"),
         }

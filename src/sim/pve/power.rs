@@ -417,12 +417,14 @@ impl PveWorld {
             ));
         }
         for (_, drive) in vm.drives() {
+            self.holds_content(drive.storage(), "images")?;
             self.usable(drive.storage(), node)?;
             if self.volume(&drive.file, node).is_none() {
                 return Err(format!("volume '{}' does not exist", drive.file));
             }
         }
         for iso in vm.isos() {
+            self.holds_content(iso.storage(), "iso")?;
             self.usable(iso.storage(), node)?;
             if self.iso(&iso.file, node).is_none() {
                 return Err(format!("volume '{}' does not exist", iso.file));

@@ -70,9 +70,9 @@ export function listed(names) {
   return last < 1 ? names.join("") : `${names.slice(0, last).join(", ")} and ${names[last]}`;
 }
 
-/// What a machine was made with that the file says otherwise now.
+/// What a machine was made with that is not as it should be: the file says otherwise now, or it was moved away from its CPUs.
 export function drift(parts) {
-  const words = { cloud_init: "cloud-init" };
+  const words = { cloud_init: "cloud-init", cpus: "CPUs of its own" };
   return `drifted: ${listed(parts.map((part) => words[part] ?? part.replaceAll("_", " ")))}`;
 }
 

@@ -72,8 +72,7 @@ fn facts(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> MachineFacts {
     }
     let drifted = known.machine.vm.as_ref().and_then(|vm| vm.drifted.as_ref());
     if let Some(drifted) = drifted.filter(|drifted| !drifted.is_empty()) {
-        let parts = model::words::names(drifted.iter().map(ToString::to_string));
-        standing = format!("{standing}; drifted: the file says another {parts} now");
+        standing = format!("{standing}; drifted: {}", model::drift::tell(drifted));
     }
     MachineFacts {
         name: known.name.clone(),

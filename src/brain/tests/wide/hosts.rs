@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::HOSTS;
 use crate::tests::lab::{GI, Lab, START};
-use model::hosts::{HostCounting, HostRules, HostStrategy};
+use model::hosts::{HostCounting, HostRules, HostStrategy, StorageFloor};
 use model::region::{Storage, TemplateDisk, Vm};
 
 /// One host.
@@ -27,6 +27,8 @@ pub(in crate::tests) struct RulesRecipe {
     max_per_host: Option<u32>,
     min_free_cores: i64,
     min_free_gib: i64,
+    /// Percent of each storage.
+    min_free_storage: i64,
 }
 
 /// All that a world says of hosts.
@@ -106,16 +108,19 @@ fn host() -> impl Strategy<Value = HostRecipe> {
 
 fn rules() -> impl Strategy<Value = RulesRecipe> {
     let rarely = |most: i64| prop_oneof![3 => Just(0i64), 1 => 0..most];
-    let bounds = (rarely(16), rarely(16));
+    let bounds = (rarely(16), rarely(16), rarely(60));
     let few = prop_oneof![2 => Just(None), 1 => (1..3u32).prop_map(Some)];
     let exclude = prop_oneof![3 => Just(None), 1 => (0..3usize).prop_map(Some)];
     (0..STRATEGIES.len(), exclude, few, bounds).prop_map(
-        |(strategy, exclude, max_per_host, (min_free_cores, min_free_gib))| RulesRecipe {
-            strategy,
-            exclude,
-            max_per_host,
-            min_free_cores,
-            min_free_gib,
+        |(strategy, exclude, max_per_host, (min_free_cores, min_free_gib, min_free_storage))| {
+            RulesRecipe {
+                strategy,
+                exclude,
+                max_per_host,
+                min_free_cores,
+                min_free_gib,
+                min_free_storage,
+            }
         },
     )
 }
@@ -216,6 +221,8 @@ pub(super) fn apply(lab: &mut Lab, recipe: &HostsRecipe) {
             max_per_host: of.max_per_host,
             min_free_cpu_milli: of.min_free_cores * 1000,
             min_free_memory: of.min_free_gib * GI,
+            min_free_storage: (of.min_free_storage > 0)
+                .then_some(StorageFloor::Permille(of.min_free_storage * 10)),
             ..HostRules::default()
         };
     }

@@ -235,23 +235,10 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         HostRefused::Unread { why } => {
             write!(f, "nobody knows how much of the host {host} is free: {why}")
         }
-        HostRefused::NoTemplate { template, seen } => write!(
-            f,
-            "the template {template} has no copy that the host {host} can clone ({seen} seen)"
-        ),
-        HostRefused::TemplateFault { fault } => {
-            write!(f, "no machine is made of the template: {fault}")
-        }
-        HostRefused::StorageInactive { storage, template } => write!(
-            f,
-            "the storage {storage} is not available on the host {host}, and {} go there",
-            made_of(*template)
-        ),
-        HostRefused::NoStorage { storage, template } => write!(
-            f,
-            "the host {host} has no storage {storage}, and {} go there",
-            made_of(*template)
-        ),
+        HostRefused::NoTemplate { .. }
+        | HostRefused::TemplateFault { .. }
+        | HostRefused::StorageInactive { .. }
+        | HostRefused::NoStorage { .. } => of_template(host, refusal, f),
         HostRefused::UnknownMemory => write!(f, "the memory of the host {host} is not known"),
         HostRefused::UnknownCpus => write!(f, "the CPUs of the host {host} are not known"),
         HostRefused::FewerCpus { has, asks } => write!(
@@ -282,8 +269,43 @@ fn of_host(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
         | HostRefused::OtherTopology { .. }
         | HostRefused::PinnedCpus { .. }
         | HostRefused::NumaMemory { .. }
+        | HostRefused::HugePages { .. }
         | HostRefused::UnreadCpus { .. } => of_cpus(host, refusal, f),
         room => of_room(host, room, f),
+    }
+}
+
+/// Why a host cannot clone the template.
+fn of_template(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
+        HostRefused::NoTemplate {
+            template,
+            seen,
+            tied,
+        } => {
+            write!(
+                f,
+                "the template {template} has no copy that the host {host} can clone ({seen} seen)"
+            )?;
+            match tied {
+                Some(tied) => write!(f, ": {tied}"),
+                None => Ok(()),
+            }
+        }
+        HostRefused::TemplateFault { fault } => {
+            write!(f, "no machine is made of the template: {fault}")
+        }
+        HostRefused::StorageInactive { storage, template } => write!(
+            f,
+            "the storage {storage} is not available on the host {host}, and {} go there",
+            made_of(*template)
+        ),
+        HostRefused::NoStorage { storage, template } => write!(
+            f,
+            "the host {host} has no storage {storage}, and {} go there",
+            made_of(*template)
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -353,6 +375,19 @@ fn of_cpus(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             count(*cpus, "CPU"),
             bytes(*asks)
         ),
+        HostRefused::HugePages { nodes, asks } => {
+            let of = if *nodes == 1 {
+                "NUMA node 0".to_owned()
+            } else {
+                format!("each of the first {nodes} NUMA nodes")
+            };
+            write!(
+                f,
+                "{of} of the host {host} has too little memory left for huge pages of one machine, which takes {}: without \
+                 cpu_pinning PVE takes them from there alone",
+                bytes(*asks)
+            )
+        }
         HostRefused::UnreadCpus { guest, guests } => write!(
             f,
             "which CPUs are free on the host {host} is not known yet: the configuration of {} there was not read, the first of \
@@ -406,26 +441,48 @@ fn of_room(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
                 ),
             }
         }
+        storage => of_storage(host, storage, f),
+    }
+}
+
+/// Why a storage of a host has no room.
+fn of_storage(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Result {
+    match refusal {
         HostRefused::StorageFree {
             storage,
             free,
             asks,
-        } => write!(
-            f,
-            "the storage {storage} of the host {host} has {} free that machines under way do not take, one of this type takes {}",
-            bytes(*free),
-            bytes(*asks)
-        ),
+            keep,
+        } => {
+            let (free, asks) = (bytes(*free), bytes(*asks));
+            write!(
+                f,
+                "the storage {storage} of the host {host} has {free} free that machines under way do not take, one of this type takes {asks}"
+            )?;
+            match keep {
+                Some(keep) => write!(f, ", and min_free_storage keeps {}", bytes(*keep)),
+                None => Ok(()),
+            }
+        }
         HostRefused::StorageGrowth {
             storage,
             left,
             asks,
-        } => write!(
+            keep,
+        } => {
+            let (left, asks) = (bytes(*left), bytes(*asks));
+            write!(
+                f,
+                "disks of machines may still grow by {left} on the storage {storage} of the host {host} (storage_overcommit"
+            )?;
+            if let Some(keep) = keep {
+                write!(f, ", of which min_free_storage keeps {}", bytes(*keep))?;
+            }
+            write!(f, "), one of this type takes {asks}")
+        }
+        HostRefused::StorageUnknown { storage } => write!(
             f,
-            "disks of machines may still grow by {} on the storage {storage} of the host {host} (storage_overcommit), one of this \
-             type takes {}",
-            bytes(*left),
-            bytes(*asks)
+            "how large the storage {storage} of the host {host} is PVE does not tell, and min_free_storage is to stay free of it"
         ),
         _ => Ok(()),
     }

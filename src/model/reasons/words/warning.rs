@@ -106,6 +106,8 @@ fn of_cpus(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
         shared,
         with,
         lacking,
+        untold,
+        far,
     } = warning
     else {
         return Ok(());
@@ -119,6 +121,14 @@ fn of_cpus(warning: &Warning, f: &mut Formatter<'_>) -> fmt::Result {
     }
     if !lacking.is_empty() {
         write!(f, "; {lacking} of them are not the host's for machines")?;
+    }
+    if *untold {
+        f.write_str(
+            "; the file has no topology of that host, so nobody knows which CPUs these are there",
+        )?;
+    }
+    if *far {
+        f.write_str("; its memory is bound to other NUMA nodes there than these CPUs are in")?;
     }
     f.write_str(": a VM that is migrated keeps its affinity; migrate the one back that came, or drain the node, and a new machine gets CPUs of its own")
 }

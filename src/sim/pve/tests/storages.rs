@@ -282,3 +282,50 @@ async fn a_ceph_pool_is_one_for_all_hosts() {
     assert_eq!(free("pve3").await, Some(45 << 30));
     assert_ne!(before, free("pve2").await);
 }
+
+/// `ISCSIPlugin.pm`: a LUN is copied to another storage, and to no other LUN, and no clone is linked to it.
+#[tokio::test(start_paused = true)]
+async fn a_template_on_a_lun_is_copied_to_another_storage_alone() {
+    let mut spec = PveSpec::default();
+    let mut luns = spec.storages[0].clone();
+    (luns.name, luns.kind) = ("luns".to_owned(), StorageKind::Iscsi);
+    luns.content = "images".to_owned();
+    spec.storages.push(luns);
+    let template = spec.machines.iter_mut().find(|of| of.vmid == TEMPLATE);
+    let template = template.expect("there");
+    (template.storage, template.cloudinit) = ("luns".to_owned(), false);
+    let bench = Bench::with(spec);
+    bench
+        .call(Method::POST, &clone_path(TEMPLATE), "newid=5001")
+        .await
+        .refused(
+            500,
+            "Linked clone feature is not supported for 'luns:0.0.9000.scsi-0000000000002328' (scsi0)",
+        );
+    let full = "newid=5001&full=1";
+    let end = bench.task(Method::POST, &clone_path(TEMPLATE), full).await;
+    assert_eq!(end, "clone failed: can't allocate space in iscsi storage");
+    assert_eq!(bench.pve.vm(5001), None);
+    let full = "newid=5001&full=1&storage=shared";
+    let end = bench.task(Method::POST, &clone_path(TEMPLATE), full).await;
+    assert_eq!(end, "OK");
+    let vm = bench.pve.vm(5001).expect("the clone");
+    let disk = "shared:5001/vm-5001-disk-0.qcow2";
+    assert!(vm.config["scsi0"].starts_with(disk), "{:?}", vm.config);
+}
+
+/// `check_volume_storage_type`: a clone is made on a storage that is for disks no more, and PVE starts it not.
+#[tokio::test(start_paused = true)]
+async fn a_storage_without_images_in_its_content_starts_no_vm() {
+    let mut spec = PveSpec::default();
+    let storage = spec.storages.iter_mut().find(|of| of.name == "shared");
+    "iso".clone_into(&mut storage.expect("there").content);
+    let bench = Bench::with(spec);
+    let clone = clone_path(TEMPLATE);
+    assert_eq!(bench.task(Method::POST, &clone, "newid=5001").await, "OK");
+    let start = "/nodes/pve1/qemu/5001/status/start";
+    assert_eq!(
+        bench.task(Method::POST, start, "").await,
+        "storage 'shared' does not support content-type 'images'"
+    );
+}
