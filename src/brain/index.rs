@@ -84,6 +84,12 @@ index_types! {
     /// Index of a machine of a second plan that is an answer, in `BetterPlan::made`: those without pods are left out there.
     MadeIndex;
 
+    /// Index of pods that change their place together, in `Movables::all`.
+    MovableIndex;
+
+    /// Index of a rule about topology domains in `DomainRules::rules`.
+    DomainRuleIndex;
+
     /// Index of a planned machine in `PlannedMachines::machines`, and of its node in `PlannedMachines::fit_index`.
     PlannedIndex;
 

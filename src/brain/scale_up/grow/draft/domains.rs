@@ -6,7 +6,10 @@
 use super::movables::{Movables, is_local};
 use super::state::{Draft, Load, signed};
 use super::{Lot, Problem};
-use crate::index::{IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, TallyIndex};
+use crate::index::{
+    DomainRuleIndex, IndexVec, KeyId, ListIndex, LotIndex, ModelClassIndex, MovableIndex,
+    TallyIndex,
+};
 use crate::simulation::company::topology::{DomainId, FRESH};
 
 /// A rule that pods of one lot have about the topology domain that they are in.
@@ -40,22 +43,22 @@ struct DomainPods {
 /// How many pods a movable brings to what a rule counts.
 #[derive(Clone, Copy, Debug)]
 struct MovableShare {
-    rule: usize,
+    rule: DomainRuleIndex,
     pods: DomainPods,
 }
 
 /// The rules of a plan's pods, with what is counted as pods are now.
 #[derive(Debug)]
 pub(super) struct DomainRules {
-    rules: Vec<DomainRule>,
+    rules: IndexVec<DomainRuleIndex, DomainRule>,
     /// By movable: the rules that it matters to.
-    shares: Vec<Vec<MovableShare>>,
+    shares: IndexVec<MovableIndex, Vec<MovableShare>>,
 }
 
 /// A rule that some movables on two machines matter to.
 #[derive(Debug)]
 pub(super) struct SharedRule {
-    rule: usize,
+    rule: DomainRuleIndex,
     /// The domains of the two machines.
     domains: [Option<DomainId>; 2],
     /// By movable of those looked at: what it brings.
@@ -78,12 +81,12 @@ impl DomainRules {
                 pods: IndexVec::default(),
             })
         });
-        let mut rules: Vec<DomainRule> = rules.collect();
+        let mut rules: IndexVec<DomainRuleIndex, DomainRule> = rules.collect();
         for rule in &mut rules {
             rule.count_those_who_stay(draft, stays);
         }
         let shares = movables.all.iter().map(|movable| {
-            let shares = rules.iter().enumerate().map(|(rule, of)| MovableShare {
+            let shares = rules.indexed().map(|(rule, of)| MovableShare {
                 rule,
                 pods: of.share(problem, &movable.parts),
             });
@@ -101,7 +104,7 @@ impl DomainRules {
     pub(super) fn add(
         &mut self,
         problem: &Problem,
-        movable: usize,
+        movable: MovableIndex,
         class: ModelClassIndex,
         sign: i64,
     ) {
@@ -118,7 +121,7 @@ impl DomainRules {
     pub(super) fn shared(
         &self,
         problem: &Problem,
-        movables: &[usize],
+        movables: &[MovableIndex],
         classes: [ModelClassIndex; 2],
     ) -> Vec<SharedRule> {
         if classes[0] == classes[1] {

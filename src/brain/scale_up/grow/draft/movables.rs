@@ -4,7 +4,9 @@
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
 use super::{Bits, Placement, Problem, To, fill};
-use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, TallyIndex};
+use crate::index::{
+    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, MovableIndex, TallyIndex,
+};
 use crate::simulation::company::topology::{FRESH, NOWHERE};
 
 /// Pods that change their place together.
@@ -46,7 +48,7 @@ struct Ties {
 /// Who can move, and who may not share a machine.
 #[derive(Debug)]
 pub(super) struct Movables {
-    pub(super) all: Vec<Movable>,
+    pub(super) all: IndexVec<MovableIndex, Movable>,
     /// By lot: the lots that it may not share a machine with, itself among them where one pod keeps the next away.
     pub(super) apart: IndexVec<LotIndex, Vec<LotIndex>>,
     /// By lot: of pods that are spread over machines, the number that every machine has; they stay.
@@ -72,7 +74,7 @@ impl Movables {
             }
         });
         let even: IndexVec<LotIndex, usize> = even.collect();
-        let mut all = Vec::new();
+        let mut all = IndexVec::default();
         for (at, machine) in draft.machines.indexed() {
             let mut together: Vec<(LotIndex, usize)> = Vec::new();
             for (lot, count) in &machine.load.counts {
@@ -144,9 +146,9 @@ impl Movables {
 fn company(
     problem: &Problem,
     waiting: &[(LotIndex, usize)],
-    all: &[Movable],
+    all: &IndexVec<MovableIndex, Movable>,
     attempt: usize,
-) -> Option<usize> {
+) -> Option<MovableIndex> {
     let (first, _) = waiting.first()?;
     let asks = &problem.lots[*first].asks;
     if asks.wants_itself
@@ -161,8 +163,8 @@ fn company(
         let mut parts = movable.parts.iter();
         parts.any(|(lot, _)| insists(problem, *first, *lot))
     };
-    let with = all.iter().enumerate().filter(|(_, movable)| has(movable));
-    let with: Vec<usize> = with.map(|(at, _)| at).collect();
+    let with = all.indexed().filter(|(_, movable)| has(movable));
+    let with: Vec<MovableIndex> = with.map(|(at, _)| at).collect();
     with.get(attempt % with.len().max(1)).copied()
 }
 
@@ -318,8 +320,8 @@ impl<'p> Draft<'p> {
     /// found in which each pod may go there.
     pub(super) fn with_places(
         &self,
-        movables: &[Movable],
-        places: &[DraftMachineIndex],
+        movables: &IndexVec<MovableIndex, Movable>,
+        places: &IndexVec<MovableIndex, DraftMachineIndex>,
     ) -> Option<Draft<'p>> {
         let mut draft = self.clone();
         let both = movables.iter().zip(places);

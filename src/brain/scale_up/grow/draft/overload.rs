@@ -14,7 +14,9 @@ use super::rebuild;
 use super::resize::{self, Wanted};
 use super::state::{Draft, Load, ResourceAmounts};
 use super::{Problem, Rank};
-use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex};
+use crate::index::{
+    DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, ModelIndex, MovableIndex,
+};
 
 /// Plans of more pods are left to searches that look at fewer of them at a time.
 const PODS: u64 = 512;
@@ -113,7 +115,7 @@ struct Overload<'m, 'p> {
     rules: DomainRules,
     machines: IndexVec<DraftMachineIndex, SharingMachine>,
     /// By movable: its machine.
-    places: Vec<DraftMachineIndex>,
+    places: IndexVec<MovableIndex, DraftMachineIndex>,
     /// What all machines carry too much, in parts of each.
     excess: i64,
     dice: Dice,
@@ -128,7 +130,7 @@ struct SharingMachine {
     /// The sum of the requests of all pods on this machine, movable or not.
     sum: ResourceAmounts,
     /// The movables on it.
-    on: Vec<usize>,
+    on: Vec<MovableIndex>,
 }
 
 impl SharingMachine {
@@ -140,7 +142,7 @@ impl SharingMachine {
 
 /// Some movables of two machines, and which of them may be where. A bit stands for each of them.
 struct Sharing {
-    of: SmallVec<[usize; SHARED]>,
+    of: SmallVec<[MovableIndex; SHARED]>,
     /// Those on the second machine now.
     on_second: u32,
     not_first: u32,
@@ -193,7 +195,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             movables,
             rules,
             machines: machines.into(),
-            places: vec![DraftMachineIndex(0); movables.all.len()],
+            places: movables.all.with_each(DraftMachineIndex(0)),
             excess: 0,
             dice,
         };
@@ -204,17 +206,13 @@ impl<'m, 'p> Overload<'m, 'p> {
             let may = |at: &DraftMachineIndex| movable.may.has(search.machines[*at].model);
             movable.start().filter(may)
         });
-        let places: Vec<Option<DraftMachineIndex>> = places.collect();
-        for (of, place) in places.iter().enumerate() {
+        let places: IndexVec<MovableIndex, Option<DraftMachineIndex>> = places.collect();
+        for (of, place) in places.indexed() {
             if let Some(at) = place {
                 search.put(*at, of);
             }
         }
-        for (of, _) in places
-            .iter()
-            .enumerate()
-            .filter(|(_, place)| place.is_none())
-        {
+        for (of, _) in places.indexed().filter(|(_, place)| place.is_none()) {
             let able = search
                 .machines
                 .indexes()
@@ -334,7 +332,7 @@ impl<'m, 'p> Overload<'m, 'p> {
 
     /// Up to [`SHARED`] movables of two machines, whichever they are.
     fn sharing(&mut self, first: DraftMachineIndex, second: DraftMachineIndex) -> Sharing {
-        let mut of: SmallVec<[usize; 2 * SHARED]> = SmallVec::new();
+        let mut of: SmallVec<[MovableIndex; 2 * SHARED]> = SmallVec::new();
         of.extend_from_slice(&self.machines[first].on);
         of.extend_from_slice(&self.machines[second].on);
         let count = of.len().min(SHARED);
@@ -343,7 +341,7 @@ impl<'m, 'p> Overload<'m, 'p> {
             of.swap(at, other);
         }
         of.truncate(count);
-        let bits = |has: &dyn Fn(usize) -> bool| {
+        let bits = |has: &dyn Fn(MovableIndex) -> bool| {
             let those = of.iter().enumerate().filter(|(_, of)| has(**of));
             those.fold(0_u32, |bits, (at, _)| bits | 1 << at)
         };
@@ -360,7 +358,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Whether two movables may not be on one machine.
-    fn are_apart(&self, one: usize, other: usize) -> bool {
+    fn are_apart(&self, one: MovableIndex, other: MovableIndex) -> bool {
         let all = &self.movables.all;
         let bars = |one: &Movable, other: &Movable| {
             let mut lots = one
@@ -373,7 +371,7 @@ impl<'m, 'p> Overload<'m, 'p> {
     }
 
     /// Whether a machine may be that of a movable beside those that stay there when `leave` go, resources aside.
-    fn takes(&self, at: DraftMachineIndex, of: usize, leave: &[usize]) -> bool {
+    fn takes(&self, at: DraftMachineIndex, of: MovableIndex, leave: &[MovableIndex]) -> bool {
         let all = &self.movables.all;
         let (machine, movable) = (&self.machines[at], &all[of]);
         let classes = movable.classes.as_ref();
@@ -397,7 +395,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         !lots.any(|lot| apart(*lot))
     }
 
-    fn remove(&mut self, of: usize) {
+    fn remove(&mut self, of: MovableIndex) {
         let machine = &mut self.machines[self.places[of]];
         for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
             *sum = sum.saturating_sub(*asked);
@@ -407,7 +405,7 @@ impl<'m, 'p> Overload<'m, 'p> {
         self.rules.add(self.problem, of, class, -1);
     }
 
-    fn put(&mut self, at: DraftMachineIndex, of: usize) {
+    fn put(&mut self, at: DraftMachineIndex, of: MovableIndex) {
         let machine = &mut self.machines[at];
         for (sum, asked) in machine.sum.iter_mut().zip(&self.movables.all[of].asked) {
             *sum = sum.saturating_add(*asked);
