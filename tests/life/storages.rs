@@ -230,6 +230,9 @@ fn no_clone_is_asked_for_to_a_storage_without_disks() {
     }
 }
 
+/// Changes a simulated PVE.
+type EditOfPve<'a> = &'a dyn Fn(&mut PveSpec);
+
 /// What PVE refuses of a clone by where the template's disks are, or where they go: no clone is asked for, and it is said why.
 #[test]
 fn what_pve_refuses_of_a_clone_is_told_before() {
@@ -260,8 +263,7 @@ fn what_pve_refuses_of_a_clone_is_told_before() {
         pve.storages.push(files);
     };
     let to_files = "clone = \"full\"\nstorage = \"files\"\n";
-    type Edit<'a> = &'a dyn Fn(&mut PveSpec);
-    let cases: [(&str, &str, Edit<'_>, &str); 5] = [
+    let cases: [(&str, &str, EditOfPve<'_>, &str); 5] = [
         (
             "",
             "",
