@@ -15,7 +15,7 @@ debs=(target/package/pve-autoscaler_*_"$(dpkg --print-architecture)".deb)
 
 home="$(mktemp -d)"
 trap 'GNUPGHOME="$home" gpgconf --kill all; rm -rf "$home"' EXIT
-GNUPGHOME="$home" gpg --batch --quiet --passphrase '' --quick-generate-key 'try-release' ed25519 sign 1d
+GNUPGHOME="$home" gpg --batch --quiet --passphrase '' --quick-generate-key 'try-release' ed25519 sign 1y
 GNUPGHOME="$home" gpg --batch --quiet --export-secret-keys >"$home/key"
 
 packaging/build-release.sh --no-build --with "${debs[0]}" --key "$home/key"

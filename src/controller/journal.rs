@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::drift::MadeOf;
 use crate::controller::in_place::Written;
 use crate::model::action::{CreateSpec, NO_TEMPLATE, Target};
+use crate::model::drift::Drift;
 use crate::model::region::{Failure, Machine, Step, VMIDS};
 use crate::model::time::{Span, Time};
 use crate::model::tolerant::{self, UnknownParts};
@@ -426,7 +427,10 @@ impl Journal {
 /// An entry from its file. A copy of a file, or one whose parts contradict each other, is none: nobody knows which
 /// machine it is about. What a newer version knows besides comes with it.
 fn read(path: &Path, text: &[u8]) -> Result<(JournalEntry, UnknownParts), String> {
-    let (entry, unknown) = tolerant::read::<JournalEntry>(text, VERSION)?;
+    let (entry, mut unknown) = tolerant::read::<JournalEntry>(text, VERSION)?;
+    if let Ok(document) = serde_json::from_slice(text) {
+        unknown.note_entries::<Drift>(&document, "made_of");
+    }
     let (target, spec) = (&entry.target, &entry.spec);
     let (machine, mark) = (&*target.machine, &spec.mark);
     let own = file_name(machine);

@@ -67,44 +67,70 @@ impl NodeOpenings {
         }
     }
 
-    /// Whether a node that arrived may take pods now; `takes_pods` says which nodes bear no startup taint of ours. One that bears a
-    /// startup taint of its pool is still among those that arrived.
-    pub(super) fn order(&self, node: &str, takes_pods: impl Fn(&str) -> bool) -> OpeningOrder {
+    /// Whether a node that arrived may take pods now. `take_pods` says which of some nodes bear no startup taint of ours; one that bears
+    /// a startup taint of its pool is still among those that arrived.
+    pub(super) fn order(
+        &self,
+        node: &Arc<str>,
+        take_pods: impl FnOnce(&BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>>,
+    ) -> OpeningOrder {
         let state = self.state();
-        let waits_for = |name: &str| -> Vec<&Arc<str>> {
+        let awaited: BTreeSet<Arc<str>> = state.after.values().flatten().cloned().collect();
+        let open = take_pods(&awaited);
+        let is_pending =
+            |name: &&Arc<str>| !open.contains(*name) || state.arrived.contains_key(*name);
+        let first_of = |name: &Arc<str>| {
             let after = state.after.get(name).into_iter().flatten();
-            after
-                .filter(|other| !takes_pods(other) || state.arrived.contains_key(*other))
-                .collect()
+            after.filter(is_pending)
         };
-        let reach = |from: &str| -> BTreeSet<Arc<str>> {
-            let mut reached: BTreeSet<Arc<str>> = BTreeSet::new();
-            let mut next = waits_for(from);
-            while let Some(name) = next.pop() {
-                if reached.insert(name.clone()) {
-                    next.extend(waits_for(name));
-                }
+        // Those that the node waits for, at first hand or through others, and who of them waits for whom.
+        let mut reached: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut waiting: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+        walk(node, |name| {
+            let first: Vec<Arc<str>> = first_of(name).cloned().collect();
+            for other in &first {
+                reached.insert(other.clone());
+                waiting.entry(other.clone()).or_default().push(name.clone());
             }
-            reached
-        };
-        let reached = reach(node);
-        let together = |name: &Arc<str>| **name != *node && reach(name).contains(node);
-        let company: BTreeSet<&Arc<str>> = reached.iter().filter(|name| together(name)).collect();
-        let is_here = |name: &Arc<str>| state.arrived.contains_key(name);
+            first
+        });
+        // Of these the ones that wait for the node in turn.
+        let mut company: BTreeSet<Arc<str>> = BTreeSet::new();
+        walk(node, |name| {
+            let waits = waiting.get(name).cloned().unwrap_or_default();
+            company.extend(waits.iter().cloned());
+            waits
+        });
+        company.remove(node);
+        let together =
+            |name: &&Arc<str>| company.contains(*name) && state.arrived.contains_key(*name);
         let first: BTreeSet<Arc<str>> = reached
             .iter()
-            .filter(|name| ***name != *node && !(company.contains(name) && is_here(name)))
+            .filter(|name| *name != node && !together(name))
             .cloned()
             .collect();
         if !first.is_empty() {
             return OpeningOrder::After(first);
         }
-        let company = company.into_iter().filter(|name| !takes_pods(name));
+        let company = company.iter().filter(|name| !open.contains(*name));
         OpeningOrder::Now(
             company
                 .filter_map(|name| state.arrived.get(name).cloned())
                 .collect(),
         )
+    }
+}
+
+/// Visits a node, those that `next` gives for it, those that it gives for these, and on; each once.
+fn walk(from: &Arc<str>, mut next: impl FnMut(&Arc<str>) -> Vec<Arc<str>>) {
+    let mut seen = BTreeSet::from([from.clone()]);
+    let mut left = vec![from.clone()];
+    while let Some(name) = left.pop() {
+        for other in next(&name) {
+            if seen.insert(other.clone()) {
+                left.push(other);
+            }
+        }
     }
 }
 
@@ -133,7 +159,8 @@ mod tests {
 
     /// The order in words: `now`, with those that begin with it, or `after` those that it waits for.
     fn order(openings: &NodeOpenings, node: &str, open: &[&str]) -> (&'static str, Vec<String>) {
-        match openings.order(node, |name| open.contains(&name)) {
+        let open: BTreeSet<Arc<str>> = open.iter().map(|name| Arc::from(*name)).collect();
+        match openings.order(&node.into(), |_| open) {
             OpeningOrder::Now(company) => {
                 let names = company.iter().map(|node| node.name.to_string());
                 ("now", names.collect())
@@ -194,5 +221,23 @@ mod tests {
         let _b = arrive(&openings, "b");
         openings.plan(&BTreeMap::new());
         assert_eq!(order(&openings, "b", &NONE), said("now", &[]));
+    }
+
+    /// Eighty nodes that all wait for one another: each is asked about once, and they begin together.
+    #[test]
+    fn many_nodes_that_wait_for_one_another_are_asked_about_once() {
+        let names: Vec<String> = (0..80).map(|number| format!("n{number:02}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let after: Vec<(&str, &[&str])> = names.iter().map(|name| (*name, &names[..])).collect();
+        let openings = openings(&after);
+        let arrived: Vec<NodeArrival> = names.iter().map(|name| arrive(&openings, name)).collect();
+        let mut asked = 0;
+        let order = openings.order(&"n00".into(), |names| {
+            asked += names.len();
+            BTreeSet::new()
+        });
+        assert_eq!(asked, 80);
+        assert!(matches!(order, OpeningOrder::Now(company) if company.len() == 79));
+        drop(arrived);
     }
 }

@@ -240,6 +240,9 @@ fn tied(
     let of_drive = drives.find_map(|(key, disk)| {
         // The host's own CD drive is another one on each host.
         let nowhere = matches!(&*disk.volume, "none" | "cdrom");
+        if !nowhere && disk.storage.is_empty() {
+            return Some(format!("its {key} is {}, a path of that host", disk.volume));
+        }
         let (name, how) = (&disk.storage, local(&disk.storage).filter(|_| !nowhere)?);
         Some(format!("its {key} is on {name}, which {how}"))
     });

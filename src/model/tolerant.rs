@@ -55,6 +55,22 @@ impl UnknownParts {
         self.fields.is_empty() && self.below.values().all(UnknownParts::is_empty)
     }
 
+    /// Notes the entries of a map of the document whose kinds this version does not have: [`known_entries`] leaves them out.
+    pub fn note_entries<K: DeserializeOwned>(&mut self, document: &Value, map: &str) {
+        let Some(entries) = document.get(map).and_then(Value::as_object) else {
+            return;
+        };
+        let strange = entries
+            .iter()
+            .filter(|(key, _)| K::deserialize(KeyReader((*key).clone())).is_err())
+            .map(|(key, value)| (key.clone(), value.clone()));
+        let strange: Map<String, Value> = strange.collect();
+        if !strange.is_empty() {
+            let below = self.below.entry(map.to_owned()).or_default();
+            below.fields.extend(strange);
+        }
+    }
+
     /// Puts it where it stood, in a document that this version writes. What stood in a part that is not there any more goes with it.
     pub fn put_back(&self, document: &mut Value) {
         let Value::Object(document) = document else {

@@ -180,6 +180,7 @@ def decision_stays_open(browser):
           return document.querySelector('.chosen').innerText.includes(' on pve');
         })""")
     opened = browser.text(".chosen li")
+    expect(opened, "the decision closed before the record was read again")
     browser.click("Read again")
     browser.shows(" of pools; ", ".line")
     browser.shows(opened, ".chosen", seconds=5)

@@ -248,7 +248,8 @@ pub(crate) fn decide_outcome(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Drain
 }
 
 /// Why a pod that no drain moves, a DaemonSet's or a static one, keeps its node from being consolidated, if
-/// it does. No disruption budget counts for a pod that nobody evicts: a static one, and one that stays on the node to its end.
+/// it does. No disruption budget counts for a pod that nobody evicts: a static one, and one that says itself, by toleration or annotation,
+/// that it stays. What the configuration says of the others is not known here: their budgets count.
 fn held_daemon(key: &PodKey, pod: &Pod, bar: Bar<'_, '_>) -> Option<Block> {
     if !bar.strict || pod.deletion.is_some() || !(pod.mirror || daemon(pod)) {
         return None;

@@ -230,9 +230,15 @@ fn tell_no_cpus<'k>(
 ) {
     let refused = Refused::Host {
         host: offer.host.clone(),
-        refusal: HostRefused::NumaMemory {
-            cpus: choice.instance_type.cores,
-            asks: choice.instance_type.memory,
+        refusal: match choice.policy.page_nodes() {
+            0 => HostRefused::NumaMemory {
+                cpus: choice.instance_type.cores,
+                asks: choice.instance_type.memory,
+            },
+            nodes => HostRefused::HugePages {
+                nodes,
+                asks: choice.instance_type.memory,
+            },
         },
     };
     let why = BTreeMap::from([(choice.label.clone(), refused.into())]);

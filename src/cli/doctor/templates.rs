@@ -202,7 +202,9 @@ fn judge_cloning(
     if let Some(why) = target_missing(template, &guest.host, &seen.resources) {
         wrong_with_mend(&about, &why, findings);
     }
-    let own = template.storage.is_none() || !template.full_clone;
+    let plugin = |storage: &str| Some(storages?.get(storage)?.plugin.clone());
+    let unlinkable = inspection::unlinkable(vmid, config, plugin).filter(|_| !template.full_clone);
+    let own = unlinkable.is_none() && (template.storage.is_none() || !template.full_clone);
     let disks = config
         .disks
         .values()
@@ -214,9 +216,7 @@ fn judge_cloning(
             wrong_with_mend(&about, &why, findings);
         }
     }
-    let plugin = |storage: &str| Some(storages?.get(storage)?.plugin.clone());
-    let unlinkable = inspection::unlinkable(vmid, config, plugin);
-    if let Some(why) = unlinkable.filter(|_| !template.full_clone) {
+    if let Some(why) = unlinkable {
         // What to do stands behind it.
         let (what, mend) = why.split_once("; ").unwrap_or((&why, ""));
         findings

@@ -381,7 +381,10 @@ fn warn_of_certificates(
     };
     let without: Vec<&Arc<str>> = pools
         .iter()
-        .filter(|(name, pool)| pool.policy.networks.is_empty() && asks(name))
+        .filter(|(name, pool)| {
+            let mut policies = pool.policy.everywhere();
+            policies.any(|of| of.networks.is_empty()) && asks(name)
+        })
         .map(|(name, _)| name)
         .collect();
     if file.kubernetes.serving_certificates && !without.is_empty() {

@@ -19,6 +19,7 @@ use crate::model::policy::{
     INSTANCE_TYPE_LABEL, InstanceType, MACHINE_ANNOTATION, POOL_LABEL, REGION_LABEL, STARTUP_TAINT,
     Terms, ZONE_LABEL,
 };
+use crate::model::region::Step;
 use crate::model::scheduling::{Labels, Taint};
 use crate::pve::VmConfig;
 
@@ -40,6 +41,8 @@ const CLOUD_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// A node that is ready waits no longer than this for the nodes after which it takes pods: machines of one template come up about
 /// as fast, and the pods that are booked on it wait meanwhile.
 const OPENS_WITHIN: Duration = Duration::from_mins(2);
+/// Nodes that begin to take pods together and whose pods are nominated at a time.
+const TOGETHER: usize = 4;
 /// Nodes that are named where one waits for more.
 const NAMED: usize = 3;
 /// Deleting a token is tried for this long; the token expires by itself in any case.
@@ -271,7 +274,9 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
     let mut labelled = false;
     let (mut ready, mut nominated, mut arrived) = (None, None, None);
     // Half of the step's time is the node's own.
-    let opens_by = Instant::now() + work.tools.settings.deadlines.initialize.to_std() / 2;
+    let half = work.tools.settings.deadlines.initialize.to_std() / 2;
+    let spent = work.spent_at(Step::Initialize).to_std();
+    let opens_by = Instant::now() + half.saturating_sub(spent);
     let mut restart = Restart::new();
     loop {
         let Some((_, node)) = registered(work, &uuid) else {
@@ -304,6 +309,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
                 }
             }
         } else {
+            arrived = None;
             let why = node
                 .ready
                 .why
@@ -325,13 +331,22 @@ async fn takes_pods(
     nominated: &mut Option<Instant>,
 ) -> Result<bool, Stop> {
     if is_starting(node) {
-        match work.tools.opening_order(&reference.name, by) {
-            OpeningOrder::Now(company) => {
-                open(work, reference, &company).await?;
-                *nominated = Some(Instant::now());
-            }
-            OpeningOrder::After(first) => work.progress(waits_for(&first)),
+        if let OpeningOrder::After(first) = work.tools.opening_order(&reference.name, by) {
+            work.progress(waits_for(&first));
+            return Ok(false);
         }
+        let opening = work.tools.opening().await;
+        // Whoever began to take pods before may have begun together with this one.
+        let shown = work.tools.store.with(|cluster| {
+            let node = cluster.nodes.get(&reference.name);
+            node.is_some_and(is_starting)
+        });
+        let order = work.tools.opening_order(&reference.name, by);
+        if shown && let OpeningOrder::Now(company) = order {
+            open(work, reference, &company).await?;
+        }
+        drop(opening);
+        *nominated = Some(Instant::now());
         return Ok(false);
     }
     // The pool's own startup taints go when what they stand for is there, a CNI for instance.
@@ -349,16 +364,17 @@ async fn takes_pods(
 }
 
 /// Whether a node bears our startup taint.
-fn is_starting(node: &Node) -> bool {
+pub(super) fn is_starting(node: &Node) -> bool {
     node.taints.iter().any(|taint| *taint.key == *STARTUP_TAINT)
 }
 
 /// Nominates the pods of a node, and of those that begin with it, and takes their startup taints away at one time.
 async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), Stop> {
     let (tools, kube) = (&work.tools, &work.tools.kube);
-    let opening = tools.opening().await;
-    let nodes = std::iter::once(node).chain(company);
-    join_all(nodes.map(|node| tools.nominate(&node.name))).await;
+    let nodes: Vec<&NodeRef> = std::iter::once(node).chain(company).collect();
+    for some in nodes.chunks(TOGETHER) {
+        join_all(some.iter().map(|node| tools.nominate(&node.name))).await;
+    }
     let own = work.patiently_kube("taking the startup taint away", || {
         kube.remove_taint(node, STARTUP_TAINT)
     });
@@ -369,7 +385,6 @@ async fn open(work: &Work, node: &NodeRef, company: &[NodeRef]) -> Result<(), St
     let (own, _) = join(own, join_all(others)).await;
     own?;
     tools.nominations.tried(&tools.store, &node.name).await;
-    drop(opening);
     work.progress("the startup taint is being taken away");
     Ok(())
 }

@@ -38,6 +38,14 @@ impl Work {
         })
     }
 
+    /// How long the step had been worked on when it was taken up, if it is the one that is under way.
+    pub(super) fn spent_at(&self, step: Step) -> Span {
+        match *self.spent() {
+            Some((at, spent)) if at == step => spent,
+            _ => Span::ZERO,
+        }
+    }
+
     pub(super) async fn within<T>(
         &self,
         step: Step,

@@ -1,6 +1,6 @@
 //! What actions are done with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +20,12 @@ use crate::controller::region::Doubts;
 use crate::kubernetes::ClusterStore;
 use crate::model::action::Action;
 use crate::model::cluster::ReadyStatus;
-use crate::model::policy::STARTUP_TAINT;
 use crate::model::region::{Failure, RegionName, Step};
 use crate::model::time::Span;
 
 use super::concurrency::{CloneLimits, ConcurrencyLimits};
 use super::follow::TaskTimes;
+use super::node::is_starting;
 use super::waits::ActionWaits;
 
 /// Hears what the executor does, for metrics, the record and traces.
@@ -119,22 +119,23 @@ impl Tools {
     }
 
     /// Whether a node that arrived takes pods now. It does not wait for others beyond `by`.
-    pub(super) fn opening_order(&self, node: &str, by: Instant) -> OpeningOrder {
+    pub(super) fn opening_order(&self, node: &Arc<str>, by: Instant) -> OpeningOrder {
         let ordered = self.settings.policy.scale_up.nominate_pods && !planted!(OpensAtOnce);
         if !ordered || Instant::now() >= by {
             return OpeningOrder::Now(Vec::new());
         }
-        let takes_pods = |name: &str| {
+        let take_pods = |names: &BTreeSet<Arc<str>>| {
             self.store.with(|cluster| {
-                let node = cluster.nodes.get(name);
-                node.is_some_and(|node| {
-                    let mut taints = node.taints.iter();
-                    node.ready.status == ReadyStatus::True
-                        && taints.all(|taint| *taint.key != *STARTUP_TAINT)
-                })
+                let open = names.iter().filter(|name| {
+                    let node = cluster.nodes.get(*name);
+                    node.is_some_and(|node| {
+                        node.ready.status == ReadyStatus::True && !is_starting(node)
+                    })
+                });
+                open.cloned().collect()
             })
         };
-        self.nominations.openings.order(node, takes_pods)
+        self.nominations.openings.order(node, take_pods)
     }
 
     /// Nominates the pods of a node that is about to take pods, if the configuration wants that.

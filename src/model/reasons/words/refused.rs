@@ -379,7 +379,9 @@ fn of_cpus(host: &str, refusal: &HostRefused, f: &mut Formatter<'_>) -> fmt::Res
             let of = if *nodes == 1 {
                 "NUMA node 0".to_owned()
             } else {
-                format!("each of the first {nodes} NUMA nodes")
+                format!(
+                    "each of the first {nodes} NUMA nodes (one for each socket; the host may have fewer)"
+                )
             };
             write!(
                 f,
