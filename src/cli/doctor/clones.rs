@@ -104,15 +104,27 @@ fn hosts<'a>(
                 "pool {pool_name}: no host can clone its template: {}",
                 others.join("; ")
             ))
-            .mend(COPY);
+            .mend(mend_of(&others[0], pool_name));
     } else {
         for why in others {
+            let mend = mend_of(&why, pool_name);
             findings
                 .warning(format!("pool {pool_name}: {why}; no machine is made there"))
-                .mend(COPY);
+                .mend(mend);
         }
     }
     clonable
+}
+
+/// What lets a host clone the pool's template, of which this was said. A storage whose size nobody knows is helped by no copy.
+fn mend_of(why: &str, pool_name: &str) -> String {
+    if why.contains("min_free_storage") {
+        format!(
+            "let PVE tell the storage's size (a token needs Datastore.Audit on it), or min_free_storage = \"0%\" in [pool.{pool_name}]"
+        )
+    } else {
+        COPY.to_owned()
+    }
 }
 
 /// Storages that further disks are to be on, and that are not there or take no disks of VMs.
