@@ -356,6 +356,11 @@ pub(super) const RULES: &[Rule] = &[
         "can't upload to storage type '{*}'",
         "name a storage of files (a directory, BTRFS, NFS, CIFS, CephFS) as `storage` of cloud_init in {template_table}",
     ),
+    // pve-storage src/PVE/Storage/ISCSIPlugin.pm
+    log(
+        "can't allocate space in iscsi storage",
+        "name another storage in {template_table}: on iSCSI there are the LUNs of its target, and PVE makes none",
+    ),
     say(
         "Only root can pass arbitrary filesystem paths",
         "write the volume in {template_table} as STORAGE:PATH: a path to a file is for root alone",
