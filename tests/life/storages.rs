@@ -105,7 +105,7 @@ fn what_is_to_stay_free_of_a_storage_stays_free() {
             () = acts => {}
         }
         assert_eq!(first.1.values().sum::<usize>(), 1, "{first:?}");
-        let kept = "and min_free_storage keeps 10Gi";
+        let kept = "min_free_storage keeps 10Gi";
         assert!(first.0.contains(kept), "{}", first.0);
         assert_eq!(made(&scene).values().sum::<usize>(), 2);
         assert_eq!(scene.findings(), Vec::<String>::new());
