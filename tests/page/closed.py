@@ -45,7 +45,7 @@ def of_closed_page(browser, binary, pictures=None):
         browser.run(f"const [user, secret] = {FORM}; user.value = 'ann'; secret.value = ''; secret.focus()")
         browser.press(*PASSWORD, "enter")
         browser.shows("Pending pods")
-        browser.shows("live", "#link")
+        browser.shows("live", "#link", seconds=60)
         browser.shows("ann", "#who")
         browser.shows("node-000", "main", seconds=60)
         expect(browser.run("return document.cookie") == "", "scripts see the session's cookie")

@@ -171,7 +171,7 @@ def find(browser, world, bugs):
             browser.look_at_logs()
             browser.complaints.clear()
             browser.open(crooked.url)
-            browser.shows("live", "#link")
+            browser.shows("live", "#link", seconds=60)
             if bug is None:
                 for story in dict.fromkeys(bug.story for bug in bugs):
                     story(browser, world)

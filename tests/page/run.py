@@ -26,7 +26,7 @@ def of_small_cluster(browser, demo, pictures):
     browser.size(1280, 900)
     browser.open(demo.url)
     browser.shows("Pending pods")
-    browser.shows("live", "#link")
+    browser.shows("live", "#link", seconds=60)
     look_over(browser, "Now, at the start")
     # Machines come; the page shows each step, and by which time.
     browser.wait("a machine under way", "return document.querySelector('.work li .steps [aria-current]') !== null", seconds=60)
@@ -218,7 +218,7 @@ def keyboard(browser):
     """With the keyboard alone: to a table's order, into a row, and it stays there while the page changes."""
     browser.run("location.reload()")
     browser.shows("Pending pods")
-    browser.shows("live", "#link")
+    browser.shows("live", "#link", seconds=60)
     seen = []
     for _ in range(80):
         browser.press("tab")
@@ -280,7 +280,7 @@ def of_planted_bugs(browser, binary):
     try:
         # A pod that waits for ever beside those that wait for a moment.
         browser.open(demo.url)
-        browser.shows("live", "#link")
+        browser.shows("live", "#link", seconds=60)
         browser.click("Add a workload")
         browser.click("Add a pod that is too large")
         browser.shows("no pool can run it", "[aria-labelledby=pending]")

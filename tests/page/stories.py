@@ -158,7 +158,7 @@ def strangers_words(browser, world):
 def comes_back(browser, world, kill):
     """The daemon is killed and started again: what is shown then is new."""
     browser.go("#/")
-    browser.shows("live", "#link")
+    browser.shows("live", "#link", seconds=60)
     kill()
     browser.shows("The daemon does not answer", "#banner", seconds=20)
     world.start()
