@@ -80,20 +80,25 @@ pub(crate) fn apart() -> GuestSpec {
     }
 }
 
+/// Hosts on which there is room for all machines.
+fn roomy(seed: u64, config: &str, guests: GuestSpec) -> Scene {
+    let mut pve = PveSpec::default();
+    for host in &mut pve.hosts {
+        (host.memory, host.cpus) = (512 * GIB, 64);
+    }
+    Scene::of(WorldSpec {
+        seed,
+        pve,
+        kube: KubeSpec::default(),
+        guests,
+        config: config.to_owned(),
+    })
+}
+
 /// Machines of the first plan and of all plans, and the judge's findings, when all pods run.
 fn planned_and_made(seed: u64, config: &str, guests: GuestSpec) -> (usize, usize, Vec<String>) {
     simulate(async {
-        let mut pve = PveSpec::default();
-        for host in &mut pve.hosts {
-            (host.memory, host.cpus) = (512 * GIB, 64);
-        }
-        let scene = Scene::of(WorldSpec {
-            seed,
-            pve,
-            kube: KubeSpec::default(),
-            guests,
-            config: config.to_owned(),
-        });
+        let scene = roomy(seed, config, guests);
         let planned = RefCell::new(0);
         let watching = async {
             let mut turns = scene.world.turns.subscribe();
@@ -188,19 +193,10 @@ fn followed(seed: u64, count: usize) -> Workload {
     }
 }
 
-/// Says so if pods do not run twenty minutes after they came, though there is no limit that machines could reach.
+/// The judge's findings, and whether pods do not run twenty minutes after they came, though there is no limit that machines could
+/// reach.
 pub(crate) async fn left_behind(seed: u64, guests: GuestSpec) -> Vec<String> {
-    let mut pve = PveSpec::default();
-    for host in &mut pve.hosts {
-        (host.memory, host.cpus) = (512 * GIB, 64);
-    }
-    let scene = Scene::of(WorldSpec {
-        seed,
-        pve,
-        kube: KubeSpec::default(),
-        guests,
-        config: CONFIG.to_owned(),
-    });
+    let scene = roomy(seed, CONFIG, guests);
     tokio::select! {
         biased;
         () = scene.live_on(0, |_| {}) => {}
@@ -212,10 +208,12 @@ pub(crate) async fn left_behind(seed: u64, guests: GuestSpec) -> Vec<String> {
     let waiting = pods
         .iter()
         .filter(|pod| pod["status"]["phase"] != "Running");
+    let mut found = scene.findings();
     match waiting.count() {
-        0 => Vec::new(),
-        count => vec![format!("seed {seed}: {count} pods were left behind")],
+        0 => {}
+        count => found.push(format!("seed {seed}: {count} pods were left behind")),
     }
+    found
 }
 
 /// A target that kube-scheduler puts on a node which has no room for its followers keeps them waiting for good. So a node on which that

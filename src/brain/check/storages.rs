@@ -18,7 +18,7 @@ type Sizes<'a> = BTreeMap<&'a str, i128>;
 struct NewClone<'a> {
     host: &'a str,
     sizes: Sizes<'a>,
-    /// What its pool leaves free of their storages.
+    /// How much of a storage the machine's pool leaves free (`min_free_storage`); `None` where it may fill it.
     floor: Option<StorageFloor>,
 }
 
@@ -127,7 +127,7 @@ fn sizes<'a>(case: Case<'a>, seen: &'a Region, machine: &Machine, made: bool) ->
     found.unwrap_or_default()
 }
 
-/// What machines of a pool leave free of a storage, in bytes.
+/// How many bytes of a storage of `total` bytes stay free by a floor (`min_free_storage`).
 fn kept(floor: StorageFloor, total: i64) -> i128 {
     match floor {
         StorageFloor::Bytes(bytes) => i128::from(bytes),

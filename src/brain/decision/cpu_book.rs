@@ -65,7 +65,7 @@ impl CpuBook {
         book
     }
 
-    /// What the mark of a machine reserves, as long as it has a VM or will have one, and its huge pages.
+    /// Books the CPUs that a machine's mark names, and the memory of its huge pages, as long as it has a VM or will have one.
     fn count(&mut self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) {
         let machine = known.machine;
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
@@ -135,7 +135,7 @@ impl CpuBook {
     }
 }
 
-/// What a machine of a pool takes of a host's CPUs for itself, or of its memory for huge pages.
+/// How many CPUs of a host a machine of this pool and type takes for itself, and how many bytes of which NUMA nodes for its memory.
 fn demand(pool: &PoolPolicy, instance_type: &InstanceType, host: &HostTopology) -> CpuDemand {
     let devices = instance_type.pci.iter();
     let nodes = devices.filter_map(|device| host.devices.get(&device.mapping));
@@ -149,8 +149,8 @@ fn demand(pool: &PoolPolicy, instance_type: &InstanceType, host: &HostTopology) 
     }
 }
 
-/// What a machine of a pool takes of a host's CPUs for itself, or of its memory for huge pages; `None` where its pool gives neither, or
-/// the topology is not known.
+/// The CPUs and the memory of NUMA nodes that a machine would take on a host. `None` where its pool has neither `cpu_pinning` nor huge
+/// pages, or the file has no topology of the host.
 pub(crate) fn demand_at(
     turn: &DecisionBuilder<'_>,
     (pool, instance_type): (&PoolPolicy, &InstanceType),

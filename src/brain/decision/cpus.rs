@@ -22,8 +22,8 @@ pub(crate) struct CpuDemand {
     pub(crate) page_mib: i64,
     /// The NUMA nodes that its PCI devices are in, one bit each: it is there if it fits there.
     pub(crate) near: u64,
-    /// Of a machine without CPUs of its own, whose memory is in huge pages: how many NUMA nodes, from the first on, have a part of it
-    /// each. 0 for one with CPUs.
+    /// How many NUMA nodes, from the first on, have an equal part each of a machine's huge pages. 0 where the machine has CPUs for itself:
+    /// its memory is beside these.
     pub(crate) page_nodes: u32,
 }
 
