@@ -1,7 +1,12 @@
 //! Causes of one answer, each told once: a cell of a table has the number of its cause, and what the number means stands
 //! below the table, where it may be as long as it is. Pure.
 
+use std::collections::BTreeMap;
+
 use super::render::{one_line, section};
+
+/// Characters of a cause that is told in every row that it is the cause of: a number would be no shorter by much.
+const SHORT: usize = 30;
 
 /// The causes told so far, in the order of their numbers.
 #[derive(Debug)]
@@ -58,5 +63,136 @@ impl Causes {
         let rows = self.known.iter().enumerate();
         let rows = rows.map(|(at, cause)| vec![format!("({})", at + 1), cause.clone()]);
         section(text, "Why", &[], rows.collect());
+    }
+}
+
+/// A cell that says why, in parts.
+#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct WhyCell {
+    parts: Vec<WhyPart>,
+}
+
+/// One cause in a cell.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct WhyPart {
+    /// What it is the cause of; empty where the row says so.
+    what: String,
+    cause: String,
+    /// What follows the cause.
+    rest: String,
+}
+
+impl WhyCell {
+    /// A cell with one cause, and what follows it.
+    pub(super) fn one(cause: &str, rest: &str) -> WhyCell {
+        let part = WhyPart {
+            what: String::new(),
+            cause: one_line(cause),
+            rest: rest.to_owned(),
+        };
+        let parts = vec![part];
+        WhyCell { parts }
+    }
+
+    /// A cell with causes of several things: what each is the cause of, and the cause.
+    pub(super) fn of_each(causes: Vec<(String, String)>) -> WhyCell {
+        let parts = causes.into_iter().map(|(what, cause)| WhyPart {
+            what,
+            cause,
+            rest: String::new(),
+        });
+        WhyCell {
+            parts: parts.collect(),
+        }
+    }
+}
+
+/// Causes of several tables: one that stands in several cells has a number there, and is told once below. Others stay where they are.
+#[derive(Debug)]
+pub(super) struct SharedCauses {
+    /// In how many cells each cause stands.
+    cells: BTreeMap<String, usize>,
+    told: Causes,
+}
+
+impl SharedCauses {
+    /// The causes of all these cells. `wide`: all stay where they are.
+    pub(super) fn among<'c>(wide: bool, cells: impl IntoIterator<Item = &'c WhyCell>) -> Self {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let parts = cells.into_iter().flat_map(|cell| &cell.parts);
+        for part in parts.filter(|part| part.cause.chars().count() > SHORT) {
+            *counts.entry(part.cause.clone()).or_default() += 1;
+        }
+        SharedCauses {
+            cells: counts,
+            told: Causes::new(wide),
+        }
+    }
+
+    /// The cell as it is shown: `a/s2 (1); b/s4: Insufficient cpu`.
+    pub(super) fn write(&mut self, cell: &WhyCell) -> String {
+        let parts = cell.parts.iter().map(|part| {
+            let shared = self.cells.get(&part.cause).is_some_and(|cells| *cells > 1);
+            let text = if shared && !self.told.wide {
+                let number = self.told.number(part.cause.clone());
+                let gap = if part.what.is_empty() { "" } else { " " };
+                format!("{}{gap}({number})", part.what)
+            } else if part.what.is_empty() {
+                part.cause.clone()
+            } else {
+                format!("{}: {}", part.what, part.cause)
+            };
+            text + &part.rest
+        });
+        parts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Tells what the numbers mean.
+    pub(super) fn tell(&self, text: &mut String) {
+        self.told.tell(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "75.0 % of its cpu is requested, the threshold is 50.0 %";
+
+    #[test]
+    fn a_cause_of_several_rows_is_told_once_below() {
+        let other = "the pool has its max of 3 nodes, and none of them leaves";
+        let cells = [
+            WhyCell::one(LONG, "; looked at again in 5m"),
+            WhyCell::of_each(vec![
+                ("a/s2, b/s2".to_owned(), other.to_owned()),
+                ("c/s4".to_owned(), LONG.to_owned()),
+            ]),
+            WhyCell::one("not ours", ""),
+            WhyCell::one("not ours", ""),
+        ];
+        let shown = |wide: bool| {
+            let mut causes = SharedCauses::among(wide, &cells);
+            let rows: Vec<String> = cells.iter().map(|cell| causes.write(cell)).collect();
+            let mut below = String::new();
+            causes.tell(&mut below);
+            (rows, below)
+        };
+        let (rows, below) = shown(false);
+        let second = format!("a/s2, b/s2: {other}; c/s4 (1)");
+        let expected = [
+            "(1); looked at again in 5m",
+            &second,
+            "not ours",
+            "not ours",
+        ];
+        assert_eq!(rows, expected);
+        assert!(below.contains(&format!("(1)  {LONG}")), "{below}");
+        let (rows, below) = shown(true);
+        assert!(
+            rows[0].starts_with(LONG) && rows[1].ends_with(LONG),
+            "{rows:?}"
+        );
+        assert_eq!(below, "");
     }
 }

@@ -52,6 +52,7 @@ mod systemd;
 mod table;
 mod template;
 mod times;
+mod verdicts;
 mod watch;
 mod web_password;
 

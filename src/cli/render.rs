@@ -1,27 +1,26 @@
 //! A decision and its reasons as text for people. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::causes::SharedCauses;
 use super::networks;
 use super::table::table;
+use super::verdicts::{WhyRow, held_rows, nodes, once, pods};
 use crate::controller::wording::act;
 pub(super) use crate::controller::wording::{
     node_verdict, one_line, pod_verdict, preempted, when, whole_seconds,
 };
 use crate::model::action::Action;
-use crate::model::cluster::PodKey;
 use crate::model::cpus::CpuSet;
 use crate::model::decision::Decision;
-use crate::model::report::{Hold, HostState, NodeVerdict, PodVerdict, PoolState};
+use crate::model::report::{Hold, HostState, PoolState};
 use crate::model::time::Time;
 use crate::model::words;
 
 /// Lines of one section at most; a cluster of thousands of nodes has its report in `-o json`.
 const MAX_ROWS: usize = 200;
-/// Pods of the same lot that have a line each beside the first; `-o wide` gives every pod one.
-const ALIKE: usize = 3;
 
 /// What would be done now, and why, for every pool, pod and node.
 /// `wide`: each pod on a line of its own, however many have the same lot.
@@ -38,7 +37,16 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
         let _ = writeln!(text, "{growth}\n");
     }
     chosen_hosts(&mut text, decision);
-    held(&mut text, &report.holds, now);
+    let held = held_rows(&report.holds, now);
+    let pods = pods(&report.pods, now);
+    let pods = if wide { pods } else { once(pods) };
+    let nodes = nodes(&report.nodes, now);
+    let all = held.iter().chain(&pods).chain(&nodes);
+    let mut causes = SharedCauses::among(wide, all.map(|row| &row.why));
+    let mut write =
+        |rows: Vec<WhyRow>| rows.into_iter().map(|row| row.write(&mut causes)).collect();
+    let (held, pods, nodes) = (write(held), write(pods), write(nodes));
+    section(&mut text, "On hold", &HOLDS, held);
     pools(&mut text, &report.pools, now);
     hosts(&mut text, &report.hosts);
     networks::table(&mut text, &report.networks);
@@ -46,18 +54,10 @@ pub(super) fn decision(decision: &Decision, wide: bool, now: Time) -> String {
         &mut text,
         "Pods without a node",
         &["POD", "OUTCOME", "WHY"],
-        if wide {
-            pods(&report.pods, now)
-        } else {
-            once(pods(&report.pods, now))
-        },
+        pods,
     );
-    section(
-        &mut text,
-        "Nodes",
-        &["NODE", "VERDICT", "WHY"],
-        nodes(&report.nodes, now),
-    );
+    section(&mut text, "Nodes", &["NODE", "VERDICT", "WHY"], nodes);
+    causes.tell(&mut text);
     warnings(&mut text, &report.warnings);
     if let Some(wake) = decision.wake {
         let _ = writeln!(text, "Next decision at the latest {}.", when(wake, now));
@@ -87,18 +87,15 @@ fn plan(plan: &[Action]) -> Vec<Vec<String>> {
         .collect()
 }
 
+const HOLDS: [&str; 3] = ["SCOPE", "WHY", "UNTIL"];
+
 /// What is on hold.
 pub(super) fn held(text: &mut String, holds: &[Hold], now: Time) {
-    let rows = holds.iter().map(|hold| {
-        let until = hold.until.map(|until| when(until, now)).unwrap_or_default();
-        vec![
-            hold.scope.to_string(),
-            one_line(&hold.why.to_string()),
-            until,
-        ]
-    });
+    let rows = held_rows(holds, now);
+    let mut causes = SharedCauses::among(true, rows.iter().map(|row| &row.why));
+    let rows = rows.into_iter().map(|row| row.write(&mut causes));
     let rows = rows.collect();
-    section(text, "On hold", &["SCOPE", "WHY", "UNTIL"], rows);
+    section(text, "On hold", &HOLDS, rows);
 }
 
 /// Why the new machines come to their hosts, in the plan's order: each counts with those before it.
@@ -215,62 +212,6 @@ pub(super) fn warnings(text: &mut String, warnings: &[String]) {
     section(text, "Warnings", &[], rows);
 }
 
-/// A line for each pod: those that have no place come first, those that are left alone last.
-fn pods(pods: &BTreeMap<PodKey, PodVerdict>, now: Time) -> Vec<Vec<String>> {
-    let mut sorted: Vec<_> = pods.iter().collect();
-    sorted.sort_by_key(|(_, verdict)| match verdict {
-        PodVerdict::NoCompatiblePool { .. } => 0,
-        PodVerdict::Held { .. } => 1,
-        PodVerdict::Unread { .. } => 2,
-        PodVerdict::Batched { .. } => 3,
-        PodVerdict::Triggers { .. } => 4,
-        PodVerdict::FitsMachine { .. } | PodVerdict::FitsNode { .. } => 5,
-        PodVerdict::Ignored { .. } => 6,
-    });
-    sorted
-        .into_iter()
-        .map(|(pod, verdict)| {
-            let (what, why) = pod_verdict(verdict, now);
-            vec![pod.to_string(), what, why]
-        })
-        .collect()
-}
-
-/// Rows of pods with what is the same of many said once: the first pod stands for more than [`ALIKE`] others.
-fn once(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let lot = |row: &[String]| row.get(1..).unwrap_or_default().to_vec();
-    let mut alike: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-    for row in &rows {
-        *alike.entry(lot(row)).or_default() += 1;
-    }
-    let mut said = BTreeSet::new();
-    let mut out = Vec::new();
-    for mut row in rows {
-        let lot = lot(&row);
-        let others = alike.get(&lot).map_or(0, |count| count - 1);
-        if others > ALIKE {
-            if !said.insert(lot) {
-                continue;
-            }
-            if let Some(pod) = row.first_mut() {
-                let _ = write!(pod, " and {others} more");
-            }
-        }
-        out.push(row);
-    }
-    out
-}
-
-fn nodes(nodes: &BTreeMap<Arc<str>, NodeVerdict>, now: Time) -> Vec<Vec<String>> {
-    nodes
-        .iter()
-        .map(|(name, verdict)| {
-            let (what, why) = node_verdict(verdict, now);
-            vec![name.to_string(), what, why]
-        })
-        .collect()
-}
-
 /// A heading and its rows; nothing when there are no rows, but for a heading that says so itself.
 pub(super) fn section(
     text: &mut String,
@@ -296,8 +237,11 @@ pub(super) fn section(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::model::action::{CreateSpec, Kind, NodeRef, Precondition, Reason, Target, VERSION};
+    use crate::model::cluster::PodKey;
     use crate::model::host_choice::{HostChoice, HostStanding};
     use crate::model::hosts::HostStrategy;
     use crate::model::mark::Mark;
@@ -306,6 +250,7 @@ mod tests {
         Aborted, Blocked, Held, Ignored, Kept, Refused, Removed, Unremovable,
     };
     use crate::model::report::{Growth, Report, Scope};
+    use crate::model::report::{NodeVerdict, PodVerdict};
     use crate::model::time::Span;
 
     const NOW: Time = Time(1_795_000_000_000);
@@ -551,17 +496,39 @@ mod tests {
         insta::assert_snapshot!(decision(&made, false, NOW));
     }
 
+    /// Six nodes are kept for the same reason: it stands below the tables, once.
     #[test]
-    fn what_is_the_same_of_many_pods_is_said_once() {
-        let row =
-            |pod: usize, why: &str| vec![format!("a/{pod}"), "waits".to_owned(), why.to_owned()];
-        let mut rows: Vec<Vec<String>> = (0..6).map(|pod| row(pod, "cpu")).collect();
-        rows.insert(3, row(9, "memory"));
-        rows.extend((20..24).map(|pod| row(pod, "disk")));
-        let shown = once(rows);
-        let names: Vec<&str> = shown.iter().map(|row| &*row[0]).collect();
-        let few = ["a/20", "a/21", "a/22", "a/23"];
-        assert_eq!(names, [&["a/0 and 5 more", "a/9"][..], &few].concat());
+    fn a_cause_of_many_nodes_is_told_once() {
+        let why = || Kept::BlockedByPod {
+            pod: PodKey::new("default", "db-0"),
+            blocked: Box::new(Blocked::Budget {
+                budget: PodKey::new("default", "db"),
+                allowed: 0,
+                left: 0,
+                unready: false,
+            }),
+        };
+        let kept = || NodeVerdict::Kept {
+            reason: Unremovable::NotEnoughPdb,
+            why: why(),
+            pod: None,
+            until: None,
+        };
+        let nodes = (0..6).map(|node| (Arc::from(format!("small-{node}")), kept()));
+        let made = Decision {
+            plan: Vec::new(),
+            report: Report {
+                nodes: nodes.collect(),
+                ..Report::default()
+            },
+            memory: Memory::default(),
+            wake: None,
+        };
+        let why = why().to_string();
+        let narrow = decision(&made, false, NOW);
+        assert_eq!(narrow.matches(&why).count(), 1, "{narrow}");
+        assert_eq!(narrow.matches("NotEnoughPdb  (1)").count(), 6, "{narrow}");
+        assert_eq!(decision(&made, true, NOW).matches(&why).count(), 6);
     }
 
     #[test]

@@ -65,8 +65,11 @@ fn text(whole: &DaemonStatus, wide: bool, columns: usize, now: Time) -> String {
             render::when(at, now)
         );
     }
-    if let Some(reason) = &status.paused {
-        let _ = writeln!(text, "paused: {}", render::one_line(reason));
+    let paused = status.paused.as_deref().map(render::one_line);
+    // The headline names what holds everything.
+    let paused = paused.map(|reason| format!("paused: {reason}"));
+    if let Some(paused) = paused.filter(|paused| !status.line().contains(&**paused)) {
+        let _ = writeln!(text, "{paused}");
     }
     text.push('\n');
     let problems = status.problems.iter();

@@ -98,15 +98,37 @@ pub fn preempted(pods: &BTreeMap<PodKey, i32>) -> String {
 
 /// Reasons by `pool/type`; pools that share a reason share a mention.
 fn reasons(why: &Reasons) -> String {
+    let mentions = mentions(why).into_iter();
+    let mentions: Vec<String> = mentions
+        .map(|(places, reason)| format!("{places}: {reason}"))
+        .collect();
+    mentions.join("; ")
+}
+
+/// The reasons that a verdict names by `pool/type`: where each holds, and the reason. None where it names none so.
+pub fn reasons_by_place(verdict: &PodVerdict) -> Vec<(String, String)> {
+    match verdict {
+        PodVerdict::Triggers { others: why, .. }
+        | PodVerdict::Held { why }
+        | PodVerdict::NoCompatiblePool { why } => mentions(why),
+        PodVerdict::FitsNode { .. }
+        | PodVerdict::FitsMachine { .. }
+        | PodVerdict::Batched { .. }
+        | PodVerdict::Ignored { .. }
+        | PodVerdict::Unread { .. } => Vec::new(),
+    }
+}
+
+/// Each reason once, behind all places where it holds.
+fn mentions(why: &Reasons) -> Vec<(String, String)> {
     let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (place, reason) in why.iter() {
         by_reason.entry(reason.to_string()).or_default().push(place);
     }
-    let mentions: Vec<String> = by_reason
+    by_reason
         .into_iter()
-        .map(|(reason, places)| format!("{}: {}", places.join(", "), one_line(&reason)))
-        .collect();
-    mentions.join("; ")
+        .map(|(reason, places)| (places.join(", "), one_line(&reason)))
+        .collect()
 }
 
 /// What becomes of a node, and why.
@@ -120,13 +142,7 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
             pod,
             until,
         } => {
-            let mut text = one_line(&why.to_string());
-            if let Some(pod) = pod {
-                let _ = write!(text, " (pod {pod})");
-            }
-            if let Some(until) = until {
-                let _ = write!(text, "; looked at again {}", when(*until, now));
-            }
+            let text = one_line(&why.to_string()) + &kept_until(pod.as_ref(), *until, now);
             (reason.to_string(), text)
         }
         NodeVerdict::Leaving { why, .. } => ("leaving".to_owned(), one_line(&why.to_string())),
@@ -134,6 +150,18 @@ pub fn node_verdict(verdict: &NodeVerdict, now: Time) -> (String, String) {
             ("being replaced".to_owned(), one_line(&why.to_string()))
         }
     }
+}
+
+/// What a node's verdict says beside its reason: the pod that keeps it, and when it is looked at again.
+pub fn kept_until(pod: Option<&PodKey>, until: Option<Time>, now: Time) -> String {
+    let mut text = String::new();
+    if let Some(pod) = pod {
+        let _ = write!(text, " (pod {pod})");
+    }
+    if let Some(until) = until {
+        let _ = write!(text, "; looked at again {}", when(until, now));
+    }
+    text
 }
 
 /// A point in time as people say it: `in 5m` or `3m ago`.
