@@ -16,9 +16,9 @@ use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
 /// Priorities of pods, the highest first.
 const PRIORITIES: [i32; 3] = [1000, 100, 0];
 /// Pods without a place, by priority.
-type Lost = [usize; PRIORITIES.len()];
+type LostPods = [usize; PRIORITIES.len()];
 /// What plans are compared by: pods without a place, price, machines.
-type Rank = (Lost, i64, usize);
+type Rank = (LostPods, i64, usize);
 
 /// A type: cores, GiB, price.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ enum Twist {
 
 /// Which worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lots {
+enum WorldLots {
     /// All pods have the same priority, and none follows others.
     Plain,
     /// Of several priorities, and some follow others.
@@ -84,7 +84,7 @@ fn size() -> impl Strategy<Value = Size> {
     (cores, gib, price).prop_map(|(cores, gib, price)| Size { cores, gib, price })
 }
 
-fn lot(lots: Lots) -> impl Strategy<Value = Lot> {
+fn lot(lots: WorldLots) -> impl Strategy<Value = Lot> {
     let cpu = prop::sample::select(vec![100, 250, 500, 1000, 1500, 2000, 3000]);
     let mib = prop::sample::select(vec![128, 512, 1024, 2048, 3072, 4096, 6144, 12_288, 61_440]);
     let twist = prop_oneof![
@@ -101,8 +101,8 @@ fn lot(lots: Lots) -> impl Strategy<Value = Lot> {
         priority: PRIORITIES.len() - 1,
     });
     match lots {
-        Lots::Plain => plain.boxed(),
-        Lots::Tangled => (plain, 0..PRIORITIES.len(), 0..3)
+        WorldLots::Plain => plain.boxed(),
+        WorldLots::Tangled => (plain, 0..PRIORITIES.len(), 0..3)
             .prop_map(|(lot, priority, follower)| Lot {
                 priority,
                 twist: if follower == 0 {
@@ -117,7 +117,7 @@ fn lot(lots: Lots) -> impl Strategy<Value = Lot> {
 }
 
 /// Small worlds; with limits that bind, or with none.
-fn tiny(limits: bool, lots: Lots) -> impl Strategy<Value = Tiny> {
+fn tiny(limits: bool, lots: WorldLots) -> impl Strategy<Value = Tiny> {
     let max = if limits { 1..4u32 } else { 99..100 };
     let host = if limits {
         vec![8, 16, 64, 4096]
@@ -225,7 +225,7 @@ struct Search<'t> {
     prices: Vec<i64>,
     /// Pods that share a machine, by kind.
     loads: Vec<Vec<usize>>,
-    lost: Lost,
+    lost: LostPods,
     best: Rank,
 }
 
@@ -241,7 +241,7 @@ impl Search<'_> {
             pods: kinds.flat_map(|(kind, of)| vec![kind; of.count]).collect(),
             prices: tiny.sizes.iter().map(price).collect(),
             loads: Vec::new(),
-            lost: Lost::default(),
+            lost: LostPods::default(),
             best: ([usize::MAX; PRIORITIES.len()], i64::MAX, usize::MAX),
         };
         search.share(0);
@@ -350,7 +350,7 @@ fn plan(lab: &Lab) -> (Rank, Option<LowerBound>) {
     let decision = lab.decide();
     let least = lab.lower_bound(&decision);
     let report = decision.report;
-    let mut lost = Lost::default();
+    let mut lost = LostPods::default();
     for (pod, verdict) in &report.pods {
         let priority = lab.snapshot.cluster.pods[pod].shape.priority;
         let at = PRIORITIES.iter().position(|of| *of == priority);
@@ -394,7 +394,7 @@ impl Tally {
         assert!(best <= plan, "the search is wrong: {best:?}, {plan:?}");
         self.worlds += 1;
         self.best += u32::from(best == plan);
-        let none = Lost::default();
+        let none = LostPods::default();
         self.needless += u32::from(best.0 == none && plan.0 > none);
         self.urgent += u32::from(best.0[0] < plan.0[0]);
         if best != plan && self.misses.len() < SHOWN {
@@ -412,7 +412,7 @@ impl Tally {
     }
 }
 
-fn tally(limits: bool, lots: Lots) -> Tally {
+fn tally(limits: bool, lots: WorldLots) -> Tally {
     let tally = std::cell::RefCell::new(Tally::default());
     let config = Config {
         failure_persistence: None,
@@ -433,14 +433,14 @@ fn tally(limits: bool, lots: Lots) -> Tally {
 
 #[test]
 fn small_plans_are_the_best_there_are() {
-    let tally = tally(false, Lots::Plain);
+    let tally = tally(false, WorldLots::Plain);
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
     assert!(tally.tight * 100 >= tally.worlds * 85, "{tally:?}");
 }
 
 #[test]
 fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
-    let tally = tally(true, Lots::Plain);
+    let tally = tally(true, WorldLots::Plain);
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
     assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
@@ -448,13 +448,13 @@ fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothin
 
 #[test]
 fn small_plans_of_several_priorities_with_followers_are_the_best_there_are() {
-    let tally = tally(false, Lots::Tangled);
+    let tally = tally(false, WorldLots::Tangled);
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
 }
 
 #[test]
 fn small_plans_of_several_priorities_within_limits_are_mostly_the_best() {
-    let tally = tally(true, Lots::Tangled);
+    let tally = tally(true, WorldLots::Tangled);
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.urgent * 200 <= tally.worlds, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 97, "{tally:?}");
@@ -486,7 +486,7 @@ fn followers_of_followers_come_after_those_they_follow() {
         daemon: Some((100, 256)),
         host: 4096,
     };
-    assert_eq!(plan(&build(&chain)).0, (Lost::default(), 14, 2));
+    assert_eq!(plan(&build(&chain)).0, (LostPods::default(), 14, 2));
     // One of four that are more urgent than whom they follow has room, where the targets part.
     let apart = Tiny {
         sizes: vec![size(4, 8, 4)],
@@ -537,10 +537,10 @@ fn a_plan_that_cannot_be_made_leaves_the_one_before() {
         plan.iter().map(|action| action.target.vmid).collect()
     };
     let enough = four_instead_of_three(4);
-    assert_eq!(plan(&enough).0, (Lost::default(), 24, 4));
+    assert_eq!(plan(&enough).0, (LostPods::default(), 24, 4));
     assert_eq!(vmids(&enough), [9000, 9001, 9002, 9003]);
     let scarce = four_instead_of_three(3);
-    assert_eq!(plan(&scarce).0, (Lost::default(), 25, 3));
+    assert_eq!(plan(&scarce).0, (LostPods::default(), 25, 3));
     assert_eq!(vmids(&scarce), [9000, 9001, 9002]);
 }
 
@@ -549,7 +549,7 @@ proptest! {
 
     /// Pods are moved about only where nobody loses: a pool that weighs more has no fewer.
     #[test]
-    fn weight_comes_before_any_better_plan(tiny in tiny(true, Lots::Plain)) {
+    fn weight_comes_before_any_better_plan(tiny in tiny(true, WorldLots::Plain)) {
         let light = build(&tiny);
         let heavy = |lab: &Lab| -> usize {
             let plan = lab.decide().plan;
