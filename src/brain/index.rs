@@ -72,6 +72,9 @@ index_types! {
     /// Index of a site in `Model::sites`: of a host on which the model is offered.
     SiteIndex;
 
+    /// Index of a choice in `Filler::choices`: of a choice that whole machines are filled for.
+    FillChoiceIndex;
+
     /// Index of a class of models in `Problem::classes`.
     ModelClassIndex;
 

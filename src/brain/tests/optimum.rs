@@ -1,7 +1,7 @@
 //! How good plans are: small worlds, searched through for the best plan there is.
 //!
-//! The best leaves fewest pods without a place, then costs least, then makes fewest machines. The search here is
-//! written apart from the deciding code: every way to share out the pods, every type, every host.
+//! The best leaves fewest pods without a place, of the highest priority first, then costs least, then makes fewest machines. The
+//! search here is written apart from the deciding code: every way to share out the pods, every type, every host.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRng, TestRunner};
@@ -13,8 +13,12 @@ use model::policy::POOL_LABEL;
 use model::report::PodVerdict;
 use model::scheduling::{HostPort, LabelSelector, Labels, PodTerm};
 
+/// Priorities of pods, the highest first.
+const PRIORITIES: [i32; 3] = [1000, 100, 0];
+/// Pods without a place, by priority.
+type LostPods = [usize; PRIORITIES.len()];
 /// What plans are compared by: pods without a place, price, machines.
-type Rank = (usize, i64, usize);
+type Rank = (LostPods, i64, usize);
 
 /// A type: cores, GiB, price.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +35,8 @@ struct Lot {
     cpu: i64,
     mib: i64,
     twist: Twist,
+    /// Its place among [`PRIORITIES`].
+    priority: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +48,17 @@ enum Twist {
     Alone,
     /// The same host port for all that have one.
     Port,
+    /// Only beside a pod of the lot before, if there is one.
+    Follower,
+}
+
+/// Which worlds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorldLots {
+    /// All pods have the same priority, and none follows others.
+    Plain,
+    /// Of several priorities, and some follow others.
+    Tangled,
 }
 
 /// A world that can be searched through.
@@ -67,7 +84,7 @@ fn size() -> impl Strategy<Value = Size> {
     (cores, gib, price).prop_map(|(cores, gib, price)| Size { cores, gib, price })
 }
 
-fn lot() -> impl Strategy<Value = Lot> {
+fn lot(lots: WorldLots) -> impl Strategy<Value = Lot> {
     let cpu = prop::sample::select(vec![100, 250, 500, 1000, 1500, 2000, 3000]);
     let mib = prop::sample::select(vec![128, 512, 1024, 2048, 3072, 4096, 6144, 12_288, 61_440]);
     let twist = prop_oneof![
@@ -76,16 +93,31 @@ fn lot() -> impl Strategy<Value = Lot> {
         1 => Just(Twist::Alone),
         1 => Just(Twist::Port),
     ];
-    (1..5usize, cpu, mib, twist).prop_map(|(count, cpu, mib, twist)| Lot {
+    let plain = (1..5usize, cpu, mib, twist).prop_map(|(count, cpu, mib, twist)| Lot {
         count,
         cpu,
         mib,
         twist,
-    })
+        priority: PRIORITIES.len() - 1,
+    });
+    match lots {
+        WorldLots::Plain => plain.boxed(),
+        WorldLots::Tangled => (plain, 0..PRIORITIES.len(), 0..3)
+            .prop_map(|(lot, priority, follower)| Lot {
+                priority,
+                twist: if follower == 0 {
+                    Twist::Follower
+                } else {
+                    lot.twist
+                },
+                ..lot
+            })
+            .boxed(),
+    }
 }
 
 /// Small worlds; with limits that bind, or with none.
-fn tiny(limits: bool) -> impl Strategy<Value = Tiny> {
+fn tiny(limits: bool, lots: WorldLots) -> impl Strategy<Value = Tiny> {
     let max = if limits { 1..4u32 } else { 99..100 };
     let host = if limits {
         vec![8, 16, 64, 4096]
@@ -95,7 +127,7 @@ fn tiny(limits: bool) -> impl Strategy<Value = Tiny> {
     (
         prop::collection::vec(size(), 1..4),
         prop::collection::vec((prop::collection::vec(0..3usize, 1..4), max), 1..4),
-        prop::collection::vec(lot(), 1..5),
+        prop::collection::vec(lot(lots), 1..5),
         prop::option::weighted(0.3, (Just(100), Just(256))),
         prop::sample::select(host),
     )
@@ -148,20 +180,27 @@ fn build(tiny: &Tiny) -> Lab {
     for (n, of) in tiny.pods.iter().enumerate() {
         let name = format!("app{n}");
         lab = lab.pods(&name, of.count, of.cpu, of.mib);
+        let only = |app: &str| PodTerm {
+            selector: Some(LabelSelector {
+                labels: Labels::from([("app".into(), app.into())]),
+                ..LabelSelector::default()
+            }),
+            topology_key: "kubernetes.io/hostname".into(),
+            ..PodTerm::default()
+        };
+        let priority = PRIORITIES[of.priority];
+        lab = lab.shapes(&format!("{name}-"), |shape| shape.priority = priority);
         lab = lab.shapes(&format!("{name}-"), |shape| match of.twist {
             Twist::Plain => {}
+            Twist::Follower => {
+                let target = n.checked_sub(1).map(|target| only(&format!("app{target}")));
+                shape.pod_affinity.extend(target);
+            }
             Twist::Pool(pool) => {
                 let pool = format!("p{pool}");
                 shape.node_selector.insert(POOL_LABEL.into(), pool.into());
             }
-            Twist::Alone => shape.pod_anti_affinity.push(PodTerm {
-                selector: Some(LabelSelector {
-                    labels: Labels::from([("app".into(), name.as_str().into())]),
-                    ..LabelSelector::default()
-                }),
-                topology_key: "kubernetes.io/hostname".into(),
-                ..PodTerm::default()
-            }),
+            Twist::Alone => shape.pod_anti_affinity.push(only(&name)),
             Twist::Port => shape.host_ports.push(HostPort {
                 protocol: "TCP".into(),
                 ip: "".into(),
@@ -186,7 +225,7 @@ struct Search<'t> {
     prices: Vec<i64>,
     /// Pods that share a machine, by kind.
     loads: Vec<Vec<usize>>,
-    lost: usize,
+    lost: LostPods,
     best: Rank,
 }
 
@@ -202,8 +241,8 @@ impl Search<'_> {
             pods: kinds.flat_map(|(kind, of)| vec![kind; of.count]).collect(),
             prices: tiny.sizes.iter().map(price).collect(),
             loads: Vec::new(),
-            lost: 0,
-            best: (usize::MAX, i64::MAX, usize::MAX),
+            lost: LostPods::default(),
+            best: ([usize::MAX; PRIORITIES.len()], i64::MAX, usize::MAX),
         };
         search.share(0);
         search.best
@@ -231,7 +270,7 @@ impl Search<'_> {
             && of().all(|(pod, count)| match pod.twist {
                 Twist::Pool(of) => of == pool,
                 Twist::Alone => *count <= 1,
-                Twist::Plain | Twist::Port => true,
+                Twist::Plain | Twist::Port | Twist::Follower => true,
             })
     }
 
@@ -242,11 +281,21 @@ impl Search<'_> {
         all.filter(|(pool, kind)| self.holds(*pool, *kind, load))
     }
 
+    /// Whether all followers of a load are with a pod that they follow.
+    fn follows(&self, load: &[usize]) -> bool {
+        let pods = self.tiny.pods.iter().enumerate().skip(1);
+        let mut followers = pods.filter(|(_, pod)| pod.twist == Twist::Follower);
+        followers.all(|(kind, _)| load[kind] == 0 || load[kind - 1] > 0)
+    }
+
     fn share(&mut self, next: usize) {
         if self.lost > self.best.0 {
             return;
         }
         let Some(kind) = self.pods.get(next).copied() else {
+            if !self.loads.iter().all(|load| self.follows(load)) {
+                return;
+            }
             let most: Vec<u32> = self.tiny.pools.iter().map(|(_, max)| *max).collect();
             return self.make(0, &mut most.clone(), &mut [self.tiny.host; 3], 0);
         };
@@ -264,9 +313,10 @@ impl Search<'_> {
             self.share(next + 1);
             self.loads.pop();
         }
-        self.lost += 1;
+        let priority = self.tiny.pods[kind].priority;
+        self.lost[priority] += 1;
         self.share(next + 1);
-        self.lost -= 1;
+        self.lost[priority] -= 1;
     }
 
     /// Finds types and hosts for the loads from `at` on.
@@ -300,8 +350,13 @@ fn plan(lab: &Lab) -> (Rank, Option<LowerBound>) {
     let decision = lab.decide();
     let least = lab.lower_bound(&decision);
     let report = decision.report;
-    let placed = |verdict: &&PodVerdict| matches!(verdict, PodVerdict::Triggers { .. });
-    let lost = report.pods.len() - report.pods.values().filter(placed).count();
+    let mut lost = LostPods::default();
+    for (pod, verdict) in &report.pods {
+        let priority = lab.snapshot.cluster.pods[pod].shape.priority;
+        let at = PRIORITIES.iter().position(|of| *of == priority);
+        let placed = matches!(verdict, PodVerdict::Triggers { .. });
+        lost[at.expect("one of them")] += usize::from(!placed);
+    }
     let growth = report.scale_up;
     let machines = growth.as_ref().map_or(0, |growth| growth.nodes as usize);
     let price = growth.as_ref().map_or(0, |growth| growth.price);
@@ -316,6 +371,8 @@ struct Tally {
     best: u32,
     /// All pods could have a place, and one has none.
     needless: u32,
+    /// More pods of the highest priority could have a place.
+    urgent: u32,
     /// As many pods have a place as can have one.
     placed: u32,
     /// What those cost more than the best, summed up in ten-thousandths, and the most.
@@ -337,7 +394,9 @@ impl Tally {
         assert!(best <= plan, "the search is wrong: {best:?}, {plan:?}");
         self.worlds += 1;
         self.best += u32::from(best == plan);
-        self.needless += u32::from(best.0 == 0 && plan.0 > 0);
+        let none = LostPods::default();
+        self.needless += u32::from(best.0 == none && plan.0 > none);
+        self.urgent += u32::from(best.0[0] < plan.0[0]);
         if best != plan && self.misses.len() < SHOWN {
             self.misses
                 .push(format!("{best:?}, not {plan:?}: {tiny:?}"));
@@ -353,7 +412,7 @@ impl Tally {
     }
 }
 
-fn tally(limits: bool) -> Tally {
+fn tally(limits: bool, lots: WorldLots) -> Tally {
     let tally = std::cell::RefCell::new(Tally::default());
     let config = Config {
         failure_persistence: None,
@@ -362,7 +421,7 @@ fn tally(limits: bool) -> Tally {
     // The same worlds in every run: how often plans are the best is a number to compare.
     let dice = TestRng::deterministic_rng(config.rng_algorithm);
     TestRunner::new_with_rng(config, dice)
-        .run(&tiny(limits), |tiny| {
+        .run(&tiny(limits, lots), |tiny| {
             tally.borrow_mut().add(&tiny);
             Ok(())
         })
@@ -374,17 +433,73 @@ fn tally(limits: bool) -> Tally {
 
 #[test]
 fn small_plans_are_the_best_there_are() {
-    let tally = tally(false);
+    let tally = tally(false, WorldLots::Plain);
     assert_eq!(tally.best, tally.worlds, "{tally:?}");
     assert!(tally.tight * 100 >= tally.worlds * 85, "{tally:?}");
 }
 
 #[test]
 fn small_plans_within_limits_are_mostly_the_best_and_leave_nobody_out_for_nothing() {
-    let tally = tally(true);
+    let tally = tally(true, WorldLots::Plain);
     assert_eq!(tally.needless, 0, "{tally:?}");
     assert!(tally.best * 100 >= tally.worlds * 94, "{tally:?}");
     assert!(tally.dearer <= i64::from(tally.worlds) * 100, "{tally:?}");
+}
+
+#[test]
+fn small_plans_of_several_priorities_with_followers_are_the_best_there_are() {
+    let tally = tally(false, WorldLots::Tangled);
+    assert_eq!(tally.best, tally.worlds, "{tally:?}");
+}
+
+#[test]
+fn small_plans_of_several_priorities_within_limits_are_mostly_the_best() {
+    let tally = tally(true, WorldLots::Tangled);
+    assert_eq!(tally.needless, 0, "{tally:?}");
+    assert!(tally.urgent * 200 <= tally.worlds, "{tally:?}");
+    assert!(tally.best * 100 >= tally.worlds * 97, "{tally:?}");
+}
+
+/// Pods follow pods that follow others and that are less urgent: those they follow have to come first all the same.
+#[test]
+fn followers_of_followers_come_after_those_they_follow() {
+    let lot = |count, cpu, mib, twist, priority| Lot {
+        count,
+        cpu,
+        mib,
+        twist,
+        priority,
+    };
+    let size = |cores, gib, price| Size {
+        cores,
+        gib,
+        price: Some(price),
+    };
+    let chain = Tiny {
+        sizes: vec![size(4, 64, 7)],
+        pools: vec![(vec![0], 99)],
+        pods: vec![
+            lot(3, 500, 3072, Twist::Plain, 0),
+            lot(2, 500, 128, Twist::Follower, 1),
+            lot(2, 1500, 1024, Twist::Follower, 0),
+        ],
+        daemon: Some((100, 256)),
+        host: 4096,
+    };
+    assert_eq!(plan(&build(&chain)).0, (LostPods::default(), 14, 2));
+    // One of four that are more urgent than whom they follow has room, where the targets part.
+    let apart = Tiny {
+        sizes: vec![size(4, 8, 4)],
+        pools: vec![(vec![0], 99)],
+        pods: vec![
+            lot(2, 250, 2048, Twist::Plain, 0),
+            lot(1, 1500, 1024, Twist::Follower, 1),
+            lot(4, 2000, 4096, Twist::Follower, 0),
+        ],
+        daemon: None,
+        host: 4096,
+    };
+    assert_eq!(plan(&build(&apart)).0, ([3, 0, 0], 8, 2));
 }
 
 /// A world whose best plan has four machines, where the first that is thought of has three.
@@ -400,6 +515,7 @@ fn four_instead_of_three(vmids: u32) -> Lab {
         cpu,
         mib,
         twist: Twist::Plain,
+        priority: PRIORITIES.len() - 1,
     };
     let tiny = Tiny {
         sizes: sizes.to_vec(),
@@ -421,10 +537,10 @@ fn a_plan_that_cannot_be_made_leaves_the_one_before() {
         plan.iter().map(|action| action.target.vmid).collect()
     };
     let enough = four_instead_of_three(4);
-    assert_eq!(plan(&enough).0, (0, 24, 4));
+    assert_eq!(plan(&enough).0, (LostPods::default(), 24, 4));
     assert_eq!(vmids(&enough), [9000, 9001, 9002, 9003]);
     let scarce = four_instead_of_three(3);
-    assert_eq!(plan(&scarce).0, (0, 25, 3));
+    assert_eq!(plan(&scarce).0, (LostPods::default(), 25, 3));
     assert_eq!(vmids(&scarce), [9000, 9001, 9002]);
 }
 
@@ -433,7 +549,7 @@ proptest! {
 
     /// Pods are moved about only where nobody loses: a pool that weighs more has no fewer.
     #[test]
-    fn weight_comes_before_any_better_plan(tiny in tiny(true)) {
+    fn weight_comes_before_any_better_plan(tiny in tiny(true, WorldLots::Plain)) {
         let light = build(&tiny);
         let heavy = |lab: &Lab| -> usize {
             let plan = lab.decide().plan;

@@ -7,6 +7,21 @@ use model::scheduling::{LabelSelector, Labels, PodTerm};
 
 /// Cores and GiB.
 const TYPES: [(u32, u32); 6] = [(2, 4), (4, 8), (8, 16), (16, 32), (4, 16), (16, 16)];
+/// Those of worlds with a given number of types.
+const MORE_TYPES: [(u32, u32); 12] = [
+    (2, 4),
+    (4, 8),
+    (8, 16),
+    (16, 32),
+    (4, 16),
+    (16, 16),
+    (2, 8),
+    (8, 32),
+    (8, 8),
+    (6, 12),
+    (12, 24),
+    (12, 48),
+];
 /// Units are a tenth of a core and a quarter of a GiB.
 const MILLI: i64 = 100;
 const MIB: i64 = 256;
@@ -46,6 +61,20 @@ impl World {
         for _ in 0..dice.below(4) {
             sizes.remove(dice.below(sizes.len()));
         }
+        World::of(sizes, pods, (number, dice))
+    }
+
+    /// As [`World::throw`], with so many types.
+    pub(super) fn throw_with(types: usize, pods: u32, number: u64) -> World {
+        let mut dice = Dice::new(number);
+        let mut sizes = MORE_TYPES.to_vec();
+        while sizes.len() > types {
+            sizes.remove(dice.below(sizes.len()));
+        }
+        World::of(sizes, pods, (number, dice))
+    }
+
+    fn of(sizes: Vec<(u32, u32)>, pods: u32, (number, mut dice): (u64, Dice)) -> World {
         let own_prices = dice.below(2) == 0;
         let size = |(cores, gib): (u32, u32)| Size {
             cores,

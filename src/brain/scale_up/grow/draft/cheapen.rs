@@ -4,12 +4,15 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
-use super::{Bits, Problem, Rank};
+use super::{Bits, Problem, Rank, share};
 use crate::index::{ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
-const LOOKS: u64 = 150_000;
-const LOOKS_EACH: u64 = 2_500;
+const LOOKS: u64 = 90_000;
+const LOOKS_EACH: u64 = 1_500;
+/// The same where somebody has no place.
+const LOOKS_WAITING: u64 = 150_000;
+const LOOKS_WAITING_EACH: u64 = 2_500;
 /// Machines that are emptied in one try: at most, and at least.
 const MOST: usize = 5;
 const LEAST: usize = 2;
@@ -44,10 +47,21 @@ impl Dice {
 /// Makes a plan cheaper, if it finds how.
 pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
     let problem = draft.problem;
-    let floor = filler.floor();
-    problem.allow(LOOKS, LOOKS_EACH.saturating_mul(problem.pods()));
+    let (most, each) = match draft.rank().lost {
+        0 => (LOOKS, LOOKS_EACH),
+        _ => (LOOKS_WAITING, LOOKS_WAITING_EACH),
+    };
+    problem.allow(most, each.saturating_mul(problem.pods()));
     draft.commit();
     let values = all_anew(draft, filler);
+    a_few_anew(draft, filler, &values);
+    share::improve(draft, filler, &values);
+}
+
+/// Empties a few machines at a time, and lays out anew what was on them.
+fn a_few_anew(draft: &mut Draft<'_>, filler: &Filler<'_>, values: &Values) {
+    let problem = draft.problem;
+    let floor = filler.floor();
     let menus = menus(problem);
     let mut dice = Dice::new(1);
     let mut idle = 0;
@@ -62,7 +76,7 @@ pub(super) fn improve(draft: &mut Draft<'_>, filler: &Filler<'_>) {
         for victim in &victims {
             draft.unload(*victim, |lot| !problem.lots[lot].tied);
         }
-        let fills = (filler, &values);
+        let fills = (filler, values);
         if whole(draft, fills, &menus[0], &victims, &mut dice, before)
             || piece_by_piece(draft, &menus, &victims, &mut dice, before)
         {
@@ -156,14 +170,19 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
         for at in &used {
             draft.unload(*at, |lot| !problem.lots[lot].tied);
         }
-        filler.fill(draft, &used, (&values, round.saturating_sub(STRAIGHT)));
-        let way = Way {
-            menu: &all,
-            cheapest: true,
-            spin: 0,
-            among: None,
-        };
-        lay(draft, way, 0);
+        let with = (&values, round.saturating_sub(STRAIGHT));
+        filler.fill_rest(draft, &used, with);
+        filler.fill_new(draft, &used, with, share::TOGETHER);
+        if !share::share_rest(draft, filler, &values, &used, before) {
+            filler.fill_new(draft, &used, with, 0);
+            let way = Way {
+                menu: &all,
+                cheapest: true,
+                spin: 0,
+                among: None,
+            };
+            lay(draft, way, 0);
+        }
         values.learn(filler, draft);
         if draft.rank() < before && draft.is_fair() {
             draft.commit();

@@ -77,7 +77,7 @@ fn search_within<'p>(
     let mut parts = together.iter().flat_map(|unit| &unit.parts);
     let parted = together.iter().any(|unit| unit.parts.len() > 1) || parts.any(|(_, n)| *n > 1);
     let (singles, depths, choice) = units::singles(problem);
-    let all = depths_of_followers(problem);
+    let all = depths_of_followers(problem, &depths);
     for (whole, units, depths) in [(true, together, all), (false, singles, depths)] {
         let lost = found.as_ref().map_or(best, Draft::rank).lost;
         // Where somebody has no place, those who belong together may have some of theirs.
@@ -106,10 +106,13 @@ const ORDERS: [UnitOrder; 4] = [
     UnitOrder::Resource(1),
 ];
 
-/// By lot: 1 for those who follow others.
-fn depths_of_followers(problem: &Problem) -> IndexVec<LotIndex, usize> {
-    let lots = problem.lots.iter();
-    lots.map(|lot| usize::from(!lot.asks.wanted.is_empty()))
+/// By lot: 1 for those who follow others, and more for those who follow followers; `depths` is how many others come before it.
+fn depths_of_followers(
+    problem: &Problem,
+    depths: &IndexVec<LotIndex, usize>,
+) -> IndexVec<LotIndex, usize> {
+    let lots = problem.lots.indexed();
+    lots.map(|(index, lot)| usize::from(!lot.asks.wanted.is_empty()).max(depths[index]))
         .collect()
 }
 

@@ -66,6 +66,16 @@ impl Rates {
         self.all.first().map_or(0, |rate| rate.worth(amounts))
     }
 
+    /// The first rates, by resource.
+    pub(super) fn first(&self) -> &[i128] {
+        self.all.first().map_or(&[], |rate| &rate.of)
+    }
+
+    /// What all prices are multiples of.
+    pub(super) fn grain(&self) -> i128 {
+        self.grain
+    }
+
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

@@ -3,7 +3,7 @@
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
 use super::{Bits, Problem, To};
-use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
+use crate::index::{DraftMachineIndex, FillChoiceIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
 
 /// Steps of the search for one filling, for each lot that there is.
 const STEPS: usize = 12_000;
@@ -20,23 +20,23 @@ const GOOD: i128 = 256;
 #[derive(Debug)]
 pub(super) struct Filler<'p> {
     problem: &'p Problem,
-    rates: &'p Rates,
-    pods: IndexVec<LotIndex, PodWorth>,
+    pub(super) rates: &'p Rates,
+    pub(super) pods: IndexVec<LotIndex, PodWorth>,
     /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    choices: Vec<(ModelIndex, Bits)>,
+    pub(super) choices: IndexVec<FillChoiceIndex, (ModelIndex, Bits)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
 #[derive(Debug)]
-struct PodWorth {
+pub(super) struct PodWorth {
     /// The pod's worth at the rates, in parts of the price unit ([`Rates::worth_of`]).
-    worth: i128,
+    pub(super) worth: i128,
     /// The resources that the pod asks for, by their position in [`super::Lot::asked`], with the amount of each.
     asked: Vec<(usize, i64)>,
     /// Host ports keep it from pods of some lot.
-    picky: bool,
+    pub(super) picky: bool,
     /// No second pod of the lot may come to the same machine.
-    alone: bool,
+    pub(super) alone: bool,
 }
 
 /// The search for one filling.
@@ -67,6 +67,11 @@ impl Values {
         Values {
             of: filler.pods.iter().map(|pod| pod.worth).collect(),
         }
+    }
+
+    /// What a pod of a lot counts.
+    pub(super) fn of_pod(&self, lot: LotIndex) -> i128 {
+        self.of[lot]
     }
 
     /// Learns from a plan: what each lot's pods cost there, when a machine's price is shared by what pods are worth.
@@ -110,6 +115,9 @@ impl Values {
 /// Pods that fill a machine, and what they are worth.
 type Filling = (i128, Vec<(LotIndex, usize)>);
 
+/// The filling that is known for each choice, if one is.
+type FillingsByChoice = IndexVec<FillChoiceIndex, Option<Filling>>;
+
 impl<'p> Filler<'p> {
     pub(super) fn new(problem: &'p Problem, rates: &'p Rates) -> Filler<'p> {
         let pods = problem.lots.indexed().map(|(index, lot)| {
@@ -145,7 +153,7 @@ impl<'p> Filler<'p> {
             problem,
             rates,
             pods: pods.collect(),
-            choices,
+            choices: choices.into(),
         }
     }
 
@@ -163,7 +171,18 @@ impl<'p> Filler<'p> {
         (values, turned): (&Values, usize),
     ) {
         self.fill_rest(draft, spare, (values, turned));
-        let mut open = vec![true; self.choices.len()];
+        self.fill_new(draft, spare, (values, turned), 0);
+    }
+
+    /// As [`Filler::fill`], but for machines that carry something, as long as more than `until` pods that hang on nobody have no place.
+    pub(super) fn fill_new(
+        &self,
+        draft: &mut Draft<'_>,
+        spare: &[DraftMachineIndex],
+        (values, turned): (&Values, usize),
+        until: usize,
+    ) {
+        let mut open = self.choices.with_each(true);
         let empty =
             |draft: &Draft<'_>, at: DraftMachineIndex| draft.machines[at].load.counts.is_empty();
         let mut spare: Vec<DraftMachineIndex> = spare
@@ -172,10 +191,10 @@ impl<'p> Filler<'p> {
             .filter(|at| empty(draft, *at))
             .collect();
         // What filled a machine best still does as long as all its pods are there.
-        let mut known: Vec<Option<Filling>> = vec![None; self.choices.len()];
+        let mut known: FillingsByChoice = self.choices.with_each(None);
         loop {
             let lots = self.waiting(draft, values, turned);
-            if lots.is_empty() {
+            if lots.iter().map(|(_, left)| left).sum::<usize>() <= until {
                 return;
             }
             let best = self.best_choice(draft, &lots, values, (&open, &mut known));
@@ -185,15 +204,19 @@ impl<'p> Filler<'p> {
             };
             let menu = &self.choices[index].1;
             let mut made = false;
-            while filling
-                .iter()
-                .all(|(lot, count)| draft.left[*lot] >= *count)
+            let pods = filling.iter().map(|(_, count)| count).sum::<usize>();
+            let mut waiting = lots.iter().map(|(_, left)| left).sum::<usize>();
+            while waiting > until
+                && filling
+                    .iter()
+                    .all(|(lot, count)| draft.left[*lot] >= *count)
             {
                 let to = spare.last().map(|at| To::Machine(*at));
                 if !put(draft, &filling, to, menu) {
                     break;
                 }
                 spare.pop();
+                waiting = waiting.saturating_sub(pods);
                 made = true;
             }
             open[index] = open[index] && made;
@@ -206,10 +229,10 @@ impl<'p> Filler<'p> {
         draft: &Draft<'_>,
         lots: &[(LotIndex, usize)],
         values: &Values,
-        (open, known): (&[bool], &mut [Option<Filling>]),
-    ) -> Option<usize> {
-        let mut best: Option<usize> = None;
-        for (index, (model, _)) in self.choices.iter().enumerate() {
+        (open, known): (&IndexVec<FillChoiceIndex, bool>, &mut FillingsByChoice),
+    ) -> Option<FillChoiceIndex> {
+        let mut best: Option<FillChoiceIndex> = None;
+        for (index, (model, _)) in self.choices.indexed() {
             if !open[index] {
                 continue;
             }
@@ -225,8 +248,10 @@ impl<'p> Filler<'p> {
                 let free = &self.problem.models[*model].free;
                 known[index] = Some(self.filling((*model, free), lots, values));
             }
-            let price = |index: usize| i128::from(self.problem.models[self.choices[index].0].price);
-            let worth = |index: usize| {
+            let price = |index: FillChoiceIndex| {
+                i128::from(self.problem.models[self.choices[index].0].price)
+            };
+            let worth = |index: FillChoiceIndex| {
                 let filling = known[index].as_ref();
                 filling.map_or(0, |(worth, _)| *worth >> 32)
             };
@@ -259,7 +284,7 @@ impl<'p> Filler<'p> {
     }
 
     /// Fills what is free on machines that carry something, as the models that they would be made of.
-    fn fill_rest(
+    pub(super) fn fill_rest(
         &self,
         draft: &mut Draft<'_>,
         machines: &[DraftMachineIndex],
@@ -373,7 +398,7 @@ impl FillSearch<'_, '_> {
 
 impl PodWorth {
     /// How many fit.
-    fn room(&self, free: &[i64]) -> usize {
+    pub(super) fn room(&self, free: &[i64]) -> usize {
         // Most do not fit where most is taken: no division for them.
         if self.asked.iter().any(|(of, asked)| free[*of] < *asked) {
             return 0;
@@ -382,7 +407,7 @@ impl PodWorth {
         usize::try_from(room.min().unwrap_or(i64::MAX)).unwrap_or(usize::MAX)
     }
 
-    fn take(&self, free: &mut [i64], count: usize, sign: i64) {
+    pub(super) fn take(&self, free: &mut [i64], count: usize, sign: i64) {
         let times = i64::try_from(count).unwrap_or(i64::MAX).wrapping_mul(sign);
         for (of, asked) in &self.asked {
             free[*of] = free[*of].wrapping_add(asked.wrapping_mul(times));
@@ -390,8 +415,13 @@ impl PodWorth {
     }
 }
 
-/// Puts a filling on an empty machine, or a new one.
-fn put(draft: &mut Draft<'_>, filling: &[(LotIndex, usize)], to: Option<To>, menu: &Bits) -> bool {
+/// Puts a filling on an empty machine, or a new one, that is of one of these models.
+pub(super) fn put(
+    draft: &mut Draft<'_>,
+    filling: &[(LotIndex, usize)],
+    to: Option<To>,
+    menu: &Bits,
+) -> bool {
     let mark = draft.mark();
     let mut spot = Spot { to, class: None };
     for (lot, count) in filling {

@@ -1,0 +1,308 @@
+//! Tries all ways to share the pods of a few machines among others that cost less together.
+//!
+//! A plan costs what its pods count, and what each machine costs beyond what its own pods count. Where no machine can hold pods that count
+//! more than its price, that is never less than nothing. So in a cheaper plan all machines together may cost so much beyond what
+//! their pods count, and no more: this is what there is to spare. Loads of one machine after the other are put together, each with a pod of those
+//! that count most of all that are left. What could not be shared with so much to spare is not tried again.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::Problem;
+use super::rates::PRICE_UNIT;
+use super::whole::{Filler, PodWorth};
+use crate::index::{FillChoiceIndex, LotIndex, ModelIndex};
+
+/// Worths are counted in parts of the price unit that are so many bits coarser.
+const COARSER: u32 = 40;
+/// To look at a load of so many sorts of pods takes a step more.
+const SORTS: usize = 16;
+/// Resources that have a rate: CPU and memory. Where pods ask for neither, nothing is found.
+const RATED: usize = 2;
+
+/// A load: lots with how many pods of each, and which of the filler's choices it is for.
+pub(super) type ChosenLoad = (FillChoiceIndex, Vec<(LotIndex, usize)>);
+
+/// In how many parts it is counted what pods count more than they are worth.
+const PARTS: i64 = 1 << 10;
+
+/// Alike pods that are to be shared.
+struct PodSort<'f> {
+    lot: LotIndex,
+    pod: &'f PodWorth,
+    /// What one counts.
+    worth: i64,
+}
+
+struct LoadSearch<'f, 'p> {
+    problem: &'p Problem,
+    filler: &'f Filler<'p>,
+    /// Those that count most first.
+    sorts: Vec<PodSort<'f>>,
+    /// Steps that are left, and how many it takes to look at a load, begun or whole.
+    steps: usize,
+    each: usize,
+    /// By how many pods of each sort are left: they cannot be shared with so much to spare.
+    failed: BTreeMap<Vec<usize>, i64>,
+    plan: Vec<ChosenLoad>,
+}
+
+/// What is left to be shared, by sort, while loads of one machine are put together.
+struct RestToShare<'r> {
+    counts: &'r [usize],
+    /// What its pods and those of later sorts ask.
+    asked: Vec<[i64; RATED]>,
+    /// What pods of this and of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
+    dearest: Vec<i64>,
+    spare: i64,
+}
+
+/// A load that is being put together.
+struct BegunLoad {
+    /// Which of the filler's choices it is for, and the model that stands for that.
+    choice: FillChoiceIndex,
+    model: ModelIndex,
+    free: Vec<i64>,
+    /// By sort.
+    counts: Vec<usize>,
+    /// What the machine costs beyond what its pods count.
+    over: i64,
+}
+
+/// A whole load: what its machine costs beyond what its pods count, the choice, and pods by sort.
+type WholeLoad = (i64, FillChoiceIndex, Vec<usize>);
+
+/// What is asked.
+pub(super) struct ShareQuestion<'f, 'p> {
+    pub(super) problem: &'p Problem,
+    pub(super) filler: &'f Filler<'p>,
+    /// Lots with how many pods of each are to be shared.
+    pub(super) pods: Vec<(LotIndex, usize)>,
+    /// What all machines together must cost less than.
+    pub(super) below: i128,
+}
+
+/// Machines for all pods of a question, if some are found within the steps, which it takes from `steps`. `pay` says what a pod of a lot
+/// counts, in parts of the price unit; where a machine holds more than its price by that, some plans are missed. Limits are not looked at, nor
+/// what pods ask of others that are not on their machine.
+pub(super) fn find(
+    question: &ShareQuestion<'_, '_>,
+    pay: &mut dyn FnMut(LotIndex) -> i128,
+    steps: &mut usize,
+) -> Option<Vec<ChosenLoad>> {
+    let (problem, filler) = (question.problem, question.filler);
+    let sorts = question.pods.iter().map(|(lot, count)| {
+        let sort = PodSort {
+            lot: *lot,
+            pod: &filler.pods[*lot],
+            worth: coarsen(pay(*lot)),
+        };
+        (sort, *count)
+    });
+    let mut sorts: Vec<(PodSort<'_>, usize)> = sorts.collect();
+    sorts.sort_by_key(|(sort, _)| (Reverse(sort.worth), sort.lot));
+    let (sorts, counts): (Vec<PodSort<'_>>, Vec<usize>) = sorts.into_iter().unzip();
+    let worths = sorts.iter().zip(&counts);
+    let all = worths.map(|(sort, count)| sort.worth.saturating_mul(signed(*count)));
+    let all = all.fold(0_i64, i64::saturating_add);
+    // The dearest price that is less.
+    let most = question.below.saturating_sub(filler.rates.grain());
+    let mut search = LoadSearch {
+        problem,
+        filler,
+        steps: *steps,
+        each: 1 + sorts.len() / SORTS,
+        sorts,
+        failed: BTreeMap::new(),
+        plan: Vec::new(),
+    };
+    let found = search.place(&counts, price(most).saturating_sub(all));
+    *steps = search.steps;
+    found.then_some(search.plan)
+}
+
+impl LoadSearch<'_, '_> {
+    /// Shares what is left, with so much to spare.
+    fn place(&mut self, counts: &[usize], spare: i64) -> bool {
+        let Some(first) = counts.iter().position(|count| *count > 0) else {
+            return spare >= 0;
+        };
+        let failed = self.failed.get(counts);
+        if self.steps == 0 || failed.is_some_and(|failed| *failed >= spare) {
+            return false;
+        }
+        let rest = RestToShare {
+            counts,
+            asked: self.asked(counts),
+            dearest: self.dearest(counts),
+            spare,
+        };
+        let mut loads = Vec::new();
+        for (choice, (model, _)) in self.filler.choices.indexed() {
+            let of = &self.problem.models[*model];
+            let mut begun = BegunLoad {
+                choice,
+                model: *model,
+                free: of.free.clone(),
+                counts: vec![0; counts.len()],
+                over: price(i128::from(of.price)),
+            };
+            self.load(&rest, (first, first), &mut begun, &mut loads);
+        }
+        loads.sort();
+        for (over, choice, pods) in loads {
+            let left = counts.iter().zip(&pods).map(|(all, some)| all - some);
+            let left: Vec<usize> = left.collect();
+            let lots = self
+                .sorts
+                .iter()
+                .zip(&pods)
+                .filter(|(_, count)| **count > 0);
+            let lots = lots.map(|(sort, count)| (sort.lot, *count)).collect();
+            self.plan.push((choice, lots));
+            if self.place(&left, spare.saturating_sub(over)) {
+                return true;
+            }
+            self.plan.pop();
+            if self.steps == 0 {
+                return false;
+            }
+        }
+        let failed = self.failed.entry(counts.to_vec()).or_insert(spare);
+        *failed = spare.max(*failed);
+        false
+    }
+
+    /// By sort: what its pods and those of later sorts count at most, for [`PARTS`] of what they are worth at the rates.
+    fn dearest(&self, counts: &[usize]) -> Vec<i64> {
+        let mut dearest = vec![0_i64; counts.len() + 1];
+        for at in (0..counts.len()).rev() {
+            dearest[at] = dearest[at + 1];
+            if counts[at] > 0 {
+                let PodSort { pod, worth, .. } = &self.sorts[at];
+                let more = worth.saturating_mul(PARTS) / coarsen(pod.worth).max(1);
+                dearest[at] = dearest[at].max(more.saturating_add(1));
+            }
+        }
+        dearest
+    }
+
+    /// By sort: what its pods and those of later sorts ask.
+    fn asked(&self, counts: &[usize]) -> Vec<[i64; RATED]> {
+        let mut asked = vec![[0_i64; RATED]; counts.len() + 1];
+        for at in (0..counts.len()).rev() {
+            asked[at] = asked[at + 1];
+            let lot = &self.problem.lots[self.sorts[at].lot];
+            for (sum, amount) in asked[at].iter_mut().zip(&lot.asked) {
+                *sum = sum.saturating_add(amount.saturating_mul(signed(counts[at])));
+            }
+        }
+        asked
+    }
+
+    /// All loads with a pod of the first sort that is left to which nothing could be added.
+    fn load(
+        &mut self,
+        rest: &RestToShare<'_>,
+        (first, at): (usize, usize),
+        begun: &mut BegunLoad,
+        loads: &mut Vec<WholeLoad>,
+    ) {
+        let most = self.most(&begun.free, (&rest.asked[at], rest.dearest[at]));
+        if self.steps == 0 || begun.over.saturating_sub(most) > rest.spare {
+            return;
+        }
+        self.steps = self.steps.saturating_sub(self.each);
+        let fits = |at: &usize| self.fit(*at, rest.counts[*at], begun) > 0;
+        let next = (at..self.sorts.len()).find(fits);
+        let Some(at) = next.filter(|next| at > first || *next == first) else {
+            let whole = at > first && begun.over <= rest.spare && !self.takes_more(rest, begun);
+            if whole && self.is_cheapest(begun) {
+                loads.push((begun.over, begun.choice, begun.counts.clone()));
+            }
+            return;
+        };
+        let pod = self.sorts[at].pod;
+        let least = usize::from(at == first);
+        for count in (least..=self.fit(at, rest.counts[at], begun)).rev() {
+            let over = begun.over;
+            let worth = self.sorts[at].worth.saturating_mul(signed(count));
+            pod.take(&mut begun.free, count, -1);
+            begun.over = over.saturating_sub(worth);
+            begun.counts[at] = count;
+            self.load(rest, (first, at + 1), begun, loads);
+            pod.take(&mut begun.free, count, 1);
+            begun.over = over;
+            begun.counts[at] = 0;
+        }
+    }
+
+    /// What pods that ask so much count at most in so much room.
+    fn most(&self, free: &[i64], (asked, dearest): (&[i64; RATED], i64)) -> i64 {
+        let both = free.iter().zip(asked).zip(self.filler.rates.first());
+        let worths =
+            both.map(|((free, asked), rate)| rate.saturating_mul(i128::from(*free.min(asked))));
+        let worth = worths.fold(0_i128, i128::saturating_add);
+        // One part more, as worths are rounded down.
+        let worth = coarsen(worth).saturating_add(1);
+        worth.saturating_mul(dearest) / PARTS + 1
+    }
+
+    /// How many pods of a sort a load could take.
+    fn fit(&self, at: usize, left: usize, begun: &BegunLoad) -> usize {
+        let PodSort { lot, pod, .. } = &self.sorts[at];
+        let of = &self.problem.lots[*lot];
+        if left == 0 || !of.may.has(begun.model) {
+            return 0;
+        }
+        let most = pod.room(&begun.free).min(left);
+        let keeps_off = |(other, count): (&PodSort<'_>, &usize)| *count > 0 && of.apart[other.lot];
+        if most > 0 && pod.picky && self.sorts.iter().zip(&begun.counts).any(keeps_off) {
+            return 0;
+        }
+        if pod.alone { most.min(1) } else { most }
+    }
+
+    /// Whether a pod that is left has room beside the load: then a plan with that pod there is as good.
+    fn takes_more(&self, rest: &RestToShare<'_>, begun: &BegunLoad) -> bool {
+        (0..self.sorts.len()).any(|at| {
+            let there = begun.counts[at];
+            let more = rest.counts[at] > there && !(self.sorts[at].pod.alone && there > 0);
+            more && self.fit(at, rest.counts[at] - there, begun) > 0
+        })
+    }
+
+    /// Whether no cheaper choice could carry the load.
+    fn is_cheapest(&self, begun: &BegunLoad) -> bool {
+        let mine = &self.problem.models[begun.model];
+        let used = mine
+            .free
+            .iter()
+            .zip(&begun.free)
+            .map(|(all, free)| all.saturating_sub(*free));
+        let used: Vec<i64> = used.collect();
+        let mut choices = self.filler.choices.indexed();
+        !choices.any(|(choice, (model, _))| {
+            let of = &self.problem.models[*model];
+            let holds = |(used, free): (&i64, &i64)| *used == 0 || used <= free;
+            let mut lots = self.sorts.iter().zip(&begun.counts);
+            (of.price, choice) < (mine.price, begun.choice)
+                && used.iter().zip(&of.free).all(holds)
+                && lots
+                    .all(|(sort, count)| *count == 0 || self.problem.lots[sort.lot].may.has(*model))
+        })
+    }
+}
+
+/// A price in the parts in which worths are counted.
+fn price(price: i128) -> i64 {
+    coarsen(price.saturating_mul(PRICE_UNIT))
+}
+
+fn coarsen(worth: i128) -> i64 {
+    i64::try_from(worth >> COARSER).unwrap_or(i64::MAX)
+}
+
+fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
