@@ -760,4 +760,42 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
         node_affinity(Operator::Lt, &["7"]),
         format!("{empty} cpu Lt [7]")
     );
+    let none = Misfit::NodeAffinity { terms: Vec::new() }.to_string();
+    assert_eq!(
+        none,
+        "node affinity does not match: its nodeSelectorTerms are empty, and match no node"
+    );
+    for terms in [Vec::new(), vec![NodeTerm::default()]] {
+        let told = VolumeMisfit::Unreachable { terms }.to_string();
+        assert!(
+            told.ends_with("only where one of its terms matches, and there is none that could"),
+            "{told}"
+        );
+    }
+}
+
+/// What stands for an amount that cannot be read is no number that somebody should read.
+#[test]
+fn an_amount_that_cannot_be_read_is_no_number() {
+    for resource in ["cpu", "memory", "ephemeral-storage", "example.com/gpu"] {
+        let misfit = Misfit::Insufficient {
+            resource: resource.into(),
+            asked: i64::MAX,
+            free: 1 << 40,
+            new_node: true,
+        };
+        let told = misfit.to_string();
+        let words =
+            format!("{resource}: asks an amount that cannot be read or counted, a node offers ");
+        assert!(told.starts_with(&words), "{told}");
+    }
+    let storage = NoFreeStorage::Unpublished {
+        class: "fast".into(),
+        asked: i64::MAX,
+    };
+    let told = storage.to_string();
+    assert!(
+        told.ends_with("for a volume of an amount that cannot be read or counted"),
+        "{told}"
+    );
 }
