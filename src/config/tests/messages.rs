@@ -85,6 +85,22 @@ fn a_file_of_another_format_is_told_in_a_sentence() {
 }
 
 #[test]
+fn lines_that_end_with_cr_are_told_once() {
+    let told = messages(&SMALL.replace('\n', "\r"));
+    assert!(
+        told.starts_with(": the file's lines end with CR; expected LF or CRLF"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+    let some = SMALL.replacen('\n', "\r", 5);
+    assert!(some.contains('\n'));
+    let told = messages(&some);
+    assert_eq!(told.matches("ends here with CR").count(), 1, "{told}");
+    assert!(!told.contains("carriage return"), "{told}");
+    assert_eq!(messages(&SMALL.replace('\n', "\r\n")), "");
+}
+
+#[test]
 fn a_message_says_what_may_stand_there() {
     for (text, said) in [
         (
