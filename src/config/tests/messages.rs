@@ -115,6 +115,22 @@ fn a_message_says_what_may_stand_there() {
             "template.debian.security_groups: the card does not pass through the firewall; expected firewall = true beside it",
         ),
         (
+            SMALL.replace("cores = 2", "cores = 4294967295"),
+            "instance_type.s.cores = 4294967295: expected at most 4096: QEMU gives no VM more",
+        ),
+        (
+            SMALL.replace("cores = 2", "cores = 4097"),
+            "instance_type.s.cores = 4097: expected at most 4096",
+        ),
+        (
+            format!("{SMALL}[network.n]\nsubnet = \"010.0.0.0/24\"\nranges = [\"10.0.0.5\"]\n"),
+            "network.n.subnet = \"010.0.0.0/24\": has leading zeros, which some programs take for octal numbers; expected 10.0.0.0/24, if that is meant",
+        ),
+        (
+            format!("{SMALL}[network.n]\nsubnet = \"10.0.0.0/24\"\nranges = [\"010.0.0.8/29\"]\n"),
+            "network.n.ranges.0 = \"010.0.0.8/29\": expected addresses",
+        ),
+        (
             with("vmid = 8000", "vlan = 70000"),
             "template.debian.vlan = 70000: expected a VLAN tag, 1 to 4094",
         ),
