@@ -177,7 +177,7 @@ fn gather(
         &options.control.socket,
         &ControlCommand::Status,
     ));
-    let state = state_directory(options, status.as_ref().ok());
+    let state = find_state_directory(options, status.as_ref().ok());
     let at = state.as_deref().unwrap_or(Path::new(STATE_DIRECTORY));
     let status = status.map_err(anyhow::Error::from);
     let (mut parts, known) = asked_for(config, (options, at), status, &runtime)?;
@@ -233,7 +233,7 @@ fn of_the_record(error: impl std::fmt::Display) -> String {
 
 /// The daemon's own directory: as the command line names it, else that of the daemon which answers (`status` is its answer), else the
 /// package's, where the socket is the package's, too. The record of another daemon must not stand for the one that was asked for.
-fn state_directory(
+fn find_state_directory(
     options: &SupportBundleOptions,
     status: Option<&Value>,
 ) -> Result<PathBuf, String> {

@@ -66,7 +66,7 @@ fn judge_loopback(what: &str, endpoint: &str, server: &str, findings: &mut Findi
         return;
     }
     let text = format!(
-        "kubernetes: {what} sends machines to {endpoint}, where each of them finds but itself: no machine joins by it"
+        "kubernetes: {what} sends machines to {endpoint}, where each of them finds only itself: no machine joins by it"
     );
     let is_here = server.strip_prefix("https://").is_some_and(is_loopback);
     let found = if is_here {
@@ -189,7 +189,7 @@ mod tests {
             "[::1]:6443",
         ] {
             let wrong = format!(
-                "WRONG: kubernetes: cluster-info sends machines to {endpoint}, where each of them finds but itself: no machine joins by it"
+                "WRONG: kubernetes: cluster-info sends machines to {endpoint}, where each of them finds only itself: no machine joins by it"
             );
             let told = said("cluster-info", endpoint, remote);
             assert_eq!(told.as_deref(), Some(&*wrong));
