@@ -267,12 +267,12 @@ fn the_record_in_a_bug_report_is_that_of_the_daemon_at_the_socket() {
         std::fs::copy(segment.path(), at("state/record").join(segment.file_name()))
             .expect("copied");
     }
-    answers(&at("told.sock"), json!({ "record": at("state/record") }));
+    answers(&at("told.sock"), &json!({ "record": at("state/record") }));
     let (record, said) = bundle_of(folder.path(), "told.sock");
     assert!(!said.contains("the record of decisions:"), "{said}");
     assert!(!states(&record).is_empty(), "{said}");
 
-    answers(&at("silent.sock"), json!({ "record": "" }));
+    answers(&at("silent.sock"), &json!({ "record": "" }));
     for socket in ["silent.sock", "none.sock"] {
         let (record, said) = bundle_of(folder.path(), socket);
         let missing = format!(
@@ -371,11 +371,11 @@ fn answers_names(socket: &Path) {
         "pods": [format!("{}/{}-0", name::NAMESPACE, name::POD)],
         "password": PLANTED[0],
     });
-    answers(socket, answer);
+    answers(socket, &answer);
 }
 
 /// A daemon that answers everything with one document, for as long as the test runs.
-fn answers(socket: &Path, document: Value) {
+fn answers(socket: &Path, document: &Value) {
     let listener = UnixListener::bind(socket).expect("bound");
     let answer = json!({ "ok": document });
     std::thread::spawn(move || {
