@@ -366,9 +366,9 @@ pub(super) struct SupportBundleOptions {
     /// As root: let `doctor` look with this user's rights, as the daemon has them.
     #[arg(long, value_name = "USER", default_value = super::doctor::user::DAEMON)]
     pub(super) user: String,
-    /// The daemon's own directory.
-    #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
-    pub(super) state_directory: PathBuf,
+    /// The daemon's own directory. Default: that of the daemon at --socket; /var/lib/pve-autoscaler, where the package's does not answer.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(super) state_directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

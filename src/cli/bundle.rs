@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use serde_json::Value;
 use tokio::process::Command as Process;
+use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::args::{PartOptions, SupportBundleOptions};
+use super::args::{CONTROL_SOCKET, PartOptions, STATE_DIRECTORY, SupportBundleOptions};
 use super::known_secrets::{self, KnownSecrets};
 use super::names::NameHasher;
 use super::redact::without_secrets;
@@ -20,7 +22,7 @@ use super::{CliFailure, print, runtime};
 use crate::clock::Clock;
 use crate::config;
 use crate::controller::control::{self, ControlCommand};
-use crate::record::{Filter, History, ReadError};
+use crate::record::{Filter, History};
 
 /// A program that is asked something has this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -170,18 +172,22 @@ fn gather(
     (options, part): (&SupportBundleOptions, &Filter),
     folder: &Path,
 ) -> anyhow::Result<Vec<String>> {
-    let (mut parts, known) = asked_for(config, options)?;
+    let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
+    let status = runtime.block_on(control::ask(
+        &options.control.socket,
+        &ControlCommand::Status,
+    ));
+    let state = find_state_directory(options, status.as_ref().ok());
+    let at = state.as_deref().unwrap_or(Path::new(STATE_DIRECTORY));
+    let status = status.map_err(anyhow::Error::from);
+    let (mut parts, known) = asked_for(config, (options, at), status, &runtime)?;
     let clean = |text: &str| clean(&known, text);
     let history = if options.without_record {
         None
     } else {
-        match History::open(&options.state_directory.join(crate::record::DIRECTORY)) {
-            Ok(history) => Some(history),
-            Err(error) => {
-                parts.missing.push(of_the_record(&error));
-                None
-            }
-        }
+        let record = state.map(|state| state.join(crate::record::DIRECTORY));
+        let history = record.and_then(|record| History::open(&record).map_err(of_the_record));
+        history.map_err(|missing| parts.missing.push(missing)).ok()
     };
     let mut hasher = options.hash_names.then(NameHasher::new).transpose()?;
     if let Some(hasher) = &mut hasher {
@@ -209,7 +215,7 @@ fn gather(
             None => clean(text),
         });
         if let Err(error) = copied {
-            parts.missing.push(of_the_record(&error));
+            parts.missing.push(of_the_record(error));
         }
     }
     let list = clean(&parts.missing.join("\n"));
@@ -221,14 +227,40 @@ fn gather(
     Ok(parts.missing)
 }
 
-fn of_the_record(error: &ReadError) -> String {
+fn of_the_record(error: impl std::fmt::Display) -> String {
     format!("the record of decisions: {error}")
 }
 
-/// All parts but the record, and the secrets that the configuration names.
+/// The daemon's own directory: as the command line names it, else that of the daemon which answers (`status` is its answer), else the
+/// package's, where the socket is the package's, too. The record of another daemon must not stand for the one that was asked for.
+fn find_state_directory(
+    options: &SupportBundleOptions,
+    status: Option<&Value>,
+) -> Result<PathBuf, String> {
+    if let Some(directory) = &options.state_directory {
+        return Ok(directory.clone());
+    }
+    let record = status.and_then(|status| status.get("record")?.as_str());
+    let told = record.and_then(|record| Path::new(record).parent());
+    if let Some(directory) = told.filter(|directory| directory.is_absolute()) {
+        return Ok(directory.to_owned());
+    }
+    let socket = &options.control.socket;
+    if socket == Path::new(CONTROL_SOCKET) {
+        return Ok(PathBuf::from(STATE_DIRECTORY));
+    }
+    Err(of_the_record(format_args!(
+        "the daemon at {} does not say where it is; --state-directory names the directory that has it",
+        socket.display()
+    )))
+}
+
+/// All parts but the record, and the secrets that the configuration names. `state` is the daemon's own directory, `status` what it says.
 fn asked_for(
     config: &Path,
-    options: &SupportBundleOptions,
+    (options, state): (&SupportBundleOptions, &Path),
+    status: anyhow::Result<Value>,
+    runtime: &Runtime,
 ) -> anyhow::Result<(BundleParts, KnownSecrets)> {
     let read = fs::read_to_string(config).with_context(|| config.display().to_string());
     let read = read.and_then(|text| known_secrets::of_configuration(&text));
@@ -251,35 +283,38 @@ fn asked_for(
         Err(errors) => errors.without_values().to_string(),
     };
     had("check.txt", Ok(checked));
-    let runtime = runtime().map_err(|_| anyhow::anyhow!("there can be no runtime"))?;
-    for (name, command) in [
-        ("status.json", ControlCommand::Status),
-        ("plan.json", ControlCommand::Plan),
-    ] {
-        let answer = runtime.block_on(control::ask(&options.control.socket, &command));
-        let text = answer.map_err(anyhow::Error::from);
+    let plan = control::ask(&options.control.socket, &ControlCommand::Plan);
+    let plan = runtime.block_on(plan).map_err(anyhow::Error::from);
+    for (name, answer) in [("status.json", status), ("plan.json", plan)] {
         had(
             name,
-            text.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)),
+            answer.and_then(|value| Ok(serde_json::to_string_pretty(&value)?)),
         );
     }
     for (name, words) in ASKED {
         had(name, runtime.block_on(said(words)));
     }
-    had("doctor.json", runtime.block_on(examined(config, options)));
+    had(
+        "doctor.json",
+        runtime.block_on(examined(config, options, state)),
+    );
     Ok((parts, known))
 }
 
 /// Runs `pve-autoscaler doctor` and gives its JSON. It is another process, as doctor gives up root's rights and cannot take them
 /// back, and the bundle's other parts are read as root.
-async fn examined(config: &Path, options: &SupportBundleOptions) -> anyhow::Result<String> {
+async fn examined(
+    config: &Path,
+    options: &SupportBundleOptions,
+    state: &Path,
+) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut asked = Process::new(program);
     asked
         .args(["doctor", "--output", "json", "--config"])
         .arg(config)
         .arg("--state-directory")
-        .arg(&options.state_directory)
+        .arg(state)
         .arg("--socket")
         .arg(&options.control.socket)
         .arg("--user")

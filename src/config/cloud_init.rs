@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::yaml::reword;
 use crate::model::facts::{self, Facts};
 use crate::model::policy::{POOL_LABEL, STARTUP_TAINT};
 use crate::model::scheduling::{Effect, Labels, Taint};
@@ -292,7 +293,7 @@ fn yaml(text: &str) -> Result<Value, String> {
         let line = error.location().map(|location| location.line());
         let line = line.map_or_else(String::new, |line| format!("line {line}: "));
         let said = error.without_snippet().to_string();
-        let said = said.lines().next().unwrap_or_default();
+        let said = reword(said.lines().next().unwrap_or_default());
         format!("{line}it is no YAML: {said}")
     })
 }

@@ -19,6 +19,7 @@ pub mod settings;
 pub(crate) mod syntax;
 #[cfg(test)]
 mod tests;
+pub mod yaml;
 
 use std::path::Path;
 
@@ -127,6 +128,9 @@ fn check(
     name: &str,
     trials: Option<&'static rules::trials::TextTrials>,
 ) -> Result<Settings, ConfigErrors> {
+    if let Some(message) = read::judge_line_ends(text) {
+        return Err(ConfigErrors::whole(name, message));
+    }
     let mut problems = Collector::new(text);
     let Some(read) = read::read(text, &mut problems) else {
         return Err(problems.finish(name));

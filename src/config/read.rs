@@ -24,6 +24,18 @@ pub(super) struct ReadFile<'t> {
     pub(super) unread: Vec<KeyPath>,
 }
 
+/// What is wrong with a text whose lines end with CR, which TOML takes for no line's end: all of it would be one line.
+pub(super) fn judge_line_ends(text: &str) -> Option<String> {
+    let is_one_line = text.contains('\r') && !text.contains('\n');
+    is_one_line.then(|| {
+        "the file's lines end with CR; expected LF or CRLF: tr '\\r' '\\n' <FILE >NEW writes them so"
+            .to_owned()
+    })
+}
+
+/// How the TOML reader's message begins for a CR within a line.
+const LONE_CR: &str = "carriage return must be followed by newline";
+
 /// Reads the text; `None` when its syntax is wrong.
 pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<ReadFile<'t>> {
     let (root, syntax) = DeTable::parse_recoverable(text);
@@ -34,7 +46,12 @@ pub(super) fn read<'t>(text: &'t str, problems: &mut Collector<'t>) -> Option<Re
         problems.at_syntax(&error.span().unwrap_or(0..0), said);
         return None;
     }
-    for error in syntax.iter().take(MAX_PROBLEMS) {
+    let mut has_told = false;
+    let news = syntax.iter().filter(|error| {
+        let is_cr = error.message().starts_with(LONE_CR);
+        !(is_cr && std::mem::replace(&mut has_told, true))
+    });
+    for error in news.take(MAX_PROBLEMS) {
         let span = error.span().unwrap_or(0..0);
         problems.at_syntax(&span, syntax_reworded(error.message()));
     }
@@ -106,6 +123,9 @@ fn syntax_reworded(message: &str) -> String {
     if unquoted.iter().any(|start| message.starts_with(start)) {
         return "expected a value: a number, true or false, a list, or text in quotes such as \"4GiB\""
             .to_owned();
+    }
+    if message.starts_with(LONE_CR) {
+        return "a line ends here with CR; expected LF or CRLF".to_owned();
     }
     if message.starts_with("duplicate key") {
         return "is there twice; expected once".to_owned();

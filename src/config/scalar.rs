@@ -120,7 +120,7 @@ in_the_file!(
 // Below the macro, which it uses.
 mod addresses;
 
-pub use addresses::AddressList;
+pub use addresses::{AddressList, read_net};
 
 /// A span of time: `"10m"`, `"1h30m"`, `"45s"`, `"250ms"`, `"14d"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -248,10 +248,26 @@ impl Journal {
     /// # Errors
     /// The directory cannot be read.
     pub fn former(state: &Path, cluster: &str) -> Result<Former, JournalError> {
+        let mut former = Former::default();
+        for (name, entry) in Journal::entries_in(state)? {
+            let of = entry.spec.mark.cluster.clone();
+            if of != cluster {
+                former.0.entry(of).or_default().push(name.to_string());
+            }
+        }
+        Ok(former)
+    }
+
+    /// All entries in the journal of the state directory `state`, which need not exist, by machine name. Changes nothing; what cannot
+    /// be read is left out.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn entries_in(state: &Path) -> Result<BTreeMap<Arc<str>, JournalEntry>, JournalError> {
         let directory = state.join(DIRECTORY);
         match std::fs::metadata(&directory) {
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Former::default());
+                return Ok(BTreeMap::new());
             }
             Err(source) => {
                 return Err(JournalError {
@@ -263,14 +279,7 @@ impl Journal {
             Ok(_) => {}
         }
         let (journal, _) = Journal::open(&directory)?;
-        let mut former = Former::default();
-        for (name, entry) in journal.entries() {
-            let of = entry.spec.mark.cluster.clone();
-            if of != cluster {
-                former.0.entry(of).or_default().push(name.to_string());
-            }
-        }
-        Ok(former)
+        Ok(journal.entries())
     }
 
     /// Moves these machines' files out of the journal of the state directory `state`; gives the

@@ -16,10 +16,10 @@ use crate::model::drift::Drift;
 use crate::model::foreign::ForeignText;
 use crate::model::in_place::Difference;
 use crate::model::network::Family;
-use crate::model::region::{Busy, Failure, Machine, Step};
+use crate::model::region::{Busy, Failure, Machine, Step, Vm};
 use crate::model::report::{Hold, HostState, NetworkState, PodVerdict, PoolState};
 use crate::model::snapshot::{Snapshot, SourceState};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::words;
 
 /// The state of the daemon and of what it looks after.
@@ -320,6 +320,8 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
         said.push(format!("its host {} is offline", machine.host));
     } else if is_off(snapshot, machine) {
         said.push("its VM is off".to_owned());
+    } else if row.is_some_and(is_silent) {
+        said.push("PVE does not tell yet whether its VM runs".to_owned());
     }
     let why = node
         .ready
@@ -330,10 +332,26 @@ fn ails(snapshot: &Snapshot, machine: &Machine) -> Option<ForeignText> {
     Some(said.join("; ").into())
 }
 
-/// Whether PVE shows the VM of a machine off, asked since the machine came to where it is.
+/// So old may be what PVE's list of resources shows of a VM: its hosts tell it every ten seconds, and it shows a start some two later.
+const LIST_AGE: Span = Span::seconds(15);
+
+/// Whether PVE shows the VM of a machine off, asked since the machine came to where it is. Its list shows for some seconds how the VM was
+/// before, and before its host has told anything, as after a boot, it shows a VM that does not run and has no name.
 fn is_off(snapshot: &Snapshot, machine: &Machine) -> bool {
+    let region = snapshot.regions.get(&machine.region);
+    let row = region.and_then(|region| region.vms.get(&machine.mark.vmid));
+    let source = snapshot
+        .sources
+        .get(format!("pve/{}", machine.region).as_str());
+    let step = machine.step.zip(source);
+    let is_old = step.is_some_and(|((_, since), source)| source.as_of < since + LIST_AGE);
     let vm = machine.vm.as_ref();
-    !snapshot.was_read_before(machine) && vm.is_some_and(|vm| vm.marked && !vm.running)
+    !is_old && !row.is_some_and(is_silent) && vm.is_some_and(|vm| vm.marked && !vm.running)
+}
+
+/// Whether PVE tells nothing of a VM but that it is there: its host has not told it, or not for minutes.
+fn is_silent(vm: &Vm) -> bool {
+    vm.name.is_empty() && !vm.running
 }
 
 fn machine_status(
@@ -386,7 +404,118 @@ fn pending<'a>(verdicts: impl Iterator<Item = &'a PodVerdict>) -> PendingCounts 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::cluster::{Node, Readiness};
+    use crate::model::cpus::CpuSet;
+    use crate::model::mark::Mark;
     use crate::model::reasons::Ignored;
+    use crate::model::region::{Host, MachineVm, Region};
+    use crate::model::resources::Resources;
+    use crate::model::shared::Shared;
+    use serde_json::json;
+
+    /// A machine that became a node at the time 0 and is not Ready, and what PVE's list, read so many seconds later, has of its VM.
+    fn listed(seconds: i64, name: &str, running: bool) -> (Snapshot, Machine) {
+        let view = json!({"version": 1, "taken": "2026-01-02T00:00:00Z", "sources": {}, "leader": true,
+            "cluster": {}, "regions": {}, "machines": {}});
+        let mut snapshot: Snapshot =
+            serde_json::from_value(view).unwrap_or_else(|error| panic!("a view: {error}"));
+        let source = SourceState {
+            complete: true,
+            as_of: Time(0) + Span::seconds(seconds),
+            error: None,
+            cause: None,
+        };
+        snapshot.sources.insert("pve/default".into(), source);
+        let mut region = Region::default();
+        let host = Host {
+            online: true,
+            ..Host::default()
+        };
+        region.hosts.insert("pve1".into(), host);
+        let vm = Vm {
+            host: "pve1".into(),
+            name: name.into(),
+            running,
+            ..Vm::default()
+        };
+        region.vms.insert(9000, vm);
+        snapshot.regions.insert("default".into(), region.into());
+        let node = Node {
+            uid: "n".into(),
+            system_uuid: "u".into(),
+            provider_id: None,
+            created: Time(0),
+            deletion: None,
+            labels: Shared::default(),
+            annotations: Shared::default(),
+            taints: Vec::new(),
+            unschedulable: false,
+            allocatable: Resources::default(),
+            capacity: Resources::default(),
+            ready: Readiness::default(),
+            kubelet_version: "v1.36.0".into(),
+            addresses: Vec::new(),
+        };
+        snapshot.cluster.nodes.insert("m".into(), node);
+        let mark = Mark {
+            cluster: "uid/home".into(),
+            machine: "m".into(),
+            vmid: 9000,
+            pool: "p".into(),
+            instance_type: "s".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(0),
+            addresses: BTreeMap::new(),
+            cpus: CpuSet::new(),
+            unknown: [].into(),
+        };
+        let machine = Machine {
+            terms: None,
+            region: "default".into(),
+            host: "pve1".into(),
+            mark: mark.into(),
+            intended: true,
+            vm: Some(MachineVm {
+                running,
+                marked: true,
+                ..MachineVm::default()
+            }),
+            node: Some("m".into()),
+            contradiction: None,
+            remembered: None,
+            step: Some((Step::Done, Time(0))),
+            failure: None,
+            busy: None,
+        };
+        (snapshot, machine)
+    }
+
+    /// PVE's list is some seconds old, and has a VM without a name whose host has told nothing since it came up.
+    #[test]
+    fn a_vm_is_off_when_pve_tells_so_and_not_before() {
+        for (seconds, name, running, off, words) in [
+            (20, "m", false, true, "its VM is off; its node"),
+            (20, "m", true, false, "its node is not Ready"),
+            (10, "m", false, false, "its node is not Ready"),
+            (-1, "m", false, false, "its node is not Ready"),
+            (
+                20,
+                "",
+                false,
+                false,
+                "PVE does not tell yet whether its VM runs; its node",
+            ),
+        ] {
+            let (snapshot, machine) = listed(seconds, name, running);
+            let ails = ails(&snapshot, &machine)
+                .expect("it is not Ready")
+                .to_string();
+            let status = machine_status(&snapshot, &machine, None, None);
+            assert_eq!(status.off, off, "{seconds} s, {name:?}, {running}: {ails}");
+            assert!(ails.starts_with(words), "{seconds} s, {name:?}: {ails}");
+        }
+    }
 
     /// Whoever adds up the lots has all pods, those included that wait for their batch or are left alone.
     #[test]

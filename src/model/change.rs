@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::hosts::LoadKind;
 use crate::reasons::{HostRefused, Limit, Misfit, Refusals, Refused, VolumeMisfit};
 use crate::story::OfferAnswer;
-use crate::words::{amount, bytes, cores};
+use crate::words::{UNCOUNTED, amount, bytes, cores};
 
 #[cfg(test)]
 mod tests;
@@ -135,6 +135,11 @@ fn of_misfit(misfit: &Misfit, pool: &str) -> Option<String> {
 }
 
 fn of_resource(resource: &str, asked: i64, free: i64, pool: &str) -> String {
+    if asked == UNCOUNTED {
+        return format!(
+            "mend the pod's request of {resource}: it cannot be read, or is more than any node has"
+        );
+    }
     let (asks, offers) = (amount(resource, asked), amount(resource, free));
     match resource {
         "pods" => format!("raise max_pods of [pool.{pool}]"),

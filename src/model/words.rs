@@ -4,11 +4,17 @@ const KI: i64 = 1 << 10;
 const MI: i64 = 1 << 20;
 const GI: i64 = 1 << 30;
 
-/// An amount of a resource as a person writes it: `3.8` cores, `1.5Gi`, `110`.
+/// Stands for what cannot be read of what a pod asks for, and for more than can be counted.
+pub const UNCOUNTED: i64 = i64::MAX;
+
+/// An amount of a resource as a person writes it: `3.8` cores, `1.5Gi`, `110`. Numbers that stand for none are said in words:
+/// [`UNCOUNTED`], and what is left when that is taken away.
 pub fn amount(resource: &str, amount: i64) -> String {
     match resource {
+        _ if amount == UNCOUNTED => "an amount that cannot be read or counted".to_owned(),
+        _ if amount < -(UNCOUNTED / 2) => "less than nothing".to_owned(),
         "cpu" => cores(amount),
-        "memory" | "ephemeral-storage" => bytes(amount),
+        "memory" | "ephemeral-storage" | "storage" => bytes(amount),
         name if name.starts_with("hugepages-") => bytes(amount),
         _ => amount.to_string(),
     }
@@ -118,6 +124,12 @@ mod tests {
         assert_eq!(bytes(GI + GI / 2), "1.5Gi");
         assert_eq!(bytes(-3 * MI), "-3Mi");
         assert_eq!(amount("pods", 110), "110");
+        assert_eq!(amount("storage", GI), "1Gi");
+        for resource in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu"] {
+            let uncounted = "an amount that cannot be read or counted";
+            assert_eq!(amount(resource, UNCOUNTED), uncounted);
+            assert_eq!(amount(resource, 3800 - UNCOUNTED), "less than nothing");
+        }
         assert_eq!(bytes(i64::MIN), "-8589934592Gi");
         assert_eq!(price(35_000), "0.035");
         assert_eq!(price(-2_000_000), "-2");

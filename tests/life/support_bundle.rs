@@ -234,6 +234,55 @@ fn a_wrong_command_line_writes_no_bug_report() {
     }
 }
 
+/// What of a record is in the bundle of the daemon at a socket, and what `support-bundle` says; no directory is named.
+fn bundle_of(folder: &Path, socket: &str) -> (PathBuf, String) {
+    let archive = format!("{socket}.tar.gz");
+    let run = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["support-bundle", "--user", "root", "--since", "2020-01-01"])
+        .args(["--config", "config.toml", "--socket", socket])
+        .args(["--file", &archive])
+        .current_dir(folder)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(run.status.success(), "{said}");
+    let open = unpacked(
+        &folder.join(archive),
+        &folder.join(format!("{socket}.open")),
+    );
+    (open.join("record"), said)
+}
+
+/// A daemon of another directory says where its record is. The record of one that says nothing is left out: what lies in the package's
+/// directory is another daemon's.
+#[test]
+fn the_record_in_a_bug_report_is_that_of_the_daemon_at_the_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("config.toml"), "version = 1\n").expect("written");
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/records/0.1.0");
+    std::fs::create_dir_all(at("state/record")).expect("made");
+    for segment in std::fs::read_dir(&old).expect("read") {
+        let segment = segment.expect("read");
+        std::fs::copy(segment.path(), at("state/record").join(segment.file_name()))
+            .expect("copied");
+    }
+    answers(&at("told.sock"), &json!({ "record": at("state/record") }));
+    let (record, said) = bundle_of(folder.path(), "told.sock");
+    assert!(!said.contains("the record of decisions:"), "{said}");
+    assert!(!states(&record).is_empty(), "{said}");
+
+    answers(&at("silent.sock"), &json!({ "record": "" }));
+    for socket in ["silent.sock", "none.sock"] {
+        let (record, said) = bundle_of(folder.path(), socket);
+        let missing = format!(
+            "not in it: the record of decisions: the daemon at {socket} does not say where it is; --state-directory"
+        );
+        assert!(said.contains(&missing), "{missing:?} is not in {said}");
+        assert!(!record.exists(), "{socket}");
+    }
+}
+
 /// Names of a world. None is a word of anybody's, nor a part of one.
 mod name {
     pub(super) const CLUSTER: &str = "zorblaxen";
@@ -314,15 +363,21 @@ fn workload_of_names() -> Workload {
     workload
 }
 
-/// A daemon that answers everything with one document, for as long as the test runs.
-fn answers(socket: &Path) {
-    let listener = UnixListener::bind(socket).expect("bound");
-    let answer = json!({"ok": {
+/// A daemon that answers everything with names.
+fn answers_names(socket: &Path) {
+    let answer = json!({
         "pools": {(name::POOL): {"hosts": [name::HOST], "why": format!("the {} waits for {}", name::POOL, name::ASKED)}},
         "nodes": {(format!("{}-bcdfg", name::POOL)): {"address": name::ADDRESSES[0]}},
         "pods": [format!("{}/{}-0", name::NAMESPACE, name::POD)],
         "password": PLANTED[0],
-    }});
+    });
+    answers(socket, &answer);
+}
+
+/// A daemon that answers everything with one document, for as long as the test runs.
+fn answers(socket: &Path, document: &Value) {
+    let listener = UnixListener::bind(socket).expect("bound");
+    let answer = json!({ "ok": document });
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
@@ -435,7 +490,7 @@ fn world_of_names(config: &str) -> Scene {
 
 /// The folder of a bug report without names, unpacked.
 fn hashed_bundle(folder: &Path) -> PathBuf {
-    answers(&folder.join("asked.sock"));
+    answers_names(&folder.join("asked.sock"));
     journal(folder);
     let path = std::env::var("PATH").unwrap_or_default();
     let archive = folder.join("bundle.tar.gz");

@@ -123,7 +123,10 @@ fn taken(
         }
         taken.machines += 1;
         let (memory, cpu) = size(case, &machine.mark.instance_type);
-        let runs = machine.vm.as_ref().is_some_and(|vm| vm.running);
+        // One whose VM nobody could read is listed, and was counted above; a VMID has one VM.
+        let listed = seen.vms.get(&machine.mark.vmid);
+        let runs =
+            machine.vm.as_ref().is_some_and(|vm| vm.running) || listed.is_some_and(|vm| vm.running);
         if !runs && !gone(machine) {
             taken.promise(memory, cpu);
         }

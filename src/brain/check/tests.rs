@@ -258,6 +258,30 @@ fn a_new_machine_stays_within_every_limit_and_is_needed() {
     });
 }
 
+/// Room for one more machine beside one whose VM runs and was not read: what that has counts once.
+#[test]
+fn a_vm_that_runs_and_was_not_read_is_promised_its_memory_once() {
+    let lab = pool().machine("old", "p", "one", Step::Clone).with(|lab| {
+        let machine = lab.snapshot.machines.get_mut("old").expect("made");
+        machine.vm = None;
+        let vmid = machine.mark.vmid;
+        let region = region(lab);
+        region.vms.get_mut(&vmid).expect("its VM").ownership = None;
+        region.hosts.retain(|host, _| &**host == "pve1");
+        region.hosts.get_mut("pve1").expect("there").memory = 8192 << 20;
+        let range = lab.policy.regions.get_mut("home").expect("home");
+        (range.vmid_first, range.vmid_last) = (vmid + 1, vmid + 50);
+    });
+    let base = decided(lab.pod("web", 1500, 100));
+    planted(&base, CheckRule::HostMemory, &|lab, _| {
+        region(lab).hosts.get_mut("pve1").expect("there").memory -= 1;
+    });
+    planted(&base, CheckRule::HostMemory, &|lab, _| {
+        let vmid = lab.snapshot.machines["old"].mark.vmid;
+        region(lab).vms.get_mut(&vmid).expect("its VM").memory += 1;
+    });
+}
+
 #[test]
 fn a_machine_under_way_is_ours_and_where_it_is_said_to_be() {
     let base = decided(pool().machine("m", "p", "one", Step::Agent));

@@ -130,6 +130,16 @@ impl<'a> MachineView<'a> {
             .is_some_and(|(_, node)| node.ready.status == ReadyStatus::True)
     }
 
+    /// Whether a VM with its VMID runs. A machine has no VM here whose configuration nobody reads (its VMID is outside of the range),
+    /// or which shows our intact mark no more; PVE lists it all the same, and no second VM can have its VMID.
+    pub(crate) fn runs(&self) -> bool {
+        let listed = self
+            .region
+            .and_then(|region| region.vms.get(&self.machine.mark.vmid));
+        let seen = self.machine.vm.as_ref().is_some_and(|vm| vm.running);
+        seen || listed.is_some_and(|vm| vm.running)
+    }
+
     /// Whether its removal was begun, no task works on it, and it can still be taken back: scale-down
     /// decides about it again.
     pub(crate) fn resumable(&self) -> bool {

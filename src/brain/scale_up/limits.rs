@@ -216,7 +216,7 @@ impl LimitTracker {
         taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(cores) * 1000);
         taken.memory = taken.memory.saturating_add(memory);
         // What runs is in the region's list; what does not run yet will take its type's memory.
-        let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
+        let running = known.runs();
         let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
         let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
         let size = known.instance_type.map(MachineSize::of).unwrap_or_default();

@@ -1,12 +1,12 @@
 //! What is left behind: placeholders, VMs without a node, nodes without a VM, entries without either.
 
-use super::lab::Lab;
+use super::lab::{Lab, MI};
 use super::lifecycle::{kinds, machine, pool, remove};
 use model::action::Kind;
 use model::cluster::ReadyStatus;
 use model::mark::{Mark, Ownership};
 use model::reasons::Held;
-use model::region::{Busy, MachineVm, Step, Vm};
+use model::region::{Busy, Machine, MachineVm, Step, Vm};
 use model::time::Span;
 
 /// A locked, markless VM that an intent names.
@@ -97,6 +97,60 @@ fn a_machine_outside_of_the_range_is_left_alone_and_named() {
     let mut lab = lab.edit_machine("m", |machine| machine.node = None);
     let told = lab.turn().report.warnings;
     assert!(told[0].contains("it is in quarantine"), "{told:?}");
+}
+
+/// The machine is known by its journal alone, which remembers its VM.
+fn without_vm(machine: &mut Machine) {
+    machine.vm = None;
+    machine.remembered = Some("uuid-m".into());
+}
+
+/// A machine at VMID 9000, whose VM runs, after the range was moved to 9001 and on.
+fn outside(step: Step) -> Lab {
+    let lab = machine(step).edit_machine("m", without_vm);
+    lab.with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.get_mut(&9000).expect("its VM").ownership = None;
+        let range = lab.policy.regions.get_mut("home").expect("home");
+        (range.vmid_first, range.vmid_last) = (9001, 9050);
+    })
+}
+
+/// PVE lists the VM of such a machine, and of one whose mark is damaged or gone, as one that runs; what it has is promised once.
+#[test]
+fn a_machine_whose_vm_shows_no_mark_takes_its_hosts_memory_once() {
+    let promised = |lab: &Lab| {
+        let host = lab.decide().report.hosts["home"]["pve1"].clone();
+        (
+            host.machines,
+            host.promised_cpu_milli,
+            host.promised_memory / MI,
+        )
+    };
+    for ownership in [
+        None,
+        Some(Ownership::Unmarked),
+        Some(Ownership::Damaged("x".into())),
+    ] {
+        for step in [Step::Clone, Step::Start, Step::Join, Step::Done] {
+            let lab = machine(step);
+            assert_eq!(promised(&lab), (1, 2000, 4096), "{step:?}: with its mark");
+            let lab = match &ownership {
+                None => outside(step),
+                Some(ownership) => lab.edit_machine("m", without_vm).with(|lab| {
+                    let region = lab.snapshot.regions.get_mut("home").expect("home");
+                    region.vms.get_mut(&9000).expect("its VM").ownership = Some(ownership.clone());
+                }),
+            };
+            assert_eq!(promised(&lab), (1, 2000, 4096), "{step:?}: {ownership:?}");
+        }
+    }
+    // Of one that is off its type's memory is kept for it.
+    let off = outside(Step::Done).with(|lab| {
+        let region = lab.snapshot.regions.get_mut("home").expect("home");
+        region.vms.get_mut(&9000).expect("its VM").running = false;
+    });
+    assert_eq!(promised(&off), (1, 2000, 4096), "off");
 }
 
 #[test]

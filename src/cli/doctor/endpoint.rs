@@ -5,8 +5,8 @@ use super::finding::Findings;
 use super::kubernetes::ReachedCluster;
 use crate::config::settings::{JoinMethod, PoolSettings};
 use crate::controller::{join, secret_file};
-use crate::kubernetes::certificate;
 use crate::kubernetes::{ClusterInfo, Unreached};
+use crate::kubernetes::{bootstrap, certificate};
 
 /// Looks whether machines can learn where to join, and whether that is a place.
 pub(super) async fn look(cluster: &ReachedCluster, findings: &mut Findings) {
@@ -39,8 +39,16 @@ async fn look_at_cluster_info(cluster: &ReachedCluster, findings: &mut Findings)
         "kubernetes: cluster-info is there; machines join at {}",
         info.endpoint
     ));
-    let pools = cluster.here.settings.pools.values();
-    let pools = pools.filter(|pool| by_kubeadm(pool));
+    let server = cluster.client.credentials().server;
+    judge_loopback("cluster-info", &info.endpoint, &server, findings);
+    let pools = &cluster.here.settings.pools;
+    for (name, pool) in pools.iter().filter(|(_, pool)| by_kubeadm(pool)) {
+        if let Some(endpoint) = &pool.join.endpoint {
+            let what = format!("endpoint in [pool.{name}.join]");
+            judge_loopback(&what, endpoint, &server, findings);
+        }
+    }
+    let pools = pools.values().filter(|pool| by_kubeadm(pool));
     let mut addresses: Vec<&str> = pools
         .map(|pool| pool.join.endpoint.as_deref().unwrap_or(&info.endpoint))
         .collect();
@@ -49,6 +57,34 @@ async fn look_at_cluster_info(cluster: &ReachedCluster, findings: &mut Findings)
     for address in addresses {
         try_at(address, &info, findings).await;
     }
+}
+
+/// Whether `what` names a loopback address to machines, each of which would look for the API server in itself. Where the kubeconfig's own
+/// `server` is one, too, the API server may listen on this host alone, as the simulator's does for guests that are processes here.
+fn judge_loopback(what: &str, endpoint: &str, server: &str, findings: &mut Findings) {
+    if !is_loopback(endpoint) {
+        return;
+    }
+    let text = format!(
+        "kubernetes: {what} sends machines to {endpoint}, where each of them finds only itself: no machine joins by it"
+    );
+    let is_here = server.strip_prefix("https://").is_some_and(is_loopback);
+    let found = if is_here {
+        findings.warning(text)
+    } else {
+        findings.wrong(text)
+    };
+    found.mend(if what == "cluster-info" {
+        "kubectl -n kube-public edit configmap cluster-info, with https:// and the API server's address as machines reach it, and its port, at server: `kubeadm join` goes on with that one, also where join.endpoint names another"
+    } else {
+        "the API server's address as machines reach it, and its port, or without the key the one in cluster-info"
+    });
+}
+
+/// Whether the host in `host:port` is whoever asks.
+fn is_loopback(endpoint: &str) -> bool {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    bootstrap::is_loopback(host)
 }
 
 /// What agents join with: a server; a secret for commands.
@@ -121,5 +157,53 @@ async fn try_at(address: &str, info: &ClusterInfo, findings: &mut Findings) {
                 "kubernetes: from this host {address} does not answer, where machines join: {why}"
             ))
             .mend("see that guests reach it; join.endpoint in a pool's table names another address"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_each_machine_itself_is_wrong() {
+        let said = |what: &str, endpoint: &str, server: &str| {
+            let mut findings = Findings::default();
+            judge_loopback(what, endpoint, server, &mut findings);
+            findings.0.first().map(|found| {
+                assert!(!found.mend.is_empty());
+                format!("{}: {}", found.grade.word(), found.text)
+            })
+        };
+        let remote = "https://10.0.0.5:6443";
+        for endpoint in [
+            "10.0.0.5:6443",
+            "[2001:db8::1]:6443",
+            "api.example.org:6443",
+        ] {
+            assert_eq!(said("cluster-info", endpoint, remote), None, "{endpoint}");
+        }
+        for endpoint in [
+            "127.0.0.1:6443",
+            "127.1.2.3:6443",
+            "localhost:6443",
+            "[::1]:6443",
+        ] {
+            let wrong = format!(
+                "WRONG: kubernetes: cluster-info sends machines to {endpoint}, where each of them finds only itself: no machine joins by it"
+            );
+            let told = said("cluster-info", endpoint, remote);
+            assert_eq!(told.as_deref(), Some(&*wrong));
+            let told = said("endpoint in [pool.p.join]", endpoint, remote);
+            assert!(
+                told.is_some_and(|told| told.starts_with("WRONG: ")),
+                "{endpoint}"
+            );
+            // The whole cluster is on this host, as far as anybody can tell.
+            let told = said("cluster-info", endpoint, "https://127.0.0.1:6443");
+            assert!(
+                told.is_some_and(|told| told.starts_with("warning: ")),
+                "{endpoint}"
+            );
+        }
     }
 }

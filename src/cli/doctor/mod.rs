@@ -196,10 +196,12 @@ pub(super) async fn look(here: &Here, report: &mut DoctorReport) {
     let of_cluster = of_cluster(here, cluster.as_ref());
     let of_regions = regions.into_iter().map(|(found, region)| {
         let (id, nodes) = (id.clone(), nodes.clone());
+        let kubernetes = cluster.as_ref().map(|cluster| cluster.client.clone());
         async move {
             let looked = match region {
                 Some((mut region, seen)) => {
                     (region.cluster, region.nodes) = (id, nodes);
+                    region.kubernetes = kubernetes;
                     of_region(here, region, seen).await
                 }
                 None => Vec::new(),

@@ -59,7 +59,7 @@ pub(super) const SEEN: [Probe<SeenRegion>; 17] = [
     probe!("new-vms", new_vms::look),
     probe!("cloud-init", cloud_init::look),
     probe!("clones", judge clones::look),
-    probe!("range", judge range::look),
+    probe!("range", range::look),
     probe!("token", rights::look),
     probe!("network", network::look),
     probe!("firewall", firewall::look),

@@ -1,25 +1,93 @@
 //! The range of VMIDs: what is ours in it, what is not, and whether there is a free one.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::ClusterId;
 use super::finding::Findings;
 use super::region::{RegionSeen, SeenRegion};
 use crate::config::Settings;
+use crate::controller::journal::{Journal, JournalEntry};
 use crate::model::action::is_being_made;
+use crate::model::cluster::Node;
+use crate::model::identity;
 use crate::model::mark::Ownership;
-use crate::model::policy::VOLUMES_VMID;
+use crate::model::policy::{MACHINE_ANNOTATION, VOLUMES_VMID};
 use crate::model::words;
 use crate::pve::VmConfig;
 
 /// VMIDs named in one finding.
 const MAX_NAMED: usize = 10;
 
-/// Judges what lies in a region's range.
-pub(super) fn look(region: &SeenRegion, findings: &mut Findings) {
+/// Machines of ours in a region, by VMID, with their names.
+type NamedMachines = BTreeMap<u32, Arc<str>>;
+
+/// Judges what lies in a region's range, and which machines of ours lie outside of it.
+pub(super) async fn look(region: &SeenRegion, findings: &mut Findings) {
     let of = &region.region;
-    let cluster = of.cluster.as_ref();
-    judge(&region.seen, &of.name, &of.here.settings, cluster, findings);
+    let (settings, cluster) = (&of.here.settings, of.cluster.as_ref());
+    judge(&region.seen, &of.name, settings, cluster, findings);
+    // The configurations of VMs outside of the range, and so their marks, are told to nobody. Where the journal cannot be read, `journal`
+    // says so, and where nodes cannot, `skew`.
+    let entries = Journal::entries_in(&of.here.state).unwrap_or_default();
+    let mut machines = of_journal(entries.values(), &of.name, cluster);
+    if let Some(client) = &of.kubernetes {
+        let nodes = client.nodes().await.unwrap_or_default();
+        machines.extend(of_nodes(&nodes, &of.name));
+    }
+    judge_outside(&region.seen, &of.name, settings, &machines, findings);
+}
+
+/// The machines that a journal names in a region; those of other clusters are none of ours.
+fn of_journal<'a>(
+    entries: impl Iterator<Item = &'a JournalEntry>,
+    region: &str,
+    cluster: Option<&ClusterId>,
+) -> NamedMachines {
+    let ours = entries.filter(|entry| {
+        *entry.target.region == *region && cluster.is_none_or(|id| *entry.spec.mark.cluster == **id)
+    });
+    ours.map(|entry| (entry.target.vmid, entry.target.machine.clone()))
+        .collect()
+}
+
+/// The machines that nodes of the cluster name in a region by our annotation, the node's own UUID in it.
+fn of_nodes(nodes: &[(Arc<str>, Node)], region: &str) -> NamedMachines {
+    let named = nodes.iter().filter_map(|(name, node)| {
+        let vm = identity::named(node.annotations.get(MACHINE_ANNOTATION)?)?;
+        let is_own = vm.uuid.eq_ignore_ascii_case(&node.system_uuid);
+        (is_own && vm.region == region).then(|| (vm.vmid, name.clone()))
+    });
+    named.collect()
+}
+
+/// Says which machines of ours have VMs whose VMIDs are not in the range.
+fn judge_outside(
+    seen: &RegionSeen,
+    name: &str,
+    settings: &Settings,
+    machines: &NamedMachines,
+    findings: &mut Findings,
+) {
+    let Some(range) = settings.policy.regions.get(name) else {
+        return;
+    };
+    let (first, last) = (range.vmid_first, range.vmid_last);
+    let outside = machines.iter().filter(|(vmid, _)| {
+        !(first..=last).contains(*vmid) && seen.resources.guests.contains_key(*vmid)
+    });
+    let outside: Vec<String> = outside
+        .map(|(vmid, machine)| format!("{vmid} ({machine})"))
+        .collect();
+    if !outside.is_empty() {
+        findings
+            .warning(format!(
+                "region {name}: machines of ours outside of the VMIDs {first} to {last}, which are left alone, and never removed: {}",
+                some(&outside)
+            ))
+            .mend("a range in vmids that holds them, too. Or, to give them up: kubectl drain and kubectl delete node of each, and qm stop VMID; qm destroy VMID on its host");
+    }
 }
 
 pub(super) fn judge(
@@ -124,4 +192,121 @@ fn some(list: &[String]) -> String {
         let _ = write!(text, " and {} more", list.len() - MAX_NAMED);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::model::action::{CreateSpec, Target};
+    use crate::model::cluster::Readiness;
+    use crate::model::cpus::CpuSet;
+    use crate::model::mark::Mark;
+    use crate::model::resources::Resources;
+    use crate::model::scheduling::Labels;
+    use crate::model::shared::Shared;
+    use crate::model::time::Time;
+    use crate::pve::GuestResource;
+
+    const UUID: &str = "5fd1a1c0-0000-4000-8000-000000009000";
+
+    fn entry(machine: &str, vmid: u32, cluster: &str) -> JournalEntry {
+        let target = Target {
+            region: "default".into(),
+            host: "pve1".into(),
+            vmid,
+            machine: machine.into(),
+            node: None,
+        };
+        let mark = Mark {
+            cluster: cluster.into(),
+            machine: machine.into(),
+            vmid,
+            pool: "small".into(),
+            instance_type: "s".into(),
+            template: "debian".into(),
+            token: "abcdef".into(),
+            created: Time(0),
+            addresses: BTreeMap::new(),
+            cpus: CpuSet::new(),
+            unknown: [].into(),
+        };
+        let spec = CreateSpec {
+            mark,
+            template_vmid: 8000,
+            template_host: "pve1".into(),
+            template_uuid: None,
+            terms: None,
+        };
+        JournalEntry::new(target, spec, Time(0))
+    }
+
+    fn node(name: &str, annotation: &str) -> (Arc<str>, Node) {
+        let annotations: Labels = [(MACHINE_ANNOTATION.into(), annotation.into())].into();
+        let node = Node {
+            uid: "n".into(),
+            system_uuid: UUID.into(),
+            provider_id: None,
+            created: Time(0),
+            deletion: None,
+            labels: Shared::default(),
+            annotations: annotations.into(),
+            taints: Vec::new(),
+            unschedulable: false,
+            allocatable: Resources::default(),
+            capacity: Resources::default(),
+            ready: Readiness::default(),
+            kubelet_version: "v1.36.0".into(),
+            addresses: Vec::new(),
+        };
+        (name.into(), node)
+    }
+
+    #[test]
+    fn machines_are_named_by_nodes_and_by_the_journal() {
+        let id: ClusterId = "uid/home".into();
+        let entries = [
+            entry("small-a", 9000, "uid/home"),
+            entry("small-b", 9001, "uid/other"),
+        ];
+        let named = of_journal(entries.iter(), "default", Some(&id));
+        assert_eq!(named, [(9000, "small-a".into())].into());
+        assert_eq!(of_journal(entries.iter(), "other", Some(&id)).len(), 0);
+        assert_eq!(of_journal(entries.iter(), "default", None).len(), 2);
+
+        let nodes = [
+            node("small-c", &format!("default/9002/{UUID}")),
+            node("other-region", &format!("other/9003/{UUID}")),
+            node("copied", "default/9004/another-uuid"),
+            node("broken", "default"),
+        ];
+        assert_eq!(
+            of_nodes(&nodes, "default"),
+            [(9002, "small-c".into())].into()
+        );
+    }
+
+    #[test]
+    fn machines_outside_of_the_range_are_warned_of_while_their_vms_are_there() {
+        let file = "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n";
+        let settings = parse(file, "test").unwrap_or_else(|e| panic!("{e}"));
+        let mut seen = RegionSeen::default();
+        for vmid in [8999, 9000, 9019, 9020] {
+            let guests = &mut seen.resources.guests;
+            guests.insert(vmid, GuestResource::default());
+        }
+        let said = |vmids: &[u32]| {
+            let machines = vmids.iter().map(|vmid| (*vmid, format!("m{vmid}").into()));
+            let mut findings = Findings::default();
+            let machines = machines.collect();
+            judge_outside(&seen, "default", &settings, &machines, &mut findings);
+            let said = findings.0.iter().map(ToString::to_string);
+            said.collect::<Vec<_>>().join("\n")
+        };
+        // Within; without a VM.
+        assert_eq!(said(&[9000, 9019, 9021]), "");
+        let told = said(&[8999, 9000, 9020, 9021]);
+        let words = "warning: region default: machines of ours outside of the VMIDs 9000 to 9019, which are left alone, and never removed: 8999 (m8999), 9020 (m9020); a range in vmids that holds them, too.";
+        assert!(told.starts_with(words), "{told}");
+    }
 }

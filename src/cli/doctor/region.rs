@@ -17,6 +17,7 @@ use super::{ClusterId, Here};
 use crate::cli::channels;
 use crate::config::Settings;
 use crate::config::settings::{Channel, TemplateSettings};
+use crate::kubernetes::KubeClient;
 use crate::model::region::GuestKind;
 use crate::model::words;
 use crate::pve::transport::CallEffect;
@@ -37,6 +38,8 @@ pub(super) struct ReachedRegion {
     pub(super) client: Client,
     /// Our cluster's id, when it is known.
     pub(super) cluster: Option<ClusterId>,
+    /// The cluster that machines are nodes of, if it could be reached.
+    pub(super) kubernetes: Option<KubeClient>,
     /// What addresses the cluster's nodes have, where that is known.
     pub(super) nodes: NodeAddresses,
 }
@@ -98,6 +101,7 @@ pub(super) async fn reach(
         name: name.clone(),
         client,
         cluster: None,
+        kubernetes: None,
         nodes: None,
     };
     (findings, Some((region, seen)))

@@ -122,7 +122,7 @@ pub struct Build {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Size>,
     /// Cores while it is built.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4096))]
     pub cores: u32,
     /// Memory while it is built.
     pub memory: Size,

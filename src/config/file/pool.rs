@@ -21,7 +21,7 @@ use crate::model::time::Span;
 #[serde(rename = "InstanceType", default, deny_unknown_fields)]
 pub struct InstanceTypeTable {
     /// Cores of the VM.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4096))]
     pub cores: Option<u32>,
     /// Memory of the VM, in whole MiB.
     pub memory: Option<Size>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::regions::ResolvedRegion;
 use super::templates::{BRIDGE, one_line};
+use super::types::wrong_cores;
 use super::{Problems, each, ipconfig};
 use crate::config::file::{Build, BuildMethod, ConfigFile};
 use crate::config::place::KeyPath;
@@ -195,9 +196,9 @@ fn check_numbers(build: &Build, path: &KeyPath, problems: &mut Problems) {
     problems.unless(vlan, &path.at("vlan"), || {
         "expected a VLAN tag, 1 to 4094".to_owned()
     });
-    problems.unless(build.cores >= 1, &path.at("cores"), || {
-        "expected 1 or more".to_owned()
-    });
+    if let Some(wrong) = wrong_cores(build.cores) {
+        problems.add(&path.at("cores"), wrong);
+    }
     problems.unless(build.memory.0 >= MIN_MEMORY, &path.at("memory"), || {
         "expected 1GiB or more".to_owned()
     });

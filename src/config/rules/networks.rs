@@ -11,7 +11,7 @@ use super::templates::one_line;
 use super::{Problems, ipconfig, name, shared};
 use crate::config::file::{self, ConfigFile, Ipv6Source, Method};
 use crate::config::place::KeyPath;
-use crate::config::scalar::AddressList;
+use crate::config::scalar::{AddressList, read_net};
 use crate::config::settings::{AddressSource, NetworkSettings, TemplateSettings};
 use crate::model::network::{AddressRange, Family, NetworkPolicy};
 use crate::model::words;
@@ -198,9 +198,12 @@ fn net(family: Family, text: &str) -> Result<IpNet, String> {
         Family::V4 => (ipconfig::SHORTEST, "192.0.2.0/24"),
         Family::V6 => (ipconfig::SHORTEST, "2001:db8::/64"),
     };
-    let net: IpNet = text
-        .parse()
-        .ok()
+    if let (None, Ok(net)) = (read_net(text), text.parse::<IpNet>()) {
+        return Err(format!(
+            "has leading zeros, which some programs take for octal numbers; expected {net}, if that is meant"
+        ));
+    }
+    let net: IpNet = read_net(text)
         .filter(|net: &IpNet| Family::of(net.addr()) == family && net.prefix_len() >= shortest)
         .ok_or_else(|| {
             format!(

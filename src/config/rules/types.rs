@@ -17,6 +17,8 @@ const GIB: i64 = 1 << 30;
 const MIN_MEMORY: i64 = 512 * MIB;
 /// The largest memory of a type, far beyond what a host has: more is a slip of the pen.
 const MAX_MEMORY: i64 = 64 << 40;
+/// The most CPUs that QEMU's machine types give a VM.
+const MOST_CORES: u32 = 4096;
 /// Instance types of one matrix: each of them is tried for each group of pods.
 const MAX_TYPES: usize = 64;
 
@@ -221,9 +223,9 @@ fn check_matrix(key: &str, matrix: &file::InstanceMatrix, path: &KeyPath, proble
         problems,
     );
     for (position, cores) in cores.iter().enumerate() {
-        problems.unless(*cores > 0, &path.at("cores").at(&position), || {
-            "expected at least 1".to_owned()
-        });
+        if let Some(wrong) = wrong_cores(*cores) {
+            problems.add(&path.at("cores").at(&position), wrong);
+        }
     }
     let sizes = list(
         matrix.memory_per_core.as_deref(),
@@ -285,14 +287,23 @@ fn whole(memory: i64) -> bool {
     memory >= MIN_MEMORY && memory % MIB == 0
 }
 
+/// What is wrong with a number of cores, if anything is. PVE's own schema has no largest one.
+pub(super) fn wrong_cores(cores: u32) -> Option<String> {
+    match cores {
+        0 => Some("expected at least 1".to_owned()),
+        1..=MOST_CORES => None,
+        _ => Some(format!(
+            "expected at most {MOST_CORES}: QEMU gives no VM more, and PVE starts none with more than its host has CPUs"
+        )),
+    }
+}
+
 /// Cores and memory of a table of its own.
 fn check_size(kind: &file::InstanceTypeTable, path: &KeyPath, problems: &mut Problems) {
     let cores = problems.require(kind.cores, &path.at("cores"), "a number of cores");
-    problems.unless(
-        cores.is_none_or(|cores| cores > 0),
-        &path.at("cores"),
-        || "expected at least 1".to_owned(),
-    );
+    if let Some(wrong) = cores.and_then(wrong_cores) {
+        problems.add(&path.at("cores"), wrong);
+    }
     let memory = problems.require(kind.memory, &path.at("memory"), "a size such as \"4GiB\"");
     if let Some(wrong) = memory.and_then(|memory| wrong_memory(memory.0)) {
         problems.add(&path.at("memory"), wrong);

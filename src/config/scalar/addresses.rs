@@ -20,9 +20,9 @@ impl Scalar for AddressList {
     const NAME: &'static str = "addresses";
 
     fn read(text: &str) -> Option<AddressList> {
-        let (first, last) = match (text.split_once('-'), text.parse::<IpNet>()) {
+        let (first, last) = match (text.split_once('-'), read_net(text)) {
             (Some((first, last)), _) => (first.trim().parse().ok()?, last.trim().parse().ok()?),
-            (None, Ok(net)) if net.trunc() == net => (net.network(), net.broadcast()),
+            (None, Some(net)) if net.trunc() == net => (net.network(), net.broadcast()),
             (None, _) => {
                 let only = text.trim().parse().ok()?;
                 (only, only)
@@ -31,6 +31,16 @@ impl Scalar for AddressList {
         (Family::of(first) == Family::of(last) && first <= last)
             .then_some(AddressList(AddressRange { first, last }))
     }
+}
+
+/// An address with a prefix, as the standard library reads both: with leading zeros (`010.0.0.0/24`) it is none, for some programs take
+/// them for octal numbers.
+pub fn read_net(text: &str) -> Option<IpNet> {
+    let (address, prefix) = text.split_once('/')?;
+    let is_number = prefix.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = is_number && (prefix == "0" || !prefix.starts_with('0'));
+    let length = is_plain.then(|| prefix.parse().ok())??;
+    IpNet::new(address.parse().ok()?, length).ok()
 }
 
 impl fmt::Display for AddressList {
@@ -66,6 +76,14 @@ mod tests {
             "192.0.2.65/28",
             "192.0.2.0/33",
             "host",
+            // Octal to some.
+            "192.0.2.064/28",
+            "010.0.0.0/24",
+            "010.0.0.1-010.0.0.9",
+            "010.0.0.1",
+            "10.0.0.0/024",
+            "10.0.0.0/+24",
+            "10.0.0.0/",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

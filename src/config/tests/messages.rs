@@ -85,6 +85,22 @@ fn a_file_of_another_format_is_told_in_a_sentence() {
 }
 
 #[test]
+fn lines_that_end_with_cr_are_told_once() {
+    let told = messages(&SMALL.replace('\n', "\r"));
+    assert!(
+        told.starts_with(": the file's lines end with CR; expected LF or CRLF"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 1, "{told}");
+    let some = SMALL.replacen('\n', "\r", 5);
+    assert!(some.contains('\n'));
+    let told = messages(&some);
+    assert_eq!(told.matches("ends here with CR").count(), 1, "{told}");
+    assert!(!told.contains("carriage return"), "{told}");
+    assert_eq!(messages(&SMALL.replace('\n', "\r\n")), "");
+}
+
+#[test]
 fn a_message_says_what_may_stand_there() {
     for (text, said) in [
         (
@@ -97,6 +113,22 @@ fn a_message_says_what_may_stand_there() {
                 "firewall = false\nsecurity_groups = [\"web\"]",
             ),
             "template.debian.security_groups: the card does not pass through the firewall; expected firewall = true beside it",
+        ),
+        (
+            SMALL.replace("cores = 2", "cores = 4294967295"),
+            "instance_type.s.cores = 4294967295: expected at most 4096: QEMU gives no VM more",
+        ),
+        (
+            SMALL.replace("cores = 2", "cores = 4097"),
+            "instance_type.s.cores = 4097: expected at most 4096",
+        ),
+        (
+            format!("{SMALL}[network.n]\nsubnet = \"010.0.0.0/24\"\nranges = [\"10.0.0.5\"]\n"),
+            "network.n.subnet = \"010.0.0.0/24\": has leading zeros, which some programs take for octal numbers; expected 10.0.0.0/24, if that is meant",
+        ),
+        (
+            format!("{SMALL}[network.n]\nsubnet = \"10.0.0.0/24\"\nranges = [\"010.0.0.8/29\"]\n"),
+            "network.n.ranges.0 = \"010.0.0.8/29\": expected addresses",
         ),
         (
             with("vmid = 8000", "vlan = 70000"),

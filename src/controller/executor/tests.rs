@@ -27,6 +27,7 @@ use crate::sim::world::{World, WorldSpec};
 use crate::sim::{guests::GuestSpec, kube::KubeSpec, workload::Workload, workload::WorkloadPods};
 mod asking;
 mod damaged;
+mod opening;
 
 const DELAY: &str = "delay-deletion.cluster-autoscaler.kubernetes.io/ingress";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::mistakes::find_mistake;
 
+use crate::config::yaml;
 use crate::kubernetes::manifests::Manifests;
 use crate::kubernetes::workloads;
 use crate::model::cluster::{Pod, PodKey};
@@ -117,7 +118,7 @@ fn reworded(message: &str, text: &str) -> String {
     if message.contains("budget breached") {
         return "it has too many aliases, or is nested too deeply".to_owned();
     }
-    message.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
+    yaml::reword(message)
 }
 
 /// Manifests in the reading.
@@ -494,6 +495,7 @@ mod tests {
         );
         for (text, said) in [
             ("kind: Pod\nkind: Pod\n", "duplicate mapping key: kind"),
+            ("metadata:\n  : a\n", "line 2 column 3: a key is null"),
             (
                 "image: {{ .Values.image }}\n",
                 "paste what `helm template` prints",
@@ -513,7 +515,7 @@ mod tests {
         ] {
             let why = supposed(text).expect_err(said);
             assert!(
-                why.contains(said) && !why.contains("DuplicateKeyPolicy"),
+                why.contains(said) && !why.contains("Policy") && !why.contains("Option"),
                 "{why}"
             );
         }

@@ -429,7 +429,7 @@ fn target(request: &KubeconfigRequest) -> Result<ApiServerTarget, BootstrapError
         ))
     })?;
     let host = uri.host().unwrap_or_default();
-    if request.server.is_none() && local(host) {
+    if request.server.is_none() && is_loopback(host) {
         return Err(at(format!(
             "its server is {server}, which only the control plane itself can reach: give the API \
              server's address by {by}server{} https://ADDRESS:6443",
@@ -463,7 +463,8 @@ fn with_scheme(given: &str) -> String {
     }
 }
 
-fn local(host: &str) -> bool {
+/// Whether an API server's host, a name or an address, is whatever host asks: nobody else reaches it there.
+pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare == "localhost"
         || bare

@@ -97,3 +97,20 @@ fn the_way_with_the_fewest_changes_comes_first_and_what_passes_by_itself_is_none
     assert_eq!(places, [vec!["p/large", "p/medium"], vec!["p/small"]]);
     assert_eq!(found[1].needed.len(), 2);
 }
+
+/// No instance type has what a request asks that cannot be read.
+#[test]
+fn a_request_that_cannot_be_read_is_to_be_mended_itself() {
+    for resource in ["cpu", "memory", "ephemeral-storage", "example.com/gpu"] {
+        let mut small = offer("small", 10, None);
+        small.misfit = Some(Misfit::Insufficient {
+            resource: resource.into(),
+            asked: i64::MAX,
+            free: 2_000,
+            new_node: true,
+        });
+        let found = find_changes(&[small]);
+        let words = format!("mend the pod's request of {resource}: it cannot be read, or is more");
+        assert!(found[0].needed[0].starts_with(&words), "{found:?}");
+    }
+}

@@ -3,6 +3,7 @@
 mod page;
 
 use std::fmt::{Debug, Display};
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -22,10 +23,14 @@ use crate::in_place::{Difference, FailedWrite};
 use crate::scheduling::{Effect, HostPort, LabelSelector, NodeTerm, Operator, Requirement, Taint};
 use crate::time::{Span, Time};
 
-/// One of each variant. The compiler refuses a list that lacks one.
+/// One of each variant, and behind `;` further ones, where one cannot have all of its fields. The compiler refuses a list that lacks one.
 macro_rules! one_of_each {
-    ($type:ident: $($variant:ident $fields:tt),+ $(,)?) => {
+    ($type:ident: $($variant:ident $fields:tt),+ $(,)? $(; $($again:ident $others:tt),+ $(,)?)?) => {
         impl OneOfEach for $type {
+            fn again() -> Vec<$type> {
+                vec![$($(one_of_each!(@ $type $again $others)),+)?]
+            }
+
             fn all() -> Vec<$type> {
                 let all = vec![$(one_of_each!(@ $type $variant $fields)),+];
                 for one in &all {
@@ -44,7 +49,22 @@ macro_rules! one_of_each {
 }
 
 trait OneOfEach: Sized {
+    /// One of each variant.
     fn all() -> Vec<Self>;
+
+    /// Further ones of some.
+    fn again() -> Vec<Self>;
+
+    /// All of them, those of one variant side by side.
+    fn examples() -> Vec<Self> {
+        let mut examples = Self::all();
+        for one in Self::again() {
+            let of_its = |other: &Self| discriminant(other) == discriminant(&one);
+            let last = examples.iter().rposition(of_its);
+            examples.insert(last.map_or(0, |last| last + 1), one);
+        }
+        examples
+    }
 }
 
 fn pod() -> PodKey {
@@ -93,6 +113,8 @@ one_of_each! { Misfit:
         domains: Some(2), min_domains: Some(3),
     },
     DaemonSetAntiAffinity { key: "zone".into(), namespace: "kube-system".into() },
+    ;
+    Affinity { key: "zone".into(), domain: None, selectors: vec![selector()], namespaces: vec!["shop".into()], nowhere: true },
 }
 
 one_of_each! { VolumeMisfit:
@@ -395,6 +417,9 @@ one_of_each! { Warning:
     TemplateRedefined { region: "default".into(), template: "debian".into(), hosts: vec!["pve1".into(), "pve2".into()] },
     LostCpus { machine: "fast-aaaaa".into(), host: "pve2".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::read("4-5").expect("a list"), with: Some(300), lacking: CpuSet::read("2").expect("a list"), untold: false, far: true },
     UnknownHost { region: "default".into(), host: "pve9".into(), hosts: vec!["pve1".into(), "pve2".into()] },
+    ;
+    NoTemplate { pool: "small".into(), region: "default".into(), template: "debian".into(), fault: Some(ForeignText::new("VM 9000 on pve1 has no guest agent enabled")) },
+    LostCpus { machine: "fast-aaaaa".into(), host: "pve3".into(), cpus: CpuSet::read("2-5").expect("a list"), shared: CpuSet::new(), with: None, lacking: CpuSet::new(), untold: true, far: false },
 }
 
 /// A fault of the template is one of every host's, and stands there once.
@@ -502,21 +527,22 @@ impl<R: OneOfEach + Clone + PartialEq + Debug + Display + Serialize + Deserializ
 /// Each variant is one line of words, has a code of its own, and comes back from JSON as it was.
 fn holds_of<R: Judged>() {
     let mut codes = std::collections::BTreeSet::new();
-    for reason in R::all() {
+    for reason in R::examples() {
         let words = reason.to_string();
         assert!(!words.is_empty(), "{reason:?} has no words");
         assert!(!words.contains('\n') && !words.ends_with('.'), "{words:?}");
         let json = serde_json::to_value(&reason).expect("plain data");
         let code = json["code"].as_str().expect("a code").to_owned();
-        assert!(codes.insert(code), "{json}");
+        codes.insert(code);
         let back: R = serde_json::from_value(json).expect("what was written");
         assert_eq!(back, reason);
     }
+    assert_eq!(codes.len(), R::all().len(), "{codes:?}");
 }
 
 /// Whatever numbers and texts stand in a variant: it has words, equal ones have equal words, and JSON loses nothing.
 fn holds_for<R: Judged>(number: i64, text: &str) -> Result<(), TestCaseError> {
-    for reason in R::all() {
+    for reason in R::examples() {
         let json = serde_json::to_value(&reason).expect("plain data");
         let json = changed(&json, number, text);
         // Some texts and numbers are none that the field can have: then there is no such reason.
@@ -535,11 +561,29 @@ fn holds_for<R: Judged>(number: i64, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The schema has each variant's code, all of its fields and none that is missing.
+/// The schema has each variant's code, all of its fields and none that is missing; and each field is in an example.
 fn schema_describes<R: Judged>() {
     let schema = schemars::schema_for!(R).to_value();
     let known = schema["oneOf"].as_array().expect("a choice of variants");
-    for reason in R::all() {
+    let examples = R::examples().into_iter();
+    let examples: Vec<Value> = examples
+        .map(|reason| serde_json::to_value(reason).expect("plain data"))
+        .collect();
+    for one in known {
+        let code = &one["properties"]["code"]["const"];
+        for key in one["properties"]
+            .as_object()
+            .into_iter()
+            .flat_map(|of| of.keys())
+        {
+            let mut of_code = examples.iter().filter(|json| json["code"] == *code);
+            assert!(
+                of_code.any(|json| json.get(key).is_some()),
+                "no example of {code} has {key}: docs/reasons.md does not show it"
+            );
+        }
+    }
+    for reason in R::examples() {
         let json = serde_json::to_value(&reason).expect("plain data");
         let of_code = |one: &&Value| one["properties"]["code"]["const"] == json["code"];
         let one = known.iter().find(of_code);
@@ -759,5 +803,43 @@ fn what_other_pods_forbid_is_told_with_what_would_change_it() {
     assert_eq!(
         node_affinity(Operator::Lt, &["7"]),
         format!("{empty} cpu Lt [7]")
+    );
+    let none = Misfit::NodeAffinity { terms: Vec::new() }.to_string();
+    assert_eq!(
+        none,
+        "node affinity does not match: its nodeSelectorTerms are empty, and match no node"
+    );
+    for terms in [Vec::new(), vec![NodeTerm::default()]] {
+        let told = VolumeMisfit::Unreachable { terms }.to_string();
+        assert!(
+            told.ends_with("only where one of its terms matches, and there is none that could"),
+            "{told}"
+        );
+    }
+}
+
+/// What stands for an amount that cannot be read is no number that somebody should read.
+#[test]
+fn an_amount_that_cannot_be_read_is_no_number() {
+    for resource in ["cpu", "memory", "ephemeral-storage", "example.com/gpu"] {
+        let misfit = Misfit::Insufficient {
+            resource: resource.into(),
+            asked: i64::MAX,
+            free: 1 << 40,
+            new_node: true,
+        };
+        let told = misfit.to_string();
+        let words =
+            format!("{resource}: asks an amount that cannot be read or counted, a node offers ");
+        assert!(told.starts_with(&words), "{told}");
+    }
+    let storage = NoFreeStorage::Unpublished {
+        class: "fast".into(),
+        asked: i64::MAX,
+    };
+    let told = storage.to_string();
+    assert!(
+        told.ends_with("for a volume of an amount that cannot be read or counted"),
+        "{told}"
     );
 }

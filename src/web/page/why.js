@@ -179,10 +179,12 @@ function nodeChanges(story) {
 
 function amounts(resources) {
   const said = [];
-  if (resources.cpu_milli) said.push(`CPU ${cores(resources.cpu_milli)}`);
-  if (resources.memory) said.push(`memory ${bytes(resources.memory)}`);
-  if (resources.ephemeral) said.push(`ephemeral-storage ${bytes(resources.ephemeral)}`);
-  for (const [name, amount] of Object.entries(resources.extended ?? {})) said.push(`${name} ${amount}`);
+  // The largest number there is stands for what cannot be read.
+  const say = (name, amount, words) => said.push(`${name} ${amount >= 2 ** 63 ? "an amount that cannot be read or counted" : words(amount)}`);
+  if (resources.cpu_milli) say("CPU", resources.cpu_milli, cores);
+  if (resources.memory) say("memory", resources.memory, bytes);
+  if (resources.ephemeral) say("ephemeral-storage", resources.ephemeral, bytes);
+  for (const [name, amount] of Object.entries(resources.extended ?? {})) say(name, amount, String);
   return said.join(", ") || "nothing";
 }
 

@@ -8,7 +8,7 @@ use super::*;
 /// The tables begin after this line; what is above is written by hand.
 const MARK: &str = "<!-- Made from the types in src/model/reasons; do not edit below. -->\n";
 
-/// A row for each variant: the code, its fields beside it, and one sentence.
+/// A row for each example of each variant: the code, its fields beside it, and one sentence.
 fn table<R: Judged>(text: &mut String, heading: &str, about: &str) {
     let words = |reason: &R| reason.to_string();
     rows(text, heading, about, words);
@@ -24,7 +24,7 @@ fn rows<R: OneOfEach + Serialize>(
         text,
         "\n## {heading}\n{about}\n\n| code | fields | for instance |\n|---|---|---|\n"
     );
-    for reason in R::all() {
+    for reason in R::examples() {
         let json = serde_json::to_value(&reason).expect("plain data");
         let fields = json.as_object().expect("an object").keys();
         let fields: Vec<String> = fields

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cluster::PodKey;
 use crate::reasons::{Misfit, NoFreeStorage, Provision, VolumeMisfit};
 use crate::scheduling::{HOSTNAME_LABEL, HostPort, LabelSelector, NodeTerm, Operator, Requirement};
-use crate::words::{amount, bytes, count};
+use crate::words::{amount, count};
 
 use super::Joined;
 
@@ -35,6 +35,12 @@ impl Display for Misfit {
             }
             Misfit::NodeSelector { key, value } => {
                 write!(f, "node selector {key}={value} does not match")
+            }
+            Misfit::NodeAffinity { terms } if terms.is_empty() => {
+                write!(
+                    f,
+                    "node affinity does not match: its nodeSelectorTerms are empty, and match no node"
+                )
             }
             Misfit::NodeAffinity { terms } => {
                 let terms = terms.iter().map(|term| {
@@ -323,7 +329,7 @@ impl Display for VolumeMisfit {
             } => {
                 write!(f, "claim {claim}: no existing volume of class {class}")?;
                 if let Some(storage) = storage {
-                    write!(f, " with {}", bytes(*storage))?;
+                    write!(f, " with {}", amount("storage", *storage))?;
                 }
                 write!(f, " is free; nothing can provision one")
             }
@@ -366,7 +372,7 @@ fn of_a_node(misfit: &VolumeMisfit, f: &mut Formatter<'_>) -> fmt::Result {
                 Some(name) => write!(f, "claim {name}")?,
                 None => write!(f, "its claim")?,
             }
-            let storage = bytes(*storage);
+            let storage = amount("storage", *storage);
             write!(
                 f,
                 ": no existing volume of class {class} with {storage} that "
@@ -410,13 +416,13 @@ impl Display for NoFreeStorage {
             NoFreeStorage::Unpublished { class, asked } => write!(
                 f,
                 "no CSIStorageCapacity says that class {class} has free storage for a volume of {}",
-                bytes(*asked)
+                amount("storage", *asked)
             ),
             NoFreeStorage::TooSmall { class, asked, most } => write!(
                 f,
                 "class {class} has no free storage for a volume of {}: {} at most, wherever it is",
-                bytes(*asked),
-                bytes(*most)
+                amount("storage", *asked),
+                amount("storage", *most)
             ),
             NoFreeStorage::Elsewhere {
                 class,
@@ -425,17 +431,23 @@ impl Display for NoFreeStorage {
             } => write!(
                 f,
                 "class {class} has free storage for a volume of {} only where {}",
-                bytes(*asked),
+                amount("storage", *asked),
                 Joined(places.iter(), " or ")
             ),
         }
     }
 }
 
-/// The requirements of some terms, each by itself.
+/// The requirements of some terms, each by itself, behind *only where*.
 fn any_of(terms: &[NodeTerm]) -> String {
-    let all = terms.iter().flat_map(|term| &term.expressions);
-    Joined(all, " or ").to_string()
+    let all = terms
+        .iter()
+        .flat_map(|term| term.expressions.iter().chain(&term.fields));
+    let all = Joined(all, " or ").to_string();
+    if all.is_empty() {
+        return "one of its terms matches, and there is none that could".to_owned();
+    }
+    all
 }
 
 /// A requirement: `zone In [z1 z2]`.
