@@ -48,8 +48,26 @@ index_types! {
     /// Index of an offer among those of its choice. An offer is the choice on one host.
     OfferIndex;
 
-    /// Index of an offer among the offers of all choices.
-    OfferSlot;
+    /// Index of an offer in the catalogue: among the offers of all choices.
+    CatalogOfferIndex;
+
+    /// Index of a tier in `Market::tiers`: of the choices of one weight. 0 is the heaviest.
+    TierIndex;
+
+    /// Index of a pool in the policy, which has its pools in the order of their names.
+    PoolIndex;
+
+    /// Index of a pool in one of its regions, among all pools in all of their regions: in `LimitTracker::demands`.
+    PoolRegionIndex;
+
+    /// Index of a host among those of all regions, in the order of regions and of their hosts.
+    HostIndex;
+
+    /// Index of a storage among those of all regions, as `StorageIndexes` counts them.
+    StorageIndex;
+
+    /// Index of a PCI mapping on one host, in `HostMappings`.
+    HostMappingIndex;
 
     /// Index of a row of the fit matrix: of what groups ask of an empty node.
     RowIndex;
@@ -163,6 +181,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The element of an index, if the list is that long.
     pub(crate) fn get(&self, index: I) -> Option<&T> {
         self.items.get(index.position())
+    }
+
+    /// The element of an index to change, if the list is that long.
+    pub(crate) fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        self.items.get_mut(index.position())
     }
 
     /// Adds an element at an index; those from there on move up.

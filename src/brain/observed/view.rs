@@ -19,6 +19,7 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Claims;
 use crate::constraints::shape::NamespacedShape;
+use crate::index::PoolIndex;
 use crate::observed::by_node::{ByNode, RunningPod};
 use crate::observed::machines::MachineViews;
 use crate::observed::provisioning;
@@ -51,8 +52,8 @@ pub(crate) struct MachineView<'a> {
     pub(crate) machine: &'a Machine,
     /// The pool that the machine's mark names; `None` if it is no longer configured.
     pub(crate) pool: Option<&'a PoolPolicy>,
-    /// The place of its pool in the policy.
-    pub(crate) pool_slot: Option<usize>,
+    /// The index of its pool.
+    pub(crate) pool_index: Option<PoolIndex>,
     /// The machine's instance type: by the terms it was made under, else as it is configured now; `None` if it is no
     /// longer configured.
     pub(crate) instance_type: Option<&'a InstanceType>,
@@ -351,7 +352,7 @@ fn know<'a>(
         machine,
         // A pool that has left the region: what it says of others is next best.
         pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
-        pool_slot: pool.map(|(slot, _)| slot),
+        pool_index: pool.map(|(index, _)| PoolIndex(index)),
         instance_type: match &machine.terms {
             Some(terms) => Some(&terms.kind),
             None => policy.instance_types.get(&*machine.mark.instance_type),

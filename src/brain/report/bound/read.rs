@@ -9,6 +9,7 @@ use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds}
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{NamespacedShape, Resident};
+use crate::index::{IndexVec, PoolIndex};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
@@ -47,7 +48,7 @@ pub(super) fn read_problem(
     world: &SimCluster<'_>,
     choices: &ChoiceList<'_>,
     before: &BoundInput,
-    kept: Vec<i128>,
+    kept: IndexVec<PoolIndex, i128>,
 ) -> CoverProblem {
     let asked = before.asked.iter().enumerate();
     let asked = asked.filter(|(_, count)| **count > 0);
@@ -101,7 +102,7 @@ fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
     MachineOption {
         amounts: most,
         price: i128::from(choice.price),
-        pool: choice.pool_slot,
+        pool: choice.pool_index,
     }
 }
 

@@ -315,7 +315,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
     let fits = |group: GroupIndex| {
-        view.row(group).fits[choice.slot(then.offer)]
+        view.row(group).fits[choice.index_in_catalog(then.offer)]
             && view.unmet(group, planned.choice, then.offer)
                 <= view.unmet(group, planned.choice, planned.offer)
     };
@@ -370,7 +370,7 @@ fn domains_at<'v>(
     offer: OfferIndex,
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
-    let domains = &view.catalog.domains[view.choice(planned.choice).slot(offer)];
+    let domains = &view.catalog.domains[view.choice(planned.choice).index_in_catalog(offer)];
     let own = view.world.company.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),

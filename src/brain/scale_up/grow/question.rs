@@ -14,7 +14,7 @@ use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
-    NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
+    NodeIndex, OfferIndex, PlannedIndex, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -280,7 +280,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 if view.limits.host_admits(choice, offer).is_err() {
                     continue;
                 }
-                let row = &view.catalog.domains[choice.slot(at)];
+                let row = &view.catalog.domains[choice.index_in_catalog(at)];
                 let used = |key: KeyId| numbers.counters.iter().any(|tally| tally.key == key);
                 let domains = row.indexed();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
@@ -333,7 +333,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];
-            if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
+            if spare.pools[choice.pool_index].machines == 0 || !admits[offer.choice] {
                 continue;
             }
             if models
@@ -386,7 +386,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
         let may = self.loose.iter().map(|of| {
-            view.row(of.group).fits[choice.slot(offer.at)]
+            view.row(of.group).fits[choice.index_in_catalog(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
@@ -398,14 +398,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }));
         let site = ModelOffer {
             offer: offer.at,
-            host: offer.of.host_slot,
+            host: offer.of.host_index,
         };
         let model = Model {
             choice: offer.choice,
             sites: vec![site].into(),
             takes: vec![offer.of.takes.clone()].into(),
-            pool: choice.pool_slot,
-            demand: choice.site_slot,
+            pool: choice.pool_index,
+            pool_region: choice.pool_region,
             tier,
             price: choice.price,
             scarce: choice.scarcity(wanted),
@@ -430,7 +430,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = IndexVec::default();
         let mut nodes = IndexVec::default();
-        let mut add = |node: NodeIndex, tier: usize, may: IndexVec<LotIndex, bool>| {
+        let mut add = |node: NodeIndex, tier: TierIndex, may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;
             }
@@ -476,7 +476,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
             let may = loose.iter();
             let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
-            add(node, 0, may.collect());
+            add(node, TierIndex(0), may.collect());
         }
         (fixed, nodes)
     }

@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
 use super::{Bits, Model, Problem};
-use crate::index::{DraftMachineIndex, ModelClassIndex, ModelIndex, SiteIndex};
+use crate::index::{
+    DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
+};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -23,9 +25,9 @@ type SizeOf = fn(&Model) -> (i64, i64);
 /// What limits leave.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
-    pools: Vec<Allowance>,
+    pools: IndexVec<PoolIndex, Allowance>,
     total: Allowance,
-    hosts: Vec<HostCapacity>,
+    hosts: IndexVec<HostIndex, HostCapacity>,
     stores: Stores,
 }
 
@@ -80,7 +82,7 @@ impl Books {
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
-        let demand = &problem.demands[of.demand];
+        let demand = &problem.demands[of.pool_region];
         let sites = of.sites.indexed();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()

@@ -134,7 +134,7 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
 /// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
 fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
-    let tier = of().map(|model| model.tier).max().unwrap_or(0);
+    let tier = of().map(|model| model.tier).max().unwrap_or_default();
     let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
     let mut found: Vec<ModelIndex> = Vec::new();
     for (index, model) in problem.models.indexed() {

@@ -376,7 +376,7 @@ impl<'p> Draft<'p> {
         let lost = lots.map(|(left, lot)| lot.loss.saturating_mul(*left as u128));
         let pods = |load: &Load| load.counts.iter().map(|(_, count)| count).sum::<usize>();
         let fixed = self.fixed.iter().zip(&problem.fixed);
-        let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier);
+        let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier.0);
         let made = self.machines.iter().filter_map(|machine| {
             let (model, _) = machine.bound?;
             (!machine.load.counts.is_empty()).then_some((machine, &problem.models[model]))
@@ -388,7 +388,7 @@ impl<'p> Draft<'p> {
             uneven: if lost > 0 { 0 } else { self.uneven() },
             lighter: made
                 .clone()
-                .map(|(machine, model)| pods(&machine.load) * model.tier)
+                .map(|(machine, model)| pods(&machine.load) * model.tier.0)
                 .chain(fixed)
                 .sum(),
             price: made.clone().map(|(_, model)| i128::from(model.price)).sum(),
