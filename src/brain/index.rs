@@ -54,6 +54,31 @@ index_types! {
     /// Index of a tier in `Market::tiers`: of the choices of one weight. 0 is the heaviest.
     TierIndex;
 
+    /// Index of a machine of ours in `MachineViews`, which has them in the order of their names.
+    MachineIndex;
+
+    /// Index of a namespace with a shape in `ByNode::kinds`, which may have one more than once.
+    RunningKindIndex;
+
+    /// Index of a kind of pods, that is of the shape of the first that came, in `SimCluster::shapes`. Pods that `Alike` takes
+    /// for one kind have the same.
+    ShapeId;
+
+    /// Index of what pods may ask of other pods and of volumes, in `Alike`.
+    TraitsId;
+
+    /// Index of a set of equal volumes in `FreeVolumes::sets`. Those that are to be taken first come first.
+    EqualVolumesId;
+
+    /// Index of a list of matching sets in `FreeVolumes::matching`.
+    MatchingId;
+
+    /// Index of a pod's line in the report.
+    LineIndex;
+
+    /// Index of a NUMA node of a host.
+    NumaIndex;
+
     /// Index of a pool in the policy, which has its pools in the order of their names.
     PoolIndex;
 
@@ -171,6 +196,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
         let index = I::at(self.items.len());
         self.items.push(item);
         index
+    }
+
+    /// Allocates so much for more elements, and nothing beyond.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.items.reserve_exact(more);
     }
 
     /// The index that the next element will have.

@@ -15,6 +15,7 @@ use model::topology::HostTopology;
 
 use crate::decision::cpus::{CpuDemand, FreeCpus};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NumaIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// What is free on the hosts of regions whose machines get CPUs of their own, as far as their topology is known.
@@ -49,7 +50,7 @@ impl CpuBook {
                 };
                 free.take(&pins.cpus);
                 for (node, bytes) in &pins.memory {
-                    free.take_memory(*node, *bytes);
+                    free.take_memory(NumaIndex(*node), *bytes);
                 }
             }
         }

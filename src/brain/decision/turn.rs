@@ -18,6 +18,7 @@ use crate::constraints::claims::Promises;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
+use crate::index::{IndexVec, LineIndex};
 use crate::observed::provisioning;
 use crate::observed::view::{MachineView, SnapshotView};
 
@@ -38,7 +39,7 @@ pub(crate) struct DecisionBuilder<'a> {
     /// Claims for one pod alone that pods of this decision got.
     pub(crate) promises: Promises<'a>,
     /// The pods that are not bound, in the order of their keys, with their verdicts.
-    lines: Vec<(PodKey, Option<PodVerdict>)>,
+    lines: IndexVec<LineIndex, (PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
     /// The budget of work.
     pub(crate) steps: u64,
@@ -70,7 +71,7 @@ impl<'a> DecisionBuilder<'a> {
             plan: Vec::new(),
             report: Report::default(),
             promises: Promises::default(),
-            lines: Vec::new(),
+            lines: IndexVec::default(),
             wake: None,
             steps: STEPS,
             beside: None,
@@ -94,17 +95,16 @@ impl<'a> DecisionBuilder<'a> {
 
     /// Allocates the verdicts of at most `pods` pods at once, lest the list is moved again and again as it grows.
     pub(crate) fn reserve_lines(&mut self, pods: usize) {
-        self.lines.reserve_exact(pods);
+        self.lines.reserve(pods);
     }
 
     /// A line in the report for one more pod; pods come in the order of their keys.
-    pub(crate) fn line(&mut self, key: &PodKey) -> usize {
-        self.lines.push((key.clone(), None));
-        self.lines.len() - 1
+    pub(crate) fn line(&mut self, key: &PodKey) -> LineIndex {
+        self.lines.push((key.clone(), None))
     }
 
     /// Writes a pod's verdict; the last one counts.
-    pub(crate) fn answer(&mut self, line: usize, verdict: PodVerdict) {
+    pub(crate) fn answer(&mut self, line: LineIndex, verdict: PodVerdict) {
         self.lines[line].1 = Some(verdict);
     }
 

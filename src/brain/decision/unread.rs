@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::decision::names;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::PoolIndex;
+use crate::index::{NodeIndex, PoolIndex};
 use model::cluster::Node;
 use model::policy::{POOL_LABEL, Policy, REGION_LABEL};
 use model::region::{GuestKind, Region, Vm};
@@ -47,13 +47,14 @@ pub(crate) fn nodes<'t, 'a>(
     turn: &'t DecisionBuilder<'a>,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a Node)> + use<'t, 'a> {
     let (view, dark) = (&turn.view, &turn.holds.unread_regions);
-    let all = view.snapshot.cluster.nodes.values().enumerate();
+    let all = view.snapshot.cluster.nodes.values();
+    let all = (0..).map(NodeIndex).zip(all);
     // Mostly there is none.
     let all = all.take(if dark.is_empty() { 0 } else { usize::MAX });
-    all.filter_map(move |(position, node)| {
+    all.filter_map(move |(index, node)| {
         let unread = node.labels.get(REGION_LABEL);
         let unread = unread.is_some_and(|region| dark.contains_key(region));
-        if !unread || view.machine_at(position).is_some() {
+        if !unread || view.machine_at(index).is_some() {
             return None;
         }
         let (pool, _) = view

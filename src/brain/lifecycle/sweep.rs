@@ -15,6 +15,7 @@ use model::region::{Region, Vm};
 use model::snapshot::Snapshot;
 
 use crate::decision::turn::{self, DecisionBuilder};
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView, SnapshotView};
 
 /// Sweeps both ways, and names what a person should look at.
@@ -30,8 +31,8 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     }
     turn.view.machines = machines;
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (position, (name, node)) in nodes.iter().enumerate() {
-        if turn.view.machine_at(position).is_none() {
+    for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
+        if turn.view.machine_at(index).is_none() {
             orphan_node(turn, name, node);
         }
     }

@@ -19,13 +19,12 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Claims;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::PoolIndex;
+use crate::index::{IndexVec, MachineIndex, NodeIndex, PoolIndex, RunningKindIndex};
 use crate::observed::by_node::{ByNode, RunningPod};
 use crate::observed::machines::MachineViews;
 use crate::observed::provisioning;
 
-/// A snapshot with what every step looks up. A node's position is its place among the nodes of the
-/// snapshot, in the order of their names; where all nodes are walked over, it is looked up by that.
+/// A snapshot with what every step looks up. Where all nodes are walked over, it is looked up by their indexes.
 #[derive(Debug)]
 pub(crate) struct SnapshotView<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -33,14 +32,14 @@ pub(crate) struct SnapshotView<'a> {
     pub(crate) now: Time,
     /// The pods: by node, and those that are not bound.
     pods: ByNode<'a>,
-    /// Which nodes' pods will soon need another place, by the nodes' positions.
-    leaving: Vec<bool>,
+    /// Which nodes' pods will soon need another place.
+    leaving: IndexVec<NodeIndex, bool>,
     /// The most that pods of each DaemonSet ask for, by its UID.
     pub(crate) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
     pub(crate) machines: MachineViews<'a>,
-    /// The positions of the machines behind nodes, by the nodes' positions.
-    machine_of: Vec<Option<usize>>,
+    /// The machines behind nodes.
+    machine_of: IndexVec<NodeIndex, Option<MachineIndex>>,
     /// What claims hold.
     pub(crate) claims: Claims<'a>,
 }
@@ -59,8 +58,8 @@ pub(crate) struct MachineView<'a> {
     pub(crate) instance_type: Option<&'a InstanceType>,
     /// The machine's Kubernetes node, with its name; `None` where the cluster has no such Node object.
     pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
-    /// The position of its node.
-    pub(crate) position: Option<usize>,
+    /// The index of its node.
+    pub(crate) node_index: Option<NodeIndex>,
     /// What was read of the machine's region; `None` if the snapshot has nothing of it.
     pub(crate) region: Option<&'a Region>,
     /// How long it has been on its way up, the time left out in which no daemon led.
@@ -174,15 +173,16 @@ impl<'a> SnapshotView<'a> {
         let doubled = doubled(snapshot);
         let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
         let mut machines = Vec::with_capacity(snapshot.machines.len());
-        let mut machine_of = vec![None; nodes.len()];
+        let mut machine_of: IndexVec<NodeIndex, Option<MachineIndex>> =
+            vec![None; nodes.len()].into();
         // Machines and their nodes mostly have the same names.
         let mut next = 0;
         for named in &snapshot.machines {
             let position = named.1.node.as_ref();
             let position = position.and_then(|name| find(&nodes, name, next));
-            let node = position.map(|position| (position, nodes[position]));
+            let node = position.map(|position| (NodeIndex(position), nodes[position]));
             if let Some(position) = position {
-                machine_of[position] = Some(machines.len());
+                machine_of[NodeIndex(position)] = Some(MachineIndex(machines.len()));
                 next = position + 1;
             }
             let worked = provisioning::worked(memory, named.0, named.1, now);
@@ -197,12 +197,12 @@ impl<'a> SnapshotView<'a> {
             daemon_requests: daemon_requests(&pods),
             claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
             pods,
-            leaving: Vec::new(),
+            leaving: IndexVec::default(),
             machines: MachineViews::in_order(machines),
             machine_of,
         };
-        let nodes = nodes.iter().enumerate();
-        let leaving = nodes.map(|(position, (_, node))| view.goes(position, node));
+        let nodes = (0..).map(NodeIndex).zip(nodes);
+        let leaving = nodes.map(|(index, (_, node))| view.goes(index, node));
         view.leaving = leaving.collect();
         view
     }
@@ -213,38 +213,33 @@ impl<'a> SnapshotView<'a> {
         number.map_or(&[], |number| self.pods.on(number))
     }
 
-    /// The pods that run on the node at a position.
-    pub(crate) fn pods_at(&self, position: usize) -> &[Keyed<'a>] {
-        self.pods.on(position)
+    /// The pods that run on a node of the snapshot.
+    pub(crate) fn pods_at(&self, node: NodeIndex) -> &[Keyed<'a>] {
+        self.pods.on(node.0)
     }
 
-    /// What steps ask of every pod that runs on the node at a position; pod by pod in the order of [`SnapshotView::pods_at`].
-    pub(crate) fn running_at(&self, position: usize) -> &[RunningPod] {
-        self.pods.running(position)
+    /// What steps ask of every pod that runs on a node of the snapshot; pod by pod in the order of [`SnapshotView::pods_at`].
+    pub(crate) fn running_at(&self, node: NodeIndex) -> &[RunningPod] {
+        self.pods.running(node.0)
     }
 
     /// Shapes and namespaces that running pods share, to which each [`RunningPod`] points.
-    pub(crate) fn kind(&self, kind: usize) -> NamespacedShape<'a> {
-        self.pods.kinds[kind]
+    pub(crate) fn kinds(&self) -> &IndexVec<RunningKindIndex, NamespacedShape<'a>> {
+        &self.pods.kinds
     }
 
-    /// How many kinds there are.
-    pub(crate) fn kinds(&self) -> usize {
-        self.pods.kinds.len()
-    }
-
-    /// The position of a node that is in the snapshot.
-    pub(crate) fn position(&self, node: &str) -> Option<usize> {
+    /// The index of a node that is in the snapshot.
+    pub(crate) fn node_index(&self, node: &str) -> Option<NodeIndex> {
         let number = self.pods.number(node)?;
-        (number < self.machine_of.len()).then_some(number)
+        (number < self.machine_of.len()).then_some(NodeIndex(number))
     }
 
     /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
     pub(crate) fn without_place(&self) -> Vec<Keyed<'a>> {
         let mut pods = self.pods.unbound.clone();
-        let leaving = self.leaving.iter().enumerate();
-        for (position, _) in leaving.filter(|(_, leaving)| **leaving) {
-            pods.extend(self.pods_at(position));
+        let leaving = self.leaving.indexed();
+        for (node, _) in leaving.filter(|(_, leaving)| **leaving) {
+            pods.extend(self.pods_at(node));
         }
         if pods.len() > self.pods.unbound.len() {
             pods.sort_unstable_by_key(|(key, _)| *key);
@@ -254,30 +249,30 @@ impl<'a> SnapshotView<'a> {
 
     /// The machine behind a node.
     pub(crate) fn machine_of_node(&self, node: &str) -> Option<&MachineView<'a>> {
-        self.machine_at(self.pods.number(node)?)
+        self.machine_at(self.node_index(node)?)
     }
 
-    /// The machine behind the node at a position.
-    pub(crate) fn machine_at(&self, position: usize) -> Option<&MachineView<'a>> {
-        let machine = *self.machine_of.get(position)?;
+    /// The machine behind a node of the snapshot.
+    pub(crate) fn machine_at(&self, node: NodeIndex) -> Option<&MachineView<'a>> {
+        let machine = *self.machine_of.get(node)?;
         Some(&self.machines[machine?])
     }
 
     /// Whether pods of this node will soon need another place: it is being removed.
     pub(crate) fn leaving(&self, name: &str) -> bool {
-        self.position(name)
-            .is_some_and(|position| self.leaving_at(position))
+        self.node_index(name)
+            .is_some_and(|node| self.leaving_at(node))
     }
 
-    /// Whether pods of the node at a position will soon need another place: it is being removed.
-    pub(crate) fn leaving_at(&self, position: usize) -> bool {
-        self.leaving[position]
+    /// Whether pods of a node of the snapshot will soon need another place: it is being removed.
+    pub(crate) fn leaving_at(&self, node: NodeIndex) -> bool {
+        self.leaving[node]
     }
 
-    fn goes(&self, position: usize, node: &Node) -> bool {
+    fn goes(&self, index: NodeIndex, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.machine_at(position).is_some_and(|known| {
+            || self.machine_at(index).is_some_and(|known| {
                 matches!(
                     known.phase,
                     MachinePhase::Leaving
@@ -342,7 +337,7 @@ fn know<'a>(
     policy: &'a Policy,
     worked: Span,
     (name, machine): (&'a Arc<str>, &'a Machine),
-    node: Option<(usize, (&'a Arc<str>, &'a Node))>,
+    node: Option<(NodeIndex, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
 ) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
@@ -358,7 +353,7 @@ fn know<'a>(
             None => policy.instance_types.get(&*machine.mark.instance_type),
         },
         node: node.map(|(_, node)| node),
-        position: node.map(|(position, _)| position),
+        node_index: node.map(|(index, _)| index),
         region: snapshot
             .regions
             .get(&machine.region)

@@ -97,9 +97,9 @@ pub fn utilization(
     let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
     let known = turn.view.machine_of_node(node);
     let of = snapshot.cluster.nodes.get(node);
-    let position = turn.view.position(node);
-    let (of, position) = of
-        .zip(position)
+    let index = turn.view.node_index(node);
+    let (of, index) = of
+        .zip(index)
         .ok_or_else(|| format!("there is no node {node}"))?;
     let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
     let counting = UtilizationRules {
@@ -108,7 +108,7 @@ pub fn utilization(
         now,
     };
     let instance_type = known.and_then(|known| known.instance_type);
-    let share = utilization::of(of, (&turn.view, position), instance_type, counting)
+    let share = utilization::of(of, (&turn.view, index), instance_type, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(RequestedShare {

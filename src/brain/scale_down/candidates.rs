@@ -14,9 +14,8 @@ use model::time::{Span, Time};
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
@@ -106,7 +105,7 @@ pub(crate) fn find<'a>(
             continue;
         }
         let judge = || {
-            let known = turn.view.machine_at(index.0)?;
+            let known = turn.view.machine_at(index)?;
             let at = (index, name);
             Some(judge(
                 turn,
@@ -128,7 +127,7 @@ pub(crate) fn find<'a>(
 
 /// The verdict on a node about which nothing is to be decided.
 fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Option<NodeVerdict> {
-    let Some(known) = turn.view.machine_at(index.0) else {
+    let Some(known) = turn.view.machine_at(index) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
             Some(why) => NodeVerdict::Unread { why: why.clone() },
@@ -239,7 +238,7 @@ pub(crate) fn judge_evacuee<'a>(
     (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.machine_at(index.0)?;
+    let known = turn.view.machine_at(index)?;
     let mode = Mode::Evacuated {
         host: known.machine.host.clone(),
         since: places::evacuated(turn, known)?,
@@ -256,7 +255,7 @@ pub(crate) fn judge_outdated<'a>(
     index: NodeIndex,
     outdated: Outdated,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let (name, node) = turn.view.machine_at(index.0)?.node?;
+    let (name, node) = turn.view.machine_at(index)?.node?;
     let mode = Mode::Outdated {
         outdated,
         missing: None,
@@ -273,7 +272,7 @@ fn judge_given_up<'a>(
     (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.machine_at(index.0)?;
+    let known = turn.view.machine_at(index)?;
     let there = known.phase == MachinePhase::Up || known.resumable();
     if !there || !ready(node) || known.pool.is_none() {
         return None;
@@ -311,7 +310,7 @@ fn build_candidate<'a>(
         now,
     };
     let loads = list_pods_to_move(turn, world, index, bar)?;
-    let on_node = turn.view.pods_at(index.0).iter();
+    let on_node = turn.view.pods_at(index).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
@@ -339,7 +338,7 @@ fn list_pods_to_move<'a>(
     bar: Bar<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
-    for (key, pod) in turn.view.pods_at(index.0) {
+    for (key, pod) in turn.view.pods_at(index) {
         match drain_rules::decide_outcome(key, pod, bar) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
@@ -533,8 +532,7 @@ fn measure_utilization(
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, index.0), known.instance_type, counting)
-        .map_err(Keep::because)
+    utilization::of(node, (&turn.view, index), known.instance_type, counting).map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.

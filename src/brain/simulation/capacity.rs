@@ -186,7 +186,7 @@ fn lesson(
     pool: &PoolPolicy,
     instance_type: &InstanceType,
 ) -> Option<Resources> {
-    let ((_, node), position) = (known.node?, known.position?);
+    let ((_, node), index) = (known.node?, known.node_index?);
     let working = known.phase == MachinePhase::Up && known.ready();
     if !(working || known.phase == MachinePhase::Coming) {
         return None;
@@ -202,12 +202,12 @@ fn lesson(
         return None;
     }
     let mut truth = node.allocatable.clone();
-    for pod in turn.view.running_at(position) {
+    for pod in turn.view.running_at(index) {
         if !pod.mirror {
             continue;
         }
         let pods = truth.pods;
-        truth.subtract(&turn.view.kind(pod.kind).shape.requests);
+        truth.subtract(&turn.view.kinds()[pod.kind].shape.requests);
         truth.pods = pods.saturating_sub(1);
     }
     // Device plugins report late: until the node works the promise stands (see `promised`).

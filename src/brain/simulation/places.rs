@@ -13,9 +13,9 @@ use crate::constraints::alike::Alike;
 use crate::constraints::fit::taints;
 use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::decision::turn::DecisionBuilder;
-use crate::index::ClassId;
+use crate::index::{ClassId, IndexVec, NodeIndex, RunningKindIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, ChoiceList, Daemon};
@@ -38,12 +38,13 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
     );
     world.name(cluster.nodes.keys());
     let mut counting = ResidentCount::new(turn);
-    // The nodes come first, so that a node's position is its index.
-    for (position, (name, node)) in cluster.nodes.iter().enumerate() {
-        let index = world.add_named(simulate_node(turn, choices, (position, name), node));
-        let residents = counting.residents(turn, &mut world, position);
+    // The nodes come first, so that each has the same index as in the view.
+    for (name, node) in &cluster.nodes {
+        let index = world.nodes.next_index();
+        world.add_named(simulate_node(turn, choices, (index, name), node));
+        let residents = counting.residents(turn, &mut world, index);
         world.fill(index, residents);
-        let known = turn.view.machine_at(position);
+        let known = turn.view.machine_at(index);
         if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
             let mut daemons = expected_daemons(turn, known);
             for resident in &world.nodes[index].residents {
@@ -66,46 +67,44 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
 /// Counts the pods of one node after the other by shape.
 struct ResidentCount {
     /// The shapes of the view's kinds, as far as they came.
-    ids: Vec<Option<ShapeId>>,
+    ids: IndexVec<RunningKindIndex, Option<ShapeId>>,
     /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
     /// stand among its residents.
-    last: Vec<[(usize, usize); 2]>,
+    last: IndexVec<ShapeId, [Option<(NodeIndex, usize)>; 2]>,
 }
 
 impl ResidentCount {
     fn new(turn: &DecisionBuilder<'_>) -> ResidentCount {
         ResidentCount {
-            ids: vec![None; turn.view.kinds()],
-            last: Vec::new(),
+            ids: turn.view.kinds().with_each(None),
+            last: IndexVec::default(),
         }
     }
 
-    /// What runs on the node at a position, in the order in which it comes.
+    /// What runs on a node, in the order in which it comes.
     fn residents<'a>(
         &mut self,
         turn: &DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        position: usize,
+        node: NodeIndex,
     ) -> Vec<Resident> {
-        let running = turn.view.running_at(position);
+        let running = turn.view.running_at(node);
         let mut residents: Vec<Resident> = Vec::with_capacity(running.len());
         for pod in running {
             let shape = *self.ids[pod.kind].get_or_insert_with(|| {
-                let kind = turn.view.kind(pod.kind);
+                let kind = turn.view.kinds()[pod.kind];
                 world.intern(kind.namespace, kind.shape)
             });
-            if self.last.len() <= shape {
-                self.last.resize(shape + 1, [(usize::MAX, 0); 2]);
-            }
-            let last = &mut self.last[shape][usize::from(pod.deleting)];
-            if last.0 == position {
-                residents[last.1].count += 1;
-            } else {
-                *last = (position, residents.len());
-                residents.push(Resident {
-                    deleting: pod.deleting,
-                    ..Resident::of(shape, 1)
-                });
+            let last = &mut self.last.get_or_grow(shape)[usize::from(pod.deleting)];
+            match *last {
+                Some((on, at)) if on == node => residents[at].count += 1,
+                _ => {
+                    *last = Some((node, residents.len()));
+                    residents.push(Resident {
+                        deleting: pod.deleting,
+                        ..Resident::of(shape, 1)
+                    });
+                }
             }
         }
         residents
@@ -284,10 +283,10 @@ pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -
 fn simulate_node(
     turn: &DecisionBuilder<'_>,
     choices: &ChoiceList<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> SimNode {
-    let known = turn.view.machine_at(position);
+    let known = turn.view.machine_at(index);
     let phase = known.map(|known| &known.phase);
     let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;
@@ -302,7 +301,7 @@ fn simulate_node(
         unschedulable: node.unschedulable,
         class: ClassId(0),
         ready: ready && !coming,
-        closed: turn.view.leaving_at(position),
+        closed: turn.view.leaving_at(index),
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),

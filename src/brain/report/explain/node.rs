@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};

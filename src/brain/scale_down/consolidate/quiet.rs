@@ -51,7 +51,7 @@ pub(crate) fn since(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Opti
 /// Whether something came or went so lately that the node shall be left in peace: its pool is
 /// consolidated and its time is not over.
 pub(crate) fn is_restless(turn: &DecisionBuilder<'_>, node: NodeIndex) -> bool {
-    let Some(known) = turn.view.machine_at(node.0) else {
+    let Some(known) = turn.view.machine_at(node) else {
         return false;
     };
     super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())

@@ -14,7 +14,7 @@ use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
-    NodeIndex, OfferIndex, PlannedIndex, TallyIndex, TierIndex,
+    NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -72,7 +72,7 @@ pub(super) fn pose_question(
         loose,
         names: list_counted(view, loose),
     };
-    let shapes: Vec<usize> = loose.iter().map(|of| view.group(of.group).shape).collect();
+    let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
     let numbers = view.world.company.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();

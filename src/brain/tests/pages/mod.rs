@@ -193,10 +193,10 @@ fn the_example_of_observed() {
     let turn = begin(&lab);
     let view = &turn.view;
     page.says(&format!(
-        "SnapshotView::pods(\"p-1\") is then {}; SnapshotView::pods(\"gone\") is {}; SnapshotView::position(\"gone\") is {:?}, as {gone} is not",
+        "SnapshotView::pods(\"p-1\") is then {}; SnapshotView::pods(\"gone\") is {}; SnapshotView::node_index(\"gone\") is {:?}, as {gone} is not",
         names(view.pods("p-1")),
         names(view.pods("gone")),
-        view.position("gone")
+        view.node_index("gone")
     ));
     let most = &view.daemon_requests["uid-DaemonSet-agent"];
     page.says(&format!(
