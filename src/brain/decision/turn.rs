@@ -231,13 +231,13 @@ fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
 }
 
 /// The target that names a machine of ours.
-pub(crate) fn target(known: &MachineView<'_>) -> Target {
+pub(crate) fn target(machine: &MachineView<'_>) -> Target {
     Target {
-        region: known.machine.region.clone(),
-        host: known.machine.host.clone(),
-        vmid: known.machine.mark.vmid,
-        machine: known.name.clone(),
-        node: known.node.map(|(name, node)| NodeRef {
+        region: machine.seen.region.clone(),
+        host: machine.seen.host.clone(),
+        vmid: machine.seen.mark.vmid,
+        machine: machine.name.clone(),
+        node: machine.node.map(|(name, node)| NodeRef {
             name: name.clone(),
             uid: node.uid.clone(),
         }),
@@ -245,12 +245,12 @@ pub(crate) fn target(known: &MachineView<'_>) -> Target {
 }
 
 /// The precondition of an action on a machine whose VM carries its mark.
-pub(crate) fn precondition(known: &MachineView<'_>, max_view_age: Span) -> Precondition {
-    let vm = known.machine.vm.as_ref();
+pub(crate) fn precondition(machine: &MachineView<'_>, max_view_age: Span) -> Precondition {
+    let vm = machine.seen.vm.as_ref();
     Precondition {
         mark: vm
             .filter(|vm| vm.marked)
-            .map(|_| (*known.machine.mark).clone()),
+            .map(|_| (*machine.seen.mark).clone()),
         digest: None,
         max_view_age,
         ..Precondition::default()

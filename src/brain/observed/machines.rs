@@ -23,7 +23,9 @@ impl<'a> MachineViews<'a> {
 
     /// The one with a name.
     pub(crate) fn get(&self, name: &str) -> Option<&MachineView<'a>> {
-        let found = self.0.binary_search_by(|known| (**known.name).cmp(name));
+        let found = self
+            .0
+            .binary_search_by(|machine| (**machine.name).cmp(name));
         found.ok().map(|found| &self.0[MachineIndex(found)])
     }
 }

@@ -48,7 +48,8 @@ pub(crate) struct SnapshotView<'a> {
 #[derive(Debug)]
 pub(crate) struct MachineView<'a> {
     pub(crate) name: &'a Arc<str>,
-    pub(crate) machine: &'a Machine,
+    /// What the snapshot shows of it.
+    pub(crate) seen: &'a Machine,
     /// The pool that the machine's mark names; `None` if it is no longer configured.
     pub(crate) pool: Option<&'a PoolPolicy>,
     /// The index of its pool.
@@ -94,19 +95,19 @@ pub(crate) enum MachinePhase {
 impl<'a> MachineView<'a> {
     /// Name of the machine's pool, as its mark has it: that pool may be configured no more.
     pub(crate) fn pool_name(&self) -> &'a str {
-        &self.machine.mark.pool
+        &self.seen.mark.pool
     }
 
     /// The step its journal shows.
     pub(crate) fn step(&self) -> Option<Step> {
-        self.machine.step.map(|(step, _)| step)
+        self.seen.step.map(|(step, _)| step)
     }
 
     /// The machine's pool with what its terms promised when it was made (labels, taints, reservations, `max_pods`,
     /// architecture), all else as it is configured now; `None` if the pool is no longer configured.
     pub(crate) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {
         let pool = self.pool?;
-        Some(match &self.machine.terms {
+        Some(match &self.seen.terms {
             Some(terms) if !terms.agrees(pool) => Cow::Owned(terms.pool(pool)),
             _ => Cow::Borrowed(pool),
         })
@@ -114,11 +115,7 @@ impl<'a> MachineView<'a> {
 
     /// Whether its node starts with a taint of this key, which goes by itself once it is initialised.
     pub(crate) fn starts_with(&self, key: &str) -> bool {
-        let own = self
-            .machine
-            .terms
-            .as_ref()
-            .map(|terms| &terms.startup_taints);
+        let own = self.seen.terms.as_ref().map(|terms| &terms.startup_taints);
         let taints = own.or(self.pool.map(|pool| &pool.startup_taints));
         key == STARTUP_TAINT
             || taints.is_some_and(|taints| taints.iter().any(|taint| *taint.key == *key))
@@ -139,13 +136,13 @@ impl<'a> MachineView<'a> {
         self.phase == MachinePhase::Leaving
             && !self.busy()
             && cordoned
-            && self.machine.vm.is_some()
+            && self.seen.vm.is_some()
             && self.step() < Some(Step::Shutdown)
     }
 
     /// Whether the executor is at work on it.
     pub(crate) fn busy(&self) -> bool {
-        self.machine.busy.is_some()
+        self.seen.busy.is_some()
     }
 }
 
@@ -272,9 +269,9 @@ impl<'a> SnapshotView<'a> {
     fn goes(&self, index: NodeIndex, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.machine_at(index).is_some_and(|known| {
+            || self.machine_at(index).is_some_and(|machine| {
                 matches!(
-                    known.phase,
+                    machine.phase,
                     MachinePhase::Leaving
                         | MachinePhase::Failed
                         | MachinePhase::Overdue
@@ -336,49 +333,46 @@ fn know<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
     worked: Span,
-    (name, machine): (&'a Arc<str>, &'a Machine),
+    (name, seen): (&'a Arc<str>, &'a Machine),
     node: Option<(NodeIndex, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
 ) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
-    let pool = pools.find(|(_, (name, _))| ***name == *machine.mark.pool);
-    let mut known = MachineView {
+    let pool = pools.find(|(_, (name, _))| ***name == *seen.mark.pool);
+    let mut machine = MachineView {
         name,
-        machine,
+        seen,
         // A pool that has left the region: what it says of others is next best.
-        pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
+        pool: pool.map(|(_, (_, pool))| pool.at(&seen.region).unwrap_or(pool)),
         pool_index: pool.map(|(index, _)| PoolIndex(index)),
-        instance_type: match &machine.terms {
+        instance_type: match &seen.terms {
             Some(terms) => Some(&terms.kind),
-            None => policy.instance_types.get(&*machine.mark.instance_type),
+            None => policy.instance_types.get(&*seen.mark.instance_type),
         },
         node: node.map(|(_, node)| node),
         node_index: node.map(|(index, _)| index),
-        region: snapshot
-            .regions
-            .get(&machine.region)
-            .map(|region| &**region),
+        region: snapshot.regions.get(&seen.region).map(|region| &**region),
         worked,
         phase: MachinePhase::Coming,
         kept: None,
     };
-    let outside = outside(policy, &known);
-    known.phase = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
+    let outside = outside(policy, &machine);
+    machine.phase = match outside.or_else(|| untouchable(snapshot, &machine, doubled)) {
         Some(why) => MachinePhase::Untouchable(why),
         None => {
-            let early = machine.vm.is_none() && snapshot.was_read_before(machine);
-            phase(&known, policy, early)
+            let early = seen.vm.is_none() && snapshot.was_read_before(seen);
+            phase(&machine, policy, early)
         }
     };
-    known
+    machine
 }
 
 /// A VM that is there and whose VMID is not in the region's range: nobody reads its configuration, and the broker lets nobody touch
 /// it. One that is gone is gone: PVE lists all guests.
-fn outside(policy: &Policy, known: &MachineView<'_>) -> Option<LeftAlone> {
-    let vmid = known.machine.mark.vmid;
-    let range = policy.regions.get(&known.machine.region)?;
-    if !known.region?.vms.contains_key(&vmid) {
+fn outside(policy: &Policy, machine: &MachineView<'_>) -> Option<LeftAlone> {
+    let vmid = machine.seen.mark.vmid;
+    let range = policy.regions.get(&machine.seen.region)?;
+    if !machine.region?.vms.contains_key(&vmid) {
         return None;
     }
     let (first, last) = (range.vmid_first, range.vmid_last);
@@ -388,22 +382,23 @@ fn outside(policy: &Policy, known: &MachineView<'_>) -> Option<LeftAlone> {
 /// Why a machine must be left alone, if it must.
 fn untouchable(
     snapshot: &Snapshot,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     doubled: &BTreeSet<&str>,
 ) -> Option<LeftAlone> {
-    let mark = &known.machine.mark;
+    let mark = &machine.seen.mark;
     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() {
         let cluster = mark.cluster.as_str().into();
         return Some(LeftAlone::OtherCluster { cluster });
     }
-    if **known.name != *mark.machine {
-        let machine = mark.machine.as_str().into();
-        return Some(LeftAlone::OtherMachine { machine });
+    if **machine.name != *mark.machine {
+        return Some(LeftAlone::OtherMachine {
+            machine: mark.machine.as_str().into(),
+        });
     }
-    if doubled.contains(&**known.name) {
+    if doubled.contains(&**machine.name) {
         return Some(LeftAlone::SeveralVms);
     }
-    let vm = known.region.and_then(|region| region.vms.get(&mark.vmid));
+    let vm = machine.region.and_then(|region| region.vms.get(&mark.vmid));
     match vm.and_then(|vm| vm.ownership.as_ref()) {
         Some(Ownership::Damaged(damage)) => {
             let damage = damage.clone();
@@ -427,9 +422,9 @@ fn untouchable(
         }
         _ => {}
     }
-    let lost = known
+    let lost = machine
         .region
-        .and_then(|region| known.machine.lost_mark(region));
+        .and_then(|region| machine.seen.lost_mark(region));
     if let Some(vm) = lost {
         return Some(LeftAlone::LostMark {
             vmid: mark.vmid,
@@ -437,47 +432,47 @@ fn untouchable(
             line: mark.line().into(),
         });
     }
-    if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
+    if machine.seen.vm.is_none() && machine.step() >= Some(Step::Done) && unread(machine) {
         return Some(LeftAlone::Unreadable);
     }
-    let vm = known.machine.vm.as_ref()?;
+    let vm = machine.seen.vm.as_ref()?;
     let lock = vm.lock.as_deref();
     let remains = is_being_made(lock) || lock == Some("destroyed");
-    if !(vm.marked || known.machine.intended && remains) {
+    if !(vm.marked || machine.seen.intended && remains) {
         return Some(LeftAlone::NoMark);
     }
-    let found = known.machine.contradiction.as_ref()?;
+    let found = machine.seen.contradiction.as_ref()?;
     Some(LeftAlone::Contradiction {
         contradiction: found.why.clone(),
     })
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.
-fn unread(known: &MachineView<'_>) -> bool {
-    let vms = known.region.map(|region| &region.vms);
-    let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
+fn unread(machine: &MachineView<'_>) -> bool {
+    let vms = machine.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&machine.seen.mark.vmid));
     vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
 }
 
 /// `early`: its VM is not seen, and may exist nonetheless.
-fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase {
-    let machine = known.machine;
-    let step = known.step();
-    let leaving = known
+fn phase(machine: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase {
+    let seen = machine.seen;
+    let step = machine.step();
+    let leaving = machine
         .node
         .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
-    if lost_its_node(known) {
+    if lost_its_node(machine) {
         return MachinePhase::NoNode;
     }
-    if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
+    if seen.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
         return MachinePhase::Leaving;
     }
-    if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
+    if !early && seen.vm.is_none() && (step > Some(Step::Clone) || machine.node.is_some()) {
         return MachinePhase::NoVm;
     }
-    if known
+    if machine
         .node
-        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known))
+        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, machine))
     {
         return MachinePhase::Up;
     }
@@ -489,14 +484,14 @@ fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase 
             MachinePhase::NoNode
         };
     }
-    if machine
+    if seen
         .failure
         .as_ref()
         .is_some_and(|failure| failure.step < Step::Done)
     {
         return MachinePhase::Failed;
     }
-    if known.worked > policy.scale_up.max_provision_time {
+    if machine.worked > policy.scale_up.max_provision_time {
         return MachinePhase::Overdue;
     }
     MachinePhase::Coming
@@ -504,18 +499,18 @@ fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase 
 
 /// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
 /// still run.
-fn lost_its_node(known: &MachineView<'_>) -> bool {
-    let machine = known.machine;
-    let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
-    let vm = machine.vm.as_ref();
-    emptied && known.node.is_none() && machine.busy.is_none() && vm.is_some_and(|vm| vm.marked)
+fn lost_its_node(machine: &MachineView<'_>) -> bool {
+    let seen = machine.seen;
+    let emptied = matches!(machine.step(), Some(Step::Drain | Step::Detach));
+    let vm = seen.vm.as_ref();
+    emptied && machine.node.is_none() && seen.busy.is_none() && vm.is_some_and(|vm| vm.marked)
 }
 
 /// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
 /// pool. A node that loses contact later stays initialised.
-fn initialised(node: &Node, known: &MachineView<'_>) -> bool {
+fn initialised(node: &Node, machine: &MachineView<'_>) -> bool {
     !node
         .taints
         .iter()
-        .any(|taint| known.starts_with(&taint.key))
+        .any(|taint| machine.starts_with(&taint.key))
 }

@@ -106,11 +106,11 @@ impl TooFew {
 fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
     let mut uses: BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> = BTreeMap::new();
     let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
-    for known in turn.view.machines.values() {
-        let machine = known.machine;
-        machines.insert((&machine.region, machine.mark.vmid));
-        let at = (machine.region.clone(), machine.host.clone());
-        uses.entry(at).or_default().extend(of_machine(known));
+    for machine in turn.view.machines.values() {
+        let seen = machine.seen;
+        machines.insert((&seen.region, seen.mark.vmid));
+        let at = (seen.region.clone(), seen.host.clone());
+        uses.entry(at).or_default().extend(of_machine(machine));
     }
     for (name, region) in &turn.view.snapshot.regions {
         let guests = region.vms.iter().filter(|(_, vm)| !vm.template);
@@ -125,20 +125,20 @@ fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciU
 }
 
 /// What a machine has: what its configuration says once that was written, before what its type says.
-fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
-    let machine = known.machine;
-    let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-    if machine.vm.is_none() && !going_up {
+fn of_machine(machine: &MachineView<'_>) -> Vec<PciUse> {
+    let seen = machine.seen;
+    let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
+    if seen.vm.is_none() && !going_up {
         return Vec::new();
     }
-    let vms = known.region.map(|region| &region.vms);
-    let vm = vms.and_then(|vms| vms.get(&machine.mark.vmid));
+    let vms = machine.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&seen.mark.vmid));
     let written = vm.and_then(|vm| vm.devices.as_ref());
-    let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
+    let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
     match written {
         Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
         _ => {
-            let devices = known.instance_type.iter().flat_map(|of| &of.pci);
+            let devices = machine.instance_type.iter().flat_map(|of| &of.pci);
             devices
                 .map(|device| PciUse::Mapping(device.mapping.clone()))
                 .collect()

@@ -102,10 +102,10 @@ impl LimitTracker {
             limits.vmids.insert(name.clone(), taken.collect());
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
-            let machines = turn.view.machines.values().map(|known| known.machine);
+            let seen = turn.view.machines.values().map(|machine| machine.seen);
             let asked = region.vms.values().any(|vm| !vm.running && vm.onboot);
-            let ours = machines.filter(|machine| asked && *machine.region == **name);
-            let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
+            let ours = seen.filter(|seen| asked && *seen.region == **name);
+            let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
                 if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
@@ -115,8 +115,8 @@ impl LimitTracker {
         }
         limits.demands = limits.demands(turn);
         limits.note_failures(turn);
-        for known in turn.view.machines.values() {
-            limits.count(known);
+        for machine in turn.view.machines.values() {
+            limits.count(machine);
         }
         for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
             limits.count_unread(&unread);
@@ -188,25 +188,25 @@ impl LimitTracker {
         }
     }
 
-    fn count(&mut self, known: &MachineView<'_>) {
-        let machine = known.machine;
-        let cores = known.instance_type.map_or(0, |of| of.cores);
-        let memory = known.instance_type.map_or(0, |of| of.memory);
+    fn count(&mut self, machine: &MachineView<'_>) {
+        let seen = machine.seen;
+        let cores = machine.instance_type.map_or(0, |of| of.cores);
+        let memory = machine.instance_type.map_or(0, |of| of.memory);
         if !self
             .vmids
-            .get(&machine.region)
-            .is_some_and(|taken| taken.contains(&machine.mark.vmid))
+            .get(&seen.region)
+            .is_some_and(|taken| taken.contains(&seen.mark.vmid))
         {
-            let taken = self.vmids.entry(machine.region.clone()).or_default();
-            taken.insert(machine.mark.vmid);
+            let taken = self.vmids.entry(seen.region.clone()).or_default();
+            taken.insert(seen.mark.vmid);
         }
-        if known.node.is_none() {
+        if machine.node.is_none() {
             self.nodes += 1;
         }
-        if matches!(known.phase, MachinePhase::Coming | MachinePhase::Overdue) {
+        if matches!(machine.phase, MachinePhase::Coming | MachinePhase::Overdue) {
             self.in_flight += 1;
         }
-        let pool = known.pool_index;
+        let pool = machine.pool_index;
         let taken = match pool {
             Some(pool) => &mut self.pools[pool],
             None => &mut self.others,
@@ -215,11 +215,14 @@ impl LimitTracker {
         taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(cores) * 1000);
         taken.memory = taken.memory.saturating_add(memory);
         // What runs is in the region's list; what does not run yet will take its type's memory.
-        let running = machine.vm.as_ref().is_some_and(|vm| vm.running);
-        let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-        let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
-        let size = known.instance_type.map(MachineSize::of).unwrap_or_default();
-        if let Some(host) = self.host(&machine.region, &machine.host) {
+        let running = seen.vm.as_ref().is_some_and(|vm| vm.running);
+        let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
+        let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
+        let size = machine
+            .instance_type
+            .map(MachineSize::of)
+            .unwrap_or_default();
+        if let Some(host) = self.host(&seen.region, &seen.host) {
             host.count(pool);
             if !running && going_up {
                 host.promise(size);
@@ -228,25 +231,25 @@ impl LimitTracker {
                 host.expect(size);
             }
         }
-        if going_up || machine.vm.is_some() {
-            self.count_disks(known, being_made && going_up);
+        if going_up || seen.vm.is_some() {
+            self.count_disks(machine, being_made && going_up);
         }
     }
 
     /// Counts the disks of a machine: what it will have while it is made, then what its VM has.
-    fn count_disks(&mut self, known: &MachineView<'_>, being_made: bool) {
-        let machine = known.machine;
-        let Some(region) = known.region else {
+    fn count_disks(&mut self, machine: &MachineView<'_>, being_made: bool) {
+        let seen = machine.seen;
+        let Some(region) = machine.region else {
             return;
         };
-        let at = (&*machine.region, &*machine.host);
-        let vm = region.vms.get(&machine.mark.vmid);
-        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *machine.host);
-        let copies = region.templates.get(&*machine.mark.template);
-        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
+        let at = (&*seen.region, &*seen.host);
+        let vm = region.vms.get(&seen.mark.vmid);
+        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *seen.host);
+        let copies = region.templates.get(&*seen.mark.template);
+        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *seen.host;
         let copy = copies.and_then(|copies| copies.iter().find(reach));
         let clone = copy
-            .zip(known.instance_type)
+            .zip(machine.instance_type)
             .filter(|_| being_made || vm.is_none());
         let storages = &self.store_indexes.storages;
         match (clone, vm) {

@@ -44,9 +44,9 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
         world.add_named(simulate_node(turn, choices, (index, name), node));
         let residents = counting.residents(turn, &mut world, index);
         world.fill(index, residents);
-        let known = turn.view.machine_at(index);
-        if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
-            let mut daemons = expected_daemons(turn, known);
+        let machine = turn.view.machine_at(index);
+        if let Some(machine) = machine.filter(|machine| machine.phase == MachinePhase::Coming) {
+            let mut daemons = expected_daemons(turn, machine);
             for resident in &world.nodes[index].residents {
                 let pod = world.shapes[resident.shape];
                 daemons.retain(|daemon| {
@@ -58,8 +58,8 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
             }
         }
     }
-    for known in turn.view.machines.values() {
-        add_machine(&mut world, turn, choices, known);
+    for machine in turn.view.machines.values() {
+        add_machine(&mut world, turn, choices, machine);
     }
     world
 }
@@ -116,17 +116,17 @@ fn add_machine<'a>(
     world: &mut SimCluster<'a>,
     turn: &DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
-    known: &MachineView<'a>,
+    machine: &MachineView<'a>,
 ) {
-    if known.phase != MachinePhase::Coming || known.node.is_some() {
+    if machine.phase != MachinePhase::Coming || machine.node.is_some() {
         return;
     }
-    let Some(promise) = promise(turn, choices, known) else {
+    let Some(promise) = promise(turn, choices, machine) else {
         return;
     };
     let index = world.add(SimNode {
-        name: known.name.clone(),
-        site: NodeOrigin::Machine(known.name.clone()),
+        name: machine.name.clone(),
+        site: NodeOrigin::Machine(machine.name.clone()),
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
@@ -136,12 +136,12 @@ fn add_machine<'a>(
         free: promise.allocatable,
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::promised(turn, known.pool_name(), known.instance_type),
+        slots: slots::promised(turn, machine.pool_name(), machine.instance_type),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });
-    for daemon in expected_daemons(turn, known) {
+    for daemon in expected_daemons(turn, machine) {
         daemon.put(world, index);
     }
 }
@@ -165,19 +165,19 @@ struct Promise {
 fn promise(
     turn: &DecisionBuilder<'_>,
     choices: &ChoiceList<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Option<Promise> {
-    let (pool, instance_type) = (known.promised()?, known.instance_type?);
-    let offered = offered(choices, known).filter(|(choice, _)| {
+    let (pool, instance_type) = (machine.promised()?, machine.instance_type?);
+    let offered = offered(choices, machine).filter(|(choice, _)| {
         matches!(pool, Cow::Borrowed(_)) && choice.instance_type == instance_type
     });
     let allocatable = match offered {
         Some((_, offer)) => offer.allocatable.clone(),
         None => {
-            let mark = &known.machine.mark;
+            let mark = &machine.seen.mark;
             let lesson =
                 capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, instance_type);
-            let copies = known
+            let copies = machine
                 .region
                 .and_then(|region| region.templates.get(&*mark.template));
             let disk = copies
@@ -188,7 +188,7 @@ fn promise(
         }
     };
     Some(Promise {
-        labels: labels(turn, &pool, instance_type, known),
+        labels: labels(turn, &pool, instance_type, machine),
         taints: pool.taints.clone(),
         allocatable,
     })
@@ -197,14 +197,14 @@ fn promise(
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
     choices: &'b ChoiceList<'a>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
-    let mark = &known.machine.mark;
-    let choice = offer::choice_of(choices, mark, &known.machine.region)?;
+    let mark = &machine.seen.mark;
+    let choice = offer::choice_of(choices, mark, &machine.seen.region)?;
     let offer = choice
         .offers
         .iter()
-        .find(|offer| *offer.host == known.machine.host)
+        .find(|offer| *offer.host == machine.seen.host)
         .or(choice.offers.first())?;
     Some((choice, offer))
 }
@@ -215,33 +215,33 @@ fn labels(
     turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
     instance_type: &InstanceType,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Labels {
     // A pool that has left the region of the machine.
-    let region = &known.machine.region;
+    let region = &machine.seen.region;
     let left = (pool.region != *region).then(|| PoolPolicy {
         region: region.clone(),
         ..pool.clone()
     });
     let pool = left.as_ref().unwrap_or(pool);
-    let pool_name: Arc<str> = known.pool_name().into();
-    let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
-    let host = &known.machine.host;
+    let pool_name: Arc<str> = machine.pool_name().into();
+    let type_name: Arc<str> = machine.seen.mark.instance_type.as_str().into();
+    let host = &machine.seen.host;
     let at = offer::NodeAt {
         host,
         zone: &turn.view.policy.zone_of(&pool.region, host),
-        name: known.name,
-        vmid: known.machine.mark.vmid,
+        name: machine.name,
+        vmid: machine.seen.mark.vmid,
     };
     offer::labels(&pool_name, pool, &type_name, instance_type, &at)
 }
 
-fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
-    let (Some(pool), Some(instance_type)) = (known.promised(), known.instance_type) else {
+fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, machine: &MachineView<'a>) -> Vec<Daemon<'a>> {
+    let (Some(pool), Some(instance_type)) = (machine.promised(), machine.instance_type) else {
         return Vec::new();
     };
-    let labels = labels(turn, &pool, instance_type, known);
-    offer::daemons(turn, &labels, &pool, known.name)
+    let labels = labels(turn, &pool, instance_type, machine);
+    offer::daemons(turn, &labels, &pool, machine.name)
 }
 
 /// How long a node of ours that lost contact still counts as on its way back.
@@ -250,33 +250,33 @@ fn patience(turn: &DecisionBuilder<'_>) -> Span {
 }
 
 /// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
-fn expected_back(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, node: &Node) -> bool {
+fn expected_back(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>, node: &Node) -> bool {
     let waited = node.ready.since.map(|since| turn.now().since(since));
-    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
+    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, machine)
 }
 
 /// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back; or a person
 /// evacuates its host.
-pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
-    let lost = known
+pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let lost = machine
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
-    known.phase == MachinePhase::Up
-        && (lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
-            || evacuated(turn, known).is_some())
+    machine.phase == MachinePhase::Up
+        && (lost.is_some_and(|(_, node)| !expected_back(turn, machine, node))
+            || evacuated(turn, machine).is_some())
 }
 
 /// Since when a person evacuates the host of a machine.
-pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Time> {
-    let region = turn.view.snapshot.regions.get(&known.machine.region)?;
-    region.hosts.get(&known.machine.host)?.evacuated
+pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<Time> {
+    let region = turn.view.snapshot.regions.get(&machine.seen.region)?;
+    region.hosts.get(&machine.seen.host)?.evacuated
 }
 
 /// Whether PVE, with quorum, shows the host of a machine offline.
-pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
-    let region = turn.view.snapshot.regions.get(&known.machine.region);
+pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let region = turn.view.snapshot.regions.get(&machine.seen.region);
     let host = region.filter(|region| region.quorate);
-    let host = host.and_then(|region| region.hosts.get(&known.machine.host));
+    let host = host.and_then(|region| region.hosts.get(&machine.seen.host));
     host.is_some_and(|host| !host.online)
 }
 
@@ -286,13 +286,13 @@ fn simulate_node(
     (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> SimNode {
-    let known = turn.view.machine_at(index);
-    let phase = known.map(|known| &known.phase);
+    let machine = turn.view.machine_at(index);
+    let phase = machine.map(|machine| &machine.phase);
     let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;
     let lost = phase == Some(&MachinePhase::Up)
         && !ready
-        && known.is_some_and(|known| expected_back(turn, known, node));
+        && machine.is_some_and(|machine| expected_back(turn, machine, node));
     let mut simulated = SimNode {
         name: name.clone(),
         site: NodeOrigin::Node,
@@ -305,27 +305,27 @@ fn simulate_node(
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::of_node(turn, name, known.filter(|_| coming)),
+        slots: slots::of_node(turn, name, machine.filter(|_| coming)),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     };
     if coming || lost {
-        let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
+        let starts = |key: &str| coming && machine.is_some_and(|machine| machine.starts_with(key));
         simulated
             .taints
             .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
     }
-    if let Some(known) = known.filter(|_| coming)
-        && let Some(promise) = promise(turn, choices, known)
+    if let Some(machine) = machine.filter(|_| coming)
+        && let Some(promise) = promise(turn, choices, machine)
     {
-        simulated.site = NodeOrigin::Machine(known.name.clone());
+        simulated.site = NodeOrigin::Machine(machine.name.clone());
         for (key, value) in promise.labels {
             simulated.labels.entry(key).or_insert(value);
         }
         simulated
             .labels
-            .insert(HOSTNAME_LABEL.into(), known.name.clone());
+            .insert(HOSTNAME_LABEL.into(), machine.name.clone());
         for taint in promise.taints {
             if !simulated.taints.contains(&taint) {
                 simulated.taints.push(taint);
