@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{Bits, FixedPlace, Lot, Model, ModelClass, ModelOffer, Problem, Rank};
+use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem, Rank};
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::repack::Loose;
@@ -86,7 +86,7 @@ pub(super) fn pose_question(
     let (models, may) = inquiry.models(seen)?;
     let (fixed, nodes) = inquiry.fixed(withdrawn, &numbers);
     for class in &mut classes {
-        class.models = Bits::none(models.len());
+        class.models = ModelSet::none(models.len());
     }
     for (index, model) in models.indexed() {
         classes[model.class].models.insert(index);
@@ -231,7 +231,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn lots(
         &self,
         asks: Vec<crate::simulation::company::Asks>,
-        may: IndexVec<LotIndex, Bits>,
+        may: IndexVec<LotIndex, ModelSet>,
     ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
@@ -305,7 +305,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                             domains,
                             counts,
                             daemons,
-                            models: Bits::default(),
+                            models: ModelSet::default(),
                         })
                     });
                 seen.push(SeenOffer {
@@ -323,7 +323,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn models(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, Bits>)> {
+    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, ModelSet>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
@@ -362,13 +362,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
         let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
         let may = self.loose.indexes().map(|lot| {
-            let mut bits = Bits::none(models.len());
+            let mut models_of_lot = ModelSet::none(models.len());
             for (index, (_, may)) in models.indexed() {
                 if may[lot] {
-                    bits.insert(index);
+                    models_of_lot.insert(index);
                 }
             }
-            bits
+            models_of_lot
         });
         let may = may.collect();
         let models: IndexVec<ModelIndex, Model> =

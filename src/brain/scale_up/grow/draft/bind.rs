@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
-use super::{Bits, Model, Problem};
+use super::{Model, ModelSet, Problem};
 use crate::index::{
     DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
 };
@@ -109,7 +109,7 @@ impl Books {
     }
 
     /// The first of these models that may be made, and where.
-    fn first(&self, problem: &Problem, models: &Bits) -> Option<(ModelIndex, SiteIndex)> {
+    fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         models.find_map(|model| Some((model, self.site(problem, model)?)))
     }
@@ -135,7 +135,7 @@ impl Draft<'_> {
     pub(super) fn open(&mut self, model: ModelIndex) -> Option<DraftMachineIndex> {
         let site = self.books.site(self.problem, model)?;
         let at = self.make();
-        self.machines[at].models = Bits::none(self.problem.models.len());
+        self.machines[at].models = ModelSet::none(self.problem.models.len());
         self.machines[at].models.insert(model);
         self.set(at, (model, site));
         Some(at)

@@ -11,7 +11,6 @@
 //! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
 
 mod bind;
-mod bits;
 mod cheapen;
 mod domains;
 mod even;
@@ -19,6 +18,7 @@ mod everyone;
 mod exact;
 mod fill;
 mod loads;
+mod model_set;
 mod movables;
 mod overload;
 mod partly;
@@ -37,7 +37,7 @@ mod whole;
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use bits::Bits;
+pub(super) use model_set::ModelSet;
 
 use crate::index::{
     ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex, MadeIndex,
@@ -74,7 +74,7 @@ pub(super) struct Lot {
     /// By lot: it may not share a machine with one of those, for their host ports.
     pub(super) apart: IndexVec<LotIndex, bool>,
     /// The models that it may be on.
-    pub(super) may: Bits,
+    pub(super) may: ModelSet,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
     /// A place for its pods must be known down to the topology domain: somebody counts them, or they count
@@ -121,7 +121,7 @@ pub(super) struct ModelClass {
     pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
     pub(super) daemons: IndexVec<TallyIndex, i64>,
-    pub(super) models: Bits,
+    pub(super) models: ModelSet,
 }
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.

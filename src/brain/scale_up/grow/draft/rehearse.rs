@@ -7,7 +7,7 @@ use super::cheapen::Dice;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
-use super::{Bits, Problem, To};
+use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
@@ -211,7 +211,7 @@ fn rehearse<'p>(
 /// Whoever found no place gets machines more.
 fn later(draft: &mut Draft<'_>) {
     let problem = draft.problem;
-    let menu = Bits::all(problem.models.len());
+    let menu = ModelSet::all(problem.models.len());
     let way = Way {
         menu: &menu,
         cheapest: true,
