@@ -48,8 +48,51 @@ index_types! {
     /// Index of an offer among those of its choice. An offer is the choice on one host.
     OfferIndex;
 
-    /// Index of an offer among the offers of all choices.
-    OfferSlot;
+    /// Index of an offer in the catalogue: among the offers of all choices.
+    CatalogOfferIndex;
+
+    /// Index of a tier in `Market::tiers`: of the choices of one weight. 0 is the heaviest.
+    TierIndex;
+
+    /// Index of a machine of ours in `MachineViews`, which has them in the order of their names.
+    MachineIndex;
+
+    /// Index of a namespace with a shape in `ByNode::kinds`, which may have one more than once.
+    RunningKindIndex;
+
+    /// Index of a kind of pods, that is of the shape of the first that came, in `SimCluster::shapes`. Pods that `Alike` takes
+    /// for one kind have the same.
+    ShapeId;
+
+    /// Index of what pods may ask of other pods and of volumes, in `Alike`.
+    TraitsId;
+
+    /// Index of a set of equal volumes in `FreeVolumes::sets`. Those that are to be taken first come first.
+    EqualVolumesId;
+
+    /// Index of a list of matching sets in `FreeVolumes::matching`.
+    MatchingId;
+
+    /// Index of a pod's line in the report.
+    LineIndex;
+
+    /// Index of a NUMA node of a host.
+    NumaIndex;
+
+    /// Index of a pool in the policy, which has its pools in the order of their names.
+    PoolIndex;
+
+    /// Index of a pool in one of its regions, among all pools in all of their regions: in `LimitTracker::demands`.
+    PoolRegionIndex;
+
+    /// Index of a host among those of all regions, in the order of regions and of their hosts.
+    HostIndex;
+
+    /// Index of a storage among those of all regions, as `StorageIndexes` counts them.
+    StorageIndex;
+
+    /// Index of a PCI mapping on one host, in `HostMappings`.
+    HostMappingIndex;
 
     /// Index of a row of the fit matrix: of what groups ask of an empty node.
     RowIndex;
@@ -155,6 +198,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
         index
     }
 
+    /// Allocates so much for more elements, and nothing beyond.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.items.reserve_exact(more);
+    }
+
     /// The index that the next element will have.
     pub(crate) fn next_index(&self) -> I {
         I::at(self.items.len())
@@ -163,6 +211,11 @@ impl<I: ListIndex, T> IndexVec<I, T> {
     /// The element of an index, if the list is that long.
     pub(crate) fn get(&self, index: I) -> Option<&T> {
         self.items.get(index.position())
+    }
+
+    /// The element of an index to change, if the list is that long.
+    pub(crate) fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        self.items.get_mut(index.position())
     }
 
     /// Adds an element at an index; those from there on move up.

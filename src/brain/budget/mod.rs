@@ -29,9 +29,10 @@ use model::reasons::Warning;
 use model::scheduling::{PodShape, PodTerm};
 use model::snapshot::Snapshot;
 
-use crate::constraints::alike::{Alike, KindId};
+use crate::constraints::alike::Alike;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{IndexVec, ShapeId};
 use crate::simulation::company::takes_in;
 use weight::Weight;
 
@@ -153,12 +154,12 @@ fn small(snapshot: &Snapshot, kinds: &[PodKind<'_>], places: u64, steps: u64) ->
     sum <= steps && most.parts <= MAX_PARTS && parts <= PARTS
 }
 
-/// The kinds of pods there are, by their numbers.
-fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> Vec<PodKind<'s>> {
-    let mut kinds: Vec<PodKind<'s>> = Vec::new();
+/// The kinds of pods there are.
+fn kinds<'s>(snapshot: &'s Snapshot, alike: &mut Alike<'s>) -> IndexVec<ShapeId, PodKind<'s>> {
+    let mut kinds: IndexVec<ShapeId, PodKind<'s>> = IndexVec::default();
     let mut add = |of: NamespacedShape<'s>, waiting: u64| {
         let id = alike.kind(of);
-        if id == kinds.len() {
+        if id == kinds.next_index() {
             let weight = Weight::of(of.shape);
             kinds.push(PodKind {
                 of,
@@ -272,19 +273,19 @@ fn aversion(
 
 /// The kinds that are left out, with what they would cost.
 fn chosen<'a>(
-    kinds: &[PodKind<'a>],
+    kinds: &IndexVec<ShapeId, PodKind<'a>>,
     places: u64,
     snapshot: &Snapshot,
     steps: u64,
-) -> BTreeMap<KindId, Excess> {
+) -> BTreeMap<ShapeId, Excess> {
     let mut left_out = BTreeMap::new();
     // What is not even looked at: by the number of its parts.
     let size = |kind: &PodKind<'a>| match kind.of.shape.left_out {
         Some(_) => 0,
         None => kind.weight.parts.saturating_add(KIND),
     };
-    let sizes: Vec<u64> = kinds.iter().map(size).collect();
-    let mut looked_at = vec![false; kinds.len()];
+    let sizes: IndexVec<ShapeId, u64> = kinds.iter().map(size).collect();
+    let mut looked_at = kinds.with_each(false);
     let mut sum: u64 = 0;
     for index in fairly(kinds, &sizes) {
         let (own, parts) = (sizes[index], kinds[index].weight.parts);
@@ -315,10 +316,10 @@ fn chosen<'a>(
 /// Spends the budget on the kinds that are still in; those that are beyond it go out. `price` is what one
 /// anti-affinity term costs; equal ones of a namespace cost that once.
 fn spend<'a>(
-    kinds: &[PodKind<'a>],
+    kinds: &IndexVec<ShapeId, PodKind<'a>>,
     (size, steps): (&WorldSize, u64),
-    looked_at: &mut [bool],
-    left_out: &mut BTreeMap<KindId, Excess>,
+    looked_at: &mut IndexVec<ShapeId, bool>,
+    left_out: &mut BTreeMap<ShapeId, Excess>,
     price: impl Fn(&PodKind<'a>, &'a PodTerm) -> u64,
 ) {
     let mut prices: BTreeMap<(&str, &PodTerm), (u64, u64)> = BTreeMap::new();
@@ -330,7 +331,7 @@ fn spend<'a>(
         }
     }
     // Kinds that share a term share its price, as far as their order goes.
-    let costs: Vec<u64> = kinds
+    let costs: IndexVec<ShapeId, u64> = kinds
         .iter()
         .zip(&*looked_at)
         .map(|(kind, in_it)| {
@@ -370,11 +371,11 @@ fn spend<'a>(
 
 /// The kinds in the order in which a budget is spent on them: each namespace pays for its cheapest first,
 /// and who has spent least is next.
-fn fairly(kinds: &[PodKind<'_>], costs: &[u64]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..kinds.len()).collect();
+fn fairly(kinds: &IndexVec<ShapeId, PodKind<'_>>, costs: &IndexVec<ShapeId, u64>) -> Vec<ShapeId> {
+    let mut order: Vec<ShapeId> = kinds.indexes().collect();
     order.sort_by_key(|index| (kinds[*index].of.namespace, costs[*index], *index));
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut due: Vec<(u64, usize)> = Vec::with_capacity(order.len());
+    let mut due: Vec<(u64, ShapeId)> = Vec::with_capacity(order.len());
     for index in order {
         let of = spent.entry(kinds[index].of.namespace).or_default();
         *of = of.saturating_add(costs[index]);
@@ -447,7 +448,7 @@ fn crowded(snapshot: &Snapshot, steps: u64) -> BTreeSet<&str> {
 fn without<'s>(
     snapshot: &'s Snapshot,
     alike: &mut Alike<'s>,
-    left_out: &BTreeMap<KindId, Excess>,
+    left_out: &BTreeMap<ShapeId, Excess>,
     crowded: &BTreeSet<&str>,
 ) -> Snapshot {
     let mut lean = snapshot.clone();
@@ -493,7 +494,7 @@ fn without<'s>(
 
 /// Says of whose pods some are left out.
 pub(super) fn report(turn: &mut DecisionBuilder<'_>) {
-    let kinds = (0..turn.view.kinds()).map(|kind| turn.view.kind(kind));
+    let kinds = turn.view.kinds().iter().copied();
     let waiting = turn.view.without_place();
     let waiting = waiting.iter().map(|(key, pod)| NamespacedShape {
         namespace: &key.namespace,

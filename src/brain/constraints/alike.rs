@@ -11,9 +11,7 @@ use model::scheduling::{LabelSelector, PodShape, PodTraits};
 use model::snapshot::Snapshot;
 
 use crate::constraints::shape::NamespacedShape;
-
-/// Index of a kind: of pods in the order in which they first came.
-pub(crate) type KindId = usize;
+use crate::index::{ShapeId, TraitsId};
 
 /// Controllers whose pods are told from others': DaemonSets by their templates, the others by
 /// kube-scheduler's own spread constraints (`pod_topology_spread/common.go`: `helper.DefaultSelector`).
@@ -28,19 +26,18 @@ const COUNTED: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Alike<'a> {
     named: NamedKeys,
-    traits: BTreeMap<&'a PodTraits, usize>,
-    kinds: BTreeMap<Features<'a>, KindId>,
+    traits: BTreeMap<&'a PodTraits, TraitsId>,
+    kinds: BTreeMap<Features<'a>, ShapeId>,
     /// Equal shapes are mostly one allocation, and so are equal traits, and comparing addresses is cheap.
     /// Only ever looked up, never walked: addresses decide nothing.
-    seen_traits: Recent<usize, TRAITS>,
-    seen_shapes: Recent<(&'a str, KindId), SHAPES>,
+    seen_traits: Recent<TraitsId, TRAITS>,
+    seen_shapes: Recent<(&'a str, ShapeId), SHAPES>,
 }
 
 /// What makes a kind of pod.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Features<'a> {
-    /// Number of its traits.
-    traits: usize,
+    traits: TraitsId,
     namespace: &'a str,
     /// Kind and UID of its controller, where that matters.
     controller: Option<(&'a str, &'a str)>,
@@ -63,8 +60,8 @@ impl<'a> Alike<'a> {
         }
     }
 
-    /// The kind of a pod; the next number for the first of its kind.
-    pub(crate) fn kind(&mut self, pod: NamespacedShape<'a>) -> KindId {
+    /// The kind of a pod; the next index for the first of its kind.
+    pub(crate) fn kind(&mut self, pod: NamespacedShape<'a>) -> ShapeId {
         let address = std::ptr::from_ref(pod.shape).addr();
         if let Some((namespace, id)) = self.seen_shapes.get(address)
             && (std::ptr::eq(*namespace, pod.namespace) || *namespace == pod.namespace)
@@ -77,7 +74,7 @@ impl<'a> Alike<'a> {
             controller: controller(pod.shape),
             labels: self.named.of_pod(pod).collect(),
         };
-        let next = self.kinds.len();
+        let next = ShapeId(self.kinds.len());
         let id = *self.kinds.entry(features).or_insert(next);
         self.seen_shapes.put(address, (pod.namespace, id));
         id
@@ -91,7 +88,7 @@ impl<'a> Alike<'a> {
             && self.named.of_pod(one).eq(self.named.of_pod(other))
     }
 
-    fn traits(&mut self, namespace: &str, traits: &'a PodTraits) -> usize {
+    fn traits(&mut self, namespace: &str, traits: &'a PodTraits) -> TraitsId {
         let address = std::ptr::from_ref(traits).addr();
         if let Some(id) = self.seen_traits.get(address) {
             return *id;
@@ -100,7 +97,7 @@ impl<'a> Alike<'a> {
             self.named.know(namespace, traits),
             "its selectors are not among those that were looked at"
         );
-        let next = self.traits.len();
+        let next = TraitsId(self.traits.len());
         let id = *self.traits.entry(traits).or_insert(next);
         self.seen_traits.put(address, id);
         id
@@ -279,12 +276,12 @@ mod tests {
         let known = shapes.iter().map(of).chain(other);
         let mut alike = Alike::of(&lab().snapshot, known);
         let all = shapes.iter().chain(shapes);
-        let ids: BTreeSet<KindId> = all.map(|shape| alike.kind(of(shape))).collect();
+        let ids: BTreeSet<ShapeId> = all.map(|shape| alike.kind(of(shape))).collect();
         for (one, two) in shapes.iter().zip(&shapes[1..]) {
             let same = alike.kind(of(one)) == alike.kind(of(two));
             assert_eq!(alike.same(of(one), of(two)), same);
         }
-        assert!(ids.iter().copied().eq(0..ids.len()));
+        assert!(ids.iter().map(|id| id.0).eq(0..ids.len()));
         ids.len()
     }
 

@@ -17,11 +17,7 @@ use crate::constraints::fit::selector;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::constraints::shape::Keyed;
-
-/// Index of a set in [`FreeVolumes`]. Those that are to be taken first come first.
-pub(crate) type EqualVolumesId = usize;
-/// Index of a list of matching sets in [`FreeVolumes`].
-pub(crate) type MatchingId = usize;
+use crate::index::{EqualVolumesId, IndexVec, MatchingId};
 
 /// Volumes that are alike.
 #[derive(Debug)]
@@ -55,8 +51,8 @@ type VolumeTraits<'a> = (&'a Free, Option<&'a [NodeTerm]>, bool);
 /// All free volumes that a claim could have, and which claim could have which.
 #[derive(Debug, Default)]
 pub(crate) struct FreeVolumes<'a> {
-    sets: Vec<EqualVolumes<'a>>,
-    matching: Vec<MatchingVolumes<'a>>,
+    sets: IndexVec<EqualVolumesId, EqualVolumes<'a>>,
+    matching: IndexVec<MatchingId, MatchingVolumes<'a>>,
     /// The matching sets of claims that wait; one without is served by no volume there is.
     of: BTreeMap<&'a PodKey, MatchingId>,
     /// Claims that several pods wait with: one volume does for all of them.
@@ -103,7 +99,7 @@ impl<'a> FreeVolumes<'a> {
             return volumes;
         }
         let mut kept: BTreeMap<&PodKey, Vec<EqualVolumesId>> = BTreeMap::new();
-        for (id, set) in volumes.sets.iter().enumerate() {
+        for (id, set) in volumes.sets.indexed() {
             if let Some(claim) = &set.free.claim {
                 kept.entry(claim).or_default().push(id);
             }
@@ -146,8 +142,7 @@ impl<'a> FreeVolumes<'a> {
         kept: Option<EqualVolumesId>,
     ) -> Option<MatchingId> {
         let mut matching = MatchingVolumes::default();
-        let of_all = 0..self.sets.len();
-        for (id, set) in of_all.zip(&self.sets) {
+        for (id, set) in self.sets.indexed() {
             let serves = kept.map_or_else(|| serves(set.free, request), |kept| kept == id);
             if !serves {
                 continue;
@@ -162,10 +157,7 @@ impl<'a> FreeVolumes<'a> {
             }
         }
         let empty = matching.pinned.is_empty() && matching.others.is_empty();
-        (!empty).then(|| {
-            self.matching.push(matching);
-            self.matching.len() - 1
-        })
+        (!empty).then(|| self.matching.push(matching))
     }
 
     fn find_shared(&mut self, unbound: &[Keyed<'a>]) {
@@ -410,9 +402,12 @@ fn class_of<'a>(cluster: &'a Cluster, claim: &'a Claim) -> Option<&'a str> {
 
 /// The free volumes of these classes: the smallest first, of equal ones those that are not everywhere,
 /// then by name.
-fn sets<'a>(cluster: &'a Cluster, classes: &BTreeSet<&str>) -> Vec<EqualVolumes<'a>> {
+fn sets<'a>(
+    cluster: &'a Cluster,
+    classes: &BTreeSet<&str>,
+) -> IndexVec<EqualVolumesId, EqualVolumes<'a>> {
     if classes.is_empty() {
-        return Vec::new();
+        return IndexVec::default();
     }
     let mut alike: BTreeMap<VolumeTraits<'a>, (&'a Arc<str>, u64)> = BTreeMap::new();
     let volumes = cluster.volumes.iter();

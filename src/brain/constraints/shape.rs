@@ -3,15 +3,12 @@
 use model::cluster::{Pod, PodKey};
 use model::scheduling::PodShape;
 
-use super::alike::KindId;
+use crate::index::ShapeId;
 
 pub(crate) use model::scheduling::HOSTNAME_LABEL;
 
 /// A pod with its key.
 pub(crate) type Keyed<'a> = (&'a PodKey, &'a Pod);
-
-/// Index of a shape: pods that [`Alike`](super::alike::Alike) takes for one kind have the same.
-pub(crate) type ShapeId = KindId;
 
 /// A shape in a namespace: what filters read of a pod, and of all pods that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

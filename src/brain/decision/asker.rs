@@ -2,11 +2,13 @@
 
 use model::cluster::{Pod, PodKey};
 
+use crate::index::LineIndex;
+
 /// A pod that needs a place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
     pub(crate) key: &'a PodKey,
     pub(crate) pod: &'a Pod,
     /// Where its verdict goes; `None` for a pod that is bound.
-    pub(crate) line: Option<usize>,
+    pub(crate) line: Option<LineIndex>,
 }

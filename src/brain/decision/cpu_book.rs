@@ -15,6 +15,7 @@ use model::topology::HostTopology;
 
 use crate::decision::cpus::{CpuDemand, FreeCpus};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::NumaIndex;
 use crate::observed::view::{MachinePhase, MachineView};
 
 /// What is free on the hosts of regions whose machines get CPUs of their own, as far as their topology is known.
@@ -38,8 +39,8 @@ impl CpuBook {
         if book.hosts.is_empty() {
             return book;
         }
-        for known in turn.view.machines.values() {
-            book.count(turn, known);
+        for machine in turn.view.machines.values() {
+            book.count(turn, machine);
         }
         for (name, region) in &turn.view.snapshot.regions {
             for vm in region.vms.values().filter(|vm| !vm.template) {
@@ -49,7 +50,7 @@ impl CpuBook {
                 };
                 free.take(&pins.cpus);
                 for (node, bytes) in &pins.memory {
-                    free.take_memory(*node, *bytes);
+                    free.take_memory(NumaIndex(*node), *bytes);
                 }
             }
         }
@@ -66,26 +67,26 @@ impl CpuBook {
     }
 
     /// Books the CPUs that a machine's mark names, and the memory of its huge pages, as long as it has a VM or will have one.
-    fn count(&mut self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) {
-        let machine = known.machine;
-        let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-        let has_pages = known.pool.is_some_and(|pool| pool.page_nodes() > 0);
-        let takes = !machine.mark.cpus.is_empty() || has_pages;
-        if !takes || (machine.vm.is_none() && !going_up) {
+    fn count(&mut self, turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) {
+        let seen = machine.seen;
+        let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
+        let has_pages = machine.pool.is_some_and(|pool| pool.page_nodes() > 0);
+        let takes = !seen.mark.cpus.is_empty() || has_pages;
+        if !takes || (seen.vm.is_none() && !going_up) {
             return;
         }
-        let at = (machine.region.clone(), machine.host.clone());
-        let region = turn.view.snapshot.regions.get(&machine.region);
-        let vm = region.and_then(|region| region.vms.get(&machine.mark.vmid));
+        let at = (seen.region.clone(), seen.host.clone());
+        let region = turn.view.snapshot.regions.get(&seen.region);
+        let vm = region.and_then(|region| region.vms.get(&seen.mark.vmid));
         let pins = vm.and_then(|vm| vm.pins.as_ref());
         if pins.is_some_and(|pins| !pins.memory.is_empty()) {
             // Its memory counts by what is written.
             if let Some(free) = self.hosts.get_mut(&at) {
-                free.take(&machine.mark.cpus);
+                free.take(&seen.mark.cpus);
             }
             return;
         }
-        self.reserve(&at, (known.pool, known.instance_type), &machine.mark.cpus);
+        self.reserve(&at, (machine.pool, machine.instance_type), &seen.mark.cpus);
     }
 
     fn reserve(
@@ -191,10 +192,10 @@ pub(crate) fn reachable(
     if listed != has as usize {
         return Err(HostRefused::OtherTopology { listed, has });
     }
-    let machines = turn.view.machines.values().map(|known| known.machine);
+    let seen = turn.view.machines.values().map(|machine| machine.seen);
     // An intent alone does not say what a VM with its VMID has.
-    let ours = machines.filter(|machine| machine.region == pool.region && machine.vm.is_some());
-    let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
+    let ours = seen.filter(|seen| seen.region == pool.region && seen.vm.is_some());
+    let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
     let guests = region.vms.iter().filter(|(vmid, vm)| {
         let may_have = vm.kind == GuestKind::Qemu && !vm.template && !ours.contains(vmid);
         *vm.host == **host && may_have

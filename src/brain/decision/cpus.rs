@@ -11,6 +11,8 @@ use std::sync::Arc;
 use model::cpus::CpuSet;
 use model::topology::{HostTopology, MAX_NODES, divide_pages};
 
+use crate::index::{IndexVec, NumaIndex};
+
 /// What one machine takes of a host's CPUs and NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CpuDemand {
@@ -29,8 +31,8 @@ pub(crate) struct CpuDemand {
 
 impl CpuDemand {
     /// Whether its PCI devices are elsewhere.
-    fn is_far(self, node: usize) -> bool {
-        let bit = u32::try_from(node)
+    fn is_far(self, node: NumaIndex) -> bool {
+        let bit = u32::try_from(node.0)
             .ok()
             .and_then(|node| 1u64.checked_shl(node));
         self.near != 0 && self.near & bit.unwrap_or(0) == 0
@@ -68,11 +70,11 @@ struct NodeRoom {
 }
 
 /// How many CPUs of which NUMA nodes.
-pub(crate) type NumaCpus = Vec<(usize, usize)>;
+pub(crate) type NumaCpus = Vec<(NumaIndex, usize)>;
 
 /// How many CPUs of its NUMA nodes a host has free, and how much memory: enough to know whether a machine fits.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct CpuCounts(Vec<NodeRoom>);
+pub(crate) struct CpuCounts(IndexVec<NumaIndex, NodeRoom>);
 
 impl CpuCounts {
     /// How many CPUs are free.
@@ -89,7 +91,7 @@ impl CpuCounts {
         if wanted == 0 || self.count() < wanted {
             return None;
         }
-        let nodes = self.0.iter().enumerate();
+        let nodes = self.0.indexed();
         let one = nodes.filter(|(_, node)| node.holds(demand, wanted));
         let one = one.min_by_key(|(at, node)| (demand.is_far(*at), node.broken, node.cpus, *at));
         let parts = match one {
@@ -102,17 +104,20 @@ impl CpuCounts {
     /// The NUMA nodes that PVE takes huge pages from for a machine without CPUs of its own; `None` where they are not there, or have too
     /// little memory.
     fn first_nodes(&self, demand: CpuDemand) -> Option<NumaCpus> {
-        let nodes = self.0.get(..demand.page_nodes as usize)?;
-        let enough = nodes.iter().all(|node| node.holds(demand, 0));
-        enough.then(|| (0..nodes.len()).map(|at| (at, 0)).collect())
+        let mut nodes = (0..demand.page_nodes as usize).map(NumaIndex);
+        nodes.try_fold(NumaCpus::new(), |mut parts, at| {
+            let node = self.0.get(at)?;
+            parts.push((at, 0));
+            node.holds(demand, 0).then_some(parts)
+        })
     }
 
     /// Several NUMA nodes: of one socket where that takes no more of them.
     fn several(&self, demand: CpuDemand) -> Option<NumaCpus> {
-        let all = || (0..self.0.len()).filter(|at| self.0[*at].cpus > 0);
+        let all = || self.0.indexes().filter(|at| self.0[*at].cpus > 0);
         let sockets = self.0.iter().map(|node| node.socket).max().unwrap_or(0);
         let of_socket = |socket| all().filter(move |at| self.0[*at].socket == socket);
-        let groups = (0..=sockets).map(|socket| of_socket(socket).collect::<Vec<usize>>());
+        let groups = (0..=sockets).map(|socket| of_socket(socket).collect::<Vec<NumaIndex>>());
         let groups = groups.chain([all().collect()]);
         let placed = groups.filter_map(|group| self.of_group(demand, group));
         // The first of those that are alike.
@@ -120,7 +125,7 @@ impl CpuCounts {
     }
 
     /// The fewest of these NUMA nodes: all CPUs of each but one, which is the smallest that holds the rest.
-    fn of_group(&self, demand: CpuDemand, mut group: Vec<usize>) -> Option<NumaCpus> {
+    fn of_group(&self, demand: CpuDemand, mut group: Vec<NumaIndex>) -> Option<NumaCpus> {
         group.sort_by_key(|at| (std::cmp::Reverse(self.0[*at].cpus), *at));
         let (mut parts, mut left) = (NumaCpus::new(), demand.cpus as usize);
         while left > 0 {
@@ -185,7 +190,7 @@ pub(crate) struct FreeCpus {
     usable: CpuSet,
     free: CpuSet,
     /// Bytes that are left of NUMA nodes, where that is counted.
-    memory: BTreeMap<usize, i64>,
+    memory: BTreeMap<NumaIndex, i64>,
 }
 
 impl FreeCpus {
@@ -197,7 +202,7 @@ impl FreeCpus {
             free: usable.clone(),
             usable,
             memory: nodes
-                .filter_map(|(at, node)| Some((at, node.memory?)))
+                .filter_map(|(at, node)| Some((NumaIndex(at), node.memory?)))
                 .collect(),
             topology: topology.clone(),
         }
@@ -223,7 +228,7 @@ impl FreeCpus {
                     .position(|socket| node.cpus.within(socket))
                     .unwrap_or(0),
                 cpus: node.cpus.both(&self.free).len(),
-                memory: self.memory.get(&at).copied(),
+                memory: self.memory.get(&NumaIndex(at)).copied(),
                 broken: false,
             }
         });
@@ -236,7 +241,7 @@ impl FreeCpus {
     }
 
     /// Takes memory of a NUMA node.
-    pub(crate) fn take_memory(&mut self, node: usize, bytes: i64) {
+    pub(crate) fn take_memory(&mut self, node: NumaIndex, bytes: i64) {
         if let Some(left) = self.memory.get_mut(&node) {
             *left = left.saturating_sub(bytes);
         }
@@ -247,23 +252,25 @@ impl FreeCpus {
         self.take(cpus);
         if cpus.is_empty() {
             for node in 0..demand.page_nodes as usize {
-                self.take_memory(node, demand.share(0));
+                self.take_memory(NumaIndex(node), demand.share(0));
             }
             return;
         }
         let memory = (demand.memory >> 20, demand.page_mib);
         let nodes = self.topology.guest_nodes(cpus, memory);
         for node in nodes.unwrap_or_default() {
-            self.take_memory(node.host, node.memory_mib.saturating_mul(1 << 20));
+            let bytes = node.memory_mib.saturating_mul(1 << 20);
+            self.take_memory(NumaIndex(node.host), bytes);
         }
     }
 
     /// The CPUs that one more machine gets; `None` where none are left for it, or no memory beside them.
     pub(crate) fn place(&self, demand: CpuDemand) -> Option<CpuSet> {
         let wanted = demand.cpus as usize;
-        let free_of = |at: usize| self.topology.numa[at].cpus.both(&self.free);
+        let free_of = |at: NumaIndex| self.topology.numa[at.0].cpus.both(&self.free);
         let mut counts = self.counts();
-        for (at, node) in counts.0.iter_mut().enumerate() {
+        for at in counts.0.indexes() {
+            let node = &mut counts.0[at];
             node.broken = node.cpus >= wanted && !self.whole(&free_of(at), wanted);
         }
         let parts = counts.place(demand)?;

@@ -109,9 +109,9 @@ impl Holds {
 
     /// Whether who is behind a node cannot be known yet, for its region was not read yet since the start:
     /// Kubernetes is read first. `known` is the machine behind it, if that is known all the same.
-    pub(crate) fn in_the_dark(&self, known: Option<&MachineView<'_>>) -> bool {
-        match known {
-            Some(known) => self.unread_regions.contains_key(&known.machine.region),
+    pub(crate) fn in_the_dark(&self, machine: Option<&MachineView<'_>>) -> bool {
+        match machine {
+            Some(machine) => self.unread_regions.contains_key(&machine.seen.region),
             None => !self.unread_regions.is_empty(),
         }
     }

@@ -18,6 +18,7 @@ use crate::constraints::claims::Promises;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::asker::Asker;
 use crate::decision::holds::Holds;
+use crate::index::{IndexVec, LineIndex};
 use crate::observed::provisioning;
 use crate::observed::view::{MachineView, SnapshotView};
 
@@ -38,7 +39,7 @@ pub(crate) struct DecisionBuilder<'a> {
     /// Claims for one pod alone that pods of this decision got.
     pub(crate) promises: Promises<'a>,
     /// The pods that are not bound, in the order of their keys, with their verdicts.
-    lines: Vec<(PodKey, Option<PodVerdict>)>,
+    lines: IndexVec<LineIndex, (PodKey, Option<PodVerdict>)>,
     wake: Option<Time>,
     /// The budget of work.
     pub(crate) steps: u64,
@@ -70,7 +71,7 @@ impl<'a> DecisionBuilder<'a> {
             plan: Vec::new(),
             report: Report::default(),
             promises: Promises::default(),
-            lines: Vec::new(),
+            lines: IndexVec::default(),
             wake: None,
             steps: STEPS,
             beside: None,
@@ -94,17 +95,16 @@ impl<'a> DecisionBuilder<'a> {
 
     /// Allocates the verdicts of at most `pods` pods at once, lest the list is moved again and again as it grows.
     pub(crate) fn reserve_lines(&mut self, pods: usize) {
-        self.lines.reserve_exact(pods);
+        self.lines.reserve(pods);
     }
 
     /// A line in the report for one more pod; pods come in the order of their keys.
-    pub(crate) fn line(&mut self, key: &PodKey) -> usize {
-        self.lines.push((key.clone(), None));
-        self.lines.len() - 1
+    pub(crate) fn line(&mut self, key: &PodKey) -> LineIndex {
+        self.lines.push((key.clone(), None))
     }
 
     /// Writes a pod's verdict; the last one counts.
-    pub(crate) fn answer(&mut self, line: usize, verdict: PodVerdict) {
+    pub(crate) fn answer(&mut self, line: LineIndex, verdict: PodVerdict) {
         self.lines[line].1 = Some(verdict);
     }
 
@@ -231,13 +231,13 @@ fn known(verdict: PodVerdict, holds: &Holds) -> PodVerdict {
 }
 
 /// The target that names a machine of ours.
-pub(crate) fn target(known: &MachineView<'_>) -> Target {
+pub(crate) fn target(machine: &MachineView<'_>) -> Target {
     Target {
-        region: known.machine.region.clone(),
-        host: known.machine.host.clone(),
-        vmid: known.machine.mark.vmid,
-        machine: known.name.clone(),
-        node: known.node.map(|(name, node)| NodeRef {
+        region: machine.seen.region.clone(),
+        host: machine.seen.host.clone(),
+        vmid: machine.seen.mark.vmid,
+        machine: machine.name.clone(),
+        node: machine.node.map(|(name, node)| NodeRef {
             name: name.clone(),
             uid: node.uid.clone(),
         }),
@@ -245,12 +245,12 @@ pub(crate) fn target(known: &MachineView<'_>) -> Target {
 }
 
 /// The precondition of an action on a machine whose VM carries its mark.
-pub(crate) fn precondition(known: &MachineView<'_>, max_view_age: Span) -> Precondition {
-    let vm = known.machine.vm.as_ref();
+pub(crate) fn precondition(machine: &MachineView<'_>, max_view_age: Span) -> Precondition {
+    let vm = machine.seen.vm.as_ref();
     Precondition {
         mark: vm
             .filter(|vm| vm.marked)
-            .map(|_| (*known.machine.mark).clone()),
+            .map(|_| (*machine.seen.mark).clone()),
         digest: None,
         max_view_age,
         ..Precondition::default()

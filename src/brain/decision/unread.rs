@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::decision::names;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{NodeIndex, PoolIndex};
 use model::cluster::Node;
 use model::policy::{POOL_LABEL, Policy, REGION_LABEL};
 use model::region::{GuestKind, Region, Vm};
@@ -16,8 +17,8 @@ pub(crate) struct Unread<'a> {
     pub(crate) region: &'a Arc<str>,
     pub(crate) vmid: u32,
     pub(crate) vm: &'a Vm,
-    /// The pool by its name, and its position in [`Policy::pools`].
-    pub(crate) pool: (&'a Arc<str>, usize),
+    /// The pool by its name, and its index.
+    pub(crate) pool: (&'a Arc<str>, PoolIndex),
 }
 
 /// All of them, in the order of regions and VMIDs.
@@ -29,13 +30,13 @@ pub(crate) fn find<'a>(
     let vms = unread(snapshot, policy).filter(move |(_, _, vm)| strange(&vm.name));
     vms.filter_map(move |(region, vmid, vm)| {
         let mut pools = policy.pools.iter().enumerate();
-        let (slot, (pool, _)) = pools
+        let (index, (pool, _)) = pools
             .find(|(_, (pool, of))| of.at(region).is_some() && names::is_of_pool(&vm.name, pool))?;
         Some(Unread {
             region,
             vmid,
             vm,
-            pool: (pool, slot),
+            pool: (pool, PoolIndex(index)),
         })
     })
 }
@@ -46,13 +47,14 @@ pub(crate) fn nodes<'t, 'a>(
     turn: &'t DecisionBuilder<'a>,
 ) -> impl Iterator<Item = (&'a Arc<str>, &'a Node)> + use<'t, 'a> {
     let (view, dark) = (&turn.view, &turn.holds.unread_regions);
-    let all = view.snapshot.cluster.nodes.values().enumerate();
+    let all = view.snapshot.cluster.nodes.values();
+    let all = (0..).map(NodeIndex).zip(all);
     // Mostly there is none.
     let all = all.take(if dark.is_empty() { 0 } else { usize::MAX });
-    all.filter_map(move |(position, node)| {
+    all.filter_map(move |(index, node)| {
         let unread = node.labels.get(REGION_LABEL);
         let unread = unread.is_some_and(|region| dark.contains_key(region));
-        if !unread || view.machine_at(position).is_some() {
+        if !unread || view.machine_at(index).is_some() {
             return None;
         }
         let (pool, _) = view

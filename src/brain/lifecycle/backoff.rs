@@ -132,19 +132,19 @@ fn unremembered(turn: &DecisionBuilder<'_>, pool: &str) -> Option<Time> {
         .view
         .machines
         .values()
-        .filter(|known| known.pool_name() == pool)
+        .filter(|machine| machine.pool_name() == pool)
         .peekable();
     of_pool.peek()?;
     let (mut working, mut older) = (false, false);
-    for known in of_pool {
-        working |= works(known);
-        older |= known.machine.mark.created < began;
+    for machine in of_pool {
+        working |= works(machine);
+        older |= machine.seen.mark.created < began;
     }
     (older && !working).then_some(until)
 }
 
-fn works(known: &MachineView<'_>) -> bool {
-    known.phase == MachinePhase::Up && known.ready()
+fn works(machine: &MachineView<'_>) -> bool {
+    machine.phase == MachinePhase::Up && machine.ready()
 }
 
 /// A failure that was not counted yet.
@@ -272,18 +272,18 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
     let mut wakes = Vec::new();
     let longest = turn.view.policy.scale_up.max_provision_time;
     let mut failed = Vec::new();
-    for known in turn.view.machines.values() {
-        if turn.memory.counted_failures.contains(known.name) {
+    for machine in turn.view.machines.values() {
+        if turn.memory.counted_failures.contains(machine.name) {
             continue;
         }
-        let (at, message, before_it_ran) = match (&known.phase, &known.machine.failure) {
+        let (at, message, before_it_ran) = match (&machine.phase, &machine.seen.failure) {
             (MachinePhase::Failed, Some(failure)) => (
                 failure.at.min(now),
                 failure.message.clone(),
                 failure.step <= Step::Start,
             ),
             // What is not read says of nobody that it is slow: it may be there for long.
-            (MachinePhase::Overdue, _) if turn.holds.unread_in(&known.machine.region).is_some() => {
+            (MachinePhase::Overdue, _) if turn.holds.unread_in(&machine.seen.region).is_some() => {
                 continue;
             }
             // Whose fault it is that it is slow nobody knows.
@@ -291,7 +291,7 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
                 let message = format!("not initialised after {longest}");
                 (now, message.into(), false)
             }
-            _ => match shut_out::find(turn, known) {
+            _ => match shut_out::find(turn, machine) {
                 Some((from, message)) if from <= now => (now, message, false),
                 Some((from, _)) => {
                     wakes.push(from);
@@ -300,10 +300,10 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
                 None => continue,
             },
         };
-        let there = known.machine.failure.as_ref();
-        let advice = there.filter(|_| known.phase == MachinePhase::Failed);
+        let there = machine.seen.failure.as_ref();
+        let advice = there.filter(|_| machine.phase == MachinePhase::Failed);
         let advice = advice.and_then(|failure| failure.advice.clone());
-        let kind = match known.phase {
+        let kind = match machine.phase {
             MachinePhase::Up => FailureKind::ShutOut,
             MachinePhase::Failed if there.is_some_and(|failure| failure.transient) => {
                 FailureKind::Transient
@@ -311,17 +311,17 @@ fn uncounted(turn: &mut DecisionBuilder<'_>) -> Vec<Failed> {
             _ => FailureKind::Lasting,
         };
         let there = there.and_then(|failure| failure.host.as_ref());
-        let host = there.unwrap_or(&known.machine.host);
+        let host = there.unwrap_or(&machine.seen.host);
         failed.push(Failed {
             at,
-            machine: known.name.clone(),
-            pool: known.pool_name().into(),
-            host: host_key(turn, known.pool_name(), &known.machine.region, host),
+            machine: machine.name.clone(),
+            pool: machine.pool_name().into(),
+            host: host_key(turn, machine.pool_name(), &machine.seen.region, host),
             message,
             advice,
             before_it_ran,
             kind,
-            created: known.machine.mark.created,
+            created: machine.seen.mark.created,
         });
     }
     failed.sort_by(|a, b| (a.at, &a.machine).cmp(&(b.at, &b.machine)));
@@ -350,12 +350,12 @@ fn forget(turn: &mut DecisionBuilder<'_>, reset: Span) {
         return;
     }
     let mut works_since: BTreeMap<(&str, Arc<str>), Time> = BTreeMap::new();
-    for known in turn.view.machines.values().filter(|known| works(known)) {
-        let machine = known.machine;
-        let host = host_key(turn, known.pool_name(), &machine.region, &machine.host);
-        let there = (known.pool_name(), host);
+    for machine in turn.view.machines.values().filter(|machine| works(machine)) {
+        let seen = machine.seen;
+        let host = host_key(turn, machine.pool_name(), &seen.region, &seen.host);
+        let there = (machine.pool_name(), host);
         let last = works_since.entry(there).or_default();
-        *last = (*last).max(known.machine.mark.created);
+        *last = (*last).max(seen.mark.created);
     }
     let pools = &mut turn.memory.host_backoff;
     for (pool, hosts) in pools.iter_mut() {
@@ -375,8 +375,8 @@ fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
         let mut of_pool = view
             .machines
             .values()
-            .filter(|known| known.pool_name() == &**pool);
-        let overcome = of_pool.any(|known| works(known) && known.machine.mark.created > *at);
+            .filter(|machine| machine.pool_name() == &**pool);
+        let overcome = of_pool.any(|machine| works(machine) && machine.seen.mark.created > *at);
         now.since(*at) <= reset && !overcome
     });
     let mut shut_out = std::mem::take(&mut turn.memory.shut_out);
@@ -385,8 +385,8 @@ fn forget_transient(turn: &mut DecisionBuilder<'_>, reset: Span) {
             .view
             .machines
             .values()
-            .filter(|known| known.pool_name() == &**pool);
-        let overcome = of_pool.any(|known| shut_out::is_overcome(turn, known, *at));
+            .filter(|machine| machine.pool_name() == &**pool);
+        let overcome = of_pool.any(|machine| shut_out::is_overcome(turn, machine, *at));
         now.since(*at) <= reset && !overcome
     });
     turn.memory.shut_out = shut_out;

@@ -262,9 +262,9 @@ fn cluster_health(view: &SnapshotView<'_>, holds: &mut Holds, found: &mut Vec<Ho
         .filter(|(name, node)| {
             node.ready.status != ReadyStatus::True
                 && !sweep::dead(view, name, node)
-                && !view.machine_of_node(name).is_some_and(|known| {
-                    known.kept.is_some()
-                        || matches!(known.phase, MachinePhase::Coming | MachinePhase::Leaving)
+                && !view.machine_of_node(name).is_some_and(|machine| {
+                    machine.kept.is_some()
+                        || matches!(machine.phase, MachinePhase::Coming | MachinePhase::Leaving)
                 })
         })
         .count();

@@ -18,29 +18,29 @@ const AGAIN: Span = Span::minutes(5);
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
     let mut due = Vec::new();
-    for known in machines.values() {
-        warn_not_updated(turn, known);
-        if let Some(keys) = look(turn, known) {
-            due.push((last_failed(known), known, keys));
+    for machine in machines.values() {
+        warn_not_updated(turn, machine);
+        if let Some(keys) = look(turn, machine) {
+            due.push((last_failed(machine), machine, keys));
         }
     }
     due.sort_by(|one, other| (one.0, one.1.name).cmp(&(other.0, other.1.name)));
-    let under_way = |known: &&MachineView<'_>| known.machine.busy == Some(Busy::Update);
+    let under_way = |machine: &&MachineView<'_>| machine.seen.busy == Some(Busy::Update);
     let running = machines.values().filter(under_way).count();
-    for (_, known, keys) in due.into_iter().take(AT_ONCE.saturating_sub(running)) {
+    for (_, machine, keys) in due.into_iter().take(AT_ONCE.saturating_sub(running)) {
         let age = turn.view.policy.scale_up.max_view_age;
-        let (target, precondition) = (turn::target(known), turn::precondition(known, age));
+        let (target, precondition) = (turn::target(machine), turn::precondition(machine, age));
         turn.act(Kind::Update, target, precondition, Reason::Differs { keys });
     }
     turn.view.machines = machines;
 }
 
 /// What of a machine is to be written now.
-fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Vec<Arc<str>>> {
-    let vm = known.machine.vm.as_ref()?;
-    let at_rest = vm.marked && vm.lock.is_none() && !vm.ha && !known.busy();
-    let worked = known.step().is_none_or(|step| step == Step::Done);
-    if !at_rest || !worked || known.phase != MachinePhase::Up || known.pool.is_none() {
+fn look(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<Vec<Arc<str>>> {
+    let vm = machine.seen.vm.as_ref()?;
+    let at_rest = vm.marked && vm.lock.is_none() && !vm.ha && !machine.busy();
+    let worked = machine.step().is_none_or(|step| step == Step::Done);
+    if !at_rest || !worked || machine.phase != MachinePhase::Up || machine.pool.is_none() {
         return None;
     }
     let mut keys = Vec::new();
@@ -51,10 +51,10 @@ fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Vec<A
             _ => keys.push(one.key.clone()),
         }
     }
-    let host = known.region?.hosts.get(&known.machine.host)?;
-    let may = turn.holds.may_begin(&known.machine.region).is_ok();
+    let host = machine.region?.hosts.get(&machine.seen.host)?;
+    let may = turn.holds.may_begin(&machine.seen.region).is_ok();
     // One action for a machine: what else is planned for it comes first.
-    let name = known.name;
+    let name = machine.name;
     let planned = || {
         turn.plan
             .iter()
@@ -64,20 +64,20 @@ fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Vec<A
 }
 
 /// When a write to it failed last; first of all come those where none did.
-fn last_failed(known: &MachineView<'_>) -> Option<Time> {
-    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+fn last_failed(machine: &MachineView<'_>) -> Option<Time> {
+    let differs = machine.seen.vm.iter().flat_map(|vm| &vm.differs);
     differs
         .filter_map(|one| one.failed.as_ref().map(|failed| failed.at))
         .max()
 }
 
 /// Tells of what is not written any more.
-fn warn_not_updated(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
-    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+fn warn_not_updated(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) {
+    let differs = machine.seen.vm.iter().flat_map(|vm| &vm.differs);
     let differences: Vec<Difference> = differs.filter(|one| one.given_up()).cloned().collect();
     if !differences.is_empty() {
         turn.warn(Warning::NotUpdated {
-            machine: known.name.clone(),
+            machine: machine.name.clone(),
             differences,
         });
     }

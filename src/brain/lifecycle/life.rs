@@ -24,17 +24,17 @@ type Move = Option<(Kind, Reason)>;
 /// Plans what to do with every machine that is not a working node.
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
-    for known in machines.values() {
-        if let Some((kind, reason)) = next(turn, known) {
+    for machine in machines.values() {
+        if let Some((kind, reason)) = next(turn, machine) {
             let age = match kind {
                 Kind::Continue => turn.view.policy.scale_up.max_view_age,
                 _ => turn.view.policy.scale_down.max_view_age,
             };
-            let mut precondition = turn::precondition(known, age);
+            let mut precondition = turn::precondition(machine, age);
             if kind == (Kind::Remove { drain: true }) {
-                precondition.pods = pods_that_leave(turn, known);
+                precondition.pods = pods_that_leave(turn, machine);
             }
-            turn.act(kind, turn::target(known), precondition, reason);
+            turn.act(kind, turn::target(machine), precondition, reason);
         }
     }
     turn.view.machines = machines;
@@ -42,17 +42,17 @@ pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
 
 /// The pods that are evicted from a node that never took pods for good. Some came all the same: those that tolerate every taint are bound to
 /// a node as soon as it is registered.
-fn pods_that_leave(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Vec<PodKey> {
-    let pods = known.node.map(|(node, _)| turn.view.pods(node));
+fn pods_that_leave(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Vec<PodKey> {
+    let pods = machine.node.map(|(node, _)| turn.view.pods(node));
     let pods = pods.unwrap_or_default().iter();
     let leave = pods.filter(|(_, pod)| !pod.mirror && !guard::is_daemon(&pod.shape));
     leave.map(|(key, _)| (*key).clone()).collect()
 }
 
-fn next(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
-    let name = known.name;
-    if let MachinePhase::Untouchable(why) = &known.phase {
-        if turn.holds.unread_in(&known.machine.region).is_none() {
+fn next(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    let name = machine.name;
+    if let MachinePhase::Untouchable(why) = &machine.phase {
+        if turn.holds.unread_in(&machine.seen.region).is_none() {
             turn.warn(Warning::LeftAlone {
                 machine: name.clone(),
                 left_alone: why.clone(),
@@ -60,30 +60,30 @@ fn next(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
         }
         return None;
     }
-    if known.pool.is_none() {
+    if machine.pool.is_none() {
         turn.warn(Warning::PoolGone {
             machine: name.clone(),
-            pool: known.pool_name().into(),
+            pool: machine.pool_name().into(),
         });
         return None;
     }
-    if known.phase == MachinePhase::Coming {
+    if machine.phase == MachinePhase::Coming {
         // One moment later it is overdue.
         let limit = turn.view.policy.scale_up.max_provision_time;
-        let left = Span(limit.0.saturating_sub(known.worked.0).max(0));
+        let left = Span(limit.0.saturating_sub(machine.worked.0).max(0));
         turn.wake_at(turn.now() + left + Span(1));
     }
-    if known.busy() {
+    if machine.busy() {
         return None;
     }
-    match known.phase {
-        MachinePhase::Coming => coming(turn, known),
-        MachinePhase::Failed | MachinePhase::Overdue => failed(turn, known),
+    match machine.phase {
+        MachinePhase::Coming => coming(turn, machine),
+        MachinePhase::Failed | MachinePhase::Overdue => failed(turn, machine),
         // The journal of a working node is one step behind: let it catch up.
-        MachinePhase::Up if known.step().is_some_and(|step| step < Step::Done) => {
-            proceed(turn, known)
+        MachinePhase::Up if machine.step().is_some_and(|step| step < Step::Done) => {
+            proceed(turn, machine)
         }
-        MachinePhase::Leaving => leaving(turn, known),
+        MachinePhase::Leaving => leaving(turn, machine),
         MachinePhase::Up
         | MachinePhase::NoNode
         | MachinePhase::NoVm
@@ -92,134 +92,134 @@ fn next(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
 }
 
 /// The locked, markless VM that a clone leaves until it is done, or a removal until it is.
-fn placeholder(known: &MachineView<'_>) -> bool {
-    known.machine.vm.as_ref().is_some_and(|vm| !vm.marked)
+fn placeholder(machine: &MachineView<'_>) -> bool {
+    machine.seen.vm.as_ref().is_some_and(|vm| !vm.marked)
 }
 
-fn proceed(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
+fn proceed(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
     turn.holds
-        .may_continue(&known.machine.region)
+        .may_continue(&machine.seen.region)
         .is_ok()
         .then_some((Kind::Continue, Reason::Unfinished))
 }
 
-fn coming(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
-    if !known.machine.intended && known.machine.vm.is_none() {
-        return failed(turn, known);
+fn coming(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    if !machine.seen.intended && machine.seen.vm.is_none() {
+        return failed(turn, machine);
     }
-    if is_taken_by_another(known) {
-        let message = format!("another machine has its VMID {}", known.machine.mark.vmid);
+    if is_taken_by_another(machine) {
+        let message = format!("another machine has its VMID {}", machine.seen.mark.vmid);
         // A reading from before it was decided on tells of one that may have gone since.
-        let early = turn.view.snapshot.was_read_before(known.machine);
-        let may = !early && turn.holds.may_clear(&known.machine.region).is_ok();
+        let early = turn.view.snapshot.was_read_before(machine.seen);
+        let may = !early && turn.holds.may_clear(&machine.seen.region).is_ok();
         let reason = Reason::Failed {
             message: message.into(),
         };
         return may.then_some((Kind::DropIntent, reason));
     }
-    if placeholder(known) {
-        return delete_placeholder(turn, known).or_else(|| proceed(turn, known));
+    if placeholder(machine) {
+        return delete_placeholder(turn, machine).or_else(|| proceed(turn, machine));
     }
-    proceed(turn, known)
+    proceed(turn, machine)
 }
 
 /// Whether the VM with the VMID that is intended for a machine is another machine's. A leader that stood still while another one took
 /// the VMID finds that, and would wait for a clone that nobody may make.
-fn is_taken_by_another(known: &MachineView<'_>) -> bool {
-    let machine = known.machine;
-    let vm = known
+fn is_taken_by_another(machine: &MachineView<'_>) -> bool {
+    let seen = machine.seen;
+    let vm = machine
         .region
-        .and_then(|region| region.vms.get(&machine.mark.vmid));
-    let Some(Ownership::Marked(seen)) = vm.and_then(|vm| vm.ownership.as_ref()) else {
+        .and_then(|region| region.vms.get(&seen.mark.vmid));
+    let Some(Ownership::Marked(written)) = vm.and_then(|vm| vm.ownership.as_ref()) else {
         return false;
     };
-    let another = seen.machine != machine.mark.machine && seen.vmid == machine.mark.vmid;
-    another && machine.vm.is_none()
+    let another = written.machine != seen.mark.machine && written.vmid == seen.mark.vmid;
+    another && seen.vm.is_none()
 }
 
-fn failed(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
-    let region = &known.machine.region;
+fn failed(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    let region = &machine.seen.region;
     let may_clear = turn.holds.may_clear(region).is_ok();
-    if placeholder(known) {
-        return delete_placeholder(turn, known);
+    if placeholder(machine) {
+        return delete_placeholder(turn, machine);
     }
-    if let Some(until) = known.kept.filter(|_| !planted!(FailedNotKept)) {
+    if let Some(until) = machine.kept.filter(|_| !planted!(FailedNotKept)) {
         turn.wake_at(until);
-        turn.warn(kept(known, until));
+        turn.warn(kept(machine, until));
         return None;
     }
     // Without a journal it may be a working machine whose node just went: wait and see.
-    let unsure = known.machine.step.is_none() || by_mark_alone(known);
+    let unsure = machine.seen.step.is_none() || by_mark_alone(machine);
     if unsure {
         let good = turn.holds.may_observe_in(region);
-        if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+        if !turn.quarantine_over(&format!("machine/{}", machine.name), good) {
             return None;
         }
     }
     if !may_clear {
         return None;
     }
-    let message = why(known, turn.view.policy.scale_up.max_provision_time);
+    let message = why(machine, turn.view.policy.scale_up.max_provision_time);
     // Somebody may want to look into it.
-    if known
+    if machine
         .node
         .is_some_and(|(_, node)| disables_scale_down(node))
     {
         turn.warn(Warning::FailedAndAnnotated {
-            machine: known.name.clone(),
+            machine: machine.name.clone(),
             failure: message,
             annotation: SCALE_DOWN_DISABLED.into(),
         });
         return None;
     }
     let reason = Reason::Failed { message };
-    if known.machine.vm.is_none() {
+    if machine.seen.vm.is_none() {
         return Some((Kind::DropIntent, reason));
     }
-    let drain = known.node.is_some();
+    let drain = machine.node.is_some();
     Some((Kind::Remove { drain }, reason))
 }
 
 /// Whether a machine that runs is known by its mark alone, and no node of it has been seen since: its journal was lost,
 /// and the one of now was begun with its registration, whether it had been a node before or not.
-fn by_mark_alone(known: &MachineView<'_>) -> bool {
-    let runs = known.machine.vm.as_ref();
+fn by_mark_alone(machine: &MachineView<'_>) -> bool {
+    let runs = machine.seen.vm.as_ref();
     let runs = runs.is_some_and(|vm| vm.marked && vm.running);
-    runs && known.machine.terms.is_none()
-        && known.node.is_none()
-        && known.step() == Some(Step::Register)
+    runs && machine.seen.terms.is_none()
+        && machine.node.is_none()
+        && machine.step() == Some(Step::Register)
 }
 
 /// What is to be said of a failed machine that is kept: until when, and where it is.
-fn kept(known: &MachineView<'_>, until: Time) -> Warning {
-    let failure = known.machine.failure.as_ref();
+fn kept(machine: &MachineView<'_>, until: Time) -> Warning {
+    let failure = machine.seen.failure.as_ref();
     Warning::FailedAndKept {
-        machine: known.name.clone(),
-        vmid: known.machine.mark.vmid,
-        host: known.machine.host.clone(),
+        machine: machine.name.clone(),
+        vmid: machine.seen.mark.vmid,
+        host: machine.seen.host.clone(),
         failure: failure.map_or_else(ForeignText::default, |failure| failure.message.clone()),
         until,
     }
 }
 
-fn why(known: &MachineView<'_>, limit: Span) -> ForeignText {
-    match &known.machine.failure {
+fn why(machine: &MachineView<'_>, limit: Span) -> ForeignText {
+    match &machine.seen.failure {
         Some(failure) => failure.message.clone(),
         None => format!("not initialised after {limit}").into(),
     }
 }
 
-fn delete_placeholder(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
-    let region = &known.machine.region;
+fn delete_placeholder(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    let region = &machine.seen.region;
     let good = turn.holds.may_observe_in(region);
-    let vm = known.machine.vm.as_ref();
+    let vm = machine.seen.vm.as_ref();
     let (over, reason) = if vm.is_some_and(|vm| vm.lock.as_deref() == Some("destroyed")) {
         (good, unfinished())
     } else {
-        let key = format!("placeholder/{}", known.name);
+        let key = format!("placeholder/{}", machine.name);
         (turn.quarantine_over(&key, good), Reason::DeadClone)
     };
-    (over && known.machine.intended && turn.holds.may_clear(region).is_ok())
+    (over && machine.seen.intended && turn.holds.may_clear(region).is_ok())
         .then_some((Kind::DeletePlaceholder, reason))
 }
 
@@ -229,19 +229,19 @@ fn unfinished() -> Reason {
 
 /// A removal that was begun and that no task works on. It continues where it cannot be taken back. The others
 /// are working nodes with our leaving taint: scale-down decides about them again.
-fn leaving(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) -> Move {
-    if placeholder(known) {
-        return delete_placeholder(turn, known);
+fn leaving(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) -> Move {
+    if placeholder(machine) {
+        return delete_placeholder(turn, machine);
     }
-    let never_worked = match known.node {
+    let never_worked = match machine.node {
         Some((_, node)) => has_taint(node, STARTUP_TAINT),
         None => true,
     };
-    let shut = known.step() >= Some(Step::Shutdown);
-    if !(never_worked || shut) || turn.holds.may_clear(&known.machine.region).is_err() {
+    let shut = machine.step() >= Some(Step::Shutdown);
+    if !(never_worked || shut) || turn.holds.may_clear(&machine.seen.region).is_err() {
         return None;
     }
-    let kind = match (&known.machine.vm, known.node) {
+    let kind = match (&machine.seen.vm, machine.node) {
         (Some(_), node) => Kind::Remove {
             drain: node.is_some(),
         },

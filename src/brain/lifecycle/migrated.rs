@@ -11,20 +11,20 @@ use crate::observed::view::{MachinePhase, MachineView};
 /// Plans the zone labels of nodes whose VM has moved to another host.
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
-    for known in machines.values() {
-        look(turn, known);
+    for machine in machines.values() {
+        look(turn, machine);
     }
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
-    let machine = known.machine;
+fn look(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) {
+    let seen = machine.seen;
     let at_rest = |vm: &model::region::MachineVm| vm.marked && vm.lock.is_none();
-    let still = machine.vm.as_ref().is_some_and(at_rest) && !known.busy();
-    if known.phase != MachinePhase::Up || !still {
+    let still = seen.vm.as_ref().is_some_and(at_rest) && !machine.busy();
+    if machine.phase != MachinePhase::Up || !still {
         return;
     }
-    let (Some((_, node)), Some(region)) = (known.node, known.region) else {
+    let (Some((_, node)), Some(region)) = (machine.node, machine.region) else {
         return;
     };
     // One that is to be opened anew gets the labels of its host with that.
@@ -35,17 +35,17 @@ fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
         return;
     };
     // A zone that no host stands for is somebody's own; one that the file called otherwise before stays as it is.
-    let zones = turn.view.policy.regions.get(&machine.region);
+    let zones = turn.view.policy.regions.get(&seen.region);
     let zones = zones.map(|region| region.zones).unwrap_or_default();
-    let means = |host: &Arc<str>| *says == *host || *says == zones.zone_of(&machine.region, host);
-    let moved = !means(&machine.host)
+    let means = |host: &Arc<str>| *says == *host || *says == zones.zone_of(&seen.region, host);
+    let moved = !means(&seen.host)
         && region.hosts.keys().any(means)
-        && region.hosts.contains_key(&machine.host);
-    if !moved || turn.holds.may_begin(&machine.region).is_err() {
+        && region.hosts.contains_key(&seen.host);
+    if !moved || turn.holds.may_begin(&seen.region).is_err() {
         return;
     }
     let age = turn.view.policy.scale_up.max_view_age;
     let reason = Reason::Migrated { from: says.clone() };
-    let (target, precondition) = (turn::target(known), turn::precondition(known, age));
+    let (target, precondition) = (turn::target(machine), turn::precondition(machine, age));
     turn.act(Kind::Relabel, target, precondition, reason);
 }

@@ -27,63 +27,64 @@ const SLACK: Span = Span::minutes(1);
 /// Plans the starts, and tells of those that are not started again.
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
     let machines = std::mem::take(&mut turn.view.machines);
-    for known in machines.values() {
-        look(turn, known);
+    for machine in machines.values() {
+        look(turn, machine);
     }
     let present = |name: &Arc<str>| machines.get(name).is_some();
     turn.memory.power.retain(|name, _| present(name));
     turn.view.machines = machines;
 }
 
-fn look(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>) {
+fn look(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>) {
     let now = turn.now();
-    let vm = known.machine.vm.as_ref().filter(|vm| vm.marked);
-    let Some(vm) = vm.filter(|_| known.phase == MachinePhase::Up && known.node.is_some()) else {
+    let vm = machine.seen.vm.as_ref().filter(|vm| vm.marked);
+    let Some(vm) = vm.filter(|_| machine.phase == MachinePhase::Up && machine.node.is_some())
+    else {
         // It is being removed, or was never a node. That it was started is not forgotten.
         return;
     };
     let mut power = turn
         .memory
         .power
-        .get(known.name)
+        .get(machine.name)
         .cloned()
         .unwrap_or_default();
     if vm.running {
         power.off = None;
         power.tried = None;
         power.started = power.asked.take().or(power.started);
-    } else if seen(turn.view.snapshot, known) {
+    } else if seen(turn.view.snapshot, machine) {
         power.off.get_or_insert(now);
         if power.asked.is_some_and(|asked| now.since(asked) > TRYING) {
             power.started = power.asked.take();
         }
-        act(turn, known, &mut power);
+        act(turn, machine, &mut power);
     }
     if power == Power::default() {
-        turn.memory.power.remove(known.name);
+        turn.memory.power.remove(machine.name);
     } else {
-        turn.memory.power.insert(known.name.clone(), power);
+        turn.memory.power.insert(machine.name.clone(), power);
     }
 }
 
 /// Whether PVE shows how the VM is: its host answers, its cluster has quorum, and it was asked since the machine came up.
-fn seen(snapshot: &Snapshot, known: &MachineView<'_>) -> bool {
-    if snapshot.was_read_before(known.machine) {
+fn seen(snapshot: &Snapshot, machine: &MachineView<'_>) -> bool {
+    if snapshot.was_read_before(machine.seen) {
         return false;
     }
-    let region = snapshot.regions.get(&known.machine.region);
+    let region = snapshot.regions.get(&machine.seen.region);
     region.is_some_and(|region| {
-        let host = region.hosts.get(&known.machine.host);
+        let host = region.hosts.get(&machine.seen.host);
         region.quorate && host.is_some_and(|host| host.online)
     })
 }
 
-fn act(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, power: &mut Power) {
+fn act(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>, power: &mut Power) {
     let now = turn.now();
-    let (Some(off), Some(vm)) = (power.off, known.machine.vm.as_ref()) else {
+    let (Some(off), Some(vm)) = (power.off, machine.seen.vm.as_ref()) else {
         return;
     };
-    let (name, vmid, host) = (known.name, known.machine.mark.vmid, &known.machine.host);
+    let (name, vmid, host) = (machine.name, machine.seen.mark.vmid, &machine.seen.host);
     let stays_off = |started| Warning::PoweredOff {
         machine: name.clone(),
         vmid,
@@ -96,12 +97,12 @@ fn act(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, power: &mut Powe
         return;
     }
     if let Some(started) = power.started
-        && !booted_since(turn.view.snapshot, known, started)
+        && !booted_since(turn.view.snapshot, machine, started)
     {
         turn.warn(stays_off(Some(started)));
         return;
     }
-    if vm.lock.is_some() || known.busy() || turn.holds.may_begin(&known.machine.region).is_err() {
+    if vm.lock.is_some() || machine.busy() || turn.holds.may_begin(&machine.seen.region).is_err() {
         return;
     }
     if now.since(off) < SETTLED {
@@ -117,20 +118,20 @@ fn act(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, power: &mut Powe
     let age = turn.view.policy.scale_up.max_view_age;
     turn.act(
         Kind::Start,
-        turn::target(known),
-        turn::precondition(known, age),
+        turn::target(machine),
+        turn::precondition(machine, age),
         Reason::PoweredOff { since: off },
     );
 }
 
 /// Whether the machine's host booted after a time.
-fn booted_since(snapshot: &Snapshot, known: &MachineView<'_>, time: Time) -> bool {
-    let region = &known.machine.region;
+fn booted_since(snapshot: &Snapshot, machine: &MachineView<'_>, time: Time) -> bool {
+    let region = &machine.seen.region;
     let source = snapshot.sources.get(format!("pve/{region}").as_str());
     let host = snapshot
         .regions
         .get(region)
-        .and_then(|region| region.hosts.get(&known.machine.host));
+        .and_then(|region| region.hosts.get(&machine.seen.host));
     let (Some(source), Some(host)) = (source, host) else {
         return false;
     };
@@ -138,12 +139,12 @@ fn booted_since(snapshot: &Snapshot, known: &MachineView<'_>, time: Time) -> boo
 }
 
 /// What is to say of a machine whose VM is off.
-pub(crate) fn off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<PoweredOff> {
-    let vm = known.machine.vm.as_ref()?;
-    if vm.running || known.phase != MachinePhase::Up {
+pub(crate) fn off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<PoweredOff> {
+    let vm = machine.seen.vm.as_ref()?;
+    if vm.running || machine.phase != MachinePhase::Up {
         return None;
     }
-    let power = turn.memory.power.get(known.name);
+    let power = turn.memory.power.get(machine.name);
     Some(PoweredOff {
         since: power.and_then(|power| power.off),
         started: power.and_then(|power| power.started),

@@ -24,17 +24,20 @@ const PASSING_ENDS: [&str; 2] = ["not-ready", "uninitialized"];
 /// How somebody shut out the node of a machine that came a short while ago, before a pod came to it; and from when on that counts.
 pub(crate) fn find(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Option<(Time, ForeignText)> {
-    let (_, node) = known.node.filter(|_| known.phase == MachinePhase::Up)?;
+    let (_, node) = machine.node.filter(|_| machine.phase == MachinePhase::Up)?;
     let age = turn.now().since(node.created);
-    if known.busy() || age > turn.view.policy.scale_up.max_provision_time || carries(turn, known) {
+    if machine.busy()
+        || age > turn.view.policy.scale_up.max_provision_time
+        || carries(turn, machine)
+    {
         return None;
     }
     let from = node.created + COMING_UP;
-    let host = known
+    let host = machine
         .region
-        .and_then(|region| region.hosts.get(&known.machine.host));
+        .and_then(|region| region.hosts.get(&machine.seen.host));
     if host.is_some_and(|host| host.evacuated.is_some()) {
         return None;
     }
@@ -42,27 +45,27 @@ pub(crate) fn find(
         let message = "somebody cordoned its node before a pod came to it";
         return Some((from, message.into()));
     }
-    let key = barring_taint(known, node)?;
+    let key = barring_taint(machine, node)?;
     let message = format!("somebody tainted its node with {key} before a pod came to it");
     Some((from, message.into()))
 }
 
 /// Whether a pod is on the node of a machine that is no DaemonSet's and not the kubelet's own.
-pub(crate) fn carries(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
-    let pods = known.node.map(|(name, _)| turn.view.pods(name));
+pub(crate) fn carries(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let pods = machine.node.map(|(name, _)| turn.view.pods(name));
     let mut pods = pods.unwrap_or_default().iter();
     pods.any(|(_, pod)| !pod.mirror && !guard::is_daemon(&pod.shape))
 }
 
 /// The key of a taint that keeps pods away and that neither the pool nor Kubernetes gives new nodes.
-fn barring_taint<'n>(known: &MachineView<'_>, node: &'n Node) -> Option<&'n str> {
+fn barring_taint<'n>(machine: &MachineView<'_>, node: &'n Node) -> Option<&'n str> {
     let of_pool = |key: &str| {
-        let pool = known.promised();
+        let pool = machine.promised();
         pool.is_some_and(|pool| pool.taints.iter().any(|taint| *taint.key == *key))
     };
     let bars = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule && !passes(taint);
     let keys = node.taints.iter().filter(bars).map(|taint| &*taint.key);
-    let mut keys = keys.filter(|key| !known.starts_with(key));
+    let mut keys = keys.filter(|key| !machine.starts_with(key));
     keys.find(|key| !of_pool(key))
 }
 
@@ -73,7 +76,11 @@ fn passes(taint: &Taint) -> bool {
 }
 
 /// Whether the machine carries a pod, and its node is the one that was shut out at `seen` or a newer one: whoever shut nodes out does so no more.
-pub(crate) fn is_overcome(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, seen: Time) -> bool {
-    let node = known.node.filter(|_| carries(turn, known));
+pub(crate) fn is_overcome(
+    turn: &DecisionBuilder<'_>,
+    machine: &MachineView<'_>,
+    seen: Time,
+) -> bool {
+    let node = machine.node.filter(|_| carries(turn, machine));
     node.is_some_and(|(_, node)| node.created + COMING_UP + SLACK >= seen)
 }

@@ -15,23 +15,25 @@ use model::region::{Region, Vm};
 use model::snapshot::Snapshot;
 
 use crate::decision::turn::{self, DecisionBuilder};
+use crate::index::NodeIndex;
 use crate::observed::view::{MachinePhase, MachineView, SnapshotView};
 
 /// Sweeps both ways, and names what a person should look at.
 pub(crate) fn plan(turn: &mut DecisionBuilder<'_>) {
-    let half =
-        |known: &MachineView<'_>| matches!(known.phase, MachinePhase::NoNode | MachinePhase::NoVm);
+    let half = |machine: &MachineView<'_>| {
+        matches!(machine.phase, MachinePhase::NoNode | MachinePhase::NoVm)
+    };
     let lost = too_many_lost(turn);
     let machines = std::mem::take(&mut turn.view.machines);
-    for known in machines.values().filter(|known| half(known)) {
-        if known.pool.is_some() && !known.busy() {
-            halves(turn, known, lost);
+    for machine in machines.values().filter(|machine| half(machine)) {
+        if machine.pool.is_some() && !machine.busy() {
+            halves(turn, machine, lost);
         }
     }
     turn.view.machines = machines;
     let nodes = &turn.view.snapshot.cluster.nodes;
-    for (position, (name, node)) in nodes.iter().enumerate() {
-        if turn.view.machine_at(position).is_none() {
+    for (index, (name, node)) in (0..).map(NodeIndex).zip(nodes) {
+        if turn.view.machine_at(index).is_none() {
             orphan_node(turn, name, node);
         }
     }
@@ -53,14 +55,14 @@ fn former(turn: &mut DecisionBuilder<'_>) {
 /// one that was set back to an older state for instance, and their pods run on (the limits of cluster health:
 /// `ok-total-unready-count`, `max-total-unready-percentage`). A Node comes back with its kubelet's next start.
 fn too_many_lost(turn: &mut DecisionBuilder<'_>) -> bool {
-    let runs = |known: &&MachineView<'_>| {
-        let vm = known.machine.vm.as_ref();
+    let runs = |machine: &&MachineView<'_>| {
+        let vm = machine.seen.vm.as_ref();
         vm.is_some_and(|vm| vm.marked && vm.running)
     };
     let running = turn.view.machines.values().filter(runs).count();
     let running_machines = turn.view.machines.values().filter(runs);
     let lost = running_machines
-        .filter(|known| known.phase == MachinePhase::NoNode)
+        .filter(|machine| machine.phase == MachinePhase::NoNode)
         .count();
     let settings = &turn.view.policy.scale_down;
     let many = !planted!(ManyLostIgnored)
@@ -73,29 +75,29 @@ fn too_many_lost(turn: &mut DecisionBuilder<'_>) -> bool {
 }
 
 /// A machine that has lost its node or its VM. `lost`: too many have lost their node.
-fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
-    let region = &known.machine.region;
+fn halves(turn: &mut DecisionBuilder<'_>, machine: &MachineView<'_>, lost: bool) {
+    let region = &machine.seen.region;
     let good = turn.holds.may_observe_in(region);
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let (kind, reason) = match known.phase {
-        MachinePhase::NoNode if known.machine.vm.as_ref().is_some_and(|vm| vm.marked) => {
+    let (kind, reason) = match machine.phase {
+        MachinePhase::NoNode if machine.seen.vm.as_ref().is_some_and(|vm| vm.marked) => {
             (Kind::Remove { drain: false }, Reason::NoNode)
         }
-        MachinePhase::NoVm if known.node.is_none() => (Kind::DropIntent, Reason::NoVm),
-        MachinePhase::NoVm if !known.ready() || planted!(ReadyNodeDeleted) => {
+        MachinePhase::NoVm if machine.node.is_none() => (Kind::DropIntent, Reason::NoVm),
+        MachinePhase::NoVm if !machine.ready() || planted!(ReadyNodeDeleted) => {
             (Kind::DeleteNode, Reason::NoVm)
         }
         _ => return,
     };
-    if !turn.quarantine_over(&format!("machine/{}", known.name), good) {
+    if !turn.quarantine_over(&format!("machine/{}", machine.name), good) {
         let what = match reason {
             Reason::NoNode => Lost::Node,
-            _ if unmarked(known) => Lost::Mark,
+            _ if unmarked(machine) => Lost::Mark,
             _ => Lost::Vm,
         };
         if turn.holds.unread_in(region).is_none() {
             turn.warn(Warning::Quarantined {
-                machine: known.name.clone(),
+                machine: machine.name.clone(),
                 lost: what,
             });
         }
@@ -110,17 +112,17 @@ fn halves(turn: &mut DecisionBuilder<'_>, known: &MachineView<'_>, lost: bool) {
     if !stays && may.is_ok() {
         turn.act(
             kind,
-            turn::target(known),
-            turn::precondition(known, max_view_age),
+            turn::target(machine),
+            turn::precondition(machine, max_view_age),
             reason,
         );
     }
 }
 
 /// Whether a VM has the machine's VMID that is not its own any more: somebody took the mark out of its notes.
-fn unmarked(known: &MachineView<'_>) -> bool {
-    let vmid = &known.machine.mark.vmid;
-    known
+fn unmarked(machine: &MachineView<'_>) -> bool {
+    let vmid = &machine.seen.mark.vmid;
+    machine
         .region
         .is_some_and(|region| region.vms.contains_key(vmid))
 }
@@ -172,7 +174,7 @@ fn orphan_node(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, node: &Node) {
 /// Whether a node shows a sign of a machine whose node is contradicted.
 fn contradicted(view: &SnapshotView<'_>, name: &Arc<str>) -> bool {
     let machines = view.machines.values();
-    let mut found = machines.filter_map(|known| known.machine.contradiction.as_ref());
+    let mut found = machines.filter_map(|machine| machine.seen.contradiction.as_ref());
     found.any(|found| found.nodes.contains(name))
 }
 
@@ -219,9 +221,9 @@ fn gone(view: &SnapshotView<'_>, target: &Target, node: &Node) -> bool {
         let called = *vmid == target.vmid || vm.name == target.machine;
         vm.uuid.as_ref().map_or(called, same)
     };
-    let same_uuid = |known: &MachineView<'_>| {
-        let uuid = known.machine.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
-        let uuids = [uuid, known.machine.remembered.as_ref()];
+    let same_uuid = |machine: &MachineView<'_>| {
+        let uuid = machine.seen.vm.as_ref().and_then(|vm| vm.uuid.as_ref());
+        let uuids = [uuid, machine.seen.remembered.as_ref()];
         uuids.into_iter().flatten().any(same)
     };
     !region.vms.iter().any(may_be)
@@ -232,18 +234,18 @@ fn gone(view: &SnapshotView<'_>, target: &Target, node: &Node) -> bool {
 /// Whether PVE shows that nothing runs behind a node of ours: its VM is gone, or switched off on a
 /// host that answers. Such a node is no sign of a fault between us and the nodes.
 pub(crate) fn dead(view: &SnapshotView<'_>, name: &Arc<str>, node: &Node) -> bool {
-    let Some(known) = view.machine_of_node(name) else {
+    let Some(machine) = view.machine_of_node(name) else {
         let claimed = claimed(view, name, node).filter(|_| says_ours(node));
         return claimed.is_some_and(|target| gone(view, &target, node));
     };
     let online = |host: &Arc<str>| {
-        known.region.is_some_and(|region| {
+        machine.region.is_some_and(|region| {
             region.quorate && region.hosts.get(host).is_some_and(|host| host.online)
         })
     };
-    match &known.machine.vm {
-        None => known.phase == MachinePhase::NoVm,
-        Some(vm) => !vm.running && online(&known.machine.host),
+    match &machine.seen.vm {
+        None => machine.phase == MachinePhase::NoVm,
+        Some(vm) => !vm.running && online(&machine.seen.host),
     }
 }
 

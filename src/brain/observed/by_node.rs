@@ -11,12 +11,13 @@ use model::cluster::Cluster;
 
 use crate::constraints::shape::Keyed;
 use crate::constraints::shape::NamespacedShape;
+use crate::index::{IndexVec, RunningKindIndex};
 
 /// What is asked of every pod that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningPod {
     /// Index of its namespace and shape in [`ByNode::kinds`].
-    pub(crate) kind: usize,
+    pub(crate) kind: RunningKindIndex,
     pub(crate) deleting: bool,
     pub(crate) mirror: bool,
 }
@@ -34,7 +35,7 @@ pub(crate) struct ByNode<'a> {
     /// What is asked of every pod of `bound`, at that pod's position there: walks over all pods read this and not the pods.
     running: Vec<RunningPod>,
     /// Namespaces and shapes; one may be there more than once.
-    pub(crate) kinds: Vec<NamespacedShape<'a>>,
+    pub(crate) kinds: IndexVec<RunningKindIndex, NamespacedShape<'a>>,
     /// Not bound, in the order of their keys.
     pub(crate) unbound: Vec<Keyed<'a>>,
 }
@@ -85,7 +86,7 @@ impl<'a> ByNode<'a> {
                     continue;
                 };
                 let running = RunningPod {
-                    kind: first + row.kind,
+                    kind: RunningKindIndex(first + row.kind),
                     deleting: row.deleting,
                     mirror: row.mirror,
                 };
@@ -118,7 +119,7 @@ impl<'a> ByNode<'a> {
 
     /// The kinds of which pods run that are not being deleted.
     pub(crate) fn alive(&self) -> impl Iterator<Item = NamespacedShape<'a>> {
-        let mut alive = vec![false; self.kinds.len()];
+        let mut alive = self.kinds.with_each(false);
         for pod in &self.running {
             alive[pod.kind] |= !pod.deleting;
         }

@@ -15,10 +15,10 @@ type FailedMachine<'a> = (Time, &'a Arc<str>, usize, Time);
 /// it says, so that a later failure takes the place of none of them.
 pub(super) fn note<'a>(machines: &mut [MachineView<'a>], now: Time) {
     let mut of_pools: BTreeMap<&'a str, Vec<FailedMachine<'a>>> = BTreeMap::new();
-    for (index, known) in machines.iter().enumerate() {
-        if let Some((failed, until)) = span(known).filter(|(_, until)| *until > now) {
-            let of_pool = of_pools.entry(known.pool_name()).or_default();
-            of_pool.push((failed, known.name, index, until));
+    for (index, machine) in machines.iter().enumerate() {
+        if let Some((failed, until)) = span(machine).filter(|(_, until)| *until > now) {
+            let of_pool = of_pools.entry(machine.pool_name()).or_default();
+            of_pool.push((failed, machine.name, index, until));
         }
     }
     for (_, mut failed) in of_pools {
@@ -37,16 +37,16 @@ pub(super) fn note<'a>(machines: &mut [MachineView<'a>], now: Time) {
 /// When a machine failed and until when it is kept if its pool keeps it: by its own fault; its VM runs with its mark, and its node, if one
 /// came, was never open to pods. A VM that somebody switched off is looked into no more; what an unreachable host shows
 /// of its VMs says nothing.
-fn span(known: &MachineView<'_>) -> Option<(Time, Time)> {
-    let keep = known.pool?.keep_failed?;
-    let failure = known.machine.failure.as_ref().filter(|it| !it.transient)?;
-    let vm = known.machine.vm.as_ref()?;
-    let hosts = known.region.map(|region| &region.hosts);
-    let host = hosts.and_then(|hosts| hosts.get(&known.machine.host));
+fn span(machine: &MachineView<'_>) -> Option<(Time, Time)> {
+    let keep = machine.pool?.keep_failed?;
+    let failure = machine.seen.failure.as_ref().filter(|it| !it.transient)?;
+    let vm = machine.seen.vm.as_ref()?;
+    let hosts = machine.region.map(|region| &region.hosts);
+    let host = hosts.and_then(|hosts| hosts.get(&machine.seen.host));
     let on = vm.running || host.is_none_or(|host| !host.online);
-    let closed = known
+    let closed = machine
         .node
         .is_none_or(|(_, node)| node.deletion.is_none() && has_taint(node, STARTUP_TAINT));
-    let kept = known.phase == MachinePhase::Failed && vm.marked && on && closed;
+    let kept = machine.phase == MachinePhase::Failed && vm.marked && on && closed;
     kept.then(|| (failure.at, failure.at + keep.how_long))
 }

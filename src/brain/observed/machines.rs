@@ -2,17 +2,18 @@
 
 use std::ops::Index;
 
+use crate::index::{IndexVec, MachineIndex};
 use crate::observed::view::MachineView;
 
 /// Machines in the order of their names.
 #[derive(Debug, Default)]
-pub(crate) struct MachineViews<'a>(Vec<MachineView<'a>>);
+pub(crate) struct MachineViews<'a>(IndexVec<MachineIndex, MachineView<'a>>);
 
 impl<'a> MachineViews<'a> {
     /// From machines that come in the order of their names.
     pub(crate) fn in_order(machines: Vec<MachineView<'a>>) -> MachineViews<'a> {
         debug_assert!(machines.is_sorted_by(|a, b| a.name < b.name));
-        MachineViews(machines)
+        MachineViews(machines.into())
     }
 
     /// All of them.
@@ -22,16 +23,17 @@ impl<'a> MachineViews<'a> {
 
     /// The one with a name.
     pub(crate) fn get(&self, name: &str) -> Option<&MachineView<'a>> {
-        let found = self.0.binary_search_by(|known| (**known.name).cmp(name));
-        self.0.get(found.ok()?)
+        let found = self
+            .0
+            .binary_search_by(|machine| (**machine.name).cmp(name));
+        found.ok().map(|found| &self.0[MachineIndex(found)])
     }
 }
 
-impl<'a> Index<usize> for MachineViews<'a> {
+impl<'a> Index<MachineIndex> for MachineViews<'a> {
     type Output = MachineView<'a>;
 
-    /// The one at a position in the order of names.
-    fn index(&self, position: usize) -> &MachineView<'a> {
-        &self.0[position]
+    fn index(&self, machine: MachineIndex) -> &MachineView<'a> {
+        &self.0[machine]
     }
 }

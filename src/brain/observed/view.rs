@@ -19,12 +19,12 @@ use model::time::{Span, Time};
 
 use crate::constraints::claims::Claims;
 use crate::constraints::shape::NamespacedShape;
+use crate::index::{IndexVec, MachineIndex, NodeIndex, PoolIndex, RunningKindIndex};
 use crate::observed::by_node::{ByNode, RunningPod};
 use crate::observed::machines::MachineViews;
 use crate::observed::provisioning;
 
-/// A snapshot with what every step looks up. A node's position is its place among the nodes of the
-/// snapshot, in the order of their names; where all nodes are walked over, it is looked up by that.
+/// A snapshot with what every step looks up. Where all nodes are walked over, it is looked up by their indexes.
 #[derive(Debug)]
 pub(crate) struct SnapshotView<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -32,14 +32,14 @@ pub(crate) struct SnapshotView<'a> {
     pub(crate) now: Time,
     /// The pods: by node, and those that are not bound.
     pods: ByNode<'a>,
-    /// Which nodes' pods will soon need another place, by the nodes' positions.
-    leaving: Vec<bool>,
+    /// Which nodes' pods will soon need another place.
+    leaving: IndexVec<NodeIndex, bool>,
     /// The most that pods of each DaemonSet ask for, by its UID.
     pub(crate) daemon_requests: BTreeMap<&'a str, Resources>,
     /// Our machines, by name.
     pub(crate) machines: MachineViews<'a>,
-    /// The positions of the machines behind nodes, by the nodes' positions.
-    machine_of: Vec<Option<usize>>,
+    /// The machines behind nodes.
+    machine_of: IndexVec<NodeIndex, Option<MachineIndex>>,
     /// What claims hold.
     pub(crate) claims: Claims<'a>,
 }
@@ -48,18 +48,19 @@ pub(crate) struct SnapshotView<'a> {
 #[derive(Debug)]
 pub(crate) struct MachineView<'a> {
     pub(crate) name: &'a Arc<str>,
-    pub(crate) machine: &'a Machine,
+    /// What the snapshot shows of it.
+    pub(crate) seen: &'a Machine,
     /// The pool that the machine's mark names; `None` if it is no longer configured.
     pub(crate) pool: Option<&'a PoolPolicy>,
-    /// The place of its pool in the policy.
-    pub(crate) pool_slot: Option<usize>,
+    /// The index of its pool.
+    pub(crate) pool_index: Option<PoolIndex>,
     /// The machine's instance type: by the terms it was made under, else as it is configured now; `None` if it is no
     /// longer configured.
     pub(crate) instance_type: Option<&'a InstanceType>,
     /// The machine's Kubernetes node, with its name; `None` where the cluster has no such Node object.
     pub(crate) node: Option<(&'a Arc<str>, &'a Node)>,
-    /// The position of its node.
-    pub(crate) position: Option<usize>,
+    /// The index of its node.
+    pub(crate) node_index: Option<NodeIndex>,
     /// What was read of the machine's region; `None` if the snapshot has nothing of it.
     pub(crate) region: Option<&'a Region>,
     /// How long it has been on its way up, the time left out in which no daemon led.
@@ -94,19 +95,19 @@ pub(crate) enum MachinePhase {
 impl<'a> MachineView<'a> {
     /// Name of the machine's pool, as its mark has it: that pool may be configured no more.
     pub(crate) fn pool_name(&self) -> &'a str {
-        &self.machine.mark.pool
+        &self.seen.mark.pool
     }
 
     /// The step its journal shows.
     pub(crate) fn step(&self) -> Option<Step> {
-        self.machine.step.map(|(step, _)| step)
+        self.seen.step.map(|(step, _)| step)
     }
 
     /// The machine's pool with what its terms promised when it was made (labels, taints, reservations, `max_pods`,
     /// architecture), all else as it is configured now; `None` if the pool is no longer configured.
     pub(crate) fn promised(&self) -> Option<Cow<'a, PoolPolicy>> {
         let pool = self.pool?;
-        Some(match &self.machine.terms {
+        Some(match &self.seen.terms {
             Some(terms) if !terms.agrees(pool) => Cow::Owned(terms.pool(pool)),
             _ => Cow::Borrowed(pool),
         })
@@ -114,11 +115,7 @@ impl<'a> MachineView<'a> {
 
     /// Whether its node starts with a taint of this key, which goes by itself once it is initialised.
     pub(crate) fn starts_with(&self, key: &str) -> bool {
-        let own = self
-            .machine
-            .terms
-            .as_ref()
-            .map(|terms| &terms.startup_taints);
+        let own = self.seen.terms.as_ref().map(|terms| &terms.startup_taints);
         let taints = own.or(self.pool.map(|pool| &pool.startup_taints));
         key == STARTUP_TAINT
             || taints.is_some_and(|taints| taints.iter().any(|taint| *taint.key == *key))
@@ -149,13 +146,13 @@ impl<'a> MachineView<'a> {
         self.phase == MachinePhase::Leaving
             && !self.busy()
             && cordoned
-            && self.machine.vm.is_some()
+            && self.seen.vm.is_some()
             && self.step() < Some(Step::Shutdown)
     }
 
     /// Whether the executor is at work on it.
     pub(crate) fn busy(&self) -> bool {
-        self.machine.busy.is_some()
+        self.seen.busy.is_some()
     }
 }
 
@@ -183,15 +180,16 @@ impl<'a> SnapshotView<'a> {
         let doubled = doubled(snapshot);
         let nodes: Vec<_> = snapshot.cluster.nodes.iter().collect();
         let mut machines = Vec::with_capacity(snapshot.machines.len());
-        let mut machine_of = vec![None; nodes.len()];
+        let mut machine_of: IndexVec<NodeIndex, Option<MachineIndex>> =
+            vec![None; nodes.len()].into();
         // Machines and their nodes mostly have the same names.
         let mut next = 0;
         for named in &snapshot.machines {
             let position = named.1.node.as_ref();
             let position = position.and_then(|name| find(&nodes, name, next));
-            let node = position.map(|position| (position, nodes[position]));
+            let node = position.map(|position| (NodeIndex(position), nodes[position]));
             if let Some(position) = position {
-                machine_of[position] = Some(machines.len());
+                machine_of[NodeIndex(position)] = Some(MachineIndex(machines.len()));
                 next = position + 1;
             }
             let worked = provisioning::worked(memory, named.0, named.1, now);
@@ -206,12 +204,12 @@ impl<'a> SnapshotView<'a> {
             daemon_requests: daemon_requests(&pods),
             claims: Claims::new(&snapshot.cluster, policy, &pods.unbound),
             pods,
-            leaving: Vec::new(),
+            leaving: IndexVec::default(),
             machines: MachineViews::in_order(machines),
             machine_of,
         };
-        let nodes = nodes.iter().enumerate();
-        let leaving = nodes.map(|(position, (_, node))| view.goes(position, node));
+        let nodes = (0..).map(NodeIndex).zip(nodes);
+        let leaving = nodes.map(|(index, (_, node))| view.goes(index, node));
         view.leaving = leaving.collect();
         view
     }
@@ -222,38 +220,33 @@ impl<'a> SnapshotView<'a> {
         number.map_or(&[], |number| self.pods.on(number))
     }
 
-    /// The pods that run on the node at a position.
-    pub(crate) fn pods_at(&self, position: usize) -> &[Keyed<'a>] {
-        self.pods.on(position)
+    /// The pods that run on a node of the snapshot.
+    pub(crate) fn pods_at(&self, node: NodeIndex) -> &[Keyed<'a>] {
+        self.pods.on(node.0)
     }
 
-    /// What steps ask of every pod that runs on the node at a position; pod by pod in the order of [`SnapshotView::pods_at`].
-    pub(crate) fn running_at(&self, position: usize) -> &[RunningPod] {
-        self.pods.running(position)
+    /// What steps ask of every pod that runs on a node of the snapshot; pod by pod in the order of [`SnapshotView::pods_at`].
+    pub(crate) fn running_at(&self, node: NodeIndex) -> &[RunningPod] {
+        self.pods.running(node.0)
     }
 
     /// Shapes and namespaces that running pods share, to which each [`RunningPod`] points.
-    pub(crate) fn kind(&self, kind: usize) -> NamespacedShape<'a> {
-        self.pods.kinds[kind]
+    pub(crate) fn kinds(&self) -> &IndexVec<RunningKindIndex, NamespacedShape<'a>> {
+        &self.pods.kinds
     }
 
-    /// How many kinds there are.
-    pub(crate) fn kinds(&self) -> usize {
-        self.pods.kinds.len()
-    }
-
-    /// The position of a node that is in the snapshot.
-    pub(crate) fn position(&self, node: &str) -> Option<usize> {
+    /// The index of a node that is in the snapshot.
+    pub(crate) fn node_index(&self, node: &str) -> Option<NodeIndex> {
         let number = self.pods.number(node)?;
-        (number < self.machine_of.len()).then_some(number)
+        (number < self.machine_of.len()).then_some(NodeIndex(number))
     }
 
     /// Pods that are not bound, or that run on a node that is leaving, in the order of their keys.
     pub(crate) fn without_place(&self) -> Vec<Keyed<'a>> {
         let mut pods = self.pods.unbound.clone();
-        let leaving = self.leaving.iter().enumerate();
-        for (position, _) in leaving.filter(|(_, leaving)| **leaving) {
-            pods.extend(self.pods_at(position));
+        let leaving = self.leaving.indexed();
+        for (node, _) in leaving.filter(|(_, leaving)| **leaving) {
+            pods.extend(self.pods_at(node));
         }
         if pods.len() > self.pods.unbound.len() {
             pods.sort_unstable_by_key(|(key, _)| *key);
@@ -263,32 +256,32 @@ impl<'a> SnapshotView<'a> {
 
     /// The machine behind a node.
     pub(crate) fn machine_of_node(&self, node: &str) -> Option<&MachineView<'a>> {
-        self.machine_at(self.pods.number(node)?)
+        self.machine_at(self.node_index(node)?)
     }
 
-    /// The machine behind the node at a position.
-    pub(crate) fn machine_at(&self, position: usize) -> Option<&MachineView<'a>> {
-        let machine = *self.machine_of.get(position)?;
+    /// The machine behind a node of the snapshot.
+    pub(crate) fn machine_at(&self, node: NodeIndex) -> Option<&MachineView<'a>> {
+        let machine = *self.machine_of.get(node)?;
         Some(&self.machines[machine?])
     }
 
     /// Whether pods of this node will soon need another place: it is being removed.
     pub(crate) fn leaving(&self, name: &str) -> bool {
-        self.position(name)
-            .is_some_and(|position| self.leaving_at(position))
+        self.node_index(name)
+            .is_some_and(|node| self.leaving_at(node))
     }
 
-    /// Whether pods of the node at a position will soon need another place: it is being removed.
-    pub(crate) fn leaving_at(&self, position: usize) -> bool {
-        self.leaving[position]
+    /// Whether pods of a node of the snapshot will soon need another place: it is being removed.
+    pub(crate) fn leaving_at(&self, node: NodeIndex) -> bool {
+        self.leaving[node]
     }
 
-    fn goes(&self, position: usize, node: &Node) -> bool {
+    fn goes(&self, index: NodeIndex, node: &Node) -> bool {
         node.deletion.is_some()
             || has_taint(node, LEAVING_TAINT)
-            || self.machine_at(position).is_some_and(|known| {
+            || self.machine_at(index).is_some_and(|machine| {
                 matches!(
-                    known.phase,
+                    machine.phase,
                     MachinePhase::Leaving
                         | MachinePhase::Failed
                         | MachinePhase::Overdue
@@ -350,49 +343,46 @@ fn know<'a>(
     snapshot: &'a Snapshot,
     policy: &'a Policy,
     worked: Span,
-    (name, machine): (&'a Arc<str>, &'a Machine),
-    node: Option<(usize, (&'a Arc<str>, &'a Node))>,
+    (name, seen): (&'a Arc<str>, &'a Machine),
+    node: Option<(NodeIndex, (&'a Arc<str>, &'a Node))>,
     doubled: &BTreeSet<&str>,
 ) -> MachineView<'a> {
     let mut pools = policy.pools.iter().enumerate();
-    let pool = pools.find(|(_, (name, _))| ***name == *machine.mark.pool);
-    let mut known = MachineView {
+    let pool = pools.find(|(_, (name, _))| ***name == *seen.mark.pool);
+    let mut machine = MachineView {
         name,
-        machine,
+        seen,
         // A pool that has left the region: what it says of others is next best.
-        pool: pool.map(|(_, (_, pool))| pool.at(&machine.region).unwrap_or(pool)),
-        pool_slot: pool.map(|(slot, _)| slot),
-        instance_type: match &machine.terms {
+        pool: pool.map(|(_, (_, pool))| pool.at(&seen.region).unwrap_or(pool)),
+        pool_index: pool.map(|(index, _)| PoolIndex(index)),
+        instance_type: match &seen.terms {
             Some(terms) => Some(&terms.kind),
-            None => policy.instance_types.get(&*machine.mark.instance_type),
+            None => policy.instance_types.get(&*seen.mark.instance_type),
         },
         node: node.map(|(_, node)| node),
-        position: node.map(|(position, _)| position),
-        region: snapshot
-            .regions
-            .get(&machine.region)
-            .map(|region| &**region),
+        node_index: node.map(|(index, _)| index),
+        region: snapshot.regions.get(&seen.region).map(|region| &**region),
         worked,
         phase: MachinePhase::Coming,
         kept: None,
     };
-    let outside = outside(policy, &known);
-    known.phase = match outside.or_else(|| untouchable(snapshot, &known, doubled)) {
+    let outside = outside(policy, &machine);
+    machine.phase = match outside.or_else(|| untouchable(snapshot, &machine, doubled)) {
         Some(why) => MachinePhase::Untouchable(why),
         None => {
-            let early = machine.vm.is_none() && snapshot.was_read_before(machine);
-            phase(&known, policy, early)
+            let early = seen.vm.is_none() && snapshot.was_read_before(seen);
+            phase(&machine, policy, early)
         }
     };
-    known
+    machine
 }
 
 /// A VM that is there and whose VMID is not in the region's range: nobody reads its configuration, and the broker lets nobody touch
 /// it. One that is gone is gone: PVE lists all guests.
-fn outside(policy: &Policy, known: &MachineView<'_>) -> Option<LeftAlone> {
-    let vmid = known.machine.mark.vmid;
-    let range = policy.regions.get(&known.machine.region)?;
-    if !known.region?.vms.contains_key(&vmid) {
+fn outside(policy: &Policy, machine: &MachineView<'_>) -> Option<LeftAlone> {
+    let vmid = machine.seen.mark.vmid;
+    let range = policy.regions.get(&machine.seen.region)?;
+    if !machine.region?.vms.contains_key(&vmid) {
         return None;
     }
     let (first, last) = (range.vmid_first, range.vmid_last);
@@ -402,22 +392,23 @@ fn outside(policy: &Policy, known: &MachineView<'_>) -> Option<LeftAlone> {
 /// Why a machine must be left alone, if it must.
 fn untouchable(
     snapshot: &Snapshot,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     doubled: &BTreeSet<&str>,
 ) -> Option<LeftAlone> {
-    let mark = &known.machine.mark;
+    let mark = &machine.seen.mark;
     if Some(&*mark.cluster) != snapshot.cluster_id.as_deref() {
         let cluster = mark.cluster.as_str().into();
         return Some(LeftAlone::OtherCluster { cluster });
     }
-    if **known.name != *mark.machine {
-        let machine = mark.machine.as_str().into();
-        return Some(LeftAlone::OtherMachine { machine });
+    if **machine.name != *mark.machine {
+        return Some(LeftAlone::OtherMachine {
+            machine: mark.machine.as_str().into(),
+        });
     }
-    if doubled.contains(&**known.name) {
+    if doubled.contains(&**machine.name) {
         return Some(LeftAlone::SeveralVms);
     }
-    let vm = known.region.and_then(|region| region.vms.get(&mark.vmid));
+    let vm = machine.region.and_then(|region| region.vms.get(&mark.vmid));
     match vm.and_then(|vm| vm.ownership.as_ref()) {
         Some(Ownership::Damaged(damage)) => {
             let damage = damage.clone();
@@ -441,9 +432,9 @@ fn untouchable(
         }
         _ => {}
     }
-    let lost = known
+    let lost = machine
         .region
-        .and_then(|region| known.machine.lost_mark(region));
+        .and_then(|region| machine.seen.lost_mark(region));
     if let Some(vm) = lost {
         return Some(LeftAlone::LostMark {
             vmid: mark.vmid,
@@ -451,47 +442,47 @@ fn untouchable(
             line: mark.line().into(),
         });
     }
-    if known.machine.vm.is_none() && known.step() >= Some(Step::Done) && unread(known) {
+    if machine.seen.vm.is_none() && machine.step() >= Some(Step::Done) && unread(machine) {
         return Some(LeftAlone::Unreadable);
     }
-    let vm = known.machine.vm.as_ref()?;
+    let vm = machine.seen.vm.as_ref()?;
     let lock = vm.lock.as_deref();
     let remains = is_being_made(lock) || lock == Some("destroyed");
-    if !(vm.marked || known.machine.intended && remains) {
+    if !(vm.marked || machine.seen.intended && remains) {
         return Some(LeftAlone::NoMark);
     }
-    let found = known.machine.contradiction.as_ref()?;
+    let found = machine.seen.contradiction.as_ref()?;
     Some(LeftAlone::Contradiction {
         contradiction: found.why.clone(),
     })
 }
 
 /// Whether a VM has the machine's VMID of which nobody knows whose it is: what was not read is not gone.
-fn unread(known: &MachineView<'_>) -> bool {
-    let vms = known.region.map(|region| &region.vms);
-    let vm = vms.and_then(|vms| vms.get(&known.machine.mark.vmid));
+fn unread(machine: &MachineView<'_>) -> bool {
+    let vms = machine.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&machine.seen.mark.vmid));
     vm.is_some_and(|vm| vm.kind == GuestKind::Qemu && vm.ownership.is_none())
 }
 
 /// `early`: its VM is not seen, and may exist nonetheless.
-fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase {
-    let machine = known.machine;
-    let step = known.step();
-    let leaving = known
+fn phase(machine: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase {
+    let seen = machine.seen;
+    let step = machine.step();
+    let leaving = machine
         .node
         .is_some_and(|(_, node)| node.deletion.is_some() || has_taint(node, LEAVING_TAINT));
-    if lost_its_node(known) {
+    if lost_its_node(machine) {
         return MachinePhase::NoNode;
     }
-    if machine.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
+    if seen.busy == Some(Busy::Down) || leaving || step >= Some(Step::Drain) {
         return MachinePhase::Leaving;
     }
-    if !early && machine.vm.is_none() && (step > Some(Step::Clone) || known.node.is_some()) {
+    if !early && seen.vm.is_none() && (step > Some(Step::Clone) || machine.node.is_some()) {
         return MachinePhase::NoVm;
     }
-    if known
+    if machine
         .node
-        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, known))
+        .is_some_and(|(_, node)| step == Some(Step::Done) || initialised(node, machine))
     {
         return MachinePhase::Up;
     }
@@ -503,14 +494,14 @@ fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase 
             MachinePhase::NoNode
         };
     }
-    if machine
+    if seen
         .failure
         .as_ref()
         .is_some_and(|failure| failure.step < Step::Done)
     {
         return MachinePhase::Failed;
     }
-    if known.worked > policy.scale_up.max_provision_time {
+    if machine.worked > policy.scale_up.max_provision_time {
         return MachinePhase::Overdue;
     }
     MachinePhase::Coming
@@ -518,18 +509,18 @@ fn phase(known: &MachineView<'_>, policy: &Policy, early: bool) -> MachinePhase 
 
 /// Whether somebody else took a machine's node away while it was emptied, and nobody empties it any more: its pods may
 /// still run.
-fn lost_its_node(known: &MachineView<'_>) -> bool {
-    let machine = known.machine;
-    let emptied = matches!(known.step(), Some(Step::Drain | Step::Detach));
-    let vm = machine.vm.as_ref();
-    emptied && known.node.is_none() && machine.busy.is_none() && vm.is_some_and(|vm| vm.marked)
+fn lost_its_node(machine: &MachineView<'_>) -> bool {
+    let seen = machine.seen;
+    let emptied = matches!(machine.step(), Some(Step::Drain | Step::Detach));
+    let vm = seen.vm.as_ref();
+    emptied && machine.node.is_none() && seen.busy.is_none() && vm.is_some_and(|vm| vm.marked)
 }
 
 /// Whether a node has once been made ready for pods: our startup taint is gone, and those of its
 /// pool. A node that loses contact later stays initialised.
-fn initialised(node: &Node, known: &MachineView<'_>) -> bool {
+fn initialised(node: &Node, machine: &MachineView<'_>) -> bool {
     !node
         .taints
         .iter()
-        .any(|taint| known.starts_with(&taint.key))
+        .any(|taint| machine.starts_with(&taint.key))
 }

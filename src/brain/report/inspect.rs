@@ -48,13 +48,15 @@ pub fn drain(
     let settings = turn
         .view
         .machine_of_node(node)
-        .map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
-    let known = turn.view.machine_of_node(node);
+        .map_or(&policy.scale_down, |machine| {
+            shrink::settings(&turn, machine)
+        });
+    let machine = turn.view.machine_of_node(node);
     let bar = Bar {
         settings,
         expendable: policy.scale_up.expendable_priority,
         budgets: &budgets,
-        strict: known.is_some_and(|known| consolidate::of(known).is_some()),
+        strict: machine.is_some_and(|machine| consolidate::of(machine).is_some()),
         now,
     };
     let mut drain = DrainPreview::default();
@@ -95,20 +97,22 @@ pub fn utilization(
     now: Time,
 ) -> Result<RequestedShare, String> {
     let turn = DecisionBuilder::begin(snapshot, policy, memory, now);
-    let known = turn.view.machine_of_node(node);
+    let machine = turn.view.machine_of_node(node);
     let of = snapshot.cluster.nodes.get(node);
-    let position = turn.view.position(node);
-    let (of, position) = of
-        .zip(position)
+    let index = turn.view.node_index(node);
+    let (of, index) = of
+        .zip(index)
         .ok_or_else(|| format!("there is no node {node}"))?;
-    let settings = known.map_or(&policy.scale_down, |known| shrink::settings(&turn, known));
+    let settings = machine.map_or(&policy.scale_down, |machine| {
+        shrink::settings(&turn, machine)
+    });
     let counting = UtilizationRules {
         settings,
         expendable: policy.scale_up.expendable_priority,
         now,
     };
-    let instance_type = known.and_then(|known| known.instance_type);
-    let share = utilization::of(of, (&turn.view, position), instance_type, counting)
+    let instance_type = machine.and_then(|machine| machine.instance_type);
+    let share = utilization::of(of, (&turn.view, index), instance_type, counting)
         .map_err(|why| why.to_string())?;
     let (used, of) = share.parts();
     Ok(RequestedShare {

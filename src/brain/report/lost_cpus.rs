@@ -11,22 +11,22 @@ use crate::observed::view::MachineView;
 /// knows what they are there.
 pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
     let machines = turn.view.machines.values();
-    let found: Vec<Warning> = machines.filter_map(|known| find(turn, known)).collect();
+    let found: Vec<Warning> = machines.filter_map(|machine| find(turn, machine)).collect();
     for warning in found {
         turn.warn(warning);
     }
 }
 
-fn find(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Warning> {
-    let machine = known.machine;
-    if turn.holds.unread_in(&machine.region).is_some() {
+fn find(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<Warning> {
+    let seen = machine.seen;
+    if turn.holds.unread_in(&seen.region).is_some() {
         return None;
     }
-    let loss = CpuLoss::find(machine, known.region?, turn.view.policy)?;
+    let loss = CpuLoss::find(seen, machine.region?, turn.view.policy)?;
     let (with, shared) = loss.shared.unzip();
     Some(Warning::LostCpus {
-        machine: known.name.clone(),
-        host: machine.host.clone(),
+        machine: machine.name.clone(),
+        host: seen.host.clone(),
         cpus: loss.cpus,
         shared: shared.unwrap_or_default(),
         with,

@@ -9,8 +9,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 
-fn drifted(known: &MachineView<'_>) -> bool {
-    let vm = known.machine.vm.as_ref();
+fn drifted(machine: &MachineView<'_>) -> bool {
+    let vm = machine.seen.vm.as_ref();
     let drifted = vm.and_then(|vm| vm.drifted.as_ref());
     drifted.is_some_and(|drifted| !drifted.is_empty())
 }
@@ -26,18 +26,18 @@ pub(crate) fn report(turn: &mut DecisionBuilder<'_>) {
         };
         let mut regions = pool.everywhere().map(|there| &there.region);
         state.unread = regions.any(|region| turn.holds.unread_in(region).is_some());
-        for known in turn.view.machines.values() {
-            if state.unread || known.pool_name() != &**name {
+        for machine in turn.view.machines.values() {
+            if state.unread || machine.pool_name() != &**name {
                 continue;
             }
-            if let Some(until) = known.kept {
-                state.kept.insert(known.name.clone(), until);
+            if let Some(until) = machine.kept {
+                state.kept.insert(machine.name.clone(), until);
                 continue;
             }
-            let up = matches!(known.phase, MachinePhase::Up | MachinePhase::NoVm);
-            state.drifted += u32::from(up && drifted(known));
-            match known.phase {
-                MachinePhase::Up if known.ready() => state.ready += 1,
+            let up = matches!(machine.phase, MachinePhase::Up | MachinePhase::NoVm);
+            state.drifted += u32::from(up && drifted(machine));
+            match machine.phase {
+                MachinePhase::Up if machine.ready() => state.ready += 1,
                 MachinePhase::Up | MachinePhase::NoVm => state.unready += 1,
                 MachinePhase::Coming => state.coming += 1,
                 MachinePhase::Leaving

@@ -14,9 +14,8 @@ use model::time::{Span, Time};
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::consolidate::intents;
 use crate::scale_down::consolidate::{self, cost};
@@ -106,13 +105,13 @@ pub(crate) fn find<'a>(
             continue;
         }
         let judge = || {
-            let known = turn.view.machine_at(index.0)?;
+            let machine = turn.view.machine_at(index)?;
             let at = (index, name);
             Some(judge(
                 turn,
                 world,
                 (budgets, &nodes_per_pool),
-                known,
+                machine,
                 at,
                 node,
             ))
@@ -128,14 +127,14 @@ pub(crate) fn find<'a>(
 
 /// The verdict on a node about which nothing is to be decided.
 fn find_settled(turn: &DecisionBuilder<'_>, index: NodeIndex, name: &str) -> Option<NodeVerdict> {
-    let Some(known) = turn.view.machine_at(index.0) else {
+    let Some(machine) = turn.view.machine_at(index) else {
         // Its machine may be in what was not read yet.
         return Some(match turn.holds.unread() {
             Some(why) => NodeVerdict::Unread { why: why.clone() },
             None => NodeVerdict::NotAutoscaled,
         });
     };
-    if known.phase == MachinePhase::Leaving && !known.resumable() {
+    if machine.phase == MachinePhase::Leaving && !machine.resumable() {
         return Some(NodeVerdict::Leaving {
             why: Removed::UnderWay,
             moves: BTreeMap::new(),
@@ -193,7 +192,7 @@ pub(crate) fn last_failure<'a>(
     let failure = turn
         .view
         .machine_of_node(candidate.name)?
-        .machine
+        .seen
         .failure
         .as_ref()?;
     (failure.step > Step::Done).then_some(failure)
@@ -209,22 +208,23 @@ fn judge<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     (budgets, nodes_per_pool): (&Budgets<'a>, &NodesPerPool<'_>),
-    known: &MachineView<'a>,
+    machine: &MachineView<'a>,
     (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Result<RemovalCandidate<'a>, Keep> {
-    let (utilization, mode) = find_eligible_mode(turn, nodes_per_pool, known, (index, name), node)?;
+    let (utilization, mode) =
+        find_eligible_mode(turn, nodes_per_pool, machine, (index, name), node)?;
     let candidate = build_candidate(
         turn,
         world,
         budgets,
-        known,
+        machine,
         (index, name, node),
         (utilization, mode),
     )?;
     if !candidate.loads.is_empty()
         && matches!(candidate.mode, Mode::Consolidate)
-        && consolidate::of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
+        && consolidate::of(machine).is_some_and(|how| how.policy == ConsolidationPolicy::WhenEmpty)
     {
         return Err(Keep::because(Kept::NotEmpty));
     }
@@ -239,10 +239,10 @@ pub(crate) fn judge_evacuee<'a>(
     (index, name): (NodeIndex, &'a Arc<str>),
     node: &'a Node,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.machine_at(index.0)?;
+    let machine = turn.view.machine_at(index)?;
     let mode = Mode::Evacuated {
-        host: known.machine.host.clone(),
-        since: places::evacuated(turn, known)?,
+        host: machine.seen.host.clone(),
+        since: places::evacuated(turn, machine)?,
         missing: None,
     };
     judge_given_up(turn, world, budgets, (index, name, node), mode)
@@ -256,7 +256,7 @@ pub(crate) fn judge_outdated<'a>(
     index: NodeIndex,
     outdated: Outdated,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let (name, node) = turn.view.machine_at(index.0)?.node?;
+    let (name, node) = turn.view.machine_at(index)?.node?;
     let mode = Mode::Outdated {
         outdated,
         missing: None,
@@ -273,19 +273,19 @@ fn judge_given_up<'a>(
     (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     mode: Mode,
 ) -> Option<Result<RemovalCandidate<'a>, Keep>> {
-    let known = turn.view.machine_at(index.0)?;
-    let there = known.phase == MachinePhase::Up || known.resumable();
-    if !there || !ready(node) || known.pool.is_none() {
+    let machine = turn.view.machine_at(index)?;
+    let there = machine.phase == MachinePhase::Up || machine.resumable();
+    if !there || !ready(node) || machine.pool.is_none() {
         return None;
     }
     let found = check_annotations(turn, node)
-        .and_then(|()| measure_utilization(turn, known, index, node))
+        .and_then(|()| measure_utilization(turn, machine, index, node))
         .and_then(|used| {
             build_candidate(
                 turn,
                 world,
                 budgets,
-                known,
+                machine,
                 (index, name, node),
                 (used, mode),
             )
@@ -298,20 +298,20 @@ fn build_candidate<'a>(
     turn: &DecisionBuilder<'a>,
     world: &mut SimCluster<'a>,
     budgets: &Budgets<'a>,
-    known: &MachineView<'a>,
+    machine: &MachineView<'a>,
     (index, name, node): (NodeIndex, &'a Arc<str>, &'a Node),
     (utilization, mode): (Utilization, Mode),
 ) -> Result<RemovalCandidate<'a>, Keep> {
     let now = turn.now();
     let bar = Bar {
-        settings: settings(turn, known),
+        settings: settings(turn, machine),
         expendable: turn.view.policy.scale_up.expendable_priority,
         budgets,
-        strict: consolidate::of(known).is_some(),
+        strict: consolidate::of(machine).is_some(),
         now,
     };
     let loads = list_pods_to_move(turn, world, index, bar)?;
-    let on_node = turn.view.pods_at(index.0).iter();
+    let on_node = turn.view.pods_at(index).iter();
     let pods: Vec<Keyed<'a>> = on_node
         .filter(|(_, pod)| drain_rules::concerned(pod, now))
         .copied()
@@ -322,7 +322,7 @@ fn build_candidate<'a>(
         index,
         utilization,
         mode,
-        price: cost::price(turn.view.policy, known),
+        price: cost::price(turn.view.policy, machine),
         cost: cost::of_pods(&pods),
         risky: budgets.risky(&pods),
         pods,
@@ -339,7 +339,7 @@ fn list_pods_to_move<'a>(
     bar: Bar<'_, '_>,
 ) -> Result<Vec<PodsToMove<'a>>, Keep> {
     let mut moving: BTreeMap<(ShapeId, Option<VolumeNeed>), Vec<Keyed<'a>>> = BTreeMap::new();
-    for (key, pod) in turn.view.pods_at(index.0) {
+    for (key, pod) in turn.view.pods_at(index) {
         match drain_rules::decide_outcome(key, pod, bar) {
             DrainOutcome::Stays | DrainOutcome::Goes => {}
             DrainOutcome::Blocks(block) => {
@@ -394,19 +394,19 @@ pub(crate) fn sort_hardest_first(world: &SimCluster<'_>, loads: &mut [PodsToMove
 fn find_eligible_mode(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
     let other = |why: Kept| Err(Keep::because(why));
-    let Some(pool) = known.pool else {
+    let Some(pool) = machine.pool else {
         return other(Kept::PoolNotConfigured {
-            pool: known.pool_name().into(),
+            pool: machine.pool_name().into(),
         });
     };
-    match &known.phase {
+    match &machine.phase {
         MachinePhase::Up => {}
-        MachinePhase::Leaving if known.resumable() => {}
+        MachinePhase::Leaving if machine.resumable() => {}
         MachinePhase::Untouchable(why) => {
             return other(Kept::LeftAlone {
                 machine: why.clone(),
@@ -414,7 +414,7 @@ fn find_eligible_mode(
         }
         MachinePhase::Coming => return other(Kept::ComingUp),
         MachinePhase::Failed | MachinePhase::Overdue => {
-            return other(match known.kept {
+            return other(match machine.kept {
                 Some(until) => Kept::FailedAndKept { until },
                 None => Kept::Failed,
             });
@@ -424,22 +424,22 @@ fn find_eligible_mode(
         }
     }
     check_annotations(turn, node)?;
-    let settings = settings(turn, known);
+    let settings = settings(turn, machine);
     if !settings.enabled || !turn.view.policy.scale_down.enabled || pool.scale_down_disabled {
         return other(Kept::ScaleDownDisabled);
     }
-    if !ready(node) && places::host_is_off(turn, known) {
-        let host = known.machine.host.clone();
+    if !ready(node) && places::host_is_off(turn, machine) {
+        let host = machine.seen.host.clone();
         return other(Kept::HostOffline { host });
     }
     if !ready(node) && !settings.unready_enabled {
         return other(Kept::UnreadyDisabled);
     }
-    if let Some(replacement) = turn.memory.replacements.get(known.name) {
+    if let Some(replacement) = turn.memory.replacements.get(machine.name) {
         let nodes = replacement.nodes.keys().cloned().collect();
         return other(Kept::Replacement { nodes });
     }
-    find_mode(turn, nodes_per_pool, known, (index, name), node)
+    find_mode(turn, nodes_per_pool, machine, (index, name), node)
 }
 
 /// The annotations that keep a node.
@@ -476,14 +476,14 @@ fn check_annotations(turn: &DecisionBuilder<'_>, node: &Node) -> Result<(), Keep
 fn find_mode(
     turn: &DecisionBuilder<'_>,
     nodes_per_pool: &NodesPerPool<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> Result<(Utilization, Mode), Keep> {
-    let utilization = measure_utilization(turn, known, index, node)?;
-    let usual = find_usual_mode(turn, known, node, utilization);
-    let pool = known.pool_name();
-    let max = known.pool.map_or(0, |pool| pool.max);
+    let utilization = measure_utilization(turn, machine, index, node)?;
+    let usual = find_usual_mode(turn, machine, node, utilization);
+    let pool = machine.pool_name();
+    let max = machine.pool.map_or(0, |pool| pool.max);
     let have = nodes_per_pool.get(pool).copied().unwrap_or(0);
     let mode = match usual {
         _ if ready(node)
@@ -509,12 +509,12 @@ fn find_mode(
 /// cluster-autoscaler's business in every pool.
 fn find_usual_mode(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
 ) -> Result<Mode, Keep> {
-    match consolidate::of(known).filter(|_| ready(node)) {
-        None => check_underused(turn, known, node, utilization).map(|()| Mode::Unneeded),
+    match consolidate::of(machine).filter(|_| ready(node)) {
+        None => check_underused(turn, machine, node, utilization).map(|()| Mode::Unneeded),
         Some(how) if how.policy == ConsolidationPolicy::Never => {
             Err(Keep::because(Kept::NeverConsolidated))
         }
@@ -524,27 +524,27 @@ fn find_usual_mode(
 
 fn measure_utilization(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     index: NodeIndex,
     node: &Node,
 ) -> Result<Utilization, Keep> {
     let counting = UtilizationRules {
-        settings: settings(turn, known),
+        settings: settings(turn, machine),
         expendable: turn.view.policy.scale_up.expendable_priority,
         now: turn.now(),
     };
-    utilization::of(node, (&turn.view, index.0), known.instance_type, counting)
+    utilization::of(node, (&turn.view, index), machine.instance_type, counting)
         .map_err(Keep::because)
 }
 
 /// The node is requested no more than its threshold.
 fn check_underused(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     node: &Node,
     utilization: Utilization,
 ) -> Result<(), Keep> {
-    let threshold = settings(turn, known).utilization_threshold_permille;
+    let threshold = settings(turn, machine).utilization_threshold_permille;
     if utilization.at_most(threshold) {
         return Ok(());
     }

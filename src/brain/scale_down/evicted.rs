@@ -28,11 +28,11 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     let cutoff = turn.view.policy.scale_up.expendable_priority;
     let mut evicted = std::mem::take(&mut turn.memory.evicted);
     let mut present = BTreeMap::new();
-    for position in 0..snapshot.cluster.nodes.len() {
-        if !turn.view.leaving_at(position) {
+    for node in (0..snapshot.cluster.nodes.len()).map(NodeIndex) {
+        if !turn.view.leaving_at(node) {
             continue;
         }
-        for (key, pod) in turn.view.pods_at(position) {
+        for (key, pod) in turn.view.pods_at(node) {
             if drain_rules::concerned(pod, now) && pod.shape.priority >= cutoff {
                 present.insert(pod.uid.clone(), (*key, *pod));
             }

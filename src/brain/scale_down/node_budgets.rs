@@ -37,17 +37,19 @@ impl<'a> NodeBudgets<'a> {
     /// Counts the nodes there are. Machines on their way up are no nodes yet.
     pub(crate) fn of(turn: &DecisionBuilder<'a>) -> NodeBudgets<'a> {
         let mut pools: BTreeMap<&str, PoolDisruption> = BTreeMap::new();
-        for known in turn.view.machines.values() {
-            let Some((name, _)) = known.node else {
+        for machine in turn.view.machines.values() {
+            let Some((name, _)) = machine.node else {
                 continue;
             };
-            let disrupted = match known.phase {
+            let disrupted = match machine.phase {
                 // One whose drain was interrupted is cordoned until it is released.
                 MachinePhase::Leaving => true,
-                MachinePhase::Up => !known.ready() || intents::find_replacing(turn, name).is_some(),
+                MachinePhase::Up => {
+                    !machine.ready() || intents::find_replacing(turn, name).is_some()
+                }
                 _ => continue,
             };
-            let pool = pools.entry(known.pool_name()).or_default();
+            let pool = pools.entry(machine.pool_name()).or_default();
             pool.nodes += 1;
             pool.disrupted += u32::from(disrupted);
         }

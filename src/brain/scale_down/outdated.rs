@@ -24,9 +24,9 @@ pub(crate) struct RolloutQueue {
 type RankedNode = ((bool, Time, Arc<str>), Outdated);
 
 /// When a machine is as old as its pool lets it become.
-fn expires(known: &MachineView<'_>) -> Option<Time> {
-    let age = known.pool?.rollout.as_ref()?.expire_after?;
-    Some(known.machine.mark.created + age)
+fn expires(machine: &MachineView<'_>) -> Option<Time> {
+    let age = machine.pool?.rollout.as_ref()?.expire_after?;
+    Some(machine.seen.mark.created + age)
 }
 
 /// The outdated nodes by pool. A pool that backs off gives up none: its new machines fail. Nodes whose removal was begun come
@@ -35,24 +35,24 @@ pub(crate) fn find(turn: &mut DecisionBuilder<'_>) -> BTreeMap<Arc<str>, Rollout
     let mut found: BTreeMap<Arc<str>, Vec<RankedNode>> = BTreeMap::new();
     let mut going: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     let mut next: Option<Time> = None;
-    for known in turn.view.machines.values() {
-        let Some((name, _)) = known.node else {
+    for machine in turn.view.machines.values() {
+        let Some((name, _)) = machine.node else {
             continue;
         };
-        let rollout = known.pool.and_then(|pool| pool.rollout.as_ref());
+        let rollout = machine.pool.and_then(|pool| pool.rollout.as_ref());
         let now = turn.now();
-        let cause = rollout.and_then(|rollout| Outdated::find(known.machine, rollout, now));
+        let cause = rollout.and_then(|rollout| Outdated::find(machine.seen, rollout, now));
         let Some(cause) = cause else {
-            let expires = expires(known).filter(|expires| *expires > now);
+            let expires = expires(machine).filter(|expires| *expires > now);
             next = next.into_iter().chain(expires).min();
             continue;
         };
-        let pool: Arc<str> = known.pool_name().into();
-        match known.phase {
-            MachinePhase::Leaving if !known.resumable() => *going.entry(pool).or_default() += 1,
+        let pool: Arc<str> = machine.pool_name().into();
+        match machine.phase {
+            MachinePhase::Leaving if !machine.resumable() => *going.entry(pool).or_default() += 1,
             MachinePhase::Leaving | MachinePhase::Up => {
-                let begun = known.phase == MachinePhase::Leaving;
-                let rank = (!begun, known.machine.mark.created, name.clone());
+                let begun = machine.phase == MachinePhase::Leaving;
+                let rank = (!begun, machine.seen.mark.created, name.clone());
                 found.entry(pool).or_default().push((rank, cause));
             }
             _ => {}

@@ -42,9 +42,9 @@ pub(crate) enum GroupKind {
 
 impl GroupKind {
     fn of(turn: &DecisionBuilder<'_>, candidate: &RemovalCandidate<'_>) -> GroupKind {
-        let known = turn.view.machine_of_node(candidate.name);
-        match (&candidate.mode, known.filter(|known| atomic(known))) {
-            (_, Some(known)) => GroupKind::Pool(known.pool_name().into()),
+        let machine = turn.view.machine_of_node(candidate.name);
+        match (&candidate.mode, machine.filter(|machine| atomic(machine))) {
+            (_, Some(machine)) => GroupKind::Pool(machine.pool_name().into()),
             (Mode::Replaced { by, .. }, _) => GroupKind::Machine(by.clone()),
             _ => GroupKind::None,
         }
@@ -69,8 +69,8 @@ impl GroupKind {
     }
 }
 
-fn atomic(known: &MachineView<'_>) -> bool {
-    known.pool.is_some_and(|pool| pool.atomic)
+fn atomic(machine: &MachineView<'_>) -> bool {
+    machine.pool.is_some_and(|pool| pool.atomic)
 }
 
 /// Binds candidates into groups, in the order of the first of each. Of an atomic pool that has a node
@@ -113,13 +113,15 @@ pub(crate) fn bind<'a>(
 /// A node that belongs into the group and is no candidate: a working node of the atomic pool, or another
 /// node that the machine replaces.
 fn missing(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Option<Arc<str>> {
-    let working = |known: &&MachineView<'_>| match &group.kind {
+    let working = |machine: &&MachineView<'_>| match &group.kind {
         GroupKind::None => false,
-        GroupKind::Pool(pool) => known.phase == MachinePhase::Up && *known.pool_name() == **pool,
+        GroupKind::Pool(pool) => {
+            machine.phase == MachinePhase::Up && *machine.pool_name() == **pool
+        }
         GroupKind::Machine(by) => {
             let replacement = turn.memory.replacements.get(by);
-            let node = known.node.map(|(name, _)| name);
-            known.phase == MachinePhase::Up
+            let node = machine.node.map(|(name, _)| name);
+            machine.phase == MachinePhase::Up
                 && replacement
                     .zip(node)
                     .is_some_and(|(replacement, name)| replacement.nodes.contains_key(name))
@@ -132,7 +134,7 @@ fn missing(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Option<Arc<s
         .machines
         .values()
         .filter(working)
-        .filter_map(|known| known.node)
+        .filter_map(|machine| machine.node)
         .map(|(name, _)| name)
         .find(|name| !group.nodes.iter().any(|node| node.name == *name))
         .cloned()

@@ -55,11 +55,11 @@ impl<'a> RemovalAllowance<'a> {
             .count();
         let mut working: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         let (mut cpu_milli, mut memory) = (0i64, 0i64);
-        for known in turn.view.machines.values() {
-            if known.phase == MachinePhase::Up {
-                let counts = u32::from(!places::is_given_up(turn, known));
-                *working.entry(known.pool_name().into()).or_insert(0) += counts;
-                let (cpu, ram) = size(known);
+        for machine in turn.view.machines.values() {
+            if machine.phase == MachinePhase::Up {
+                let counts = u32::from(!places::is_given_up(turn, machine));
+                *working.entry(machine.pool_name().into()).or_insert(0) += counts;
+                let (cpu, ram) = size(machine);
                 cpu_milli = cpu_milli.saturating_add(cpu);
                 memory = memory.saturating_add(ram);
             }
@@ -68,7 +68,7 @@ impl<'a> RemovalAllowance<'a> {
             .view
             .machines
             .values()
-            .filter_map(|known| known.node)
+            .filter_map(|machine| machine.node)
             .map(|(_, node)| node.created.min(turn.now()))
             .max();
         RemovalAllowance {
@@ -141,45 +141,45 @@ impl<'a> RemovalAllowance<'a> {
         candidate: &RemovalCandidate<'a>,
         parallel: Result<(), Keep>,
     ) -> Result<Reason, Keep> {
-        let Some(known) = turn.view.machine_of_node(candidate.name) else {
+        let Some(machine) = turn.view.machine_of_node(candidate.name) else {
             return Err(Keep::because(Kept::Unknown));
         };
-        let settings = settings(turn, known);
-        let reason = due(turn, known, candidate, settings)?;
+        let settings = settings(turn, machine);
+        let reason = due(turn, machine, candidate, settings)?;
         if candidate.loads.iter().any(|load| load.guests > 0) {
             return Err(Keep::because(Kept::PodsExpected));
         }
         self.delays(turn, candidate, settings)?;
-        self.keep_min(turn, known)?;
-        self.keep_totals(turn, known)?;
+        self.keep_min(turn, machine)?;
+        self.keep_totals(turn, machine)?;
         turn.holds
-            .may_shrink(&known.machine.region)
+            .may_shrink(&machine.seen.region)
             .map_err(|why| Keep::because(Kept::Held { hold: why.clone() }))?;
         parallel?;
-        self.within_budget(turn, known, candidate)?;
+        self.within_budget(turn, machine, candidate)?;
         self.budgets.admit(&candidate.pods).map_err(Keep::because)?;
-        self.book(turn, known, candidate);
+        self.book(turn, machine, candidate);
         Ok(reason)
     }
 
     fn book(
         &mut self,
         turn: &DecisionBuilder<'_>,
-        known: &MachineView<'a>,
+        machine: &MachineView<'a>,
         candidate: &RemovalCandidate<'a>,
     ) {
         self.budgets.take(&candidate.pods);
-        if !disrupted(known, candidate) {
-            self.node_budgets.take(known.pool_name());
+        if !disrupted(machine, candidate) {
+            self.node_budgets.take(machine.pool_name());
         }
         self.all += 1;
         self.drains += u32::from(!candidate.pods.is_empty());
-        if known.phase == MachinePhase::Up {
-            if let Some(working) = self.working.get_mut(known.pool_name()) {
-                let counted = u32::from(!places::is_given_up(turn, known));
+        if machine.phase == MachinePhase::Up {
+            if let Some(working) = self.working.get_mut(machine.pool_name()) {
+                let counted = u32::from(!places::is_given_up(turn, machine));
                 *working = working.saturating_sub(counted);
             }
-            let (cpu, memory) = size(known);
+            let (cpu, memory) = size(machine);
             self.cpu_milli = self.cpu_milli.saturating_sub(cpu);
             self.memory = self.memory.saturating_sub(memory);
         }
@@ -190,7 +190,7 @@ impl<'a> RemovalAllowance<'a> {
     fn within_budget(
         &self,
         turn: &DecisionBuilder<'_>,
-        known: &MachineView<'_>,
+        machine: &MachineView<'_>,
         candidate: &RemovalCandidate<'_>,
     ) -> Result<(), Keep> {
         if !ready(candidate.node) {
@@ -201,22 +201,22 @@ impl<'a> RemovalAllowance<'a> {
             _ if candidate.empty() => Cause::Empty,
             _ => Cause::Underused,
         };
-        let more = u32::from(!disrupted(known, candidate));
-        self.disruptable(turn, known, cause, more)
+        let more = u32::from(!disrupted(machine, candidate));
+        self.disruptable(turn, machine, cause, more)
     }
 
     /// Whether so many more nodes of a machine's pool may be disrupted by the pool's budgets.
     pub(crate) fn disruptable(
         &self,
         turn: &DecisionBuilder<'_>,
-        known: &MachineView<'_>,
+        machine: &MachineView<'_>,
         cause: Cause,
         more: u32,
     ) -> Result<(), Keep> {
-        let budgets = known.pool.map_or(&[][..], |pool| &pool.budgets);
+        let budgets = machine.pool.map_or(&[][..], |pool| &pool.budgets);
         let now = turn.now();
         self.node_budgets
-            .admit(known.pool_name(), budgets, cause, more, now)
+            .admit(machine.pool_name(), budgets, cause, more, now)
             .map_err(|spent| {
                 let mut keep = Keep::because(spent.why);
                 keep.until = spent.until;
@@ -238,15 +238,15 @@ impl<'a> RemovalAllowance<'a> {
             .cpu_milli
             .saturating_add(i64::from(made.instance_type.cores) * 1000);
         let mut memory = self.memory.saturating_add(made.instance_type.memory);
-        for known in nodes
+        for machine in nodes
             .iter()
             .filter_map(|node| turn.view.machine_of_node(node.name))
         {
-            let (less_cpu, less_memory) = size(known);
+            let (less_cpu, less_memory) = size(machine);
             cpu = cpu.saturating_sub(less_cpu);
             memory = memory.saturating_sub(less_memory);
-            let min = known.pool.map_or(0, |pool| pool.min);
-            let left = working.entry(known.pool_name().into()).or_insert(0);
+            let min = machine.pool.map_or(0, |pool| pool.min);
+            let left = working.entry(machine.pool_name().into()).or_insert(0);
             if *left <= min {
                 return false;
             }
@@ -300,25 +300,29 @@ impl<'a> RemovalAllowance<'a> {
         Ok(())
     }
 
-    fn keep_min(&self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
+    fn keep_min(&self, turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Result<(), Keep> {
         // It is not among those that the pool keeps, and where the pool is at its max another one comes only when it goes.
-        if places::is_given_up(turn, known) {
+        if places::is_given_up(turn, machine) {
             return Ok(());
         }
-        let name = known.pool_name();
+        let name = machine.pool_name();
         let min = turn.view.policy.pools.get(name).map_or(0, |pool| pool.min);
         let working = self.working.get(name).copied().unwrap_or(0);
-        let keeps = working.saturating_sub(u32::from(known.phase == MachinePhase::Up));
+        let keeps = working.saturating_sub(u32::from(machine.phase == MachinePhase::Up));
         if keeps >= min {
             return Ok(());
         }
         Err(Keep::because(Kept::PoolMin { keeps, min }))
     }
 
-    fn keep_totals(&self, turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Result<(), Keep> {
+    fn keep_totals(
+        &self,
+        turn: &DecisionBuilder<'_>,
+        machine: &MachineView<'_>,
+    ) -> Result<(), Keep> {
         let totals = &turn.view.policy.totals;
-        let (cpu, memory) = match known.phase {
-            MachinePhase::Up => size(known),
+        let (cpu, memory) = match machine.phase {
+            MachinePhase::Up => size(machine),
             _ => (0, 0),
         };
         let (cpu, memory) = (
@@ -385,15 +389,15 @@ impl<'a> RemovalAllowance<'a> {
 
 /// Whether a node counts as disrupted already: one that a machine was made to replace, one whose drain was interrupted, and one
 /// that is not Ready.
-fn disrupted(known: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
+fn disrupted(machine: &MachineView<'_>, candidate: &RemovalCandidate<'_>) -> bool {
     let replaced = matches!(candidate.mode, Mode::Replaced { .. });
-    let unready = known.phase == MachinePhase::Up && !known.ready();
-    replaced || unready || known.phase == MachinePhase::Leaving
+    let unready = machine.phase == MachinePhase::Up && !machine.ready();
+    replaced || unready || machine.phase == MachinePhase::Leaving
 }
 
 /// CPU and memory of a machine's VM, by its type.
-fn size(known: &MachineView<'_>) -> (i64, i64) {
-    known.instance_type.map_or((0, 0), |instance_type| {
+fn size(machine: &MachineView<'_>) -> (i64, i64) {
+    machine.instance_type.map_or((0, 0), |instance_type| {
         (
             i64::from(instance_type.cores).saturating_mul(1000),
             instance_type.memory.max(0),
@@ -404,7 +408,7 @@ fn size(known: &MachineView<'_>) -> (i64, i64) {
 /// The node could go for long enough by the rules it goes by, and is old enough.
 fn due(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
     settings: &ScaleDown,
 ) -> Result<Reason, Keep> {
@@ -436,7 +440,7 @@ fn due(
                 outdated: outdated.clone(),
             });
         }
-        Mode::Consolidate => consolidated(turn, known, candidate, unneeded)?,
+        Mode::Consolidate => consolidated(turn, machine, candidate, unneeded)?,
         Mode::AboveMax { have, max, .. } => {
             waited(now, unneeded, settings.unneeded_time, Unneeded::Unneeded)?;
             Reason::AboveMax {
@@ -465,12 +469,12 @@ fn due(
 /// In a consolidated pool: nothing came or went for long enough, and the second look found the same.
 fn consolidated(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     candidate: &RemovalCandidate<'_>,
     unneeded: Time,
 ) -> Result<Reason, Keep> {
     let now = turn.now();
-    let Some((since, until)) = quiet::since(turn, known) else {
+    let Some((since, until)) = quiet::since(turn, machine) else {
         return Err(Keep::because(Kept::ChangeUnknown));
     };
     if until > now {

@@ -369,7 +369,7 @@ fn pool_of(turn: &DecisionBuilder<'_>, group: &RemovalGroup<'_>) -> Arc<str> {
         .nodes
         .first()
         .and_then(|node| turn.view.machine_of_node(node.name))
-        .map_or_else(|| "".into(), |known| known.pool_name().into())
+        .map_or_else(|| "".into(), |machine| machine.pool_name().into())
 }
 
 /// How many nodes may become unneeded now that were not before: no more than can be removed by the
@@ -407,7 +407,7 @@ fn note_failures(turn: &mut DecisionBuilder<'_>) {
         .view
         .machines
         .values()
-        .filter_map(|known| known.machine.failure.as_ref())
+        .filter_map(|machine| machine.seen.failure.as_ref())
         .filter(|failure| failure.step > Step::Done)
         .map(|failure| failure.at.min(turn.view.now))
         .max();
@@ -416,7 +416,7 @@ fn note_failures(turn: &mut DecisionBuilder<'_>) {
         .view
         .machines
         .values()
-        .any(|known| known.phase == MachinePhase::Leaving && known.busy());
+        .any(|machine| machine.phase == MachinePhase::Leaving && machine.busy());
     if removing && turn.view.policy.scale_down.delay_after_delete > model::time::Span::ZERO {
         turn.memory.last_scale_down = Some(turn.view.now);
     }
@@ -427,14 +427,14 @@ pub(crate) fn under_way<'a>(turn: &DecisionBuilder<'a>) -> Vec<&'a str> {
     turn.view
         .machines
         .values()
-        .filter(|known| is_under_way(known))
-        .filter_map(|known| known.node.map(|(name, _)| &**name))
+        .filter(|machine| is_under_way(machine))
+        .filter_map(|machine| machine.node.map(|(name, _)| &**name))
         .collect()
 }
 
 /// Whether the removal of a machine is under way, and nothing is decided on it anew.
-fn is_under_way(known: &MachineView<'_>) -> bool {
-    known.phase == MachinePhase::Leaving && !known.resumable()
+fn is_under_way(machine: &MachineView<'_>) -> bool {
+    machine.phase == MachinePhase::Leaving && !machine.resumable()
 }
 
 /// Timers run as long as a node stays unneeded without a gap; the oldest time wins. On a view that
@@ -458,14 +458,14 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
     }
     let nodes = &turn.view.snapshot.cluster.nodes;
     for (name, since) in before {
-        let known = turn.view.machine_of_node(&name);
+        let machine = turn.view.machine_of_node(&name);
         let memory = &mut turn.memory;
         if !nodes.contains_key(&name) {
             continue;
         }
-        if known.is_some_and(is_under_way) {
+        if machine.is_some_and(is_under_way) {
             memory.unneeded_before_removal.insert(name, since);
-        } else if turn.holds.in_the_dark(known) {
+        } else if turn.holds.in_the_dark(machine) {
             memory.unneeded_since.entry(name).or_insert(since);
         }
     }
@@ -473,7 +473,7 @@ fn remember(turn: &mut DecisionBuilder<'_>, unneeded: &[RemovalGroup<'_>]) {
 
 fn remove(turn: &mut DecisionBuilder<'_>, candidate: RemovalCandidate<'_>, reason: Reason) {
     let max_view_age = turn.view.policy.scale_down.max_view_age;
-    let Some(known) = turn.view.machine_of_node(candidate.name) else {
+    let Some(machine) = turn.view.machine_of_node(candidate.name) else {
         return;
     };
     let precondition = Precondition {
@@ -483,9 +483,9 @@ fn remove(turn: &mut DecisionBuilder<'_>, candidate: RemovalCandidate<'_>, reaso
             .map(|(key, _)| (*key).clone())
             .collect(),
         landing: candidate.landing,
-        ..turn::precondition(known, max_view_age)
+        ..turn::precondition(machine, max_view_age)
     };
-    let target = turn::target(known);
+    let target = turn::target(machine);
     for (key, pod) in &candidate.pods {
         if let Some(node) = precondition.landing.get(key) {
             bookings::keep(turn, node, [*pod]);
@@ -511,16 +511,20 @@ fn release(turn: &mut DecisionBuilder<'_>) {
     }
     let max_view_age = turn.view.policy.scale_down.max_view_age;
     let machines = std::mem::take(&mut turn.view.machines);
-    for known in machines.values().filter(|known| known.resumable()) {
+    for machine in machines.values().filter(|machine| machine.resumable()) {
         let wanted = turn
             .plan
             .iter()
-            .any(|action| action.target.machine == *known.name);
-        if wanted || known.pool.is_none() || turn.holds.may_shrink(&known.machine.region).is_err() {
+            .any(|action| action.target.machine == *machine.name);
+        if wanted || machine.pool.is_none() || turn.holds.may_shrink(&machine.seen.region).is_err()
+        {
             continue;
         }
-        let (target, precondition) = (turn::target(known), turn::precondition(known, max_view_age));
-        let because = match turn.report.nodes.get(&**known.name) {
+        let (target, precondition) = (
+            turn::target(machine),
+            turn::precondition(machine, max_view_age),
+        );
+        let because = match turn.report.nodes.get(&**machine.name) {
             Some(NodeVerdict::Kept { reason, why, .. }) => Aborted::Kept {
                 reason: *reason,
                 kept: Box::new(why.clone()),
@@ -544,7 +548,7 @@ pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) 
     let off = turn
         .view
         .machine_of_node(name)
-        .and_then(|known| power::off(turn, known));
+        .and_then(|machine| power::off(turn, machine));
     let verdict = NodeVerdict::Kept {
         reason: keep.why.reason(),
         why: match off {
@@ -561,8 +565,8 @@ pub(crate) fn stay(turn: &mut DecisionBuilder<'_>, name: &Arc<str>, keep: Keep) 
 }
 
 /// The settings that hold for a node's pool.
-pub(crate) fn settings<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> &'a ScaleDown {
-    known
+pub(crate) fn settings<'a>(turn: &DecisionBuilder<'a>, machine: &MachineView<'a>) -> &'a ScaleDown {
+    machine
         .pool
         .and_then(|pool| pool.scale_down.as_ref())
         .unwrap_or(&turn.view.policy.scale_down)

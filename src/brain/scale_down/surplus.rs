@@ -12,9 +12,9 @@ use crate::observed::view::MachinePhase;
 /// Nodes and machines that are there to stay, by pool.
 pub(crate) fn have<'a>(turn: &DecisionBuilder<'a>) -> BTreeMap<&'a str, u32> {
     let mut have = BTreeMap::new();
-    for known in turn.view.machines.values() {
-        if matches!(known.phase, MachinePhase::Up | MachinePhase::Coming) {
-            *have.entry(known.pool_name()).or_insert(0) += 1;
+    for machine in turn.view.machines.values() {
+        if matches!(machine.phase, MachinePhase::Up | MachinePhase::Coming) {
+            *have.entry(machine.pool_name()).or_insert(0) += 1;
         }
     }
     have

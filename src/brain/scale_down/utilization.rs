@@ -9,6 +9,7 @@ use model::reasons::Kept;
 use model::resources::Resources;
 use model::time::Time;
 
+use crate::index::NodeIndex;
 use crate::observed::view::SnapshotView;
 use crate::scale_down::drain_rules;
 
@@ -61,11 +62,11 @@ struct RequestedAmount {
     apart: i128,
 }
 
-/// The utilisation of a node, which has a position in the view; `instance_type` says which GPUs it shall have. An
+/// The utilisation of a node, which has an index in the view; `instance_type` says which GPUs it shall have. An
 /// amount that the node does not report is an error, never a silent zero.
 pub(crate) fn of(
     node: &Node,
-    pods: (&SnapshotView<'_>, usize),
+    pods: (&SnapshotView<'_>, NodeIndex),
     instance_type: Option<&InstanceType>,
     counting: UtilizationRules<'_>,
 ) -> Result<Utilization, Kept> {
@@ -94,15 +95,15 @@ pub(crate) fn of(
 
 /// What the pods of a node request of some resources.
 fn asked<const N: usize>(
-    (view, position): (&SnapshotView<'_>, usize),
+    (view, node): (&SnapshotView<'_>, NodeIndex),
     amounts: impl Fn(&Resources) -> [i64; N],
     counting: UtilizationRules<'_>,
 ) -> [RequestedAmount; N] {
     let mut sums = [RequestedAmount::default(); N];
     let settings = counting.settings;
-    let pods = view.running_at(position).iter();
-    for (pod, (_, whole)) in pods.zip(view.pods_at(position)) {
-        let shape = view.kind(pod.kind).shape;
+    let pods = view.running_at(node).iter();
+    for (pod, (_, whole)) in pods.zip(view.pods_at(node)) {
+        let shape = view.kinds()[pod.kind].shape;
         if (pod.deleting && drain_rules::long_terminating(whole, counting.now))
             || shape.priority < counting.expendable
         {

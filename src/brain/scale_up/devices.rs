@@ -11,8 +11,9 @@ use model::reasons::HostRefused;
 use model::region::{RegionName, Step};
 
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{HostMappingIndex, IndexVec};
 use crate::observed::view::{MachinePhase, MachineView};
-use crate::simulation::takes::{self, DeviceSlot, DeviceSlots, Devices};
+use crate::simulation::takes::{self, Devices, HostMapping, HostMappings};
 
 /// The devices of a mapping on one host.
 #[derive(Clone, Debug, Default, Hash)]
@@ -29,7 +30,7 @@ impl DeviceRoom {
 
 /// The free devices of all mappings on all hosts.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct DeviceRooms(Vec<DeviceRoom>);
+pub(crate) struct DeviceRooms(IndexVec<HostMappingIndex, DeviceRoom>);
 
 /// Too few devices of a mapping are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +42,16 @@ pub(crate) struct TooFew {
 
 impl DeviceRooms {
     /// The devices of a snapshot, with those counted that guests have and machines under way will have.
-    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &DeviceSlots) -> DeviceRooms {
-        if slots.iter().next().is_none() {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, mappings: &HostMappings) -> DeviceRooms {
+        if mappings.iter().next().is_none() {
             return DeviceRooms::default();
         }
         let uses = uses(turn);
-        let rooms = slots.iter().map(|slot| {
-            let here = uses.get(&(slot.region.clone(), slot.host.clone()));
+        let rooms = mappings.iter().map(|mapping| {
+            let here = uses.get(&(mapping.region.clone(), mapping.host.clone()));
             DeviceRoom {
-                has: i64::try_from(slot.devices.len()).unwrap_or(i64::MAX),
-                taken: taken(turn, slot, here.map_or(&[][..], Vec::as_slice)),
+                has: i64::try_from(mapping.devices.len()).unwrap_or(i64::MAX),
+                taken: taken(turn, mapping, here.map_or(&[][..], Vec::as_slice)),
             }
         });
         DeviceRooms(rooms.collect())
@@ -59,23 +60,23 @@ impl DeviceRooms {
     /// Takes what a planned machine needs.
     pub(crate) fn take(&mut self, devices: &[Devices]) {
         for of_mapping in devices {
-            self.0[of_mapping.slot].taken += of_mapping.count;
+            self.0[of_mapping.mapping].taken += of_mapping.count;
         }
     }
 
     /// Gives back what [`DeviceRooms::take`] took.
     pub(crate) fn give(&mut self, devices: &[Devices]) {
         for of_mapping in devices {
-            self.0[of_mapping.slot].taken -= of_mapping.count;
+            self.0[of_mapping.mapping].taken -= of_mapping.count;
         }
     }
 
     /// The first mapping of which too few are free, once others are given back.
     pub(crate) fn admit(&self, devices: &[Devices], given: &[Devices]) -> Result<(), TooFew> {
         for wanted in devices {
-            let mut back = given.iter().filter(|given| given.slot == wanted.slot);
+            let mut back = given.iter().filter(|given| given.mapping == wanted.mapping);
             let back = back.next().map_or(0, |given| given.count);
-            let room = &self.0[wanted.slot];
+            let room = &self.0[wanted.mapping];
             let free = room.free().saturating_add(back);
             if free < wanted.count {
                 return Err(TooFew {
@@ -91,9 +92,9 @@ impl DeviceRooms {
 
 impl TooFew {
     /// Why a host takes no machine.
-    pub(crate) fn refusal(self, slots: &DeviceSlots) -> HostRefused {
+    pub(crate) fn refusal(self, mappings: &HostMappings) -> HostRefused {
         HostRefused::Devices {
-            mapping: slots.at(self.wanted.slot).mapping.clone(),
+            mapping: mappings.at(self.wanted.mapping).mapping.clone(),
             has: self.has,
             free: self.free.max(0),
             asks: self.wanted.count,
@@ -105,11 +106,11 @@ impl TooFew {
 fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> {
     let mut uses: BTreeMap<(RegionName, Arc<str>), Vec<PciUse>> = BTreeMap::new();
     let mut machines: BTreeSet<(&str, u32)> = BTreeSet::new();
-    for known in turn.view.machines.values() {
-        let machine = known.machine;
-        machines.insert((&machine.region, machine.mark.vmid));
-        let at = (machine.region.clone(), machine.host.clone());
-        uses.entry(at).or_default().extend(of_machine(known));
+    for machine in turn.view.machines.values() {
+        let seen = machine.seen;
+        machines.insert((&seen.region, seen.mark.vmid));
+        let at = (seen.region.clone(), seen.host.clone());
+        uses.entry(at).or_default().extend(of_machine(machine));
     }
     for (name, region) in &turn.view.snapshot.regions {
         let guests = region.vms.iter().filter(|(_, vm)| !vm.template);
@@ -124,20 +125,20 @@ fn uses(turn: &DecisionBuilder<'_>) -> BTreeMap<(RegionName, Arc<str>), Vec<PciU
 }
 
 /// What a machine has: what its configuration says once that was written, before what its type says.
-fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
-    let machine = known.machine;
-    let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-    if machine.vm.is_none() && !going_up {
+fn of_machine(machine: &MachineView<'_>) -> Vec<PciUse> {
+    let seen = machine.seen;
+    let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
+    if seen.vm.is_none() && !going_up {
         return Vec::new();
     }
-    let vms = known.region.map(|region| &region.vms);
-    let vm = vms.and_then(|vms| vms.get(&machine.mark.vmid));
+    let vms = machine.region.map(|region| &region.vms);
+    let vm = vms.and_then(|vms| vms.get(&seen.mark.vmid));
     let written = vm.and_then(|vm| vm.devices.as_ref());
-    let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
+    let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
     match written {
         Some(devices) if !(devices.is_empty() && being_made && going_up) => devices.clone(),
         _ => {
-            let devices = known.instance_type.iter().flat_map(|of| &of.pci);
+            let devices = machine.instance_type.iter().flat_map(|of| &of.pci);
             devices
                 .map(|device| PciUse::Mapping(device.mapping.clone()))
                 .collect()
@@ -146,8 +147,8 @@ fn of_machine(known: &MachineView<'_>) -> Vec<PciUse> {
 }
 
 /// How many devices of a mapping are taken at most: which one PVE gives of a mapping that has others too is not known.
-fn taken(turn: &DecisionBuilder<'_>, slot: &DeviceSlot, uses: &[PciUse]) -> i64 {
-    let mappings = turn.view.snapshot.regions.get(&slot.region);
+fn taken(turn: &DecisionBuilder<'_>, of: &HostMapping, uses: &[PciUse]) -> i64 {
+    let mappings = turn.view.snapshot.regions.get(&of.region);
     let mappings = mappings.map(|region| &region.mappings);
     let mut certain: BTreeSet<usize> = BTreeSet::new();
     let mut named: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
@@ -155,18 +156,18 @@ fn taken(turn: &DecisionBuilder<'_>, slot: &DeviceSlot, uses: &[PciUse]) -> i64 
         match taken {
             PciUse::Mapping(name) => *named.entry(name).or_default() += 1,
             PciUse::Device(address) => {
-                let devices = slot.devices.iter().enumerate();
+                let devices = of.devices.iter().enumerate();
                 let same = devices.filter(|(_, device)| share_a_device(device, address));
                 certain.extend(same.map(|(at, _)| at));
             }
         }
     }
     let by_name = named.iter().map(|(name, count)| {
-        if ***name == *slot.mapping {
+        if ***name == *of.mapping {
             return *count;
         }
-        let other = mappings.and_then(|mappings| mappings.get(*name)?.get(&slot.host));
-        other.map_or(0, |other| takes::shared(&slot.devices, other).min(*count))
+        let other = mappings.and_then(|mappings| mappings.get(*name)?.get(&of.host));
+        other.map_or(0, |other| takes::shared(&of.devices, other).min(*count))
     });
     let all = by_name.sum::<usize>() + certain.len();
     i64::try_from(all).unwrap_or(i64::MAX)

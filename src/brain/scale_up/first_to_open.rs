@@ -12,9 +12,9 @@ use model::cluster::Pod;
 use model::resources::Resources;
 use model::scheduling::{HOSTNAME_LABEL, PodShape, PodTerm};
 
-use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::simulation::company::takes_in;
 use crate::simulation::work;
 use crate::simulation::world::{NodeOrigin, SimCluster};

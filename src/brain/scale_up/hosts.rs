@@ -11,6 +11,7 @@ use model::reasons::HostRefused;
 use model::region::{Host, HostLoad, Vm};
 use model::time::Time;
 
+use crate::index::{HostIndex, IndexVec, PoolIndex};
 use crate::lifecycle::backoff::FailedThere;
 
 /// What one machine takes of its host.
@@ -36,7 +37,7 @@ impl MachineSize {
 pub(crate) fn keeps<'a>(
     pools: impl Iterator<Item = &'a PoolPolicy>,
     region: &str,
-) -> Arc<[MachineSize]> {
+) -> Arc<IndexVec<PoolIndex, MachineSize>> {
     let keep = |pool: &PoolPolicy| {
         let rules = &pool.at(region).unwrap_or(pool).host_rules;
         MachineSize {
@@ -44,7 +45,7 @@ pub(crate) fn keeps<'a>(
             memory: rules.min_free_memory,
         }
     };
-    pools.map(keep).collect()
+    Arc::new(pools.map(keep).collect())
 }
 
 /// What a guest is promised of its host: one that runs, and one that will with its host. A machine of ours that is off is
@@ -74,11 +75,11 @@ pub(crate) struct HostCapacity {
     /// Guests that run, or will.
     guests: u64,
     /// Machines, by pool.
-    pools: Vec<PoolMachines>,
+    pools: IndexVec<PoolIndex, PoolMachines>,
     /// Machines of pools that are not configured.
     others: u64,
     /// What a new machine leaves idle, by pool.
-    keeps: Arc<[MachineSize]>,
+    keeps: Arc<IndexVec<PoolIndex, MachineSize>>,
     /// How loaded it is of late.
     load: HostLoad,
 }
@@ -97,15 +98,14 @@ struct PoolMachines {
 /// What a pool asks of its hosts.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct HostDemand {
-    /// Place of the pool in the order of the policy.
-    pool: usize,
+    pool: PoolIndex,
     strategy: HostStrategy,
     /// Machines of the pool on one host, at most; `None`: as many as there is room for.
     most: Option<u64>,
     /// Machines of all pools on one host, at most.
     most_of_all: Option<u64>,
-    /// Place of the host at which the next round begins, for `round-robin`.
-    next: usize,
+    /// The host at which the next round begins, for `round-robin`.
+    next: HostIndex,
     /// Number of all hosts.
     hosts: usize,
     /// The most that a host may be loaded, by way.
@@ -114,7 +114,7 @@ pub(crate) struct HostDemand {
 
 /// How good a host is for the next machine: the lowest gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostRank(bool, [i64; 2], usize);
+pub(crate) struct HostRank(bool, [i64; 2], HostIndex);
 
 /// Why a host gets no further machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,9 +148,8 @@ impl HostCapacity {
     pub(crate) fn of(
         host: &Host,
         policy: Option<&RegionPolicy>,
-        keeps: &Arc<[MachineSize]>,
+        keeps: &Arc<IndexVec<PoolIndex, MachineSize>>,
     ) -> HostCapacity {
-        let pools = keeps.len();
         let default = HostCounting::default();
         let counting = policy.map_or(&default, |policy| &policy.capacity);
         let reserve = policy.map_or(0, |policy| policy.host_memory_reserve.max(0));
@@ -173,7 +172,7 @@ impl HostCapacity {
                 memory: memory.saturating_sub(host.memory_used),
             },
             guests: 0,
-            pools: vec![PoolMachines::default(); pools],
+            pools: keeps.with_each(PoolMachines::default()),
             others: 0,
             keeps: keeps.clone(),
             load: host.load.unwrap_or_default(),
@@ -195,7 +194,7 @@ impl HostCapacity {
     }
 
     /// Counts a machine that is there; without its pool where that is not configured.
-    pub(crate) fn count(&mut self, pool: Option<usize>) {
+    pub(crate) fn count(&mut self, pool: Option<PoolIndex>) {
         match pool {
             Some(pool) => self.pools[pool].all += 1,
             None => self.others += 1,
@@ -203,12 +202,12 @@ impl HostCapacity {
     }
 
     /// Notes that a machine of a pool failed here.
-    pub(crate) fn note_failure(&mut self, pool: usize, failed: FailedThere) {
+    pub(crate) fn note_failure(&mut self, pool: PoolIndex, failed: FailedThere) {
         self.pools[pool].failed = Some(failed);
     }
 
     /// Takes what a planned machine of a pool needs.
-    pub(crate) fn take(&mut self, pool: usize, size: MachineSize) {
+    pub(crate) fn take(&mut self, pool: PoolIndex, size: MachineSize) {
         self.change(size, 1);
         self.guests = self.guests.wrapping_add(1);
         let machines = &mut self.pools[pool];
@@ -217,7 +216,7 @@ impl HostCapacity {
     }
 
     /// Gives back what [`HostCapacity::take`] took.
-    pub(crate) fn give(&mut self, pool: usize, size: MachineSize) {
+    pub(crate) fn give(&mut self, pool: PoolIndex, size: MachineSize) {
         self.change(size, -1);
         self.guests = self.guests.wrapping_sub(1);
         let machines = &mut self.pools[pool];
@@ -381,8 +380,8 @@ impl HostCapacity {
         }
     }
 
-    /// How good this host, the one at place `slot`, is for the next machine of a pool.
-    pub(crate) fn rank(&self, demand: &HostDemand, slot: usize) -> HostRank {
+    /// How good this host, which has the index `host`, is for the next machine of a pool.
+    pub(crate) fn rank(&self, demand: &HostDemand, host: HostIndex) -> HostRank {
         let (memory, cpu) = (self.free_memory(), self.free_cpu());
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let keys = match demand.strategy {
@@ -396,14 +395,14 @@ impl HostCapacity {
             }
             HostStrategy::RoundRobin => {
                 let hosts = demand.hosts.max(1);
-                let turn = (slot + hosts - demand.next % hosts) % hosts;
+                let turn = (host.0 + hosts - demand.next.0 % hosts) % hosts;
                 [number(self.pools[demand.pool].planned), number(turn as u64)]
             }
             HostStrategy::Pack => [i64::from(self.guests == 0), memory],
         };
         // Another host may do better, and no host is given up for good.
         let failed = self.pools[demand.pool].failed.is_some();
-        HostRank(failed, keys, slot)
+        HostRank(failed, keys, host)
     }
 }
 
@@ -419,22 +418,21 @@ impl HostDemand {
         self.strategy
     }
 
-    /// What a pool asks of its hosts; `last` is the place of the host that its last machine was planned on.
+    /// What a pool asks of its hosts; `last` is the host that its last machine was planned on.
     pub(crate) fn of(
-        pool: (usize, &PoolPolicy),
+        (pool, policy): (PoolIndex, &PoolPolicy),
         region: Option<&RegionPolicy>,
-        last: Option<usize>,
+        last: Option<HostIndex>,
         hosts: usize,
     ) -> HostDemand {
-        let (slot, policy) = pool;
         let rules = &policy.host_rules;
         let most_of_all = region.and_then(|region| region.capacity.max_per_host);
         HostDemand {
-            pool: slot,
+            pool,
             strategy: rules.strategy,
             most: rules.max_per_host.map(u64::from),
             most_of_all: most_of_all.map(u64::from),
-            next: last.map_or(0, |last| last + 1),
+            next: last.map_or(HostIndex(0), |last| HostIndex(last.0 + 1)),
             hosts,
             loads: LoadKind::ALL.map(|kind| rules.most(kind)),
         }

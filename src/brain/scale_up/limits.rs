@@ -12,29 +12,29 @@ use model::region::{Step, TemplateCopy};
 
 use crate::decision::addresses::{AddressBook, FreeAddresses};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{HostIndex, IndexVec, PoolIndex, PoolRegionIndex};
 use crate::lifecycle::backoff;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_up::hosts::{self, HostCapacity, HostDemand, HostRank, MachineSize};
-use crate::scale_up::stores::{StoreSlots, Stores};
+use crate::scale_up::stores::{StoreIndexes, Stores};
 use crate::simulation::offer::{Choice, ChoiceList, Offer};
 
 /// What is taken, machines planned in this decision included.
 #[derive(Debug, Default)]
 pub(crate) struct LimitTracker {
-    /// By pool, in the order of the policy.
-    pools: Vec<PoolUse>,
+    pools: IndexVec<PoolIndex, PoolUse>,
     /// What pools that are not configured have.
     others: PoolUse,
     totals: Totals,
     nodes: u64,
     in_flight: u64,
-    /// By host, in the order of regions and of their hosts.
-    hosts: Vec<HostCapacity>,
-    /// What each pool asks of hosts, in the order of the policy.
-    demands: Vec<HostDemand>,
-    host_slots: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
+    hosts: IndexVec<HostIndex, HostCapacity>,
+    /// What each pool asks of hosts in each of its regions.
+    demands: IndexVec<PoolRegionIndex, HostDemand>,
+    /// By region and by name.
+    host_indexes: BTreeMap<Arc<str>, BTreeMap<Arc<str>, HostIndex>>,
     stores: Stores,
-    store_slots: StoreSlots,
+    store_indexes: StoreIndexes,
     vmids: BTreeMap<Arc<str>, BTreeSet<u32>>,
     addresses: FreeAddresses,
     /// Below this, every VMID of the region's range is taken.
@@ -44,14 +44,12 @@ pub(crate) struct LimitTracker {
 /// What limits still allow, in numbers that a search can reckon with.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    /// By pool, in the order of the policy.
-    pub(crate) pools: Vec<Allowance>,
+    pub(crate) pools: IndexVec<PoolIndex, Allowance>,
     /// Over all pools.
     pub(crate) total: Allowance,
-    /// In the order of regions and of their hosts.
-    pub(crate) hosts: Vec<HostCapacity>,
-    /// What each pool asks of hosts, in the order of the policy.
-    pub(crate) demands: Vec<HostDemand>,
+    pub(crate) hosts: IndexVec<HostIndex, HostCapacity>,
+    /// What each pool asks of hosts in each of its regions.
+    pub(crate) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(crate) stores: Stores,
 }
 
@@ -81,18 +79,19 @@ impl LimitTracker {
         let snapshot = turn.view.snapshot;
         let pools = turn.view.policy.pools.len();
         let mut limits = LimitTracker {
-            pools: vec![PoolUse::default(); pools],
+            pools: vec![PoolUse::default(); pools].into(),
             totals: turn.view.policy.totals.clone(),
             nodes: snapshot.cluster.nodes.len() as u64,
-            store_slots: StoreSlots::of(turn),
+            store_indexes: StoreIndexes::of(turn),
             ..LimitTracker::default()
         };
-        limits.stores = Stores::of(turn, &limits.store_slots);
+        limits.stores = Stores::of(turn, &limits.store_indexes);
         limits.addresses = AddressBook::of(turn).count(turn.view.policy);
         for (name, region) in &snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
-            let slots = region.hosts.keys().cloned().zip(limits.hosts.len()..);
-            limits.host_slots.insert(name.clone(), slots.collect());
+            let indexes = (limits.hosts.len()..).map(HostIndex);
+            let indexes = region.hosts.keys().cloned().zip(indexes);
+            limits.host_indexes.insert(name.clone(), indexes.collect());
             let keeps = hosts::keeps(turn.view.policy.pools.values(), name);
             let hosts = region.hosts.values();
             let hosts = hosts.map(|host| HostCapacity::of(host, policy, &keeps));
@@ -103,10 +102,10 @@ impl LimitTracker {
             limits.vmids.insert(name.clone(), taken.collect());
             let counting = policy.map(|policy| policy.capacity.clone());
             let counting = counting.unwrap_or_default();
-            let machines = turn.view.machines.values().map(|known| known.machine);
+            let seen = turn.view.machines.values().map(|machine| machine.seen);
             let asked = region.vms.values().any(|vm| !vm.running && vm.onboot);
-            let ours = machines.filter(|machine| asked && *machine.region == **name);
-            let ours: BTreeSet<u32> = ours.map(|machine| machine.mark.vmid).collect();
+            let ours = seen.filter(|seen| asked && *seen.region == **name);
+            let ours: BTreeSet<u32> = ours.map(|seen| seen.mark.vmid).collect();
             for (vmid, vm) in &region.vms {
                 let size = hosts::promised(vm, &counting, ours.contains(vmid));
                 if let Some((host, size)) = limits.host(name, &vm.host).zip(size) {
@@ -116,8 +115,8 @@ impl LimitTracker {
         }
         limits.demands = limits.demands(turn);
         limits.note_failures(turn);
-        for known in turn.view.machines.values() {
-            limits.count(known);
+        for machine in turn.view.machines.values() {
+            limits.count(machine);
         }
         for unread in crate::decision::unread::find(snapshot, turn.view.policy) {
             limits.count_unread(&unread);
@@ -125,8 +124,8 @@ impl LimitTracker {
             limits.nodes += u64::from(!node);
         }
         for (pool, node) in crate::decision::unread::nodes(turn) {
-            let slot = turn.view.policy.pools.keys().position(|name| name == pool);
-            if let Some(of) = slot.map(|slot| &mut limits.pools[slot]) {
+            let index = turn.view.policy.pools.keys().position(|name| name == pool);
+            if let Some(of) = index.map(|index| &mut limits.pools[PoolIndex(index)]) {
                 of.machines += 1;
                 of.cpu_milli = of.cpu_milli.saturating_add(node.capacity.cpu_milli);
                 of.memory = of.memory.saturating_add(node.capacity.memory);
@@ -137,7 +136,7 @@ impl LimitTracker {
 
     /// What is held against hosts.
     fn note_failures(&mut self, turn: &DecisionBuilder<'_>) {
-        for (slot, (name, pool)) in turn.view.policy.pools.iter().enumerate() {
+        for (index, (name, pool)) in turn.view.policy.pools.iter().enumerate() {
             if !turn.memory.host_backoff.contains_key(name) {
                 continue;
             }
@@ -146,7 +145,7 @@ impl LimitTracker {
                 for host in seen.into_iter().flat_map(|seen| seen.hosts.keys()) {
                     let failed = backoff::on_host(turn, name, (&there.region, host));
                     if let Some((of, failed)) = self.host(&there.region, host).zip(failed) {
-                        of.note_failure(slot, failed);
+                        of.note_failure(PoolIndex(index), failed);
                     }
                 }
             }
@@ -154,60 +153,60 @@ impl LimitTracker {
     }
 
     /// What each pool asks of hosts, in each of its regions.
-    fn demands(&self, turn: &DecisionBuilder<'_>) -> Vec<HostDemand> {
+    fn demands(&self, turn: &DecisionBuilder<'_>) -> IndexVec<PoolRegionIndex, HostDemand> {
         let policy = turn.view.policy;
-        let mut demands = Vec::new();
-        for (slot, (name, pool)) in policy.pools.iter().enumerate() {
+        let mut demands = IndexVec::default();
+        for (index, (name, pool)) in policy.pools.iter().enumerate() {
             let last = turn.memory.last_hosts.get(name);
-            let last = last.and_then(|last| self.slot_of(pool, last));
+            let last = last.and_then(|last| self.find_host(pool, last));
             demands.extend(pool.everywhere().map(|there| {
                 let region = policy.regions.get(&there.region);
-                HostDemand::of((slot, there), region, last, self.hosts.len())
+                HostDemand::of((PoolIndex(index), there), region, last, self.hosts.len())
             }));
         }
         demands
     }
 
-    /// The place of a pool's host among all, by what memory calls it.
-    fn slot_of(&self, pool: &PoolPolicy, key: &Arc<str>) -> Option<usize> {
+    /// A pool's host, by what memory calls it.
+    fn find_host(&self, pool: &PoolPolicy, key: &Arc<str>) -> Option<HostIndex> {
         pool.everywhere().find_map(|there| {
-            let mut hosts = self.host_slots.get(&there.region)?.iter();
+            let mut hosts = self.host_indexes.get(&there.region)?.iter();
             let found = hosts.find(|(host, _)| pool.host_key(&there.region, host) == *key);
-            found.map(|(_, slot)| *slot)
+            found.map(|(_, index)| *index)
         })
     }
 
     /// One that cannot be read: what PVE lists of it counts.
     fn count_unread(&mut self, unread: &crate::decision::unread::Unread<'_>) {
-        let (vm, (_, slot)) = (unread.vm, unread.pool);
-        let pool = &mut self.pools[slot];
-        pool.machines += 1;
-        pool.cpu_milli = pool.cpu_milli.saturating_add(i64::from(vm.cpus) * 1000);
-        pool.memory = pool.memory.saturating_add(vm.memory.max(0));
+        let (vm, (_, pool)) = (unread.vm, unread.pool);
+        let taken = &mut self.pools[pool];
+        taken.machines += 1;
+        taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(vm.cpus) * 1000);
+        taken.memory = taken.memory.saturating_add(vm.memory.max(0));
         if let Some(host) = self.host(unread.region, &vm.host) {
-            host.count(Some(slot));
+            host.count(Some(pool));
         }
     }
 
-    fn count(&mut self, known: &MachineView<'_>) {
-        let machine = known.machine;
-        let cores = known.instance_type.map_or(0, |of| of.cores);
-        let memory = known.instance_type.map_or(0, |of| of.memory);
+    fn count(&mut self, machine: &MachineView<'_>) {
+        let seen = machine.seen;
+        let cores = machine.instance_type.map_or(0, |of| of.cores);
+        let memory = machine.instance_type.map_or(0, |of| of.memory);
         if !self
             .vmids
-            .get(&machine.region)
-            .is_some_and(|taken| taken.contains(&machine.mark.vmid))
+            .get(&seen.region)
+            .is_some_and(|taken| taken.contains(&seen.mark.vmid))
         {
-            let taken = self.vmids.entry(machine.region.clone()).or_default();
-            taken.insert(machine.mark.vmid);
+            let taken = self.vmids.entry(seen.region.clone()).or_default();
+            taken.insert(seen.mark.vmid);
         }
-        if known.node.is_none() {
+        if machine.node.is_none() {
             self.nodes += 1;
         }
-        if matches!(known.phase, MachinePhase::Coming | MachinePhase::Overdue) {
+        if matches!(machine.phase, MachinePhase::Coming | MachinePhase::Overdue) {
             self.in_flight += 1;
         }
-        let pool = known.pool_slot;
+        let pool = machine.pool_index;
         let taken = match pool {
             Some(pool) => &mut self.pools[pool],
             None => &mut self.others,
@@ -216,11 +215,14 @@ impl LimitTracker {
         taken.cpu_milli = taken.cpu_milli.saturating_add(i64::from(cores) * 1000);
         taken.memory = taken.memory.saturating_add(memory);
         // What runs is in the region's list; what does not run yet will take its type's memory.
-        let running = known.runs();
-        let going_up = !matches!(known.phase, MachinePhase::Leaving | MachinePhase::NoVm);
-        let being_made = machine.step.is_none_or(|(step, _)| step < Step::Done);
-        let size = known.instance_type.map(MachineSize::of).unwrap_or_default();
-        if let Some(host) = self.host(&machine.region, &machine.host) {
+        let running = machine.runs();
+        let going_up = !matches!(machine.phase, MachinePhase::Leaving | MachinePhase::NoVm);
+        let being_made = seen.step.is_none_or(|(step, _)| step < Step::Done);
+        let size = machine
+            .instance_type
+            .map(MachineSize::of)
+            .unwrap_or_default();
+        if let Some(host) = self.host(&seen.region, &seen.host) {
             host.count(pool);
             if !running && going_up {
                 host.promise(size);
@@ -229,35 +231,35 @@ impl LimitTracker {
                 host.expect(size);
             }
         }
-        if going_up || machine.vm.is_some() {
-            self.count_disks(known, being_made && going_up);
+        if going_up || seen.vm.is_some() {
+            self.count_disks(machine, being_made && going_up);
         }
     }
 
     /// Counts the disks of a machine: what it will have while it is made, then what its VM has.
-    fn count_disks(&mut self, known: &MachineView<'_>, being_made: bool) {
-        let machine = known.machine;
-        let Some(region) = known.region else {
+    fn count_disks(&mut self, machine: &MachineView<'_>, being_made: bool) {
+        let seen = machine.seen;
+        let Some(region) = machine.region else {
             return;
         };
-        let at = (&*machine.region, &*machine.host);
-        let vm = region.vms.get(&machine.mark.vmid);
-        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *machine.host);
-        let copies = region.templates.get(&*machine.mark.template);
-        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *machine.host;
+        let at = (&*seen.region, &*seen.host);
+        let vm = region.vms.get(&seen.mark.vmid);
+        let vm = vm.filter(|vm| !vm.disks.is_empty() && *vm.host == *seen.host);
+        let copies = region.templates.get(&*seen.mark.template);
+        let reach = |copy: &&TemplateCopy| copy.shared || *copy.host == *seen.host;
         let copy = copies.and_then(|copies| copies.iter().find(reach));
         let clone = copy
-            .zip(known.instance_type)
+            .zip(machine.instance_type)
             .filter(|_| being_made || vm.is_none());
-        let slots = &self.store_slots.storages;
+        let storages = &self.store_indexes.storages;
         match (clone, vm) {
             (Some((copy, instance_type)), _) => {
-                for disks in slots.of_clone(at, (copy, instance_type), None) {
+                for disks in storages.of_clone(at, (copy, instance_type), None) {
                     self.stores.count(disks, being_made);
                 }
             }
             (None, Some(vm)) => {
-                for disks in slots.of_vm(at, &vm.disks) {
+                for disks in storages.of_vm(at, &vm.disks) {
                     self.stores.count(disks, being_made);
                 }
             }
@@ -267,13 +269,13 @@ impl LimitTracker {
 
     /// What a host has and is promised.
     pub(crate) fn capacity(&self, region: &str, host: &str) -> Option<&HostCapacity> {
-        let slot = *self.host_slots.get(region)?.get(host)?;
-        self.hosts.get(slot)
+        let index = *self.host_indexes.get(region)?.get(host)?;
+        self.hosts.get(index)
     }
 
     fn host(&mut self, region: &Arc<str>, host: &Arc<str>) -> Option<&mut HostCapacity> {
-        let slot = *self.host_slots.get(region)?.get(host)?;
-        self.hosts.get_mut(slot)
+        let index = *self.host_indexes.get(region)?.get(host)?;
+        self.hosts.get_mut(index)
     }
 
     /// Whether one more machine of a choice's pool may be made in its region at all, whatever its type and host.
@@ -288,7 +290,7 @@ impl LimitTracker {
             .map_err(|hold| Refused::Held { hold: hold.clone() })?;
         let PoolUse {
             machines, planned, ..
-        } = self.pools[choice.pool_slot];
+        } = self.pools[choice.pool_index];
         if machines >= u64::from(pool.max) {
             return Err(Refused::PoolMax {
                 machines,
@@ -333,7 +335,7 @@ impl LimitTracker {
         choice: &Choice<'_>,
         instead: Option<&InstanceType>,
     ) -> Result<(), Refused> {
-        let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_slot], choice.policy);
+        let (have, pool): (_, &PoolPolicy) = (&self.pools[choice.pool_index], choice.policy);
         let more = |mine: i64, other: Option<i64>| mine.saturating_sub(other.unwrap_or(0));
         let cores = |instance_type: &InstanceType| i64::from(instance_type.cores) * 1000;
         let cpu = more(cores(choice.instance_type), instead.map(cores));
@@ -405,14 +407,14 @@ impl LimitTracker {
         if let Err(why) = &offer.copy {
             return Err(refused(why.clone()));
         }
-        let host = &self.hosts[offer.host_slot];
+        let host = &self.hosts[offer.host_index];
         let has_room = host.admits(
-            &self.demands[choice.site_slot],
+            &self.demands[choice.pool_region],
             MachineSize::of(choice.instance_type),
         );
         has_room.map_err(|full| refused(full.refusal(choice.instance_type)))?;
         let stores_admit = self.stores.admit(&offer.takes);
-        stores_admit.map_err(|lack| refused(lack.refusal(&self.store_slots)))
+        stores_admit.map_err(|lack| refused(lack.refusal(&self.store_indexes)))
     }
 
     /// Whether the host of an offer can take a planned machine that becomes one of this choice instead of another type.
@@ -421,8 +423,8 @@ impl LimitTracker {
         (choice, offer): (&Choice<'_>, &Offer<'_>),
         (before, from): (&Choice<'_>, &Offer<'_>),
     ) -> bool {
-        let host = &self.hosts[offer.host_slot];
-        let demand = &self.demands[choice.site_slot];
+        let host = &self.hosts[offer.host_index];
+        let demand = &self.demands[choice.pool_region];
         let (now, then) = (
             MachineSize::of(before.instance_type),
             MachineSize::of(choice.instance_type),
@@ -433,17 +435,17 @@ impl LimitTracker {
 
     /// How good the host of an offer is for one more machine of the choice: the lowest gets it.
     pub(crate) fn host_rank(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostRank {
-        self.hosts[offer.host_slot].rank(&self.demands[choice.site_slot], offer.host_slot)
+        self.hosts[offer.host_index].rank(&self.demands[choice.pool_region], offer.host_index)
     }
 
     /// How the host of an offer stands for one more machine of the choice: what the pool's strategy looks at.
     pub(crate) fn standing(&self, choice: &Choice<'_>, offer: &Offer<'_>) -> HostStanding {
-        self.hosts[offer.host_slot].standing(&self.demands[choice.site_slot])
+        self.hosts[offer.host_index].standing(&self.demands[choice.pool_region])
     }
 
     /// How the pool of a choice chooses among its hosts.
     pub(crate) fn strategy(&self, choice: &Choice<'_>) -> HostStrategy {
-        self.demands[choice.site_slot].strategy()
+        self.demands[choice.pool_region].strategy()
     }
 
     /// The next VMID of the region's range that nothing has, after that of the machine planned last: a call to PVE that was
@@ -464,12 +466,12 @@ impl LimitTracker {
 
     /// Books one machine.
     pub(crate) fn book(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
-        self.pools[choice.pool_slot].machines += 1;
-        self.pools[choice.pool_slot].planned += 1;
+        self.pools[choice.pool_index].machines += 1;
+        self.pools[choice.pool_index].planned += 1;
         self.nodes += 1;
         self.in_flight += 1;
         self.size(choice, choice.instance_type, 1);
-        self.hosts[offer.host_slot].take(choice.pool_slot, MachineSize::of(choice.instance_type));
+        self.hosts[offer.host_index].take(choice.pool_index, MachineSize::of(choice.instance_type));
         self.stores.take(&offer.takes);
         let region = &choice.policy.region;
         self.addresses.take(choice.policy);
@@ -481,13 +483,13 @@ impl LimitTracker {
 
     /// Takes back what [`LimitTracker::book`] booked.
     pub(crate) fn unbook(&mut self, choice: &Choice<'_>, offer: &Offer<'_>, vmid: u32) {
-        let pool = &mut self.pools[choice.pool_slot];
+        let pool = &mut self.pools[choice.pool_index];
         pool.machines -= 1;
         pool.planned -= 1;
         self.nodes -= 1;
         self.in_flight -= 1;
         self.size(choice, choice.instance_type, -1);
-        self.hosts[offer.host_slot].give(choice.pool_slot, MachineSize::of(choice.instance_type));
+        self.hosts[offer.host_index].give(choice.pool_index, MachineSize::of(choice.instance_type));
         self.stores.give(&offer.takes);
         self.addresses.give(choice.policy);
         let region = &choice.policy.region;
@@ -504,11 +506,11 @@ impl LimitTracker {
         let left =
             |max: Option<i64>, used: i64| max.map_or(i64::MAX, |max| max.saturating_sub(used));
         let policies = turn.view.policy.pools.values();
-        let pools = policies.zip(&self.pools).enumerate();
-        let pools = pools.map(|(slot, (policy, used))| {
+        let pools = self.pools.indexed().zip(policies);
+        let pools = pools.map(|((pool, used), policy)| {
             let mut places = choices.iter();
             let open = places
-                .any(|choice| choice.pool_slot == slot && self.pool_admits(turn, choice).is_ok());
+                .any(|choice| choice.pool_index == pool && self.pool_admits(turn, choice).is_ok());
             let most = if open { u64::from(policy.max) } else { 0 };
             Allowance {
                 machines: most
@@ -549,7 +551,7 @@ impl LimitTracker {
     ) {
         self.size(choice, before.instance_type, -1);
         self.size(choice, choice.instance_type, 1);
-        self.hosts[offer.host_slot].resize(
+        self.hosts[offer.host_index].resize(
             MachineSize::of(before.instance_type),
             MachineSize::of(choice.instance_type),
         );
@@ -560,14 +562,14 @@ impl LimitTracker {
     /// Books that a planned machine of a choice is made on another host.
     pub(crate) fn relocate(&mut self, choice: &Choice<'_>, from: &Offer<'_>, to: &Offer<'_>) {
         let size = MachineSize::of(choice.instance_type);
-        self.hosts[from.host_slot].give(choice.pool_slot, size);
-        self.hosts[to.host_slot].take(choice.pool_slot, size);
+        self.hosts[from.host_index].give(choice.pool_index, size);
+        self.hosts[to.host_index].take(choice.pool_index, size);
         self.stores.give(&from.takes);
         self.stores.take(&to.takes);
     }
 
     fn size(&mut self, choice: &Choice<'_>, instance_type: &InstanceType, times: i64) {
-        let pool = &mut self.pools[choice.pool_slot];
+        let pool = &mut self.pools[choice.pool_index];
         let cpu = i64::from(instance_type.cores) * 1000 * times;
         let memory = instance_type.memory.saturating_mul(times);
         pool.cpu_milli = pool.cpu_milli.saturating_add(cpu);

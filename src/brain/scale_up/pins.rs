@@ -6,11 +6,12 @@ use model::reasons::HostRefused;
 use crate::decision::cpu_book::CpuBook;
 use crate::decision::cpus::{CpuCounts, CpuDemand, NumaCpus};
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{HostIndex, IndexVec};
 use crate::simulation::takes::Cpus;
 
-/// What is free on each host, in the order of regions and of their hosts; `None` where no machine gets any.
+/// What is free on each host; `None` where no machine gets any.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct CpuRooms(Vec<Option<HostCpuRoom>>);
+pub(crate) struct CpuRooms(IndexVec<HostIndex, Option<HostCpuRoom>>);
 
 #[derive(Clone, Debug, Hash)]
 struct HostCpuRoom {
@@ -44,7 +45,7 @@ impl CpuRooms {
         CpuRooms(rooms.collect())
     }
 
-    fn at(&self, host: usize) -> Option<&HostCpuRoom> {
+    fn at(&self, host: HostIndex) -> Option<&HostCpuRoom> {
         self.0.get(host)?.as_ref()
     }
 
@@ -80,8 +81,13 @@ impl CpuRooms {
             return Ok(());
         };
         if let Some(given) = given.filter(|given| given.host == cpus.host) {
-            let mut back = CpuRooms(vec![self.at(cpus.host).cloned()]);
-            let at = |of: Cpus| Some(Cpus { host: 0, ..of });
+            let mut back = CpuRooms(vec![self.at(cpus.host).cloned()].into());
+            let at = |of: Cpus| {
+                Some(Cpus {
+                    host: HostIndex(0),
+                    ..of
+                })
+            };
             back.give(at(given));
             return back.admit(at(cpus), None);
         }

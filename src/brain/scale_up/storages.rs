@@ -9,7 +9,8 @@ use model::reasons::HostRefused;
 use model::region::Storage;
 
 use crate::decision::turn::DecisionBuilder;
-use crate::simulation::disks::{Disks, StorageSlots};
+use crate::index::{IndexVec, StorageIndex};
+use crate::simulation::disks::{Disks, StorageIndexes};
 
 /// A storage: a shared one once, any other for each host that has it.
 #[derive(Clone, Debug, Hash)]
@@ -105,20 +106,21 @@ impl StorageRoom {
 
 /// All storages.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Storages(Vec<StorageRoom>);
+pub(crate) struct Storages(IndexVec<StorageIndex, StorageRoom>);
 
 impl Storages {
     /// The storages of a snapshot, with nothing of machines counted yet.
-    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &StorageSlots) -> Storages {
-        let mut rooms: Vec<Option<StorageRoom>> = vec![None; slots.len()];
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, indexes: &StorageIndexes) -> Storages {
+        let mut rooms: IndexVec<StorageIndex, Option<StorageRoom>> =
+            vec![None; indexes.len()].into();
         for (name, region) in &turn.view.snapshot.regions {
             let policy = turn.view.policy.regions.get(name);
             let overcommit =
                 policy.map_or(1000, |policy| policy.capacity.storage_overcommit_permille);
             for (host, storages) in &region.storages {
                 for (storage, seen) in storages {
-                    let slot = slots.at(name, host, storage);
-                    let room = slot.and_then(|slot| rooms.get_mut(slot));
+                    let index = indexes.at(name, host, storage);
+                    let room = index.and_then(|index| rooms.get_mut(index));
                     // A host that does not have a shared one at hand tells no numbers of it.
                     if let Some(room) =
                         room.filter(|room| room.as_ref().is_none_or(|room| room.total == 0))
@@ -133,7 +135,7 @@ impl Storages {
 
     /// Counts the disks of a machine that is there or is being made.
     pub(crate) fn count(&mut self, disks: Disks, being_made: bool) {
-        let room = &mut self.0[disks.slot];
+        let room = &mut self.0[disks.storage];
         room.promised = room.promised.saturating_add(disks.size);
         if being_made {
             room.coming = room.coming.saturating_add(disks.size);
@@ -145,7 +147,7 @@ impl Storages {
         self.change(disks, 1);
         for of in disks {
             if let Some(floor) = of.floor {
-                self.0[of.slot].note_floor(floor);
+                self.0[of.storage].note_floor(floor);
             }
         }
     }
@@ -155,7 +157,7 @@ impl Storages {
         self.change(disks, -1);
         for of in disks {
             if let Some(floor) = of.floor {
-                self.0[of.slot].forget_floor(floor);
+                self.0[of.storage].forget_floor(floor);
             }
         }
     }
@@ -163,7 +165,7 @@ impl Storages {
     // What is configured is no reason to panic, however absurd, and what is taken can be given back.
     fn change(&mut self, disks: &[Disks], times: i64) {
         for disks in disks {
-            let room = &mut self.0[disks.slot];
+            let room = &mut self.0[disks.storage];
             let size = disks.size.wrapping_mul(times);
             room.promised = room.promised.wrapping_add(size);
             room.coming = room.coming.wrapping_add(size);
@@ -173,9 +175,9 @@ impl Storages {
     /// The first storage that has no room for these disks, once others are given back.
     pub(crate) fn admit(&self, disks: &[Disks], given: &[Disks]) -> Result<(), (Disks, Short)> {
         for of in disks {
-            let mut back = given.iter().filter(|given| given.slot == of.slot);
+            let mut back = given.iter().filter(|given| given.storage == of.storage);
             let back = back.next().map_or(0, |given| given.size);
-            let admits = self.0[of.slot].admits(*of, back);
+            let admits = self.0[of.storage].admits(*of, back);
             admits.map_err(|short| (*of, short))?;
         }
         Ok(())
@@ -184,8 +186,8 @@ impl Storages {
 
 impl Short {
     /// Why a storage has no room for the disks of a machine.
-    pub(crate) fn refusal(self, slots: &StorageSlots, disks: Disks) -> HostRefused {
-        let (storage, asks) = (slots.name(disks.slot).into(), disks.size);
+    pub(crate) fn refusal(self, indexes: &StorageIndexes, disks: Disks) -> HostRefused {
+        let (storage, asks) = (indexes.name(disks.storage).into(), disks.size);
         match self {
             Short::Free(free, keep) => HostRefused::StorageFree {
                 storage,

@@ -6,8 +6,8 @@ use crate::decision::turn::DecisionBuilder;
 use crate::scale_up::devices::{DeviceRooms, TooFew};
 use crate::scale_up::pins::{CpuRooms, NoCpus};
 use crate::scale_up::storages::{Short, Storages};
-use crate::simulation::disks::{Disks, StorageSlots};
-use crate::simulation::takes::{DeviceSlots, Takes};
+use crate::simulation::disks::{Disks, StorageIndexes};
+use crate::simulation::takes::{HostMappings, Takes};
 
 /// Room on storages, devices of mappings, CPUs.
 #[derive(Clone, Debug, Default, Hash)]
@@ -17,11 +17,11 @@ pub(crate) struct Stores {
     cpus: CpuRooms,
 }
 
-/// The places of all of them.
+/// The indexes of storages, and the mappings of PCI devices.
 #[derive(Debug, Default)]
-pub(crate) struct StoreSlots {
-    pub(crate) storages: StorageSlots,
-    pub(crate) devices: DeviceSlots,
+pub(crate) struct StoreIndexes {
+    pub(crate) storages: StorageIndexes,
+    pub(crate) mappings: HostMappings,
 }
 
 /// What a host has too little of.
@@ -32,23 +32,23 @@ pub(crate) enum StoreLack {
     Cpus(NoCpus),
 }
 
-impl StoreSlots {
-    /// The storages, devices and CPUs that a turn's snapshot shows.
-    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> StoreSlots {
+impl StoreIndexes {
+    /// Those that a turn's snapshot shows.
+    pub(crate) fn of(turn: &DecisionBuilder<'_>) -> StoreIndexes {
         let (snapshot, policy) = (turn.view.snapshot, turn.view.policy);
-        StoreSlots {
-            storages: StorageSlots::of(snapshot),
-            devices: DeviceSlots::of(snapshot, policy),
+        StoreIndexes {
+            storages: StorageIndexes::of(snapshot),
+            mappings: HostMappings::of(snapshot, policy),
         }
     }
 }
 
 impl Stores {
     /// What is free by a turn's snapshot; nothing that machines take of storages is counted yet.
-    pub(crate) fn of(turn: &DecisionBuilder<'_>, slots: &StoreSlots) -> Stores {
+    pub(crate) fn of(turn: &DecisionBuilder<'_>, indexes: &StoreIndexes) -> Stores {
         Stores {
-            storages: Storages::of(turn, &slots.storages),
-            devices: DeviceRooms::of(turn, &slots.devices),
+            storages: Storages::of(turn, &indexes.storages),
+            devices: DeviceRooms::of(turn, &indexes.mappings),
             cpus: CpuRooms::of(turn),
         }
     }
@@ -90,10 +90,10 @@ impl Stores {
 
 impl StoreLack {
     /// Why a host takes no machine.
-    pub(crate) fn refusal(self, slots: &StoreSlots) -> HostRefused {
+    pub(crate) fn refusal(self, indexes: &StoreIndexes) -> HostRefused {
         match self {
-            StoreLack::Storage(disks, short) => short.refusal(&slots.storages, disks),
-            StoreLack::Devices(few) => few.refusal(&slots.devices),
+            StoreLack::Storage(disks, short) => short.refusal(&indexes.storages, disks),
+            StoreLack::Devices(few) => few.refusal(&indexes.mappings),
             StoreLack::Cpus(none) => none.refusal(),
         }
     }

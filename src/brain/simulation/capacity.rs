@@ -100,20 +100,20 @@ pub(crate) fn lesson_key(
 pub(crate) fn learn(turn: &mut DecisionBuilder<'_>) {
     // By pool, type and template: the key, which costs more, is made once for all machines that are alike.
     let mut seen: BTreeMap<(&str, &str, &str), (Arc<str>, Resources)> = BTreeMap::new();
-    for known in turn.view.machines.values() {
+    for machine in turn.view.machines.values() {
         // A machine with terms of its own teaches nothing about those to come, unless it has their size.
         let instance_type = turn
             .view
             .policy
             .instance_types
-            .get(&*known.machine.mark.instance_type);
-        let (Some(pool), Some(instance_type)) = (known.pool, instance_type) else {
+            .get(&*machine.seen.mark.instance_type);
+        let (Some(pool), Some(instance_type)) = (machine.pool, instance_type) else {
             continue;
         };
-        let Some(truth) = lesson(turn, known, pool, instance_type) else {
+        let Some(truth) = lesson(turn, machine, pool, instance_type) else {
             continue;
         };
-        let mark = &known.machine.mark;
+        let mark = &machine.seen.mark;
         let alike = (&*mark.pool, &*mark.instance_type, &*pool.template);
         match seen.get_mut(&alike) {
             Some((_, least)) => lower_to(least, &truth),
@@ -182,17 +182,17 @@ pub(crate) fn tell_of_less(turn: &mut DecisionBuilder<'_>) {
 
 fn lesson(
     turn: &DecisionBuilder<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
     pool: &PoolPolicy,
     instance_type: &InstanceType,
 ) -> Option<Resources> {
-    let ((_, node), position) = (known.node?, known.position?);
-    let working = known.phase == MachinePhase::Up && known.ready();
-    if !(working || known.phase == MachinePhase::Coming) {
+    let ((_, node), index) = (machine.node?, machine.node_index?);
+    let working = machine.phase == MachinePhase::Up && machine.ready();
+    if !(working || machine.phase == MachinePhase::Coming) {
         return None;
     }
-    let mark = &known.machine.mark;
-    let vm = known.region?.vms.get(&mark.vmid)?;
+    let mark = &machine.seen.mark;
+    let vm = machine.region?.vms.get(&mark.vmid)?;
     // A VM that was made with another size teaches nothing about this one.
     let same = vm.cpus == instance_type.cores
         && vm.memory == instance_type.memory
@@ -202,12 +202,12 @@ fn lesson(
         return None;
     }
     let mut truth = node.allocatable.clone();
-    for pod in turn.view.running_at(position) {
+    for pod in turn.view.running_at(index) {
         if !pod.mirror {
             continue;
         }
         let pods = truth.pods;
-        truth.subtract(&turn.view.kind(pod.kind).shape.requests);
+        truth.subtract(&turn.view.kinds()[pod.kind].shape.requests);
         truth.pods = pods.saturating_sub(1);
     }
     // Device plugins report late: until the node works the promise stands (see `promised`).

@@ -2,7 +2,6 @@
 //! those on nodes that are leaving. Pods that are alike are one group.
 
 use crate::decision::asker::Asker;
-use crate::index::{DemandIndex, IndexVec};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use model::scheduling::DEFAULT_SCHEDULER;
 use model::time::{Span, Time};
 
 use crate::constraints::fit::volumes::VolumeNeed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
+use crate::index::{DemandIndex, IndexVec, ShapeId};
 use crate::observed::view::MachineView;
 use crate::simulation::unseen::UnseenPods;
 use crate::simulation::world::SimCluster;
@@ -84,7 +83,7 @@ enum Triage {
 /// Groups by shape and by how they come to want a place; those with claims by what these ask too.
 #[derive(Default)]
 struct GroupsFound<'a> {
-    plain: Vec<[Vec<Asker<'a>>; 3]>,
+    plain: IndexVec<ShapeId, [Vec<Asker<'a>>; 3]>,
     claiming: BTreeMap<(ShapeId, VolumeNeed, Origin), Vec<Asker<'a>>>,
 }
 
@@ -94,14 +93,11 @@ impl<'a> GroupsFound<'a> {
             let group = self.claiming.entry((shape, need, origin)).or_default();
             return group.push(asker);
         }
-        if self.plain.len() <= shape {
-            self.plain.resize_with(shape + 1, Default::default);
-        }
-        self.plain[shape][origin as usize].push(asker);
+        self.plain.get_or_grow(shape)[origin as usize].push(asker);
     }
 
     fn groups(self) -> impl Iterator<Item = Group<'a>> {
-        let plain = self.plain.into_iter().enumerate();
+        let plain = (0..).map(ShapeId).zip(self.plain);
         let plain = plain.flat_map(|(shape, both)| {
             [Origin::Waits, Origin::Leaves, Origin::Fresh]
                 .into_iter()

@@ -9,53 +9,54 @@ use model::policy::InstanceType;
 use model::region::{RegionName, Storage, TemplateCopy};
 use model::snapshot::Snapshot;
 
+use crate::index::StorageIndex;
+
 /// Disks that one machine has on one storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Disks {
-    /// Place of the storage among those of all regions.
-    pub(crate) slot: usize,
+    pub(crate) storage: StorageIndex,
     /// Bytes.
     pub(crate) size: i64,
     /// What a new machine with these disks leaves free there; `None`: no such bound.
     pub(crate) floor: Option<StorageFloor>,
 }
 
-/// The places of a host's storages, by name.
-type OfHost = BTreeMap<Arc<str>, usize>;
+/// The indexes of a host's storages, by name.
+type OfHost = BTreeMap<Arc<str>, StorageIndex>;
 
-/// The places of all storages, by region, host and name.
+/// The indexes of all storages, by region, host and name: a shared one has one for all hosts, any other one for each host.
 #[derive(Debug, Default)]
-pub(crate) struct StorageSlots {
+pub(crate) struct StorageIndexes {
     regions: BTreeMap<RegionName, BTreeMap<Arc<str>, OfHost>>,
-    /// The places of other storages that lie in the same pool as the one at this place.
-    beside: BTreeMap<usize, BTreeSet<usize>>,
+    /// By storage: the others that lie in the same pool.
+    beside: BTreeMap<StorageIndex, BTreeSet<StorageIndex>>,
     count: usize,
 }
 
-impl StorageSlots {
-    /// The places of the storages that a snapshot shows.
-    pub(crate) fn of(snapshot: &Snapshot) -> StorageSlots {
-        let mut slots = StorageSlots::default();
+impl StorageIndexes {
+    /// The indexes of the storages that a snapshot shows.
+    pub(crate) fn of(snapshot: &Snapshot) -> StorageIndexes {
+        let mut indexes = StorageIndexes::default();
         for (name, region) in &snapshot.regions {
-            let mut shared: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
-            let of_region = slots.regions.entry(name.clone()).or_default();
+            let mut shared: BTreeMap<&Arc<str>, StorageIndex> = BTreeMap::new();
+            let of_region = indexes.regions.entry(name.clone()).or_default();
             for (host, storages) in &region.storages {
                 let of_host = of_region.entry(host.clone()).or_default();
                 for (storage, seen) in storages {
                     let known = shared.get(storage).copied().filter(|_| seen.shared);
-                    let slot = known.unwrap_or(slots.count);
-                    slots.count = slots.count.max(slot + 1);
+                    let index = known.unwrap_or(StorageIndex(indexes.count));
+                    indexes.count = indexes.count.max(index.0 + 1);
                     if seen.shared {
-                        shared.insert(storage, slot);
+                        shared.insert(storage, index);
                     }
-                    of_host.insert(storage.clone(), slot);
+                    of_host.insert(storage.clone(), index);
                 }
-                for (slot, other) in pairs_in_one_pool(storages, of_host) {
-                    slots.beside.entry(slot).or_default().insert(other);
+                for (index, other) in pairs_in_one_pool(storages, of_host) {
+                    indexes.beside.entry(index).or_default().insert(other);
                 }
             }
         }
-        slots
+        indexes
     }
 
     /// How many there are.
@@ -63,17 +64,17 @@ impl StorageSlots {
         self.count
     }
 
-    /// The place of a storage of a host.
-    pub(crate) fn at(&self, region: &str, host: &str, storage: &str) -> Option<usize> {
+    /// The index of a storage of a host.
+    pub(crate) fn at(&self, region: &str, host: &str, storage: &str) -> Option<StorageIndex> {
         let of_region = self.regions.get(region)?;
         of_region.get(host)?.get(storage).copied()
     }
 
-    /// The name of the storage at a place.
-    pub(crate) fn name(&self, slot: usize) -> &str {
+    /// The name of a storage.
+    pub(crate) fn name(&self, storage: StorageIndex) -> &str {
         let hosts = self.regions.values().flat_map(BTreeMap::values);
         let mut storages = hosts.flatten();
-        let found = storages.find(|(_, at)| **at == slot);
+        let found = storages.find(|(_, index)| **index == storage);
         found.map_or("", |(name, _)| name)
     }
 
@@ -87,15 +88,19 @@ impl StorageSlots {
     ) -> Vec<Disks> {
         let mut found: Vec<Disks> = Vec::new();
         for disk in &copy.disks {
-            let Some(own_slot) = self.at(region, host, &disk.storage) else {
+            let Some(own) = self.at(region, host, &disk.storage) else {
                 continue;
             };
             let grown = if disk.boot { instance_type.disk } else { 0 };
             let size = disk.size.max(grown).max(0);
-            for slot in self.that_lose(own_slot) {
-                match found.iter_mut().find(|of| of.slot == slot) {
+            for storage in self.that_lose(own) {
+                match found.iter_mut().find(|of| of.storage == storage) {
                     Some(of) => of.size = of.size.saturating_add(size),
-                    None => found.push(Disks { slot, size, floor }),
+                    None => found.push(Disks {
+                        storage,
+                        size,
+                        floor,
+                    }),
                 }
             }
         }
@@ -108,40 +113,40 @@ impl StorageSlots {
         (region, host): (&str, &str),
         disks: &BTreeMap<Arc<str>, i64>,
     ) -> impl Iterator<Item = Disks> {
-        let placed = disks.iter().filter_map(move |(storage, size)| {
-            let slot = self.at(region, host, storage)?;
-            Some((slot, (*size).max(0)))
+        let placed = disks.iter().filter_map(move |(name, size)| {
+            let own = self.at(region, host, name)?;
+            Some((own, (*size).max(0)))
         });
-        placed.flat_map(|(slot, size)| {
-            let slots = self.that_lose(slot);
-            slots.map(move |slot| Disks {
-                slot,
+        placed.flat_map(|(own, size)| {
+            let storages = self.that_lose(own);
+            storages.map(move |storage| Disks {
+                storage,
                 size,
                 floor: None,
             })
         })
     }
 
-    /// The places of the storages that have less free when a disk is made on the one at a place: itself first.
-    fn that_lose(&self, slot: usize) -> impl Iterator<Item = usize> {
-        let beside = self.beside.get(&slot).into_iter().flatten().copied();
-        std::iter::once(slot).chain(beside)
+    /// The storages that have less free when a disk is made on one: that one first.
+    fn that_lose(&self, own: StorageIndex) -> impl Iterator<Item = StorageIndex> {
+        let beside = self.beside.get(&own).into_iter().flatten().copied();
+        std::iter::once(own).chain(beside)
     }
 }
 
-/// The places of two different storages of a host that lie in one pool, each pair in both orders.
+/// Two different storages of a host that lie in one pool, each pair in both orders.
 fn pairs_in_one_pool(
     storages: &BTreeMap<Arc<str>, Storage>,
-    slots: &OfHost,
-) -> impl Iterator<Item = (usize, usize)> {
+    indexes: &OfHost,
+) -> impl Iterator<Item = (StorageIndex, StorageIndex)> {
     let placed = || {
         storages.iter().filter_map(|(name, storage)| {
             let backing = storage.backing.as_deref()?;
-            Some((backing, *slots.get(name)?))
+            Some((backing, *indexes.get(name)?))
         })
     };
-    placed().flat_map(move |(backing, slot)| {
-        let others = placed().filter(move |(of, other)| *of == backing && *other != slot);
-        others.map(move |(_, other)| (slot, other))
+    placed().flat_map(move |(backing, index)| {
+        let others = placed().filter(move |(of, other)| *of == backing && *other != index);
+        others.map(move |(_, other)| (index, other))
     })
 }

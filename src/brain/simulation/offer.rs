@@ -2,7 +2,10 @@
 
 use crate::constraints::shape::HOSTNAME_LABEL;
 use crate::decision::cpu_book;
-use crate::index::{ChoiceIndex, ClassId, IndexVec, NodeIndex, OfferIndex, OfferSlot};
+use crate::index::{
+    CatalogOfferIndex, ChoiceIndex, ClassId, HostIndex, IndexVec, NodeIndex, OfferIndex, PoolIndex,
+    PoolRegionIndex,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,9 +29,9 @@ use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
 use crate::observed::reach;
 use crate::simulation::capacity;
-use crate::simulation::disks::StorageSlots;
+use crate::simulation::disks::StorageIndexes;
 use crate::simulation::slots;
-use crate::simulation::takes::{self, DeviceSlots, Takes};
+use crate::simulation::takes::{self, HostMappings, Takes};
 use crate::simulation::world::{NodeOrigin, SimCluster, SimNode};
 
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -63,12 +66,11 @@ pub(crate) struct Choice<'a> {
     pub(crate) price: i64,
     /// `pool/type`, as reports name it, and `pool/type in REGION` where the pool is in several regions.
     pub(crate) label: Arc<str>,
-    /// Place of the pool in the policy.
-    pub(crate) pool_slot: usize,
-    /// Place of the pool in this region among all pools in all of their regions.
-    pub(crate) site_slot: usize,
-    /// The slot of its first offer; of the others see [`Choice::slot`].
-    first: OfferSlot,
+    pub(crate) pool_index: PoolIndex,
+    /// The pool in this region.
+    pub(crate) pool_region: PoolRegionIndex,
+    /// The index of its first offer; of the others see [`Choice::index_in_catalog`].
+    first: CatalogOfferIndex,
     /// What volumes a node of it can attach.
     pub(crate) slots: Option<Arc<AttachSlots>>,
     /// The offers of this pool and type, one for each host; empty when the region shows no host that the pool may use.
@@ -79,8 +81,8 @@ pub(crate) struct Choice<'a> {
 
 impl Choice<'_> {
     /// Which of the offers of all choices one of its offers is.
-    pub(crate) fn slot(&self, offer: OfferIndex) -> OfferSlot {
-        OfferSlot(self.first.0 + offer.0)
+    pub(crate) fn index_in_catalog(&self, offer: OfferIndex) -> CatalogOfferIndex {
+        CatalogOfferIndex(self.first.0 + offer.0)
     }
 
     /// How much its nodes have that nobody asks for: extended resources that are not among the wanted ones, taints and labels of
@@ -99,8 +101,7 @@ impl Choice<'_> {
 #[derive(Debug)]
 pub(crate) struct Offer<'a> {
     pub(crate) host: &'a Arc<str>,
-    /// Place of the host among those of all regions.
-    pub(crate) host_slot: usize,
+    pub(crate) host_index: HostIndex,
     /// The template to clone, or why no machine can be made on this host.
     pub(crate) copy: Result<&'a TemplateCopy, HostRefused>,
     pub(crate) labels: Labels,
@@ -226,19 +227,19 @@ impl Choice<'_> {
 /// All choices of the policy, in the order of pools and, within a pool, of its types and then its regions.
 pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
     let policy = turn.view.policy;
-    let slots = (
-        &StorageSlots::of(turn.view.snapshot),
-        &DeviceSlots::of(turn.view.snapshot, policy),
+    let stores = (
+        &StorageIndexes::of(turn.view.snapshot),
+        &HostMappings::of(turn.view.snapshot, policy),
     );
     let mut choices = ChoiceList::default();
-    let (mut first, mut sites) = (0, 0);
-    for (pool_slot, (pool, of)) in policy.pools.iter().enumerate() {
+    let (mut first, mut regions) = (0, 0);
+    for (position, (pool, of)) in policy.pools.iter().enumerate() {
         for type_name in &of.instance_types {
             let Some(instance_type) = policy.instance_types.get(type_name) else {
                 continue;
             };
-            for (site, there) in of.everywhere().enumerate() {
-                let offers = offers(turn, slots, pool, there, type_name, instance_type);
+            for (region, there) in of.everywhere().enumerate() {
+                let offers = offers(turn, stores, pool, there, type_name, instance_type);
                 let before = first;
                 first += offers.len();
                 choices.push(Choice {
@@ -248,16 +249,16 @@ pub(crate) fn choices<'a>(turn: &DecisionBuilder<'a>) -> ChoiceList<'a> {
                     instance_type,
                     price: policy.price_in(&there.region, price_of_type(instance_type)),
                     label: label(pool, of, there, type_name),
-                    pool_slot,
-                    site_slot: sites + site,
-                    first: OfferSlot(before),
+                    pool_index: PoolIndex(position),
+                    pool_region: PoolRegionIndex(regions + region),
+                    first: CatalogOfferIndex(before),
                     slots: slots::promised(turn, pool, Some(instance_type)),
                     offers,
                     nowhere: nowhere(turn, there),
                 });
             }
         }
-        sites += of.everywhere().count();
+        regions += of.everywhere().count();
     }
     choices
 }
@@ -337,7 +338,7 @@ pub(crate) fn price_of_memory(of: &Resources) -> i128 {
 
 fn offers<'a>(
     turn: &DecisionBuilder<'a>,
-    (storages, devices): (&StorageSlots, &DeviceSlots),
+    (storages, devices): (&StorageIndexes, &HostMappings),
     pool_name: &Arc<str>,
     pool: &'a PoolPolicy,
     type_name: &Arc<str>,
@@ -362,20 +363,20 @@ fn offers<'a>(
     let hosts = region.hosts.keys().enumerate();
     hosts
         .filter(|(_, host)| pool.may_use(host))
-        .map(|(slot, host)| {
+        .map(|(position, host)| {
             let copy = reach::copy(region, pool, host);
             let reachable = takes::reachable(region, host, instance_type)
                 .and_then(|()| cpu_book::reachable(turn, pool, host));
             let copy = copy.and_then(|copy| reachable.map(|()| copy));
             // Of a host that cannot clone now all copies tell what it would offer.
             let disk = copy.as_ref().map_or(disk, |copy| copy.disk);
-            let host_slot = before + slot;
+            let host_index = HostIndex(before + position);
             let takes = copy.as_ref().map_or_else(
                 |_| Takes::default(),
                 |copy| Takes {
                     disks: storages.of_clone((&pool.region, host), (copy, instance_type), floor),
                     devices: devices.of_machine((&pool.region, host), instance_type),
-                    cpus: cpus_taken(turn, (pool, instance_type), (host, host_slot)),
+                    cpus: cpus_taken(turn, (pool, instance_type), (host, host_index)),
                 },
             );
             let allocatable = learned
@@ -391,7 +392,7 @@ fn offers<'a>(
             let labels = labels(pool_name, pool, type_name, instance_type, &at);
             let mut offer = Offer {
                 host,
-                host_slot,
+                host_index,
                 copy,
                 labels,
                 free: allocatable.clone(),
@@ -406,15 +407,15 @@ fn offers<'a>(
         .collect()
 }
 
-/// The CPUs that a machine gets for itself on a host with this slot, if its pool pins CPUs.
+/// The CPUs that a machine gets for itself on a host, if its pool pins CPUs.
 fn cpus_taken(
     turn: &DecisionBuilder<'_>,
     of: (&PoolPolicy, &InstanceType),
-    (host, host_slot): (&Arc<str>, usize),
+    (host, host_index): (&Arc<str>, HostIndex),
 ) -> Option<takes::Cpus> {
     let demand = cpu_book::demand_at(turn, of, host)?;
     Some(takes::Cpus {
-        host: host_slot,
+        host: host_index,
         demand,
     })
 }

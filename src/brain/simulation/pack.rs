@@ -9,10 +9,10 @@ use model::resources::Resources;
 
 use crate::constraints::fit::amounts;
 use crate::constraints::fit::volumes::VolumeNeed;
-use crate::constraints::shape::{Resident, ShapeId};
+use crate::constraints::shape::Resident;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{DemandIndex, IndexVec, NodeIndex};
+use crate::index::{DemandIndex, IndexVec, NodeIndex, ShapeId};
 use crate::simulation::bookings::{self, Bookings};
 use crate::simulation::company::Rules;
 use crate::simulation::demand::{Demand, Group, Groups};

@@ -13,9 +13,9 @@ use crate::constraints::alike::Alike;
 use crate::constraints::fit::taints;
 use crate::constraints::free_volumes::VolumeBindings;
 use crate::constraints::shape::HOSTNAME_LABEL;
-use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
+use crate::constraints::shape::{NamespacedShape, Resident};
 use crate::decision::turn::DecisionBuilder;
-use crate::index::ClassId;
+use crate::index::{ClassId, IndexVec, NodeIndex, RunningKindIndex, ShapeId};
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::simulation::capacity;
 use crate::simulation::offer::{self, Choice, ChoiceList, Daemon};
@@ -38,14 +38,15 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
     );
     world.name(cluster.nodes.keys());
     let mut counting = ResidentCount::new(turn);
-    // The nodes come first, so that a node's position is its index.
-    for (position, (name, node)) in cluster.nodes.iter().enumerate() {
-        let index = world.add_named(simulate_node(turn, choices, (position, name), node));
-        let residents = counting.residents(turn, &mut world, position);
+    // The nodes come first, so that each has the same index as in the view.
+    for (name, node) in &cluster.nodes {
+        let index = world.nodes.next_index();
+        world.add_named(simulate_node(turn, choices, (index, name), node));
+        let residents = counting.residents(turn, &mut world, index);
         world.fill(index, residents);
-        let known = turn.view.machine_at(position);
-        if let Some(known) = known.filter(|known| known.phase == MachinePhase::Coming) {
-            let mut daemons = expected_daemons(turn, known);
+        let machine = turn.view.machine_at(index);
+        if let Some(machine) = machine.filter(|machine| machine.phase == MachinePhase::Coming) {
+            let mut daemons = expected_daemons(turn, machine);
             for resident in &world.nodes[index].residents {
                 let pod = world.shapes[resident.shape];
                 daemons.retain(|daemon| {
@@ -57,8 +58,8 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
             }
         }
     }
-    for known in turn.view.machines.values() {
-        add_machine(&mut world, turn, choices, known);
+    for machine in turn.view.machines.values() {
+        add_machine(&mut world, turn, choices, machine);
     }
     world
 }
@@ -66,46 +67,44 @@ pub(crate) fn build<'a>(turn: &DecisionBuilder<'a>, choices: &ChoiceList<'a>) ->
 /// Counts the pods of one node after the other by shape.
 struct ResidentCount {
     /// The shapes of the view's kinds, as far as they came.
-    ids: Vec<Option<ShapeId>>,
+    ids: IndexVec<RunningKindIndex, Option<ShapeId>>,
     /// By shape and by whether pods are being deleted: on which node such pods came last, and where they
     /// stand among its residents.
-    last: Vec<[(usize, usize); 2]>,
+    last: IndexVec<ShapeId, [Option<(NodeIndex, usize)>; 2]>,
 }
 
 impl ResidentCount {
     fn new(turn: &DecisionBuilder<'_>) -> ResidentCount {
         ResidentCount {
-            ids: vec![None; turn.view.kinds()],
-            last: Vec::new(),
+            ids: turn.view.kinds().with_each(None),
+            last: IndexVec::default(),
         }
     }
 
-    /// What runs on the node at a position, in the order in which it comes.
+    /// What runs on a node, in the order in which it comes.
     fn residents<'a>(
         &mut self,
         turn: &DecisionBuilder<'a>,
         world: &mut SimCluster<'a>,
-        position: usize,
+        node: NodeIndex,
     ) -> Vec<Resident> {
-        let running = turn.view.running_at(position);
+        let running = turn.view.running_at(node);
         let mut residents: Vec<Resident> = Vec::with_capacity(running.len());
         for pod in running {
             let shape = *self.ids[pod.kind].get_or_insert_with(|| {
-                let kind = turn.view.kind(pod.kind);
+                let kind = turn.view.kinds()[pod.kind];
                 world.intern(kind.namespace, kind.shape)
             });
-            if self.last.len() <= shape {
-                self.last.resize(shape + 1, [(usize::MAX, 0); 2]);
-            }
-            let last = &mut self.last[shape][usize::from(pod.deleting)];
-            if last.0 == position {
-                residents[last.1].count += 1;
-            } else {
-                *last = (position, residents.len());
-                residents.push(Resident {
-                    deleting: pod.deleting,
-                    ..Resident::of(shape, 1)
-                });
+            let last = &mut self.last.get_or_grow(shape)[usize::from(pod.deleting)];
+            match *last {
+                Some((on, at)) if on == node => residents[at].count += 1,
+                _ => {
+                    *last = Some((node, residents.len()));
+                    residents.push(Resident {
+                        deleting: pod.deleting,
+                        ..Resident::of(shape, 1)
+                    });
+                }
             }
         }
         residents
@@ -117,17 +116,17 @@ fn add_machine<'a>(
     world: &mut SimCluster<'a>,
     turn: &DecisionBuilder<'a>,
     choices: &ChoiceList<'a>,
-    known: &MachineView<'a>,
+    machine: &MachineView<'a>,
 ) {
-    if known.phase != MachinePhase::Coming || known.node.is_some() {
+    if machine.phase != MachinePhase::Coming || machine.node.is_some() {
         return;
     }
-    let Some(promise) = promise(turn, choices, known) else {
+    let Some(promise) = promise(turn, choices, machine) else {
         return;
     };
     let index = world.add(SimNode {
-        name: known.name.clone(),
-        site: NodeOrigin::Machine(known.name.clone()),
+        name: machine.name.clone(),
+        site: NodeOrigin::Machine(machine.name.clone()),
         labels: promise.labels.into(),
         taints: promise.taints,
         unschedulable: false,
@@ -137,12 +136,12 @@ fn add_machine<'a>(
         free: promise.allocatable,
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::promised(turn, known.pool_name(), known.instance_type),
+        slots: slots::promised(turn, machine.pool_name(), machine.instance_type),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     });
-    for daemon in expected_daemons(turn, known) {
+    for daemon in expected_daemons(turn, machine) {
         daemon.put(world, index);
     }
 }
@@ -166,19 +165,19 @@ struct Promise {
 fn promise(
     turn: &DecisionBuilder<'_>,
     choices: &ChoiceList<'_>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Option<Promise> {
-    let (pool, instance_type) = (known.promised()?, known.instance_type?);
-    let offered = offered(choices, known).filter(|(choice, _)| {
+    let (pool, instance_type) = (machine.promised()?, machine.instance_type?);
+    let offered = offered(choices, machine).filter(|(choice, _)| {
         matches!(pool, Cow::Borrowed(_)) && choice.instance_type == instance_type
     });
     let allocatable = match offered {
         Some((_, offer)) => offer.allocatable.clone(),
         None => {
-            let mark = &known.machine.mark;
+            let mark = &machine.seen.mark;
             let lesson =
                 capacity::lesson_key(&mark.pool, &mark.instance_type, &pool, instance_type);
-            let copies = known
+            let copies = machine
                 .region
                 .and_then(|region| region.templates.get(&*mark.template));
             let disk = copies
@@ -189,7 +188,7 @@ fn promise(
         }
     };
     Some(Promise {
-        labels: labels(turn, &pool, instance_type, known),
+        labels: labels(turn, &pool, instance_type, machine),
         taints: pool.taints.clone(),
         allocatable,
     })
@@ -198,14 +197,14 @@ fn promise(
 /// The offer that a machine was made from, as it is now.
 fn offered<'b, 'a>(
     choices: &'b ChoiceList<'a>,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Option<(&'b Choice<'a>, &'b offer::Offer<'a>)> {
-    let mark = &known.machine.mark;
-    let choice = offer::choice_of(choices, mark, &known.machine.region)?;
+    let mark = &machine.seen.mark;
+    let choice = offer::choice_of(choices, mark, &machine.seen.region)?;
     let offer = choice
         .offers
         .iter()
-        .find(|offer| *offer.host == known.machine.host)
+        .find(|offer| *offer.host == machine.seen.host)
         .or(choice.offers.first())?;
     Some((choice, offer))
 }
@@ -216,33 +215,33 @@ fn labels(
     turn: &DecisionBuilder<'_>,
     pool: &PoolPolicy,
     instance_type: &InstanceType,
-    known: &MachineView<'_>,
+    machine: &MachineView<'_>,
 ) -> Labels {
     // A pool that has left the region of the machine.
-    let region = &known.machine.region;
+    let region = &machine.seen.region;
     let left = (pool.region != *region).then(|| PoolPolicy {
         region: region.clone(),
         ..pool.clone()
     });
     let pool = left.as_ref().unwrap_or(pool);
-    let pool_name: Arc<str> = known.pool_name().into();
-    let type_name: Arc<str> = known.machine.mark.instance_type.as_str().into();
-    let host = &known.machine.host;
+    let pool_name: Arc<str> = machine.pool_name().into();
+    let type_name: Arc<str> = machine.seen.mark.instance_type.as_str().into();
+    let host = &machine.seen.host;
     let at = offer::NodeAt {
         host,
         zone: &turn.view.policy.zone_of(&pool.region, host),
-        name: known.name,
-        vmid: known.machine.mark.vmid,
+        name: machine.name,
+        vmid: machine.seen.mark.vmid,
     };
     offer::labels(&pool_name, pool, &type_name, instance_type, &at)
 }
 
-fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, known: &MachineView<'a>) -> Vec<Daemon<'a>> {
-    let (Some(pool), Some(instance_type)) = (known.promised(), known.instance_type) else {
+fn expected_daemons<'a>(turn: &DecisionBuilder<'a>, machine: &MachineView<'a>) -> Vec<Daemon<'a>> {
+    let (Some(pool), Some(instance_type)) = (machine.promised(), machine.instance_type) else {
         return Vec::new();
     };
-    let labels = labels(turn, &pool, instance_type, known);
-    offer::daemons(turn, &labels, &pool, known.name)
+    let labels = labels(turn, &pool, instance_type, machine);
+    offer::daemons(turn, &labels, &pool, machine.name)
 }
 
 /// How long a node of ours that lost contact still counts as on its way back.
@@ -251,49 +250,49 @@ fn patience(turn: &DecisionBuilder<'_>) -> Span {
 }
 
 /// Whether a node of ours that is not Ready is expected back: it lost contact a short while ago, and its host is on.
-fn expected_back(turn: &DecisionBuilder<'_>, known: &MachineView<'_>, node: &Node) -> bool {
+fn expected_back(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>, node: &Node) -> bool {
     let waited = node.ready.since.map(|since| turn.now().since(since));
-    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, known)
+    waited.is_none_or(|waited| waited <= patience(turn)) && !host_is_off(turn, machine)
 }
 
 /// Whether a machine that was up has a node that is given up: it is not Ready, and not expected back; or a person
 /// evacuates its host.
-pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
-    let lost = known
+pub(crate) fn is_given_up(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let lost = machine
         .node
         .filter(|(_, node)| node.ready.status != ReadyStatus::True);
-    known.phase == MachinePhase::Up
-        && (lost.is_some_and(|(_, node)| !expected_back(turn, known, node))
-            || evacuated(turn, known).is_some())
+    machine.phase == MachinePhase::Up
+        && (lost.is_some_and(|(_, node)| !expected_back(turn, machine, node))
+            || evacuated(turn, machine).is_some())
 }
 
 /// Since when a person evacuates the host of a machine.
-pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<Time> {
-    let region = turn.view.snapshot.regions.get(&known.machine.region)?;
-    region.hosts.get(&known.machine.host)?.evacuated
+pub(crate) fn evacuated(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<Time> {
+    let region = turn.view.snapshot.regions.get(&machine.seen.region)?;
+    region.hosts.get(&machine.seen.host)?.evacuated
 }
 
 /// Whether PVE, with quorum, shows the host of a machine offline.
-pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> bool {
-    let region = turn.view.snapshot.regions.get(&known.machine.region);
+pub(crate) fn host_is_off(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> bool {
+    let region = turn.view.snapshot.regions.get(&machine.seen.region);
     let host = region.filter(|region| region.quorate);
-    let host = host.and_then(|region| region.hosts.get(&known.machine.host));
+    let host = host.and_then(|region| region.hosts.get(&machine.seen.host));
     host.is_some_and(|host| !host.online)
 }
 
 fn simulate_node(
     turn: &DecisionBuilder<'_>,
     choices: &ChoiceList<'_>,
-    (position, name): (usize, &Arc<str>),
+    (index, name): (NodeIndex, &Arc<str>),
     node: &Node,
 ) -> SimNode {
-    let known = turn.view.machine_at(position);
-    let phase = known.map(|known| &known.phase);
+    let machine = turn.view.machine_at(index);
+    let phase = machine.map(|machine| &machine.phase);
     let coming = phase == Some(&MachinePhase::Coming);
     let ready = node.ready.status == ReadyStatus::True;
     let lost = phase == Some(&MachinePhase::Up)
         && !ready
-        && known.is_some_and(|known| expected_back(turn, known, node));
+        && machine.is_some_and(|machine| expected_back(turn, machine, node));
     let mut simulated = SimNode {
         name: name.clone(),
         site: NodeOrigin::Node,
@@ -302,31 +301,31 @@ fn simulate_node(
         unschedulable: node.unschedulable,
         class: ClassId(0),
         ready: ready && !coming,
-        closed: turn.view.leaving_at(position),
+        closed: turn.view.leaving_at(index),
         free: node.allocatable.clone(),
         ports: Vec::new(),
         residents: Vec::new(),
-        slots: slots::of_node(turn, name, known.filter(|_| coming)),
+        slots: slots::of_node(turn, name, machine.filter(|_| coming)),
         guests: Vec::new(),
         bindings: VolumeBindings::default(),
         receives: false,
     };
     if coming || lost {
-        let starts = |key: &str| coming && known.is_some_and(|known| known.starts_with(key));
+        let starts = |key: &str| coming && machine.is_some_and(|machine| machine.starts_with(key));
         simulated
             .taints
             .retain(|taint| !(taints::ephemeral(taint) || starts(&taint.key)));
     }
-    if let Some(known) = known.filter(|_| coming)
-        && let Some(promise) = promise(turn, choices, known)
+    if let Some(machine) = machine.filter(|_| coming)
+        && let Some(promise) = promise(turn, choices, machine)
     {
-        simulated.site = NodeOrigin::Machine(known.name.clone());
+        simulated.site = NodeOrigin::Machine(machine.name.clone());
         for (key, value) in promise.labels {
             simulated.labels.entry(key).or_insert(value);
         }
         simulated
             .labels
-            .insert(HOSTNAME_LABEL.into(), known.name.clone());
+            .insert(HOSTNAME_LABEL.into(), machine.name.clone());
         for taint in promise.taints {
             if !simulated.taints.contains(&taint) {
                 simulated.taints.push(taint);

@@ -18,8 +18,8 @@ use model::cluster::PodKey;
 use model::resources::Resources;
 
 use crate::constraints::fit::volumes::VolumeNeed;
-use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
-use crate::index::NodeIndex;
+use crate::constraints::shape::{NamespacedShape, Resident};
+use crate::index::{NodeIndex, ShapeId};
 use crate::observed::view::SnapshotView;
 use crate::simulation::company::Rules;
 use crate::simulation::pack::{self, FitIndex};

@@ -20,8 +20,8 @@ pub(crate) fn of_node(
     coming: Option<&MachineView<'_>>,
 ) -> Option<Arc<AttachSlots>> {
     let (view, cluster) = (&turn.view, &turn.view.snapshot.cluster);
-    let mut limits = coming.map_or_else(DriverLimits::new, |known| {
-        expected(turn, known.pool_name(), known.instance_type)
+    let mut limits = coming.map_or_else(DriverLimits::new, |machine| {
+        expected(turn, machine.pool_name(), machine.instance_type)
     });
     for (driver, limit) in cluster.csi_nodes.get(name).into_iter().flatten() {
         match limit {
@@ -64,9 +64,9 @@ fn expected(
             .view
             .machines
             .values()
-            .filter(|known| known.pool_name() == pool);
+            .filter(|machine| machine.pool_name() == pool);
         let drivers = of_pool
-            .filter_map(|known| csi_nodes.get(known.node?.0))
+            .filter_map(|machine| csi_nodes.get(machine.node?.0))
             .flatten();
         for (driver, limit) in drivers {
             if let Some(limit) = *limit {

@@ -10,6 +10,7 @@ use model::region::{GuestKind, Region, RegionName};
 use model::snapshot::Snapshot;
 
 use crate::decision::cpus::CpuDemand;
+use crate::index::{HostIndex, HostMappingIndex, IndexVec};
 use crate::simulation::disks::Disks;
 
 /// What one machine takes.
@@ -26,8 +27,7 @@ pub(crate) struct Takes {
 /// CPUs of one host, and memory beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cpus {
-    /// Place of the host in the order of regions and of their hosts.
-    pub(crate) host: usize,
+    pub(crate) host: HostIndex,
     /// How many, with how much memory.
     pub(crate) demand: CpuDemand,
 }
@@ -35,15 +35,14 @@ pub(crate) struct Cpus {
 /// Devices of one mapping on one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Devices {
-    /// Place of the mapping on this host among those of all hosts.
-    pub(crate) slot: usize,
+    pub(crate) mapping: HostMappingIndex,
     /// How many.
     pub(crate) count: i64,
 }
 
-/// A mapping on a host.
+/// A PCI mapping on a host.
 #[derive(Debug)]
-pub(crate) struct DeviceSlot {
+pub(crate) struct HostMapping {
     pub(crate) region: RegionName,
     pub(crate) host: Arc<str>,
     pub(crate) mapping: Arc<str>,
@@ -53,40 +52,40 @@ pub(crate) struct DeviceSlot {
 
 /// The mappings that instance types name, on each host that has devices of them.
 #[derive(Debug, Default)]
-pub(crate) struct DeviceSlots {
-    slots: Vec<DeviceSlot>,
-    places: BTreeMap<(RegionName, Arc<str>), Vec<usize>>,
+pub(crate) struct HostMappings {
+    all: IndexVec<HostMappingIndex, HostMapping>,
+    of_host: BTreeMap<(RegionName, Arc<str>), Vec<HostMappingIndex>>,
 }
 
-impl DeviceSlots {
+impl HostMappings {
     /// The devices that a snapshot shows.
-    pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> DeviceSlots {
-        let mut slots = DeviceSlots::default();
+    pub(crate) fn of(snapshot: &Snapshot, policy: &Policy) -> HostMappings {
+        let mut mappings = HostMappings::default();
         for (name, region) in &snapshot.regions {
             for mapping in policy.mappings_in(name) {
                 for (host, devices) in region.mappings.get(mapping).into_iter().flatten() {
                     let at = (name.clone(), host.clone());
-                    slots.places.entry(at).or_default().push(slots.slots.len());
-                    slots.slots.push(DeviceSlot {
+                    let index = mappings.all.push(HostMapping {
                         region: name.clone(),
                         host: host.clone(),
                         mapping: mapping.clone(),
                         devices: devices.clone(),
                     });
+                    mappings.of_host.entry(at).or_default().push(index);
                 }
             }
         }
-        slots
+        mappings
     }
 
     /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &DeviceSlot> {
-        self.slots.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HostMapping> {
+        self.all.iter()
     }
 
-    /// The mapping at a place.
-    pub(crate) fn at(&self, slot: usize) -> &DeviceSlot {
-        &self.slots[slot]
+    /// The mapping of an index.
+    pub(crate) fn at(&self, index: HostMappingIndex) -> &HostMapping {
+        &self.all[index]
     }
 
     /// What a machine of a type takes on a host. Where mappings have devices in common, one that is taken of one is taken of
@@ -99,27 +98,30 @@ impl DeviceSlots {
         if instance_type.pci.is_empty() {
             return Vec::new();
         }
-        let here = self.places.get(&(region.clone(), host.clone()));
+        let here = self.of_host.get(&(region.clone(), host.clone()));
         let here = here.map_or(&[][..], Vec::as_slice);
-        let slot_of = |mapping: &Arc<str>| {
-            let mut slots = here.iter().map(|slot| self.at(*slot));
-            slots.find(|slot| slot.mapping == *mapping)
+        let by_name = |name: &Arc<str>| {
+            let mut mappings = here.iter().map(|index| self.at(*index));
+            mappings.find(|mapping| mapping.mapping == *name)
         };
-        let takes = here.iter().map(|slot| {
-            let of = self.at(*slot);
+        let takes = here.iter().map(|index| {
+            let of = self.at(*index);
             let wanted = instance_type.pci.iter().filter(|device| {
-                let other = slot_of(&device.mapping);
+                let other = by_name(&device.mapping);
                 other.is_some_and(|other| other.mapping == of.mapping || common(of, other) > 0)
             });
             let count = i64::try_from(wanted.count()).unwrap_or(i64::MAX);
-            Devices { slot: *slot, count }
+            Devices {
+                mapping: *index,
+                count,
+            }
         });
         takes.filter(|devices| devices.count > 0).collect()
     }
 }
 
 /// How many devices of a mapping another has too, on the same host.
-fn common(of: &DeviceSlot, other: &DeviceSlot) -> usize {
+fn common(of: &HostMapping, other: &HostMapping) -> usize {
     shared(&of.devices, &other.devices)
 }
 

@@ -1,8 +1,8 @@
 //! The cluster as it will be: nodes, machines under way and machines planned, each with what is
 //! still free on it. Pods are put into it; nothing is ever read back from the snapshot.
 
-use crate::constraints::shape::{NamespacedShape, Resident, ShapeId};
-use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex};
+use crate::constraints::shape::{NamespacedShape, Resident};
+use crate::index::{ChoosyId, ClassId, IndexVec, NodeIndex, PlannedIndex, ShapeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -87,11 +87,14 @@ pub(crate) enum Saved {
 /// The simulated nodes, by their indexes.
 pub(crate) type SimNodes = IndexVec<NodeIndex, SimNode>;
 
+/// The shapes of pods, by their indexes.
+pub(crate) type SimShapes<'a> = IndexVec<ShapeId, NamespacedShape<'a>>;
+
 /// All simulated nodes, and the shapes of all pods.
 #[derive(Debug)]
 pub(crate) struct SimCluster<'a> {
     /// The first pod of each kind that came, for all of them. Only labels that some selector names count.
-    pub(crate) shapes: Vec<NamespacedShape<'a>>,
+    pub(crate) shapes: SimShapes<'a>,
     pub(crate) nodes: SimNodes,
     pub(crate) by_name: BTreeMap<Arc<str>, NodeIndex>,
     pub(crate) company: Company<'a>,
@@ -104,7 +107,7 @@ pub(crate) struct SimCluster<'a> {
     pub(crate) assumed: AssumedBindings,
     classes: NodeClasses<'a>,
     /// What each shape asks of labels and taints.
-    requirements: Vec<ChoosyId>,
+    requirements: IndexVec<ShapeId, ChoosyId>,
     alike: Alike<'a>,
 }
 
@@ -145,7 +148,7 @@ impl<'a> SimCluster<'a> {
         let namespaces = &snapshot.cluster.namespaces;
         let default_spread = &policy.scale_up.default_spread;
         SimCluster {
-            shapes: Vec::new(),
+            shapes: SimShapes::default(),
             nodes: SimNodes::default(),
             by_name: BTreeMap::new(),
             company: Company::new(namespaces, default_spread),
@@ -154,7 +157,7 @@ impl<'a> SimCluster<'a> {
             free_volumes,
             assumed: AssumedBindings::default(),
             classes: NodeClasses::default(),
-            requirements: Vec::new(),
+            requirements: IndexVec::default(),
             alike,
         }
     }
@@ -185,7 +188,7 @@ impl<'a> SimCluster<'a> {
     pub(crate) fn intern(&mut self, namespace: &'a str, shape: &'a PodShape) -> ShapeId {
         let pod = NamespacedShape { namespace, shape };
         let id = self.alike.kind(pod);
-        if id == self.shapes.len() {
+        if id == self.shapes.next_index() {
             self.shapes.push(pod);
             let requirements = self.classes.requirements(shape);
             self.requirements.push(requirements);

@@ -16,7 +16,8 @@ use super::attach::Attach;
 use super::selector;
 use crate::constraints::claims::{Claims, claim_name};
 use crate::constraints::free_storage::VolumeRoom;
-use crate::constraints::free_volumes::{MatchingId, VolumeNode};
+use crate::constraints::free_volumes::VolumeNode;
+use crate::index::MatchingId;
 
 /// What the provisioner of classes without dynamic volumes is called.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";

@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 
 use super::problem::{CoverProblem, PodClass};
+use crate::index::PoolIndex;
 
 /// How many sets of classes have levies of their own. Each multiplies the levies; more than a few say the
 /// same again.
@@ -58,10 +59,10 @@ pub(super) fn list_levies(problem: &CoverProblem) -> Vec<Levy> {
         }
     }
     levies.extend((0..problem.cliques).map(|clique| levy_apart(problem, clique)));
-    let pools = problem.kept.iter().enumerate();
+    let pools = problem.kept.indexed();
     let pools = pools.filter(|(_, kept)| **kept > 0);
     levies.extend(pools.map(|(pool, kept)| {
-        let of_pool = |pool_of: usize| i128::from(pool_of == pool);
+        let of_pool = |other: PoolIndex| i128::from(other == pool);
         levy_machines(problem, *kept, of_pool)
     }));
     levies
@@ -72,7 +73,7 @@ pub(super) fn levy_heads(problem: &CoverProblem, least: i128) -> Levy {
     levy_machines(problem, least, |_| 1)
 }
 
-fn levy_machines(problem: &CoverProblem, total: i128, pays: impl Fn(usize) -> i128) -> Levy {
+fn levy_machines(problem: &CoverProblem, total: i128, pays: impl Fn(PoolIndex) -> i128) -> Levy {
     Levy {
         pays: vec![0; problem.classes.len()],
         total,

@@ -43,7 +43,7 @@ use model::report::PodVerdict;
 use model::resources::Resources;
 
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{IndexVec, NodeIndex, PoolIndex, ShapeId};
 use crate::report::explain::{self, Asked};
 use crate::scale_down::evacuate;
 use crate::scale_up::grow;
@@ -98,19 +98,19 @@ fn pose_problem(asked: Asked<'_>) -> CoverProblem {
     )
 }
 
-/// How many machines the plan makes for the `min` of each pool, by the pool's place in the policy.
+/// How many machines the plan makes for the `min` of each pool.
 fn count_kept(
     turn: &DecisionBuilder<'_>,
     choices: &ChoiceList<'_>,
     decision: &Decision,
-) -> Vec<i128> {
-    let mut kept = vec![0i128; turn.view.policy.pools.len()];
+) -> IndexVec<PoolIndex, i128> {
+    let mut kept: IndexVec<PoolIndex, i128> = vec![0; turn.view.policy.pools.len()].into();
     for action in &decision.plan {
         let (Kind::Create(spec), Reason::BelowMin { .. }) = (&action.kind, &action.reason) else {
             continue;
         };
         if let Some(choice) = offer::choice_of(choices, &spec.mark, &action.target.region) {
-            kept[choice.pool_slot] += 1;
+            kept[choice.pool_index] += 1;
         }
     }
     kept
@@ -123,7 +123,7 @@ struct BoundInput {
     rooms: Vec<(NodeIndex, Resources)>,
     /// Pods that the decision places, by shape. Those on nodes that are leaving are not among them: no verdict says
     /// whether one has a place, and the bound holds without them.
-    asked: Vec<u64>,
+    asked: IndexVec<ShapeId, u64>,
 }
 
 impl BoundInput {
@@ -143,11 +143,8 @@ impl BoundInput {
             .collect();
         let mut before = BoundInput::default();
         for group in demand.groups.iter().filter(|group| group.calls()) {
-            if before.asked.len() <= group.shape {
-                before.asked.resize(group.shape + 1, 0);
-            }
             let placed = group.pods.iter().filter(|pod| placed.contains(pod.key));
-            before.asked[group.shape] += placed.count() as u64;
+            *before.asked.get_or_grow(group.shape) += placed.count() as u64;
         }
         let open = world.nodes.indexed().filter(|(_, node)| !node.closed);
         // What expendable pods hold counts as free: kube-scheduler takes it from them.

@@ -3,6 +3,8 @@
 //! Amounts are by resource, in the same order everywhere: CPU in millicores, memory and ephemeral
 //! storage in bytes, pods, then extended resources. None is negative.
 
+use crate::index::{IndexVec, PoolIndex};
+
 /// Pods that are alike here.
 #[derive(Debug)]
 pub(super) struct PodClass {
@@ -20,8 +22,7 @@ pub(super) struct MachineOption {
     /// At most what it offers, on any host.
     pub(super) amounts: Vec<i64>,
     pub(super) price: i128,
-    /// Place of its pool in the policy.
-    pub(super) pool: usize,
+    pub(super) pool: PoolIndex,
 }
 
 /// A node there is, or a machine under way.
@@ -44,7 +45,7 @@ pub(super) struct CoverProblem {
     /// Cliques: of the pods of one, no two may be on the same machine.
     pub(super) cliques: usize,
     /// By pool: machines that are made for its `min`.
-    pub(super) kept: Vec<i128>,
+    pub(super) kept: IndexVec<PoolIndex, i128>,
 }
 
 /// Whether one pod that asks this has room.

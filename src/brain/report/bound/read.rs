@@ -9,6 +9,7 @@ use super::problem::{CoverProblem, ExistingNode, MachineOption, PodClass, holds}
 use crate::check::matching::mismatch_with;
 use crate::constraints::fit::NEW;
 use crate::constraints::shape::{NamespacedShape, Resident};
+use crate::index::{IndexVec, PoolIndex, ShapeId};
 use crate::simulation::offer::{Choice, ChoiceList};
 use crate::simulation::world::{SimCluster, SimNode};
 use model::resources::Resources;
@@ -47,9 +48,9 @@ pub(super) fn read_problem(
     world: &SimCluster<'_>,
     choices: &ChoiceList<'_>,
     before: &BoundInput,
-    kept: Vec<i128>,
+    kept: IndexVec<PoolIndex, i128>,
 ) -> CoverProblem {
-    let asked = before.asked.iter().enumerate();
+    let asked = before.asked.indexed();
     let asked = asked.filter(|(_, count)| **count > 0);
     let pods: Vec<(NamespacedShape<'_>, u64)> = asked
         .map(|(shape, count)| (world.shapes[shape], *count))
@@ -101,7 +102,7 @@ fn candidate(choice: &Choice<'_>, names: &ResourceNames) -> MachineOption {
     MachineOption {
         amounts: most,
         price: i128::from(choice.price),
-        pool: choice.pool_slot,
+        pool: choice.pool_index,
     }
 }
 
@@ -169,7 +170,8 @@ fn rooms(
     cliques: &[Clique<'_>],
 ) -> Vec<ExistingNode> {
     let mut questions = 0;
-    let mut bars: Vec<Vec<Option<bool>>> = vec![vec![None; world.shapes.len()]; cliques.len()];
+    let mut bars: Vec<IndexVec<ShapeId, Option<bool>>> =
+        vec![world.shapes.with_each(None); cliques.len()];
     let mut rooms = Vec::new();
     for (index, free) in &before.rooms {
         let (node, amounts) = (&world.nodes[*index], names.amounts(free));
@@ -197,16 +199,16 @@ fn stays(
     node: &SimNode,
     world: &SimCluster<'_>,
     cliques: &[Clique<'_>],
-    known: &mut [Vec<Option<bool>>],
+    known: &mut [IndexVec<ShapeId, Option<bool>>],
 ) -> Vec<bool> {
     // What this decision put there could be elsewhere in another plan.
-    let moves = |shape: usize| -> u64 {
+    let moves = |shape: ShapeId| -> u64 {
         let guests = node.guests.iter().filter(|(guest, ..)| *guest == shape);
         guests.map(|(_, _, count)| *count as u64).sum()
     };
     let stays = |r: &&Resident| !r.deleting && !world.expendable(r.shape);
     let stay = node.residents.iter().filter(stays);
-    let stay: Vec<usize> = stay
+    let stay: Vec<ShapeId> = stay
         .filter(|resident| resident.count > moves(resident.shape))
         .map(|resident| resident.shape)
         .collect();

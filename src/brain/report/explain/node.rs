@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::shape::Keyed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::NodeIndex;
+use crate::index::{NodeIndex, ShapeId};
 use crate::lifecycle::power;
 use crate::observed::view::{MachinePhase, MachineView};
 use crate::scale_down::candidates::{self, PodsToMove, RemovalCandidate};
@@ -28,13 +27,13 @@ use super::Asked;
 pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
     let mut turn = super::begin(asked);
     let node = asked.snapshot.cluster.nodes.get_key_value(name);
-    let known = turn
+    let machine = turn
         .view
         .machine_of_node(name)
         .or(turn.view.machines.get(name));
-    let (full_name, machine) = match (node, known) {
-        (Some((name, _)), known) => (name.clone(), known.map(|known| facts(&turn, known))),
-        (None, Some(known)) => (known.name.clone(), Some(facts(&turn, known))),
+    let (full_name, told) = match (node, machine) {
+        (Some((name, _)), machine) => (name.clone(), machine.map(|machine| facts(&turn, machine))),
+        (None, Some(machine)) => (machine.name.clone(), Some(facts(&turn, machine))),
         (None, None) => return None,
     };
     let choices = super::choices(&turn);
@@ -51,42 +50,42 @@ pub(super) fn tell(asked: Asked<'_>, name: &str) -> Option<NodeStory> {
         expected: expected(asked, name),
         holds: shrink_holds(&report.holds),
         node: full_name,
-        machine,
+        machine: told,
         regions: asked.policy.regions.len(),
     })
 }
 
-fn facts(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> MachineFacts {
-    let mark = &known.machine.mark;
-    let mut standing = tell_phase(&known.phase);
-    if let Some(until) = known.kept {
+fn facts(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> MachineFacts {
+    let mark = &machine.seen.mark;
+    let mut standing = tell_phase(&machine.phase);
+    if let Some(until) = machine.kept {
         standing = format!("{standing}, and is kept until {until} to be looked into");
     }
-    if let Some(off) = power::off(turn, known) {
+    if let Some(off) = power::off(turn, machine) {
         standing = format!("{standing}, but {off}");
     }
-    let differs = known.machine.vm.iter().flat_map(|vm| &vm.differs);
+    let differs = machine.seen.vm.iter().flat_map(|vm| &vm.differs);
     let differs: Vec<String> = differs.map(ToString::to_string).collect();
     if !differs.is_empty() {
         standing = format!("{standing}; to be updated in place: {}", differs.join("; "));
     }
-    let drifted = known.machine.vm.as_ref().and_then(|vm| vm.drifted.as_ref());
+    let drifted = machine.seen.vm.as_ref().and_then(|vm| vm.drifted.as_ref());
     if let Some(drifted) = drifted.filter(|drifted| !drifted.is_empty()) {
         standing = format!("{standing}; drifted: {}", model::drift::tell(drifted));
     }
     MachineFacts {
-        name: known.name.clone(),
+        name: machine.name.clone(),
         pool: mark.pool.as_str().into(),
         instance_type: mark.instance_type.as_str().into(),
-        region: known.machine.region.clone(),
-        host: known.machine.host.clone(),
+        region: machine.seen.region.clone(),
+        host: machine.seen.host.clone(),
         cpus: mark.cpus.clone(),
         vmid: mark.vmid,
         standing,
         made: None,
-        step: known.machine.step,
+        step: machine.seen.step,
         waits: None,
-        failure: known.machine.failure.clone(),
+        failure: machine.seen.failure.clone(),
     }
 }
 
@@ -153,8 +152,8 @@ fn find_fates<'a>(
     let settings = turn
         .view
         .machine_of_node(name)
-        .map_or(&turn.view.policy.scale_down, |known| {
-            shrink::settings(turn, known)
+        .map_or(&turn.view.policy.scale_down, |machine| {
+            shrink::settings(turn, machine)
         });
     let budgets = Budgets::of(&turn.view, &[]);
     let expendable = turn.view.policy.scale_up.expendable_priority;
@@ -165,7 +164,7 @@ fn find_fates<'a>(
         strict: turn
             .view
             .machine_of_node(name)
-            .is_some_and(|known| consolidate::of(known).is_some()),
+            .is_some_and(|machine| consolidate::of(machine).is_some()),
         now: turn.now(),
     };
     let mut fates = BTreeMap::new();

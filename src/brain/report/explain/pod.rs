@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::constraints::fit;
 use crate::constraints::fit::volumes::{self, VolumeNeed};
-use crate::constraints::shape::{NamespacedShape, ShapeId};
+use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, IndexVec, KeyId, NodeIndex, OfferIndex};
+use crate::index::{ChoiceIndex, IndexVec, KeyId, NodeIndex, OfferIndex, ShapeId};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, DomainsByKey};

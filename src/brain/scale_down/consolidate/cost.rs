@@ -39,9 +39,9 @@ pub(crate) fn worth(price: i64, cost: i128) -> i128 {
 }
 
 /// The price of a machine, by its type and its region; of one whose type is gone nothing is known.
-pub(crate) fn price(policy: &Policy, known: &MachineView<'_>) -> i64 {
-    let price = known.instance_type.map_or(0, offer::price_of_type);
-    policy.price_in(&known.machine.region, price)
+pub(crate) fn price(policy: &Policy, machine: &MachineView<'_>) -> i64 {
+    let price = machine.instance_type.map_or(0, offer::price_of_type);
+    policy.price_in(&machine.seen.region, price)
 }
 
 #[cfg(test)]

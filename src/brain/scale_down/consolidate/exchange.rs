@@ -55,11 +55,11 @@ fn may_go(
     budgets: &NodeBudgets<'_>,
     candidate: &RemovalCandidate<'_>,
 ) -> bool {
-    let Some(known) = turn.view.machine_of_node(candidate.name) else {
+    let Some(machine) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
-    let of_pool = known.pool.map_or(&[][..], |pool| &pool.budgets);
-    let name = known.pool_name();
+    let of_pool = machine.pool.map_or(&[][..], |pool| &pool.budgets);
+    let name = machine.pool_name();
     budgets
         .admit(name, of_pool, Cause::Underused, 1, turn.now())
         .is_ok()

@@ -45,22 +45,22 @@ pub(crate) fn tidy(turn: &mut DecisionBuilder<'_>) {
     let limit = Span(limit);
     let mut replacements = std::mem::take(&mut turn.memory.replacements);
     let mut given_up = Vec::new();
-    replacements.retain(|machine, replacement| {
+    replacements.retain(|made, replacement| {
         let nodes = &turn.view.snapshot.cluster.nodes;
         replacement
             .nodes
             .retain(|name, uid| nodes.get(name).is_some_and(|node| node.uid == *uid));
         let age = now.since(replacement.planned);
-        let Some(known) = turn.view.machines.get(machine) else {
+        let Some(machine) = turn.view.machines.get(made) else {
             return age < SHOWN;
         };
         let stays = |name: &Arc<str>| {
             let behind = turn.view.machine_of_node(name);
-            behind.is_some_and(|known| known.phase == MachinePhase::Up)
+            behind.is_some_and(|machine| machine.phase == MachinePhase::Up)
         };
         replacement.gone.retain(|name| !stays(name));
-        let alive = matches!(known.phase, MachinePhase::Coming | MachinePhase::Up);
-        let pays = !works(turn, machine) || find_rest(turn, machine, replacement, None).is_some();
+        let alive = matches!(machine.phase, MachinePhase::Coming | MachinePhase::Up);
+        let pays = !works(turn, made) || find_rest(turn, made, replacement, None).is_some();
         let lives = alive && age <= limit && pays;
         if !lives {
             given_up.extend(replacement.nodes.keys().cloned());
@@ -114,9 +114,7 @@ pub(crate) fn find_rest(
         .iter()
         .filter_map(|name| turn.view.machine_of_node(name));
     let olds: Vec<&MachineView<'_>> = olds.collect();
-    let price = olds
-        .iter()
-        .map(|known| cost::price(turn.view.policy, known));
+    let price = olds.iter().map(|old| cost::price(turn.view.policy, old));
     let price = price.fold(0i64, i64::saturating_add);
     let others = left.into_iter().filter(apart).cloned().collect();
     let made = turn.view.machines.get(machine)?;
@@ -131,7 +129,7 @@ pub(crate) fn find_rest(
         // Of a machine whose type is gone nobody knows what it costs.
         return None;
     };
-    let pays = saving >= wanted && olds.iter().all(|known| replaces(known));
+    let pays = saving >= wanted && olds.iter().all(|old| replaces(old));
     (pays || olds.is_empty()).then_some(Rest {
         saving,
         others,
@@ -149,9 +147,9 @@ pub(crate) fn goes(turn: &mut DecisionBuilder<'_>, node: &Arc<str>, reason: &Rea
 }
 
 /// Whether a machine works, so that the nodes it replaces may go.
-pub(crate) fn works(turn: &DecisionBuilder<'_>, machine: &str) -> bool {
+pub(crate) fn works(turn: &DecisionBuilder<'_>, name: &str) -> bool {
     turn.view
         .machines
-        .get(machine)
-        .is_some_and(|known| known.phase == MachinePhase::Up && known.ready())
+        .get(name)
+        .is_some_and(|machine| machine.phase == MachinePhase::Up && machine.ready())
 }

@@ -25,11 +25,11 @@ use crate::observed::view::MachineView;
 pub(crate) const SECOND_LOOK: Span = Span::seconds(15);
 
 /// How the pool of a machine is consolidated, if it is.
-pub(crate) fn of<'a>(known: &MachineView<'a>) -> Option<&'a Consolidation> {
-    known.pool.and_then(|pool| pool.consolidation.as_ref())
+pub(crate) fn of<'a>(machine: &MachineView<'a>) -> Option<&'a Consolidation> {
+    machine.pool.and_then(|pool| pool.consolidation.as_ref())
 }
 
 /// Whether its nodes may be replaced.
-pub(crate) fn replaces(known: &MachineView<'_>) -> bool {
-    of(known).is_some_and(|how| how.policy == ConsolidationPolicy::WhenUnderused)
+pub(crate) fn replaces(machine: &MachineView<'_>) -> bool {
+    of(machine).is_some_and(|how| how.policy == ConsolidationPolicy::WhenUnderused)
 }

@@ -18,11 +18,11 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
     }
     let now = turn.now();
     let mut settled = BTreeMap::new();
-    for known in turn.view.machines.values() {
-        let Some((name, _)) = known.node.filter(|_| super::of(known).is_some()) else {
+    for machine in turn.view.machines.values() {
+        let Some((name, _)) = machine.node.filter(|_| super::of(machine).is_some()) else {
             continue;
         };
-        if !matches!(known.phase, MachinePhase::Up | MachinePhase::Leaving) {
+        if !matches!(machine.phase, MachinePhase::Up | MachinePhase::Leaving) {
             continue;
         }
         let pods = hash_pods(turn.view.pods(name), now);
@@ -42,19 +42,19 @@ pub(crate) fn note(turn: &mut DecisionBuilder<'_>) {
 }
 
 /// Since when a node is as it is, if that is known; and when its pool lets it be consolidated.
-pub(crate) fn since(turn: &DecisionBuilder<'_>, known: &MachineView<'_>) -> Option<(Time, Time)> {
-    let (name, _) = known.node?;
+pub(crate) fn since(turn: &DecisionBuilder<'_>, machine: &MachineView<'_>) -> Option<(Time, Time)> {
+    let (name, _) = machine.node?;
     let since = turn.memory.settled.get(name)?.since;
-    Some((since, since + super::of(known)?.after))
+    Some((since, since + super::of(machine)?.after))
 }
 
 /// Whether something came or went so lately that the node shall be left in peace: its pool is
 /// consolidated and its time is not over.
 pub(crate) fn is_restless(turn: &DecisionBuilder<'_>, node: NodeIndex) -> bool {
-    let Some(known) = turn.view.machine_at(node.0) else {
+    let Some(machine) = turn.view.machine_at(node) else {
         return false;
     };
-    super::replaces(known) && since(turn, known).is_none_or(|(_, until)| until > turn.now())
+    super::replaces(machine) && since(turn, machine).is_none_or(|(_, until)| until > turn.now())
 }
 
 /// A sum over the UIDs of the pods that a drain has to do with, whatever their order. Two sets of pods

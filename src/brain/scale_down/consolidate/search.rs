@@ -113,16 +113,16 @@ fn may_be_replaced<'a>(
     removals: &RemovalAllowance<'a>,
     candidate: &RemovalCandidate<'a>,
 ) -> bool {
-    let Some(known) = turn.view.machine_of_node(candidate.name) else {
+    let Some(machine) = turn.view.machine_of_node(candidate.name) else {
         return false;
     };
-    let region = &known.machine.region;
+    let region = &machine.seen.region;
     let wanted = matches!(candidate.mode, Mode::Consolidate)
-        && super::replaces(known)
-        && known.phase == MachinePhase::Up
-        && known.pool.is_some_and(|pool| !pool.atomic)
+        && super::replaces(machine)
+        && machine.phase == MachinePhase::Up
+        && machine.pool.is_some_and(|pool| !pool.atomic)
         // Its last removal failed: what stood in the way then may do so again.
-        && known.machine.failure.is_none()
+        && machine.seen.failure.is_none()
         && !turn.memory.unreplaceable.contains_key(candidate.name)
         && !candidate.empty()
         && candidate.loads.iter().all(|load| load.guests == 0)
@@ -131,10 +131,10 @@ fn may_be_replaced<'a>(
     if !wanted {
         return false;
     }
-    let settings = shrink::settings(turn, known);
-    let due = quiet::since(turn, known).map(|(_, until)| until);
+    let settings = shrink::settings(turn, machine);
+    let due = quiet::since(turn, machine).map(|(_, until)| until);
     let keep = removals::old_enough(turn, candidate, settings)
-        .and_then(|()| removals.disruptable(turn, known, Cause::Underused, 1))
+        .and_then(|()| removals.disruptable(turn, machine, Cause::Underused, 1))
         .err();
     let free = keep.is_none() && removals.evictable(candidate);
     let quiet = due.is_some_and(|due| due <= turn.now());
@@ -198,14 +198,14 @@ fn find_replacement<'a>(
     nodes: &[&RemovalCandidate<'a>],
 ) -> Option<ReplacementMachine> {
     let mut pools: BTreeMap<&str, u32> = BTreeMap::new();
-    for known in nodes
+    for machine in nodes
         .iter()
         .filter_map(|node| turn.view.machine_of_node(node.name))
     {
-        let count = pools.entry(known.pool_name()).or_insert(0);
+        let count = pools.entry(machine.pool_name()).or_insert(0);
         *count += 1;
         if removals
-            .disruptable(turn, known, Cause::Underused, *count)
+            .disruptable(turn, machine, Cause::Underused, *count)
             .is_err()
         {
             return None;
@@ -214,9 +214,9 @@ fn find_replacement<'a>(
     if work::used_up(turn, world, search.began) {
         return None;
     }
-    let machine = trial::find_replacement(turn, world, search, nodes)?;
-    let made = &search.choices[machine.choice];
-    removals.outlast(turn, nodes, made).then_some(machine)
+    let replacement = trial::find_replacement(turn, world, search, nodes)?;
+    let made = &search.choices[replacement.choice];
+    removals.outlast(turn, nodes, made).then_some(replacement)
 }
 
 /// What was found, so that a second look can tell whether it is the same: the nodes, since when their

@@ -208,9 +208,9 @@ fn find_cheapest<'a>(
 /// What must be saved at least on these nodes.
 pub(super) fn sum_min_savings(policy: &Policy, olds: &[&MachineView<'_>]) -> i64 {
     olds.iter()
-        .filter_map(|known| {
-            let how = super::of(known)?;
-            Some(how.min_saving.wanted(cost::price(policy, known)))
+        .filter_map(|machine| {
+            let how = super::of(machine)?;
+            Some(how.min_saving.wanted(cost::price(policy, machine)))
         })
         .fold(0, i64::saturating_add)
 }
@@ -240,16 +240,16 @@ fn may_replace(
         });
     }
     // In another region the same type may cost less.
-    let same = |known: &&&MachineView<'_>| {
-        *known.machine.mark.instance_type == **choice.type_name
-            && known.machine.region == choice.policy.region
+    let same = |machine: &&&MachineView<'_>| {
+        *machine.seen.mark.instance_type == **choice.type_name
+            && machine.seen.region == choice.policy.region
     };
     if let Some(old) = olds.iter().find(same) {
         let node = old.name.clone();
         return Err(Refused::SameType { node });
     }
-    let heavier = |known: &&&MachineView<'_>| {
-        known
+    let heavier = |machine: &&&MachineView<'_>| {
+        machine
             .pool
             .is_some_and(|pool| pool.weight > choice.policy.weight)
     };

@@ -2,7 +2,7 @@
 
 use super::fit_matrix::FitMatrix;
 use super::market::Market;
-use crate::index::{IndexVec, OfferSlot};
+use crate::index::{CatalogOfferIndex, IndexVec};
 use crate::simulation::company::topology::DomainsByKey;
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::world::SimCluster;
@@ -17,7 +17,7 @@ pub(super) struct Catalog<'p, 'a> {
     /// Which offers hold which groups.
     pub(super) rows: FitMatrix<'a>,
     /// The domain of every offer, by offer and topology key.
-    pub(super) domains: IndexVec<OfferSlot, DomainsByKey>,
+    pub(super) domains: IndexVec<CatalogOfferIndex, DomainsByKey>,
 }
 
 impl<'p, 'a> Catalog<'p, 'a> {

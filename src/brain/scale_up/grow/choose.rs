@@ -8,7 +8,8 @@ use super::refusals::{OfferRefusal, RefusalLog, SharedRefusals};
 use super::trial_node::TrialNode;
 use super::view::PlanView;
 use crate::index::{
-    ChoiceIndex, GroupIndex, IndexVec, OfferIndex, OfferSlot, PlannedIndex, RunIndex,
+    CatalogOfferIndex, ChoiceIndex, GroupIndex, IndexVec, OfferIndex, PlannedIndex,
+    PoolRegionIndex, RunIndex, TierIndex,
 };
 use crate::simulation::company::{Preferences, Rules};
 use model::reasons::{Reasons, Refused};
@@ -69,9 +70,9 @@ pub(super) struct ChoiceSearch<'r, 'v, 'a> {
     /// By choice: something is said against it already.
     refused: IndexVec<ChoiceIndex, bool>,
     /// What limits say of pools, each in each of its regions.
-    pools: BTreeMap<usize, Result<(), Arc<Refused>>>,
+    pools: BTreeMap<PoolRegionIndex, Result<(), Arc<Refused>>>,
     /// What rules say, by an offer.
-    known: Vec<(OfferSlot, Arc<Refused>)>,
+    known: Vec<(CatalogOfferIndex, Arc<Refused>)>,
 }
 
 /// Finds what to open for a group whose pods follow these rules.
@@ -93,8 +94,8 @@ pub(super) fn choose(
         known: Vec::new(),
     };
     let total = search.sum_worth();
-    let found = (0..view.catalog.market.tiers.len())
-        .find_map(|tier| Some((tier, search.find_best(tier, total)?)));
+    let mut tiers = view.catalog.market.tiers.indexes();
+    let found = tiers.find_map(|tier| Some((tier, search.find_best(tier, total)?)));
     if let Some((tier, pick)) = &found {
         search.say_of_losers(*tier, pick);
     }
@@ -123,7 +124,7 @@ fn find_fillers(
 
 impl ChoiceSearch<'_, '_, '_> {
     /// Why those that were not refused lost.
-    fn say_of_losers(&mut self, tier: usize, pick: &Pick) {
+    fn say_of_losers(&mut self, tier: TierIndex, pick: &Pick) {
         let view = self.view;
         let winner = view.choice(pick.choice);
         let dearer = Arc::new(Refused::CarriesLess {
@@ -133,14 +134,14 @@ impl ChoiceSearch<'_, '_, '_> {
             pool: winner.pool.clone(),
         });
         let row = view.row(self.lead);
-        let tiers = view.catalog.market.tiers.iter().enumerate();
-        for (index, of) in tiers.skip(tier) {
+        let tiers = &view.catalog.market.tiers;
+        for index in tiers.indexes_from(tier) {
             let text = if index == tier { &dearer } else { &lighter };
             let refused = &self.refused;
             let lost = |choice: &ChoiceIndex| {
                 row.any[*choice] && !refused[*choice] && *choice != pick.choice
             };
-            let losers = of.choices.iter().copied().filter(lost);
+            let losers = tiers[index].choices.iter().copied().filter(lost);
             self.words.say_all(view.catalog.choices, losers, text);
         }
     }
@@ -148,7 +149,7 @@ impl ChoiceSearch<'_, '_, '_> {
     /// The choice of a tier that carries most for what it costs; of equals the one that carries more. A
     /// preference makes a choice dearer, yet is no reason for more machines: one that meets more preferences must
     /// carry as much as the one that is best without.
-    fn find_best(&mut self, tier: usize, total: i128) -> Option<Pick> {
+    fn find_best(&mut self, tier: TierIndex, total: i128) -> Option<Pick> {
         let mut best = self.find_best_value(tier, total, None)?;
         let unmet = self.view.unmet(self.lead, best.choice, best.offer);
         if unmet > 0 {
@@ -165,7 +166,12 @@ impl ChoiceSearch<'_, '_, '_> {
 
     /// The choice of a tier that carries most for its price; where they must carry at least `least`, for
     /// its price with preferences.
-    fn find_best_value(&mut self, tier: usize, total: i128, least: Option<i128>) -> Option<Pick> {
+    fn find_best_value(
+        &mut self,
+        tier: TierIndex,
+        total: i128,
+        least: Option<i128>,
+    ) -> Option<Pick> {
         let mut best: Option<Pick> = None;
         let mut trials = 0;
         let market = &self.view.catalog.market;
@@ -222,12 +228,13 @@ impl ChoiceSearch<'_, '_, '_> {
         let choice = view.choice(pick.choice);
         let row = view.row(self.lead);
         let offers = choice.offers.indexed().filter(|(index, offer)| {
-            row.fits[choice.slot(*index)] && view.limits.host_admits(choice, offer).is_ok()
+            row.fits[choice.index_in_catalog(*index)]
+                && view.limits.host_admits(choice, offer).is_ok()
         });
         let penalty = offers.map(|(index, _)| {
-            let slot = choice.slot(index);
+            let domains = &view.catalog.domains[choice.index_in_catalog(index)];
             let company = &view.world.company;
-            company.penalty(preferences, |key| view.catalog.domains[slot][key])
+            company.penalty(preferences, |key| domains[key])
         });
         penalty.min()
     }
@@ -245,7 +252,7 @@ impl ChoiceSearch<'_, '_, '_> {
         if !view.row(self.lead).any[index] || self.refused[index] {
             return None;
         }
-        let pool = self.pools.entry(choice.site_slot).or_insert_with(|| {
+        let pool = self.pools.entry(choice.pool_region).or_insert_with(|| {
             let admits = view.limits.pool_admits(view.turn, choice);
             admits.map_err(Arc::new)
         });

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fit_matrix::FitMatrix;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{CounterId, IndexVec, KeyId, OfferSlot, RowIndex};
+use crate::index::{CatalogOfferIndex, CounterId, IndexVec, KeyId, RowIndex};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::company::topology::{DomainId, DomainsByKey, FRESH, NOWHERE};
@@ -19,10 +19,10 @@ use crate::simulation::world::SimCluster;
 use model::scheduling::Labels;
 
 /// What decides which domains are open: the row of the fit matrix, the offers that other pods bar, the key, and all keys of the constraints.
-type DomainQuestion = (RowIndex, Vec<OfferSlot>, KeyId, Vec<KeyId>);
+type DomainQuestion = (RowIndex, Vec<CatalogOfferIndex>, KeyId, Vec<KeyId>);
 
 /// Of every offer whether a machine of it may be made now, and the labels of its node.
-type ListedOffers<'c> = IndexVec<OfferSlot, (bool, &'c Labels)>;
+type ListedOffers<'c> = IndexVec<CatalogOfferIndex, (bool, &'c Labels)>;
 
 /// Lists all offers, of all choices.
 fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c ChoiceList<'_>) -> ListedOffers<'c> {
@@ -43,7 +43,7 @@ fn list_offers<'c>(turn: &DecisionBuilder<'_>, choices: &'c ChoiceList<'_>) -> L
 fn find_domains(
     world: &mut SimCluster<'_>,
     offers: &ListedOffers<'_>,
-) -> IndexVec<OfferSlot, DomainsByKey> {
+) -> IndexVec<CatalogOfferIndex, DomainsByKey> {
     let of_offer = |(_, labels): &(bool, &Labels)| {
         let keys = world.company.key_ids();
         let of_key = keys.map(|key| world.company.domain(key, labels));
@@ -68,12 +68,12 @@ struct DomainsAsked<'q, 'a> {
     choices: &'q ChoiceList<'a>,
     groups: &'q [Group<'a>],
     offers: &'q ListedOffers<'q>,
-    domains: &'q IndexVec<OfferSlot, DomainsByKey>,
+    domains: &'q IndexVec<CatalogOfferIndex, DomainsByKey>,
 }
 
 impl DomainsAsked<'_, '_> {
     /// The domain of an offer's node.
-    fn of(&self, offer: OfferSlot, key: KeyId) -> DomainId {
+    fn of(&self, offer: CatalogOfferIndex, key: KeyId) -> DomainId {
         self.domains[offer].get(key).copied().unwrap_or(NOWHERE)
     }
 }
@@ -86,7 +86,7 @@ impl ComingTargets {
         world: &mut SimCluster<'a>,
         rows: &mut FitMatrix<'a>,
         rules: &Rules,
-    ) -> Vec<OfferSlot> {
+    ) -> Vec<CatalogOfferIndex> {
         let targetless = world.company.without_target(rules);
         for counter in &targetless {
             if !self.of_counter.contains_key(counter) {
@@ -152,12 +152,12 @@ fn find_domains_of_row<'a>(
     asked: &DomainsAsked<'_, 'a>,
     world: &mut SimCluster<'a>,
     group: &Group<'a>,
-    (fits, key): (&IndexVec<OfferSlot, bool>, KeyId),
+    (fits, key): (&IndexVec<CatalogOfferIndex, bool>, KeyId),
 ) -> Vec<DomainId> {
     world.prepare(group.shape);
     world.company.work(fits.len() + world.nodes.len());
     let offers = asked.offers.indexed();
-    let offers = offers.filter(|(slot, (open, _))| fits[*slot] && *open);
+    let offers = offers.filter(|(offer, (open, _))| fits[*offer] && *open);
     let mut found: BTreeSet<DomainId> = offers.map(|(offer, _)| asked.of(offer, key)).collect();
     for place in world.nodes.indexes() {
         let domain = world.company.at(place)(key);
@@ -211,7 +211,7 @@ pub(crate) fn open<'a>(
     let mut everywhere = None;
     let mut coming = ComingTargets::default();
     // The domain that a node of each offer would be in.
-    let mut of_key: BTreeMap<KeyId, IndexVec<OfferSlot, DomainId>> = BTreeMap::new();
+    let mut of_key: BTreeMap<KeyId, IndexVec<CatalogOfferIndex, DomainId>> = BTreeMap::new();
     for group in spread {
         let rules = world
             .rules(group.shape)
@@ -239,9 +239,10 @@ pub(crate) fn open<'a>(
                     });
                 }
                 // A node without one of the keys counts for none of them.
-                let all = |offer: OfferSlot| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
+                let all =
+                    |offer: CatalogOfferIndex| keys.iter().all(|key| of_key[key][offer] != NOWHERE);
                 let open = offers.indexed();
-                let bars = |offer: OfferSlot| barred.binary_search(&offer).is_ok();
+                let bars = |offer: CatalogOfferIndex| barred.binary_search(&offer).is_ok();
                 let open = open.filter(|(offer, (open, _))| {
                     *open && fits[*offer] && all(*offer) && !bars(*offer)
                 });

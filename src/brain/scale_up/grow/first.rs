@@ -308,7 +308,8 @@ fn next_offer(
     view.limits.type_admits(choice, None).ok()?;
     let (lead, count) = *fill.first()?;
     let (next, _) = view.find_host(pick.choice, Some((lead, rules))).ok()?;
-    let fits = |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.slot(next)];
+    let fits =
+        |(group, _): &(GroupIndex, usize)| view.row(*group).fits[choice.index_in_catalog(next)];
     let may = rules.map_or(usize::MAX, |rules| {
         view.count_admitted(rules, pick.choice, next)
     });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::free_volumes::AssumedBindings;
 use crate::constraints::shape::NamespacedShape;
-use crate::index::{ChoiceIndex, ChoosyId, IndexVec, OfferSlot, RowIndex};
+use crate::index::{CatalogOfferIndex, ChoiceIndex, ChoosyId, IndexVec, RowIndex};
 use crate::simulation::demand::Group;
 use crate::simulation::offer::{ChoiceList, Daemon, Offer};
 use crate::simulation::pack::RefusalsByChoice;
@@ -29,7 +29,7 @@ type FitQuestion<'a> = (
 #[derive(Debug)]
 pub(super) struct FitRow {
     /// By offer, over all choices.
-    pub(super) fits: IndexVec<OfferSlot, bool>,
+    pub(super) fits: IndexVec<CatalogOfferIndex, bool>,
     /// By choice: whether any of its offers holds the pod.
     pub(super) any: IndexVec<ChoiceIndex, bool>,
     /// Why a choice does not.

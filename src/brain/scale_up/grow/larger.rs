@@ -24,7 +24,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let wanted = view.choice(best.choice);
         let smaller = |choice: ChoiceIndex| {
             let now = view.choice(choice);
-            now.pool_slot == wanted.pool_slot && now.price < wanted.price
+            now.pool_index == wanted.pool_index && now.price < wanted.price
         };
         let machines = view.planned.machines.indexed();
         let mut machines = machines.filter(|(_, planned)| smaller(planned.choice));
@@ -52,7 +52,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let then = Retype::to_dearer(view, machine, choice)?;
         let offer = then.offer;
         let planned = then.planned();
-        if !view.row(lead).fits[view.choice(choice).slot(offer)] {
+        if !view.row(lead).fits[view.choice(choice).index_in_catalog(offer)] {
             return None;
         }
         let company = &view.world.company;
@@ -78,7 +78,7 @@ impl ChoiceSearch<'_, '_, '_> {
     /// asks, and that other pods let it onto.
     fn find_roomiest(&self, best: &Pick) -> Vec<PlannedIndex> {
         let view = self.view;
-        let pool = view.choice(best.choice).pool_slot;
+        let pool = view.choice(best.choice).pool_index;
         let asked = &view.shape(self.lead).shape.requests;
         let by_cpu = offer::price_of_cpu(asked) > offer::price_of_memory(asked);
         let mut most: Vec<(i64, PlannedIndex)> = Vec::with_capacity(ROOMY + 1);
@@ -88,7 +88,7 @@ impl ChoiceSearch<'_, '_, '_> {
             let spare = if by_cpu { free.cpu_milli } else { free.memory };
             let last = most.get(ROOMY - 1);
             let less = last.is_some_and(|(least, _)| spare <= *least);
-            if less || view.choice(planned.choice).pool_slot != pool {
+            if less || view.choice(planned.choice).pool_index != pool {
                 continue;
             }
             let company = &view.world.company;
@@ -114,7 +114,7 @@ impl ChoiceSearch<'_, '_, '_> {
         let now = view.choice(planned.choice);
         let shape = view.shape(self.lead).shape;
         let ports = &view.world.nodes[planned.node].ports;
-        let sizes = view.catalog.market.sizes(now.pool_slot);
+        let sizes = view.catalog.market.sizes(now.pool_index);
         let above = sizes.partition_point(|choice| view.choice(*choice).price <= now.price);
         let mut above = sizes[above..].iter().take(STEPS).copied();
         above.find(|choice| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::index::{ChoiceIndex, IndexVec};
+use crate::index::{ChoiceIndex, IndexVec, PoolIndex, TierIndex};
 use crate::simulation::offer::{self, ChoiceList};
 
 /// Choices of equal weight.
@@ -19,11 +19,11 @@ pub(super) struct Tier {
 /// All choices, heaviest first.
 #[derive(Debug)]
 pub(super) struct Market {
-    pub(super) tiers: Vec<Tier>,
+    pub(super) tiers: IndexVec<TierIndex, Tier>,
     /// By choice: price, and more than it can be worth to fill it.
     sizes: IndexVec<ChoiceIndex, (i128, i128)>,
     /// By pool: its choices by price.
-    pools: Vec<Vec<ChoiceIndex>>,
+    pools: IndexVec<PoolIndex, Vec<ChoiceIndex>>,
 }
 
 /// Whether `a` of `(price, worth)` costs less for its worth than `b`, or as much.
@@ -68,10 +68,9 @@ impl Market {
             }
         });
         let tiers = tiers.collect();
-        let count = choices.iter().map(|choice| choice.pool_slot + 1).max();
-        let mut pools = vec![Vec::new(); count.unwrap_or(0)];
+        let mut pools: IndexVec<PoolIndex, Vec<ChoiceIndex>> = IndexVec::default();
         for (index, choice) in choices.indexed() {
-            pools[choice.pool_slot].push(index);
+            pools.get_or_grow(choice.pool_index).push(index);
         }
         for pool in &mut pools {
             pool.sort_by_key(|choice| (choices[*choice].price, scarcity[*choice], *choice));
@@ -84,16 +83,16 @@ impl Market {
     }
 
     /// Which tier has the choices of this weight.
-    pub(super) fn tier(&self, choices: &ChoiceList<'_>, weight: i32) -> usize {
+    pub(super) fn tier(&self, choices: &ChoiceList<'_>, weight: i32) -> TierIndex {
         let of = |tier: &Tier| {
             let first = tier.choices.first();
             first.is_some_and(|choice| choices[*choice].policy.weight == weight)
         };
-        self.tiers.iter().position(of).unwrap_or(0)
+        TierIndex(self.tiers.iter().position(of).unwrap_or(0))
     }
 
     /// The choices of a pool, the cheapest first.
-    pub(super) fn sizes(&self, pool: usize) -> &[ChoiceIndex] {
+    pub(super) fn sizes(&self, pool: PoolIndex) -> &[ChoiceIndex] {
         self.pools.get(pool).map_or(&[], |sizes| sizes)
     }
 
@@ -101,7 +100,7 @@ impl Market {
     /// all there is to carry; with that most.
     pub(super) fn walk(
         &self,
-        tier: usize,
+        tier: TierIndex,
         total: i128,
     ) -> impl Iterator<Item = (ChoiceIndex, i128)> {
         let tier = &self.tiers[tier];

@@ -53,19 +53,19 @@ pub(super) fn keep<'a>(
 /// How many nodes of a pool count for its `min`.
 fn count_nodes(turn: &DecisionBuilder<'_>, pool: &Arc<str>) -> u32 {
     let machines = turn.view.machines.values();
-    let of_pool = machines.filter(|known| known.pool_name() == &**pool);
+    let of_pool = machines.filter(|machine| machine.pool_name() == &**pool);
     // At its `max` the pool gets no other one before one goes.
     let max = turn.view.policy.pools.get(pool).map_or(0, |pool| pool.max);
     let full = of_pool.clone().count() >= max as usize;
-    let goes = |known: &MachineView<'_>| {
-        let name = known.node.map(|(name, _)| name);
+    let goes = |machine: &MachineView<'_>| {
+        let name = machine.node.map(|(name, _)| name);
         !full && name.is_some_and(|name| turn.outdated.contains(name))
     };
-    let have = of_pool.filter(|known| {
+    let have = of_pool.filter(|machine| {
         // One whose drain was interrupted is let go on only where the pool keeps its `min`.
-        let stays = matches!(known.phase, MachinePhase::Up | MachinePhase::Coming);
+        let stays = matches!(machine.phase, MachinePhase::Up | MachinePhase::Coming);
         // In the place of a node that is given up another one is made.
-        (stays || known.resumable()) && !places::is_given_up(turn, known) && !goes(known)
+        (stays || machine.resumable()) && !places::is_given_up(turn, machine) && !goes(machine)
     });
     let unread = unread::find(turn.view.snapshot, turn.view.policy);
     let unread = unread.filter(|unread| unread.pool.0 == pool);

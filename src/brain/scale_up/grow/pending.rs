@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use super::catalog::Catalog;
 use crate::constraints::fit::volumes::VolumeNeed;
-use crate::constraints::shape::ShapeId;
 use crate::decision::asker::Asker;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{GroupIndex, IndexVec, RowIndex, RunIndex};
+use crate::index::{GroupIndex, IndexVec, RowIndex, RunIndex, ShapeId};
 use crate::simulation::company::Preferences;
 use crate::simulation::demand::Group;
 use crate::simulation::offer;

@@ -11,8 +11,7 @@ use super::planner::Planner;
 use super::retype::Retype;
 use super::view::PlanView;
 use crate::constraints::fit::node_preferences;
-use crate::constraints::shape::ShapeId;
-use crate::index::{GroupIndex, KeyId, NodeIndex, OfferIndex, PlannedIndex};
+use crate::index::{GroupIndex, KeyId, NodeIndex, OfferIndex, PlannedIndex, ShapeId};
 use crate::simulation::company::Preferences;
 use crate::simulation::company::topology::{DomainId, FRESH};
 use crate::simulation::offer::Offer;
@@ -315,7 +314,7 @@ fn could_be_at(then: &Retype<'_, '_>) -> bool {
     let choice = view.choice(planned.choice);
     let (now, offer) = (&choice.offers[planned.offer], &choice.offers[then.offer]);
     let fits = |group: GroupIndex| {
-        view.row(group).fits[choice.slot(then.offer)]
+        view.row(group).fits[choice.index_in_catalog(then.offer)]
             && view.unmet(group, planned.choice, then.offer)
                 <= view.unmet(group, planned.choice, planned.offer)
     };
@@ -370,7 +369,7 @@ fn domains_at<'v>(
     offer: OfferIndex,
 ) -> impl Fn(KeyId) -> DomainId + Copy + use<'v> {
     let planned = &view.planned.machines[machine];
-    let domains = &view.catalog.domains[view.choice(planned.choice).slot(offer)];
+    let domains = &view.catalog.domains[view.choice(planned.choice).index_in_catalog(offer)];
     let own = view.world.company.at(planned.node);
     move |key| match domains[key] {
         FRESH => own(key),

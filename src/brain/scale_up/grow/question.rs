@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::catalog::Catalog;
-use super::draft::{Bits, FixedPlace, Lot, Model, ModelClass, ModelOffer, Problem, Rank};
+use super::draft::{FixedPlace, Lot, Model, ModelClass, ModelOffer, ModelSet, Problem, Rank};
 use super::pending::PendingGroups;
 use super::planner::Planner;
 use super::repack::Loose;
@@ -14,7 +14,7 @@ use super::view::PlanView;
 use crate::constraints::fit::ports;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelClassIndex, ModelIndex,
-    NodeIndex, OfferIndex, PlannedIndex, TallyIndex,
+    NodeIndex, OfferIndex, PlannedIndex, ShapeId, TallyIndex, TierIndex,
 };
 use crate::simulation::company::topology::{DomainsByKey, FRESH};
 use crate::simulation::company::{CounterRules, Tally};
@@ -72,7 +72,7 @@ pub(super) fn pose_question(
         loose,
         names: list_counted(view, loose),
     };
-    let shapes: Vec<usize> = loose.iter().map(|of| view.group(of.group).shape).collect();
+    let shapes: Vec<ShapeId> = loose.iter().map(|of| view.group(of.group).shape).collect();
     let numbers = view.world.company.numbers(&shapes);
     let choices = view.catalog.choices;
     let offers: usize = choices.iter().map(|choice| choice.offers.len()).sum();
@@ -86,7 +86,7 @@ pub(super) fn pose_question(
     let (models, may) = inquiry.models(seen)?;
     let (fixed, nodes) = inquiry.fixed(withdrawn, &numbers);
     for class in &mut classes {
-        class.models = Bits::none(models.len());
+        class.models = ModelSet::none(models.len());
     }
     for (index, model) in models.indexed() {
         classes[model.class].models.insert(index);
@@ -231,7 +231,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn lots(
         &self,
         asks: Vec<crate::simulation::company::Asks>,
-        may: IndexVec<LotIndex, Bits>,
+        may: IndexVec<LotIndex, ModelSet>,
     ) -> IndexVec<LotIndex, Lot> {
         let (view, loose) = (self.view, self.loose);
         let losses = count_losses(view, loose);
@@ -280,7 +280,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                 if view.limits.host_admits(choice, offer).is_err() {
                     continue;
                 }
-                let row = &view.catalog.domains[choice.slot(at)];
+                let row = &view.catalog.domains[choice.index_in_catalog(at)];
                 let used = |key: KeyId| numbers.counters.iter().any(|tally| tally.key == key);
                 let domains = row.indexed();
                 let domains = domains.map(|(key, domain)| if used(key) { *domain } else { FRESH });
@@ -305,7 +305,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
                             domains,
                             counts,
                             daemons,
-                            models: Bits::default(),
+                            models: ModelSet::default(),
                         })
                     });
                 seen.push(SeenOffer {
@@ -323,7 +323,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
     fn models(
         &self,
         seen: Vec<SeenOffer<'v, 'a>>,
-    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, Bits>)> {
+    ) -> Option<(IndexVec<ModelIndex, Model>, IndexVec<LotIndex, ModelSet>)> {
         let (view, choices) = (self.view, self.view.catalog.choices);
         let spare = view.limits.spare(view.turn, choices);
         let wanted = find_wanted(view, self.loose, &self.names);
@@ -333,7 +333,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let admits: IndexVec<ChoiceIndex, bool> = choices.iter().map(admits).collect();
         for offer in seen {
             let choice = &choices[offer.choice];
-            if spare.pools[choice.pool_slot].machines == 0 || !admits[offer.choice] {
+            if spare.pools[choice.pool_index].machines == 0 || !admits[offer.choice] {
                 continue;
             }
             if models
@@ -362,13 +362,13 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         models.sort_by_key(|(model, _)| (model.tier, model.price, model.scarce, model.choice));
         let models: IndexVec<ModelIndex, (Model, IndexVec<LotIndex, bool>)> = models.into();
         let may = self.loose.indexes().map(|lot| {
-            let mut bits = Bits::none(models.len());
+            let mut models_of_lot = ModelSet::none(models.len());
             for (index, (_, may)) in models.indexed() {
                 if may[lot] {
-                    bits.insert(index);
+                    models_of_lot.insert(index);
                 }
             }
-            bits
+            models_of_lot
         });
         let may = may.collect();
         let models: IndexVec<ModelIndex, Model> =
@@ -386,7 +386,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let choice = view.choice(offer.choice);
         let tier = view.tier(offer.choice);
         let may = self.loose.iter().map(|of| {
-            view.row(of.group).fits[choice.slot(offer.at)]
+            view.row(of.group).fits[choice.index_in_catalog(offer.at)]
                 && tier <= of.tier
                 && view.unmet(of.group, offer.choice, offer.at) <= of.unmet
         });
@@ -398,14 +398,14 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         }));
         let site = ModelOffer {
             offer: offer.at,
-            host: offer.of.host_slot,
+            host: offer.of.host_index,
         };
         let model = Model {
             choice: offer.choice,
             sites: vec![site].into(),
             takes: vec![offer.of.takes.clone()].into(),
-            pool: choice.pool_slot,
-            demand: choice.site_slot,
+            pool: choice.pool_index,
+            pool_region: choice.pool_region,
             tier,
             price: choice.price,
             scarce: choice.scarcity(wanted),
@@ -430,7 +430,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
         let (view, loose) = (self.view, self.loose);
         let mut fixed = IndexVec::default();
         let mut nodes = IndexVec::default();
-        let mut add = |node: NodeIndex, tier: usize, may: IndexVec<LotIndex, bool>| {
+        let mut add = |node: NodeIndex, tier: TierIndex, may: IndexVec<LotIndex, bool>| {
             if !may.contains(&true) {
                 return;
             }
@@ -476,7 +476,7 @@ impl<'v, 'a> Inquiry<'_, 'v, 'a> {
             }
             let may = loose.iter();
             let may = may.map(|of| dependent(of) && view.room_beside(of.group, node) > 0);
-            add(node, 0, may.collect());
+            add(node, TierIndex(0), may.collect());
         }
         (fixed, nodes)
     }

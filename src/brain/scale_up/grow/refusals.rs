@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::index::{ChoiceIndex, OfferSlot, RowIndex};
+use crate::index::{CatalogOfferIndex, ChoiceIndex, PoolIndex, RowIndex};
 use crate::simulation::offer::ChoiceList;
 use crate::simulation::pack::RefusalsByChoice;
 use model::reasons::{Reasons, Refused, VolumeMisfit};
@@ -16,8 +16,8 @@ const NAMED: usize = 8;
 pub(super) enum OfferRefusal {
     /// A limit, a hold, a host that is full: that may change.
     Held(Refused),
-    /// Other pods forbid it, on the offer with this index over all choices.
-    Misfit(OfferSlot),
+    /// Other pods forbid it, on this offer.
+    Misfit(CatalogOfferIndex),
     /// The volumes that its claims could have are given to other pods.
     Volume(VolumeMisfit),
 }
@@ -25,7 +25,7 @@ pub(super) enum OfferRefusal {
 /// What was said of the choices that were not taken: pool, refusal, choices.
 #[derive(Debug, Default)]
 pub(super) struct RefusalLog {
-    said: Vec<(usize, Arc<Refused>, Vec<ChoiceIndex>)>,
+    said: Vec<(PoolIndex, Arc<Refused>, Vec<ChoiceIndex>)>,
 }
 
 /// Reasons put together before, by the index of a group's row and what was said since.
@@ -45,7 +45,7 @@ impl RefusalLog {
         choice: ChoiceIndex,
         refused: &Arc<Refused>,
     ) {
-        let pool = choices[choice].pool_slot;
+        let pool = choices[choice].pool_index;
         let found = self.said.iter_mut().rev();
         let mut found = found.filter(|(of, said, _)| *of == pool && said == refused);
         if let Some((_, _, of)) = found.next() {
@@ -64,9 +64,9 @@ impl RefusalLog {
     ) {
         let mut of = of.peekable();
         while let Some(first) = of.next() {
-            let pool = choices[first].pool_slot;
+            let pool = choices[first].pool_index;
             let mut all = vec![first];
-            while let Some(more) = of.next_if(|choice| choices[*choice].pool_slot == pool) {
+            while let Some(more) = of.next_if(|choice| choices[*choice].pool_index == pool) {
                 all.push(more);
             }
             self.said.push((pool, refused.clone(), all));

@@ -20,7 +20,7 @@ use crate::constraints::shape::Resident;
 use crate::decision::turn::DecisionBuilder;
 use crate::index::{
     ChoiceIndex, FixedIndex, GroupIndex, IndexVec, KeyId, LotIndex, ModelIndex, NodeIndex,
-    OfferIndex, PlannedIndex,
+    OfferIndex, PlannedIndex, TierIndex,
 };
 use crate::simulation::company::topology::DomainId;
 use crate::simulation::pack::{self, Seats};
@@ -42,7 +42,7 @@ pub(super) struct Loose {
     /// The number of `pods` that have a place in the first plan; they come first in the list.
     pub(super) placed: usize,
     /// The lightest tier they may be in, and the most of their preferences that may not be met.
-    pub(super) tier: usize,
+    pub(super) tier: TierIndex,
     pub(super) unmet: i64,
 }
 
@@ -229,7 +229,7 @@ fn find_loose(
             group,
             pods: Vec::new(),
             placed: 0,
-            tier: 0,
+            tier: TierIndex(0),
             unmet: 0,
         })
         .collect();
@@ -258,7 +258,7 @@ fn find_loose(
         loose.placed = loose.pods.len();
         // Where somebody has no place, that comes before preferences and weights.
         if left || loose.placed == 0 {
-            (loose.tier, loose.unmet) = (usize::MAX, i64::MAX);
+            (loose.tier, loose.unmet) = (TierIndex(usize::MAX), i64::MAX);
         }
         loose.pods.sort_unstable();
         let group = view.group(loose.group);
@@ -318,7 +318,7 @@ fn rank(
             _ => 0,
         },
         lighter: made()
-            .map(|(planned, pods)| pods * view.tier(planned.choice))
+            .map(|(planned, pods)| pods * view.tier(planned.choice).0)
             .sum(),
         price: made().map(|(planned, _)| price(planned)).sum(),
         machines: made().count(),

@@ -45,9 +45,9 @@ impl<'v, 'a> Retype<'v, 'a> {
         choice: ChoiceIndex,
     ) -> Option<Retype<'v, 'a>> {
         let planned = &view.planned.machines[machine];
-        let slot = view.choice(planned.choice).offers[planned.offer].host_slot;
+        let host = view.choice(planned.choice).offers[planned.offer].host_index;
         let mut offers = view.choice(choice).offers.indexed();
-        let (offer, _) = offers.find(|(_, offer)| offer.host_slot == slot)?;
+        let (offer, _) = offers.find(|(_, offer)| offer.host_index == host)?;
         Some(Retype::new(view, machine, choice, offer))
     }
 
@@ -60,7 +60,7 @@ impl<'v, 'a> Retype<'v, 'a> {
     ) -> Option<Retype<'v, 'a>> {
         let wanted = view.choice(choice);
         let now = view.choice(view.planned.machines[machine].choice);
-        if now.pool_slot != wanted.pool_slot || wanted.price <= now.price {
+        if now.pool_index != wanted.pool_index || wanted.price <= now.price {
             return None;
         }
         let then = Retype::on_same_host(view, machine, choice)?;
@@ -125,7 +125,10 @@ impl<'v, 'a> Retype<'v, 'a> {
     fn is_indifferent(&self) -> bool {
         let (planned, view) = (self.planned(), self.view);
         let ((before, _), (wanted, offer)) = (self.before(), self.wanted());
-        let (old, new) = (before.slot(planned.offer), wanted.slot(self.offer));
+        let (old, new) = (
+            before.index_in_catalog(planned.offer),
+            wanted.index_in_catalog(self.offer),
+        );
         let slots = &self.node().slots;
         let alike =
             before.slots == wanted.slots || slots.as_ref().is_some_and(|slots| slots.unused());
@@ -190,7 +193,7 @@ fn find_cheapest_that_holds(
     let now = view.choice(planned.choice);
     let cheaper = order.iter().copied();
     let cheaper = cheaper.take_while(|choice| view.choice(*choice).price < now.price);
-    let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_slot == now.pool_slot);
+    let mut same_pool = cheaper.filter(|choice| view.choice(*choice).pool_index == now.pool_index);
     same_pool.find_map(|choice| {
         let then = Retype::on_same_host(view, machine, choice)?;
         let fits = then.holds()

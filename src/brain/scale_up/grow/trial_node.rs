@@ -10,7 +10,7 @@ use crate::constraints::fit::volumes::VolumeNeed;
 use crate::constraints::fit::{self, amounts};
 use crate::constraints::free_volumes::VolumeBindings;
 use crate::index::{
-    ChoiceIndex, GroupIndex, ListIndex, OfferIndex, OfferSlot, RunIndex, indexes_in,
+    CatalogOfferIndex, ChoiceIndex, GroupIndex, ListIndex, OfferIndex, RunIndex, indexes_in,
 };
 use model::resources::Resources;
 use model::scheduling::HostPort;
@@ -63,8 +63,8 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     }
 
     /// Which of a row's answers is about this node.
-    fn slot(&self) -> OfferSlot {
-        self.view.choice(self.choice).slot(self.offer)
+    fn index_in_catalog(&self) -> CatalogOfferIndex {
+        self.view.choice(self.choice).index_in_catalog(self.offer)
     }
 
     /// Adds to a pick what the node would carry: up to `may` pods of the leading group first, then the others in order,
@@ -76,7 +76,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
         (lead, may): (GroupIndex, usize),
         others: Option<RunIndex>,
     ) {
-        let slot = self.slot();
+        let offer = self.index_in_catalog();
         let view = self.view;
         let group = view.group(lead);
         pick.lead = self.fits(lead).min(may).min(group.left());
@@ -96,7 +96,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
             }
             if left == 0
                 || amounts::full(run.asked, &self.free)
-                || !view.catalog.rows.get(run.row).fits[slot]
+                || !view.catalog.rows.get(run.row).fits[offer]
             {
                 continue;
             }
@@ -115,7 +115,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
     /// What goes on the node, as groups with how many pods: `count` pods of the leading group, then those of groups that
     /// other pods do not matter to. The rest comes when its turn comes, and its rules are asked.
     pub(super) fn fill(mut self, lead: GroupIndex, count: usize) -> Vec<(GroupIndex, usize)> {
-        let slot = self.slot();
+        let offer = self.index_in_catalog();
         let view = self.view;
         let mut fill = vec![(lead, count)];
         self.use_up(lead, count);
@@ -126,7 +126,7 @@ impl<'v, 'a> TrialNode<'v, 'a> {
             GroupIndex(lead.0 + 1)
         };
         for run in runs {
-            if run.left == 0 || !view.catalog.rows.get(run.row).fits[slot] {
+            if run.left == 0 || !view.catalog.rows.get(run.row).fits[offer] {
                 continue;
             }
             for index in indexes_in(run.groups.start.max(others)..run.groups.end) {

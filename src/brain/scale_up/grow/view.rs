@@ -9,7 +9,9 @@ use super::refusals::OfferRefusal;
 use crate::constraints::fit::node_preferences;
 use crate::constraints::shape::NamespacedShape;
 use crate::decision::turn::DecisionBuilder;
-use crate::index::{ChoiceIndex, GroupIndex, KeyId, NodeIndex, OfferIndex, OfferSlot};
+use crate::index::{
+    CatalogOfferIndex, ChoiceIndex, GroupIndex, KeyId, NodeIndex, OfferIndex, TierIndex,
+};
 use crate::scale_up::limits::LimitTracker;
 use crate::simulation::company::Rules;
 use crate::simulation::offer::{Choice, Daemon, Offer};
@@ -56,8 +58,8 @@ impl<'v, 'a> PlanView<'v, 'a> {
         self.shape(group).shape.priority
     }
 
-    /// Which weight class a choice is in: 0 is the heaviest.
-    pub(super) fn tier(&self, choice: ChoiceIndex) -> usize {
+    /// The tier of a choice.
+    pub(super) fn tier(&self, choice: ChoiceIndex) -> TierIndex {
         let choices = self.catalog.choices;
         self.catalog
             .market
@@ -79,8 +81,8 @@ impl<'v, 'a> PlanView<'v, 'a> {
         offer: OfferIndex,
     ) -> usize {
         let choice = self.choice(choice);
-        let slot = choice.slot(offer);
-        let at = |key: KeyId| self.catalog.domains[slot][key];
+        let domains = &self.catalog.domains[choice.index_in_catalog(offer)];
+        let at = |key: KeyId| domains[key];
         let daemons = choice.offers[offer].residents.iter();
         let daemons = daemons.map(Daemon::pod);
         let may = self.world.company.most_beside(rules, at, &daemons);
@@ -116,12 +118,12 @@ impl<'v, 'a> PlanView<'v, 'a> {
         let (mut held, mut refusal): (Vec<Refused>, Option<OfferRefusal>) = (Vec::new(), None);
         let (mut refused, mut best) = (0, None);
         for (index, offer) in chosen.offers.indexed() {
-            if row.is_some_and(|row| !row.fits[chosen.slot(index)]) {
+            if row.is_some_and(|row| !row.fits[chosen.index_in_catalog(index)]) {
                 continue;
             }
             let verdict = match rules.filter(|rules| self.count_admitted(rules, choice, index) == 0)
             {
-                Some(_) => Err(OfferRefusal::Misfit(chosen.slot(index))),
+                Some(_) => Err(OfferRefusal::Misfit(chosen.index_in_catalog(index))),
                 None => self
                     .limits
                     .host_admits(chosen, offer)
@@ -164,22 +166,23 @@ impl<'v, 'a> PlanView<'v, 'a> {
         &self,
         no: OfferRefusal,
         rules: Option<&Rules>,
-        known: &mut Vec<(OfferSlot, Arc<Refused>)>,
+        known: &mut Vec<(CatalogOfferIndex, Arc<Refused>)>,
     ) -> Arc<Refused> {
-        let slot = match no {
+        let offer = match no {
             OfferRefusal::Held(refused) => return Arc::new(refused),
             OfferRefusal::Volume(volume) => {
                 let misfit = Box::new(Misfit::Volume { volume });
                 return Arc::new(Refused::Misfit { misfit });
             }
-            OfferRefusal::Misfit(slot) => slot,
+            OfferRefusal::Misfit(offer) => offer,
         };
         let domains = &self.catalog.domains;
-        let same = |(other, _): &&(OfferSlot, Arc<Refused>)| domains[*other] == domains[slot];
+        let same =
+            |(other, _): &&(CatalogOfferIndex, Arc<Refused>)| domains[*other] == domains[offer];
         if let Some((_, refused)) = known.iter().find(same) {
             return refused.clone();
         }
-        let at = |key: KeyId| domains[slot][key];
+        let at = |key: KeyId| domains[offer][key];
         let misfit = rules.and_then(|rules| self.world.company.misfit(rules, at));
         // It was refused for its rules: without one that is not met any more its machines are for others.
         let refused = Arc::new(
@@ -187,7 +190,7 @@ impl<'v, 'a> PlanView<'v, 'a> {
                 misfit: Box::new(misfit),
             }),
         );
-        known.push((slot, refused.clone()));
+        known.push((offer, refused.clone()));
         refused
     }
 

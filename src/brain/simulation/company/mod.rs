@@ -18,9 +18,9 @@ use model::label_list::LabelList;
 use model::scheduling::{LabelSelector, Labels, Operator, PodTerm, Requirement, SpreadConstraint};
 
 use crate::constraints::fit::selector;
-use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, IndexVec, KeyId, NodeIndex};
-use crate::simulation::world::{SimNode, SimNodes};
+use crate::constraints::shape::NamespacedShape;
+use crate::index::{CounterId, IndexVec, KeyId, NodeIndex, ShapeId};
+use crate::simulation::world::{SimNode, SimNodes, SimShapes};
 use counter::{CountedPods, Counter, SpreadScope, Who};
 pub(crate) use numbers::{Asks, CounterRules, Even, Tally};
 pub(crate) use preferences::{Evenness, Preferences};
@@ -55,10 +55,10 @@ pub(crate) struct Company<'a> {
     /// Counters of pods that hold an anti-affinity term, with the term and its owner's namespace.
     averse: Vec<(&'a str, &'a PodTerm, CounterId)>,
     /// The counters that pods of a shape are counted in.
-    feeds: Vec<Vec<CounterId>>,
+    feeds: IndexVec<ShapeId, Vec<CounterId>>,
     /// Where pods of a shape came and went, for counters made later.
-    changes: Vec<Vec<CounterChange>>,
-    rules: Vec<Option<Arc<Rules>>>,
+    changes: IndexVec<ShapeId, Vec<CounterChange>>,
+    rules: IndexVec<ShapeId, Option<Arc<Rules>>>,
     namespaces: &'a BTreeMap<Arc<str>, Labels>,
     /// For pods of a controller that name no spread constraint themselves.
     default_spread: &'a [SpreadConstraint],
@@ -105,9 +105,9 @@ impl<'a> Company<'a> {
             known: BTreeMap::new(),
             spreading: Vec::new(),
             averse: Vec::new(),
-            feeds: Vec::new(),
-            changes: Vec::new(),
-            rules: Vec::new(),
+            feeds: IndexVec::default(),
+            changes: IndexVec::default(),
+            rules: IndexVec::default(),
             namespaces,
             default_spread,
             steps: Cell::new(0),
@@ -116,11 +116,11 @@ impl<'a> Company<'a> {
 
     /// Gets to know the next shape. Anti-affinity concerns others, so its terms are counted from the
     /// beginning.
-    pub(crate) fn add_shape(&mut self, shapes: &[NamespacedShape<'a>], nodes: &SimNodes) {
-        let Some(pod) = shapes.last().copied() else {
+    pub(crate) fn add_shape(&mut self, shapes: &SimShapes<'a>, nodes: &SimNodes) {
+        let Some(id) = shapes.last_index() else {
             return;
         };
-        let id = shapes.len() - 1;
+        let pod = shapes[id];
         let around = Surroundings {
             namespaces: self.namespaces,
             topology: &self.topology,
@@ -257,7 +257,7 @@ impl<'a> Company<'a> {
     /// The rules of a shape; `None` when other pods do not matter to it.
     pub(crate) fn rules(
         &mut self,
-        shapes: &[NamespacedShape<'a>],
+        shapes: &SimShapes<'a>,
         nodes: &SimNodes,
         id: ShapeId,
     ) -> Option<Arc<Rules>> {
@@ -396,7 +396,7 @@ impl<'a> Company<'a> {
         self.rules[id].as_deref()
     }
 
-    fn compile(&mut self, shapes: &[NamespacedShape<'a>], nodes: &SimNodes, id: ShapeId) -> Rules {
+    fn compile(&mut self, shapes: &SimShapes<'a>, nodes: &SimNodes, id: ShapeId) -> Rules {
         let pod = shapes[id];
         let (namespace, shape) = (pod.namespace, pod.shape);
         let mut rules = Rules::default();
@@ -451,7 +451,7 @@ impl<'a> Company<'a> {
 
     fn spread(
         &mut self,
-        shapes: &[NamespacedShape<'a>],
+        shapes: &SimShapes<'a>,
         nodes: &SimNodes,
         pod: NamespacedShape<'a>,
         constraint: &SpreadConstraint,
@@ -503,7 +503,7 @@ impl<'a> Company<'a> {
     /// The counter of a subject; a new one counts all that is there.
     fn counter(
         &mut self,
-        shapes: &[NamespacedShape<'a>],
+        shapes: &SimShapes<'a>,
         nodes: &SimNodes,
         who: Who<'a>,
         key: &Arc<str>,
@@ -526,12 +526,12 @@ impl<'a> Company<'a> {
         let living = subject.who.living();
         // Nobody that came before holds a term that is new.
         let first = if subject.who.holding() {
-            self.feeds.len().saturating_sub(1)
+            self.feeds.last_index().unwrap_or_default()
         } else {
-            0
+            ShapeId(0)
         };
-        self.work(self.feeds.len() - first);
-        for (shape, feeds) in self.feeds.iter_mut().enumerate().skip(first) {
+        self.work(self.feeds.len() - first.0);
+        for shape in self.feeds.indexes_from(first) {
             let around = Surroundings {
                 namespaces: self.namespaces,
                 topology: &self.topology,
@@ -539,7 +539,7 @@ impl<'a> Company<'a> {
             if !subject.who.takes_in(&around, shapes[shape]) {
                 continue;
             }
-            feeds.push(id);
+            self.feeds[shape].push(id);
             for change in &self.changes[shape] {
                 let index = NodeIndex(change.node as usize);
                 if nodes[index].closed || (change.deleting && living) {

@@ -7,8 +7,8 @@ use super::counter::Counter;
 use super::rules::Rules;
 use super::topology::{DomainId, DomainsByKey, NOWHERE};
 use crate::constraints::fit::{NEW, selector, taints};
-use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, IndexVec, KeyId, NodeIndex, TallyIndex};
+use crate::constraints::shape::NamespacedShape;
+use crate::index::{CounterId, IndexVec, KeyId, NodeIndex, ShapeId, TallyIndex};
 use model::scheduling::{Labels, Taint};
 
 /// Counters that the rules of some shapes read, and those rules.

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use super::counter::{SpreadScope, Who};
 use super::topology::{DomainId, NOWHERE};
 use super::{Company, NamespacedShape};
-use crate::constraints::shape::ShapeId;
-use crate::index::{CounterId, KeyId, NodeIndex};
-use crate::simulation::world::{SimNode, SimNodes};
+use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
+use crate::simulation::world::{SimNode, SimNodes, SimShapes};
 use model::policy::ZONE_LABEL;
 use model::scheduling::{PodTerm, SpreadConstraint};
 
@@ -67,7 +66,7 @@ impl<'a> Company<'a> {
     /// kube-scheduler prefers for it where it says nothing itself.
     pub(crate) fn preferences(
         &mut self,
-        shapes: &[NamespacedShape<'a>],
+        shapes: &SimShapes<'a>,
         nodes: &SimNodes,
         id: ShapeId,
         defaults: bool,
@@ -112,7 +111,7 @@ impl<'a> Company<'a> {
     /// The default of kube-scheduler that has to do with where machines are made.
     fn usual(
         &mut self,
-        shapes: &[NamespacedShape<'a>],
+        shapes: &SimShapes<'a>,
         nodes: &SimNodes,
         pod: NamespacedShape<'a>,
     ) -> Option<(i64, CounterId)> {

@@ -10,8 +10,8 @@ use model::reasons::Misfit;
 
 use super::Company;
 use super::topology::{DomainId, NOWHERE};
-use crate::constraints::shape::{NamespacedShape, ShapeId};
-use crate::index::{CounterId, KeyId, NodeIndex};
+use crate::constraints::shape::NamespacedShape;
+use crate::index::{CounterId, KeyId, NodeIndex, ShapeId};
 
 /// The rules of one shape, compiled to counters.
 #[derive(Clone, Debug, Default)]

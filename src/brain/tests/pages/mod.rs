@@ -65,7 +65,7 @@ fn the_example_of_decision() {
     let mut turn = begin(&gone);
     let last = turn.memory.last_vmids["home"];
     page.says(&format!("sets last_vmids[\"home\"] to {last}, the highest"));
-    let phase = turn.view.machines.get("m").map(|known| &known.phase);
+    let phase = turn.view.machines.get("m").map(|machine| &machine.phase);
     assert_eq!(phase, Some(&MachinePhase::NoNode));
     find_holds::find(&mut turn, &gone.memory);
     assert!(turn.holds.may_observe_in("home"));
@@ -193,10 +193,10 @@ fn the_example_of_observed() {
     let turn = begin(&lab);
     let view = &turn.view;
     page.says(&format!(
-        "SnapshotView::pods(\"p-1\") is then {}; SnapshotView::pods(\"gone\") is {}; SnapshotView::position(\"gone\") is {:?}, as {gone} is not",
+        "SnapshotView::pods(\"p-1\") is then {}; SnapshotView::pods(\"gone\") is {}; SnapshotView::node_index(\"gone\") is {:?}, as {gone} is not",
         names(view.pods("p-1")),
         names(view.pods("gone")),
-        view.position("gone")
+        view.node_index("gone")
     ));
     let most = &view.daemon_requests["uid-DaemonSet-agent"];
     page.says(&format!(
@@ -204,17 +204,17 @@ fn the_example_of_observed() {
         most.cpu_milli,
         most.memory / MI
     ));
-    let known = view.machines.get("p-1").expect("it is ours");
+    let machine = view.machines.get("p-1").expect("it is ours");
     let before = lab.memory.provisioning["p-1"].worked;
     page.says(&format!(
         "adds the {} s: we lead",
-        (known.worked.0 - before.0) / 1000
+        (machine.worked.0 - before.0) / 1000
     ));
     page.says(&format!(
         "worked is {} min, less than the default of {} min, so it is {:?}.",
-        minutes(known.worked),
+        minutes(machine.worked),
         minutes(lab.policy.scale_up.max_provision_time),
-        known.phase
+        machine.phase
     ));
     assert!(!view.leaving("p-1"));
     page.says(&format!(
@@ -223,16 +223,16 @@ fn the_example_of_observed() {
     ));
     let goes = leaving(lab.clone());
     let turn = begin(&goes);
-    let known = turn.view.machines.get("p-1").expect("it is ours");
+    let machine = turn.view.machines.get("p-1").expect("it is ours");
     page.says(&format!(
         "its phase would be {:?}, and without_place() {}.",
-        known.phase,
+        machine.phase,
         names(&turn.view.without_place())
     ));
     let up = lab.clone().edit_node("p-1", |node| node.taints.clear());
     let turn = begin(&up);
-    let known = turn.view.machines.get("p-1").expect("it is ours");
-    assert_eq!(known.phase, MachinePhase::Up);
+    let machine = turn.view.machines.get("p-1").expect("it is ours");
+    assert_eq!(machine.phase, MachinePhase::Up);
     page.end();
 }
 

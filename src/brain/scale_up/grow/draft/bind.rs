@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use super::state::{Draft, DraftMachine};
-use super::{Bits, Model, Problem};
-use crate::index::{DraftMachineIndex, ModelClassIndex, ModelIndex, SiteIndex};
+use super::{Model, ModelSet, Problem};
+use crate::index::{
+    DraftMachineIndex, HostIndex, IndexVec, ModelClassIndex, ModelIndex, PoolIndex, SiteIndex,
+};
 use crate::scale_up::hosts::{HostCapacity, MachineSize};
 use crate::scale_up::limits::Allowance;
 use crate::scale_up::stores::Stores;
@@ -23,9 +25,9 @@ type SizeOf = fn(&Model) -> (i64, i64);
 /// What limits leave.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
-    pools: Vec<Allowance>,
+    pools: IndexVec<PoolIndex, Allowance>,
     total: Allowance,
-    hosts: Vec<HostCapacity>,
+    hosts: IndexVec<HostIndex, HostCapacity>,
     stores: Stores,
 }
 
@@ -80,7 +82,7 @@ impl Books {
         if !self.total.admits(of) || !self.pools[of.pool].admits(of) {
             return None;
         }
-        let demand = &problem.demands[of.demand];
+        let demand = &problem.demands[of.pool_region];
         let sites = of.sites.indexed();
         let sites = sites.filter(|(index, site)| {
             self.hosts[site.host].admits(demand, of.size()).is_ok()
@@ -107,7 +109,7 @@ impl Books {
     }
 
     /// The first of these models that may be made, and where.
-    fn first(&self, problem: &Problem, models: &Bits) -> Option<(ModelIndex, SiteIndex)> {
+    fn first(&self, problem: &Problem, models: &ModelSet) -> Option<(ModelIndex, SiteIndex)> {
         let mut models = models.iter();
         models.find_map(|model| Some((model, self.site(problem, model)?)))
     }
@@ -133,7 +135,7 @@ impl Draft<'_> {
     pub(super) fn open(&mut self, model: ModelIndex) -> Option<DraftMachineIndex> {
         let site = self.books.site(self.problem, model)?;
         let at = self.make();
-        self.machines[at].models = Bits::none(self.problem.models.len());
+        self.machines[at].models = ModelSet::none(self.problem.models.len());
         self.machines[at].models.insert(model);
         self.set(at, (model, site));
         Some(at)

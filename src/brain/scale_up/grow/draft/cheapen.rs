@@ -4,7 +4,7 @@ use super::fill::{self, Way};
 use super::state::Draft;
 use super::units::Unit;
 use super::whole::{Filler, Values};
-use super::{Bits, Problem, Rank, share};
+use super::{ModelSet, Problem, Rank, share};
 use crate::index::{ChoiceIndex, DraftMachineIndex, LotIndex};
 
 /// Machines that are looked at for a pod while a plan is made cheaper: at most, and for each pod.
@@ -98,7 +98,7 @@ fn is_best(rank: Rank, floor: i128) -> bool {
 fn whole(
     draft: &mut Draft<'_>,
     (filler, values): (&Filler<'_>, &Values),
-    menu: &Bits,
+    menu: &ModelSet,
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
@@ -125,7 +125,7 @@ fn whole(
 /// than `before`, or now and then as good.
 fn piece_by_piece(
     draft: &mut Draft<'_>,
-    menus: &[Bits],
+    menus: &[ModelSet],
     victims: &[DraftMachineIndex],
     dice: &mut Dice,
     before: Rank,
@@ -158,7 +158,7 @@ fn all_anew(draft: &mut Draft<'_>, filler: &Filler<'_>) -> Values {
     let problem = draft.problem;
     let mut values = Values::plain(filler);
     let floor = filler.floor();
-    let all = Bits::all(problem.models.len());
+    let all = ModelSet::all(problem.models.len());
     let enough = problem.looks.get() / 2;
     for round in 0..ANEW {
         let before = draft.rank();
@@ -237,12 +237,12 @@ fn victims(
 }
 
 /// All models, those of each choice, and those of each two.
-fn menus(problem: &Problem) -> Vec<Bits> {
+fn menus(problem: &Problem) -> Vec<ModelSet> {
     let mut choices: Vec<ChoiceIndex> = problem.models.iter().map(|model| model.choice).collect();
     choices.sort_unstable();
     choices.dedup();
     let of = |wanted: &[ChoiceIndex]| {
-        let mut menu = Bits::none(problem.models.len());
+        let mut menu = ModelSet::none(problem.models.len());
         for (index, model) in problem.models.indexed() {
             if wanted.contains(&model.choice) {
                 menu.insert(index);
@@ -256,7 +256,7 @@ fn menus(problem: &Problem) -> Vec<Bits> {
 }
 
 /// All models, and two others that are drawn.
-fn ways<'m>(menus: &'m [Bits], dice: &mut Dice) -> Vec<&'m Bits> {
+fn ways<'m>(menus: &'m [ModelSet], dice: &mut Dice) -> Vec<&'m ModelSet> {
     let mut ways = vec![&menus[0]];
     for _ in 0..2 {
         ways.push(&menus[dice.below(menus.len())]);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Problem, To};
+use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, TallyIndex};
 use crate::simulation::company::topology::FRESH;
 
@@ -101,7 +101,7 @@ fn laid_out<'p>(
     problem: &'p Problem,
     dealt: &[LotIndex],
     machines: usize,
-    (menu, spin): (&Bits, usize),
+    (menu, spin): (&ModelSet, usize),
 ) -> Option<Draft<'p>> {
     let mut draft = Draft::new(problem);
     let new = Way {

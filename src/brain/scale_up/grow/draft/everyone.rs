@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::fill::{self, Way};
 use super::state::{Draft, DraftMachine, Load, ResourceAmounts};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Problem, Rank};
+use super::{ModelSet, Problem, Rank};
 use crate::index::{IndexVec, LotIndex};
 
 /// Plans of more pods are not searched through: hardly one would be found.
@@ -68,7 +68,7 @@ struct AllPodsSearch<'p> {
     most: usize,
     /// The most that a new machine has free of each resource.
     largest: ResourceAmounts,
-    menu: Bits,
+    menu: ModelSet,
     draft: Draft<'p>,
     /// What came to nothing.
     vain: BTreeSet<u64>,
@@ -110,7 +110,7 @@ impl<'p> AllPodsSearch<'p> {
             rest,
             least,
             largest,
-            menu: Bits::all(problem.models.len()),
+            menu: ModelSet::all(problem.models.len()),
             draft,
             vain: BTreeSet::new(),
             steps,

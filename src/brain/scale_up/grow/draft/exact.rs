@@ -8,7 +8,7 @@ use super::fill::{self, Way};
 use super::rates::Rates;
 use super::state::{Draft, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Lot, Problem, Rank, To};
+use super::{Lot, ModelSet, Problem, Rank, To};
 use crate::index::{DraftMachineIndex, IndexVec, ListIndex, LotIndex};
 
 /// Plans of more pods are not searched through: what is searched grows much faster than they do.
@@ -28,7 +28,7 @@ struct ExactSearch<'p, 'r> {
     units: Vec<Unit>,
     /// By rate: what the units from this one on are worth.
     rest: Vec<Vec<i128>>,
-    menu: Bits,
+    menu: ModelSet,
     /// By lot: pods that are left out.
     out: IndexVec<LotIndex, usize>,
     draft: Draft<'p>,
@@ -138,7 +138,7 @@ fn by<'p>(
         rates,
         units,
         rest,
-        menu: Bits::all(problem.models.len()),
+        menu: ModelSet::all(problem.models.len()),
         out: vec![0; problem.lots.len()].into(),
         draft: Draft::new(problem),
         best,

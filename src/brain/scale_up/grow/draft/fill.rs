@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::state::{Draft, Load, ResourceAmounts, Spot};
 use super::units::{self, Deal, Unit};
-use super::{Bits, Problem, To, partly};
+use super::{ModelSet, Problem, To, partly};
 use crate::index::{
     DraftMachineIndex, IndexVec, ListIndex, LotIndex, ModelClassIndex, ModelIndex, TallyIndex,
 };
@@ -23,7 +23,7 @@ const PARTS: i128 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way<'w> {
     /// The models that machines may be of, as long as one of them does.
-    pub(super) menu: &'w Bits,
+    pub(super) menu: &'w ModelSet,
     /// Pods go where they make machines dearer by least; else to the first that can carry them.
     pub(super) cheapest: bool,
     /// The class that is thought of first.
@@ -75,9 +75,9 @@ enum PodSize {
 }
 
 /// All models, and each that is worth its price by itself.
-pub(super) fn menus(problem: &Problem) -> Vec<Bits> {
+pub(super) fn menus(problem: &Problem) -> Vec<ModelSet> {
     let count = problem.models.len();
-    let mut menus = vec![Bits::all(count)];
+    let mut menus = vec![ModelSet::all(count)];
     let mut order: Vec<ModelIndex> = problem.models.indexes().collect();
     let size = |model: &ModelIndex| sizes(problem, &problem.models[*model].free).0.max(1);
     order.sort_by(|a, b| {
@@ -93,7 +93,7 @@ pub(super) fn menus(problem: &Problem) -> Vec<Bits> {
         if let Some(at) = shown.iter().position(alike) {
             menus[at + 1].insert(model);
         } else if shown.len() < MENUS {
-            let mut menu = Bits::none(count);
+            let mut menu = ModelSet::none(count);
             menu.insert(model);
             shown.push(model);
             menus.push(menu);
@@ -241,7 +241,7 @@ pub(super) fn amounts(problem: &Problem, unit: &Unit) -> ResourceAmounts {
 /// Places a unit as often as it is there; says how many found no place.
 pub(super) fn place(draft: &mut Draft<'_>, unit: &Unit, way: Way<'_>) -> usize {
     let mut rest = unit.times;
-    let all = Bits::all(draft.problem.models.len());
+    let all = ModelSet::all(draft.problem.models.len());
     while rest > 0 {
         let done = once(draft, unit, rest, way);
         let done = done.or_else(|| once(draft, unit, rest, Way { menu: &all, ..way }));
@@ -278,7 +278,7 @@ fn once(draft: &mut Draft<'_>, unit: &Unit, rest: usize, way: Way<'_>) -> Option
 }
 
 /// Puts all pods of a unit on a spot.
-pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bits) -> bool {
+pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &ModelSet) -> bool {
     let mark = draft.mark();
     let mut spot = spot;
     let mut waiting: Vec<(LotIndex, usize)> = unit.parts.clone();
@@ -300,7 +300,7 @@ pub(super) fn put_all(draft: &mut Draft<'_>, unit: &Unit, spot: Spot, menu: &Bit
 }
 
 /// How many pods of a lot a spot takes at once.
-fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &Bits) -> usize {
+fn bulk(draft: &Draft<'_>, lot: LotIndex, spot: Spot, menu: &ModelSet) -> usize {
     let problem = draft.problem;
     let of = &problem.lots[lot];
     let room = match spot.to {
@@ -343,7 +343,7 @@ struct SpotQuery<'w> {
     asked: ResourceAmounts,
     zoned: bool,
     /// The models that all its pods may be on.
-    may: Bits,
+    may: ModelSet,
     way: Way<'w>,
 }
 
@@ -466,7 +466,7 @@ fn on_machine(
 fn on_new(draft: &Draft<'_>, wanted: &SpotQuery<'_>, found: &mut Vec<(SpotOrder, Spot)>) {
     let problem = draft.problem;
     let new = |class: Option<ModelClassIndex>| Spot { to: None, class };
-    let cost = |within: &Bits| {
+    let cost = |within: &ModelSet| {
         let mut models = wanted.may.clone();
         models.keep(within);
         let none = Load::empty(problem).sum;

@@ -11,7 +11,6 @@
 //! Nothing here knows the world. Whoever asked tries the answer there before anything comes of it.
 
 mod bind;
-mod bits;
 mod cheapen;
 mod domains;
 mod even;
@@ -19,6 +18,7 @@ mod everyone;
 mod exact;
 mod fill;
 mod loads;
+mod model_set;
 mod movables;
 mod overload;
 mod partly;
@@ -37,11 +37,12 @@ mod whole;
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use bits::Bits;
+pub(super) use model_set::ModelSet;
 
 use crate::index::{
-    ChoiceIndex, DraftMachineIndex, FixedIndex, IndexVec, KeyId, LotIndex, MadeIndex,
-    ModelClassIndex, ModelIndex, OfferIndex, SiteIndex, TallyIndex,
+    ChoiceIndex, DraftMachineIndex, FixedIndex, HostIndex, IndexVec, KeyId, LotIndex, MadeIndex,
+    ModelClassIndex, ModelIndex, OfferIndex, PoolIndex, PoolRegionIndex, SiteIndex, TallyIndex,
+    TierIndex,
 };
 use crate::scale_up::hosts::{HostCapacity, HostDemand};
 use crate::scale_up::limits::Allowance;
@@ -73,7 +74,7 @@ pub(super) struct Lot {
     /// By lot: it may not share a machine with one of those, for their host ports.
     pub(super) apart: IndexVec<LotIndex, bool>,
     /// The models that it may be on.
-    pub(super) may: Bits,
+    pub(super) may: ModelSet,
     /// What other pods ask of its place.
     pub(super) asks: Asks,
     /// A place for its pods must be known down to the topology domain: somebody counts them, or they count
@@ -91,10 +92,9 @@ pub(super) struct Model {
     pub(super) sites: IndexVec<SiteIndex, ModelOffer>,
     /// What it takes beside CPU and memory.
     pub(super) takes: IndexVec<SiteIndex, Takes>,
-    pub(super) pool: usize,
-    /// Which of [`Problem::demands`] is its pool's, in its region.
-    pub(super) demand: usize,
-    pub(super) tier: usize,
+    pub(super) pool: PoolIndex,
+    pub(super) pool_region: PoolRegionIndex,
+    pub(super) tier: TierIndex,
     pub(super) price: i64,
     /// How much it has that nobody here asks for.
     pub(super) scarce: u32,
@@ -109,7 +109,7 @@ pub(super) struct Model {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct ModelOffer {
     pub(super) offer: OfferIndex,
-    pub(super) host: usize,
+    pub(super) host: HostIndex,
 }
 
 /// Models whose nodes are the same to what pods ask of each other's company.
@@ -121,14 +121,14 @@ pub(super) struct ModelClass {
     pub(super) counts: IndexVec<TallyIndex, bool>,
     /// By counter: DaemonSet pods of a new node that it counts.
     pub(super) daemons: IndexVec<TallyIndex, i64>,
-    pub(super) models: Bits,
+    pub(super) models: ModelSet,
 }
 
 /// A place that stays as it is: a node, or a machine that is planned for something else.
 #[derive(Debug, Hash)]
 pub(super) struct FixedPlace {
     pub(super) free: Vec<i64>,
-    pub(super) tier: usize,
+    pub(super) tier: TierIndex,
     /// By lot.
     pub(super) may: IndexVec<LotIndex, bool>,
     /// By topology key.
@@ -146,13 +146,12 @@ pub(super) struct Problem {
     pub(super) classes: IndexVec<ModelClassIndex, ModelClass>,
     pub(super) fixed: IndexVec<FixedIndex, FixedPlace>,
     pub(super) counters: IndexVec<TallyIndex, Tally>,
-    pub(super) pools: Vec<Allowance>,
+    pub(super) pools: IndexVec<PoolIndex, Allowance>,
     /// What the limits of all pools together still allow.
     pub(super) total: Allowance,
-    /// In the order of their names.
-    pub(super) hosts: Vec<HostCapacity>,
-    /// What each pool asks of hosts in each of its regions, in the order of the policy.
-    pub(super) demands: Vec<HostDemand>,
+    pub(super) hosts: IndexVec<HostIndex, HostCapacity>,
+    /// What each pool asks of hosts in each of its regions.
+    pub(super) demands: IndexVec<PoolRegionIndex, HostDemand>,
     pub(super) stores: Stores,
     /// The plan there is: only a better one is an answer.
     pub(super) rank: Rank,

@@ -3,7 +3,7 @@
 
 use super::state::{Draft, Load, ResourceAmounts};
 use super::units::{self, Deal};
-use super::{Bits, Placement, Problem, To, fill};
+use super::{ModelSet, Placement, Problem, To, fill};
 use crate::index::{
     DraftMachineIndex, IndexVec, LotIndex, ModelClassIndex, MovableIndex, TallyIndex,
 };
@@ -18,7 +18,7 @@ pub(super) struct Movable {
     taken: Vec<(LotIndex, usize)>,
     pub(super) asked: ResourceAmounts,
     /// The models that all its pods may be on.
-    pub(super) may: Bits,
+    pub(super) may: ModelSet,
     /// Where a topology wider than machines counts for it: the classes of machines that are of all domains it asks for.
     pub(super) classes: Option<Vec<ModelClassIndex>>,
     /// The machine that it is on; `None` where all of it waits.
@@ -206,7 +206,7 @@ fn movable(
     parts: Vec<(LotIndex, usize)>,
     home: Option<DraftMachineIndex>,
 ) -> Movable {
-    let mut may = Bits::all(problem.models.len());
+    let mut may = ModelSet::all(problem.models.len());
     for (lot, _) in &parts {
         may.keep(&problem.lots[*lot].may);
     }

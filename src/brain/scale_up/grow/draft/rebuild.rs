@@ -11,7 +11,7 @@ use super::fill::{self, Way};
 use super::state::{Draft, Spot, signed};
 use super::units::{self, Deal, Unit};
 use super::whole::{Filler, Values};
-use super::{Bits, Placement, Problem, To, partly};
+use super::{ModelSet, Placement, Problem, To, partly};
 use crate::index::{DraftMachineIndex, IndexVec, LotIndex, ModelIndex};
 use crate::scale_up::limits::Allowance;
 use crate::simulation::company::topology::FRESH;
@@ -208,7 +208,7 @@ pub(super) fn lay(
     (round, dice): (usize, &mut Dice),
 ) {
     let problem = draft.problem;
-    let menu = Bits::all(problem.models.len());
+    let menu = ModelSet::all(problem.models.len());
     let way = Way {
         menu: &menu,
         cheapest: dice.below(2) == 0,
@@ -333,7 +333,7 @@ impl<'p> Draft<'p> {
         let machine = &mut self.machines[at];
         machine.models = match machine.class {
             Some(class) => problem.classes[class].models.clone(),
-            None => Bits::all(problem.models.len()),
+            None => ModelSet::all(problem.models.len()),
         };
         for (lot, _) in &machine.load.counts {
             machine.models.keep(&problem.lots[*lot].may);
@@ -408,7 +408,7 @@ impl<'p> Draft<'p> {
     /// The plan once more from nothing, in an order in which each pod may go where it is; `None` where none is found.
     pub(super) fn put_together(&self) -> Option<Draft<'p>> {
         let mut whole = Draft::new(self.problem);
-        let menu = Bits::all(self.problem.models.len());
+        let menu = ModelSet::all(self.problem.models.len());
         let mut made = self.machines.with_each(None);
         let mut waiting = self.steps_in_order();
         while !waiting.is_empty() {
@@ -440,7 +440,7 @@ impl<'p> Draft<'p> {
         step: Placement,
         (made, menu): (
             &mut IndexVec<DraftMachineIndex, Option<DraftMachineIndex>>,
-            &Bits,
+            &ModelSet,
         ),
     ) -> usize {
         let mark = self.mark();

@@ -7,7 +7,7 @@ use super::cheapen::Dice;
 use super::fill::{self, Way};
 use super::state::{Draft, Spot};
 use super::units::Unit;
-use super::{Bits, Problem, To};
+use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, LotIndex, ModelIndex, indexes_in};
 
 /// Orders in which nodes come up that are rehearsed: the one in which the machines are planned, and others.
@@ -134,7 +134,7 @@ fn beside(set: &[ModelIndex], choices: &[ModelIndex]) -> Vec<Vec<ModelIndex>> {
 /// The cheapest model of each choice, but for those of lighter pools, or with more that nobody asks for, than any of a set.
 fn choices(problem: &Problem, set: &[ModelIndex]) -> Vec<ModelIndex> {
     let of = || set.iter().map(|model| &problem.models[*model]);
-    let tier = of().map(|model| model.tier).max().unwrap_or(0);
+    let tier = of().map(|model| model.tier).max().unwrap_or_default();
     let scarce = of().map(|model| model.scarce).max().unwrap_or(0);
     let mut found: Vec<ModelIndex> = Vec::new();
     for (index, model) in problem.models.indexed() {
@@ -211,7 +211,7 @@ fn rehearse<'p>(
 /// Whoever found no place gets machines more.
 fn later(draft: &mut Draft<'_>) {
     let problem = draft.problem;
-    let menu = Bits::all(problem.models.len());
+    let menu = ModelSet::all(problem.models.len());
     let way = Way {
         menu: &menu,
         cheapest: true,

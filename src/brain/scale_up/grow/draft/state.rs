@@ -4,7 +4,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::bind::Books;
-use super::{BetterPlan, Bits, Placement, Problem, Rank, To};
+use super::{BetterPlan, ModelSet, Placement, Problem, Rank, To};
 use crate::index::{
     DraftMachineIndex, FixedIndex, IndexVec, LotIndex, MadeIndex, ModelClassIndex, ModelIndex,
     SiteIndex, TallyIndex,
@@ -27,7 +27,7 @@ pub(super) struct Load {
 pub(super) struct DraftMachine {
     pub(super) load: Load,
     /// The models that can carry it.
-    pub(super) models: Bits,
+    pub(super) models: ModelSet,
     /// The class that its pods asked for; until one does, it may be of any.
     pub(super) class: Option<ModelClassIndex>,
     /// The model it would be made of, and on which of its sites, if all were made now.
@@ -209,7 +209,7 @@ impl<'p> Draft<'p> {
         let models = self.problem.models.len();
         let made = self.machines.push(DraftMachine {
             load: Load::empty(self.problem),
-            models: Bits::all(models),
+            models: ModelSet::all(models),
             class: None,
             bound: None,
         });
@@ -224,7 +224,7 @@ impl<'p> Draft<'p> {
         lot: LotIndex,
         count: usize,
         spot: Spot,
-        menu: &Bits,
+        menu: &ModelSet,
     ) -> Option<To> {
         let mark = self.mark();
         if self.may(lot, spot) < count {
@@ -291,7 +291,7 @@ impl<'p> Draft<'p> {
         lot: LotIndex,
         count: usize,
         class: Option<ModelClassIndex>,
-        menu: &Bits,
+        menu: &ModelSet,
     ) -> Option<To> {
         if self.apart(&self.machines[at].load, lot, count) {
             return None;
@@ -376,7 +376,7 @@ impl<'p> Draft<'p> {
         let lost = lots.map(|(left, lot)| lot.loss.saturating_mul(*left as u128));
         let pods = |load: &Load| load.counts.iter().map(|(_, count)| count).sum::<usize>();
         let fixed = self.fixed.iter().zip(&problem.fixed);
-        let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier);
+        let fixed = fixed.map(|(load, fixed)| pods(load) * fixed.tier.0);
         let made = self.machines.iter().filter_map(|machine| {
             let (model, _) = machine.bound?;
             (!machine.load.counts.is_empty()).then_some((machine, &problem.models[model]))
@@ -388,7 +388,7 @@ impl<'p> Draft<'p> {
             uneven: if lost > 0 { 0 } else { self.uneven() },
             lighter: made
                 .clone()
-                .map(|(machine, model)| pods(&machine.load) * model.tier)
+                .map(|(machine, model)| pods(&machine.load) * model.tier.0)
                 .chain(fixed)
                 .sum(),
             price: made.clone().map(|(_, model)| i128::from(model.price)).sum(),
@@ -414,7 +414,7 @@ impl<'p> Draft<'p> {
         machine.load.sum.fill(0);
         machine.models = match machine.class {
             Some(class) => problem.classes[class].models.clone(),
-            None => Bits::all(problem.models.len()),
+            None => ModelSet::all(problem.models.len()),
         };
         for (lot, count) in stay {
             machine.load.add(problem, lot, count);

@@ -2,7 +2,7 @@
 
 use super::rates::{PRICE_UNIT, Rates};
 use super::state::{Draft, Spot};
-use super::{Bits, Problem, To};
+use super::{ModelSet, Problem, To};
 use crate::index::{DraftMachineIndex, FillChoiceIndex, IndexVec, ListIndex, LotIndex, ModelIndex};
 
 /// Steps of the search for one filling, for each lot that there is.
@@ -23,7 +23,7 @@ pub(super) struct Filler<'p> {
     pub(super) rates: &'p Rates,
     pub(super) pods: IndexVec<LotIndex, PodWorth>,
     /// Models that stand for the choices that may be worth their price, and all models of each choice.
-    pub(super) choices: IndexVec<FillChoiceIndex, (ModelIndex, Bits)>,
+    pub(super) choices: IndexVec<FillChoiceIndex, (ModelIndex, ModelSet)>,
 }
 
 /// A pod of a lot as the search for a filling sees it, worked out once for all searches.
@@ -129,14 +129,14 @@ impl<'p> Filler<'p> {
                 alone: lot.apart[index] || lot.asks.unwanted.iter().any(|(_, itself)| *itself),
             }
         });
-        let mut choices: Vec<(ModelIndex, Bits)> = Vec::new();
+        let mut choices: Vec<(ModelIndex, ModelSet)> = Vec::new();
         for (index, model) in problem.models.indexed() {
             let same =
-                |(of, _): &&mut (ModelIndex, Bits)| problem.models[*of].choice == model.choice;
+                |(of, _): &&mut (ModelIndex, ModelSet)| problem.models[*of].choice == model.choice;
             if let Some((_, models)) = choices.iter_mut().find(same) {
                 models.insert(index);
             } else {
-                let mut models = Bits::none(problem.models.len());
+                let mut models = ModelSet::none(problem.models.len());
                 models.insert(index);
                 choices.push((index, models));
             }
@@ -290,7 +290,7 @@ impl<'p> Filler<'p> {
         machines: &[DraftMachineIndex],
         (values, turned): (&Values, usize),
     ) {
-        let all = Bits::all(self.problem.models.len());
+        let all = ModelSet::all(self.problem.models.len());
         for at in machines {
             let machine = &draft.machines[*at];
             let Some((model, _)) = machine.bound else {
@@ -420,7 +420,7 @@ pub(super) fn put(
     draft: &mut Draft<'_>,
     filling: &[(LotIndex, usize)],
     to: Option<To>,
-    menu: &Bits,
+    menu: &ModelSet,
 ) -> bool {
     let mark = draft.mark();
     let mut spot = Spot { to, class: None };

@@ -6,20 +6,20 @@ use crate::index::ModelIndex;
 
 /// A set of models of one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::scale_up::grow) struct Bits(SmallVec<[u64; 2]>);
+pub(in crate::scale_up::grow) struct ModelSet(SmallVec<[u64; 2]>);
 
 /// Models in one word.
 const WORD: usize = 64;
 
-impl Bits {
+impl ModelSet {
     /// None of `count` models.
-    pub(in crate::scale_up::grow) fn none(count: usize) -> Bits {
-        Bits(smallvec![0; count.div_ceil(WORD)])
+    pub(in crate::scale_up::grow) fn none(count: usize) -> ModelSet {
+        ModelSet(smallvec![0; count.div_ceil(WORD)])
     }
 
     /// All of `count` models.
-    pub(in crate::scale_up::grow) fn all(count: usize) -> Bits {
-        let mut all = Bits::none(count);
+    pub(in crate::scale_up::grow) fn all(count: usize) -> ModelSet {
+        let mut all = ModelSet::none(count);
         for number in 0..count {
             all.insert(ModelIndex(number));
         }
@@ -42,14 +42,14 @@ impl Bits {
     }
 
     /// Keeps what is in another set too.
-    pub(in crate::scale_up::grow) fn keep(&mut self, other: &Bits) {
+    pub(in crate::scale_up::grow) fn keep(&mut self, other: &ModelSet) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word &= other;
         }
     }
 
     /// Whether two sets share a model.
-    pub(in crate::scale_up::grow) fn meets(&self, other: &Bits) -> bool {
+    pub(in crate::scale_up::grow) fn meets(&self, other: &ModelSet) -> bool {
         let mut both = self.0.iter().zip(&other.0);
         both.any(|(a, b)| a & b != 0)
     }
