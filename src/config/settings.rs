@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
@@ -390,7 +390,8 @@ pub struct PoolSettings {
 }
 
 /// How a machine becomes a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum JoinMethod {
     /// `kubeadm join`.
     #[default]
@@ -424,7 +425,7 @@ impl JoinMethod {
 }
 
 /// `[pool.NAME.join]`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JoinSettings {
     /// How its machines join.
     pub method: JoinMethod,

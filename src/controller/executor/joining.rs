@@ -28,13 +28,16 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 /// A secret that is shorter is no secret, and would blot out ordinary words.
 const SHORTEST: usize = 6;
 
-/// The settings of the machine's pool.
+/// The settings of the machine's pool; how it joins is as it was planned.
 fn pool(work: &Work) -> PoolSettings {
     let pools = &work.tools.settings.pools;
-    pools
-        .get(work.mark.pool.as_str())
-        .cloned()
-        .unwrap_or_default()
+    let pool = pools.get(work.mark.pool.as_str());
+    let mut pool = pool.cloned().unwrap_or_default();
+    let entry = work.tools.journal.get(&work.machine);
+    if let Some(planned) = entry.and_then(|entry| entry.joins) {
+        planned.apply(&mut pool);
+    }
+    pool
 }
 
 /// It is cloud-init that joins the machine, at its first boot.
