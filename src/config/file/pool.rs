@@ -113,7 +113,7 @@ pub struct Pool {
     pub weight: i32,
     /// Labels its nodes carry. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,
-    /// Annotations its nodes carry. A value may have [gaps](joining.md#gaps).
+    /// Annotations its nodes carry. A value may have [gaps](joining.md#gaps). Nodes that are there [follow](machines.md#changing-the-file-under-machines-that-run).
     pub annotations: BTreeMap<String, String>,
     /// Taints its nodes carry, such as `"dedicated=gpu:NoSchedule"`.
     pub taints: Vec<TaintText>,

@@ -8,11 +8,13 @@ use tokio::time::sleep;
 
 use crate::config::cloud_init::GapValues;
 use crate::config::settings::{JoinMethod, PoolSettings};
+use crate::controller::drift;
 use crate::controller::guest::GuestProbe;
 use crate::controller::join::{self, JoinError, JoinInput, JoinTrust, RKE2_PORT};
 use crate::controller::nocloud::first_boot::{self, FirstBoot};
 use crate::controller::secret_file;
 use crate::kubernetes::{Authority, BootstrapToken, certificate};
+use crate::model::drift::Drift;
 use crate::model::foreign::ForeignOutput;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -189,6 +191,13 @@ async fn payloads(
     versions: &[&str],
 ) -> Result<Vec<Result<SecretString, JoinError>>, Stop> {
     let parts = JoinParts::of(work)?;
+    // The address is that of now, whenever the machine was planned.
+    let endpoint = drift::endpoint(&parts.pool.join);
+    work.record(|entry| {
+        if let Some(made_of) = entry.made_of.get_mut(&Drift::Endpoint) {
+            *made_of = endpoint;
+        }
+    })?;
     match &parts.pool.join.method {
         JoinMethod::Kubeadm => by_kubeadm(work, &parts, versions).await,
         JoinMethod::K3s => by_agent(work, &parts, versions, None).await,

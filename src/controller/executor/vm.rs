@@ -150,7 +150,7 @@ fn settled(work: &Work, tags: Vec<String>) -> Result<(), Stop> {
         let joins = entry.joins.is_some();
         let stays = |part: &Drift| match part {
             Drift::Template => true,
-            Drift::Kubelet | Drift::Join => joins,
+            Drift::Kubelet | Drift::Join | Drift::Endpoint => joins,
             _ => false,
         };
         let stays = planned.into_iter().filter(|(part, _)| stays(part));
