@@ -37,25 +37,45 @@ const NODEFS_PERMILLE: i64 = 100;
 /// `maxPods` of a kubelet that is told nothing.
 pub(super) const MAX_PODS: u32 = 110;
 
-/// Settings of kubelets that flags of theirs would override, with the flag.
-const FLAGS: [(&str, &str); 17] = [
-    ("kubeReserved", "kube-reserved"),
-    ("systemReserved", "system-reserved"),
-    ("cpuManagerPolicy", "cpu-manager-policy"),
-    ("cpuManagerPolicyOptions", "cpu-manager-policy-options"),
-    ("topologyManagerPolicy", "topology-manager-policy"),
-    ("topologyManagerScope", "topology-manager-scope"),
-    ("evictionHard", "eviction-hard"),
-    ("evictionSoft", "eviction-soft"),
-    ("evictionSoftGracePeriod", "eviction-soft-grace-period"),
-    ("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period"),
-    ("failSwapOn", "fail-swap-on"),
-    ("clusterDNS", "cluster-dns"),
-    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
-    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
-    ("maxPods", "max-pods"),
-    ("allowedUnsafeSysctls", "allowed-unsafe-sysctls"),
-    ("shutdownGracePeriod", "shutdown-grace-period"),
+/// Arguments of the kubelet (`cmd/kubelet/app/options/options.go`) that have a key of their own below the pool, with that key. Plans count with
+/// keys; of an argument they would know nothing.
+const TYPED: [(&str, &str); 18] = [
+    ("kube-reserved", "kubelet.kube_reserved"),
+    ("system-reserved", "kubelet.system_reserved"),
+    ("cpu-manager-policy", "kubelet.cpu_manager_policy"),
+    (
+        "cpu-manager-policy-options",
+        "kubelet.cpu_manager_policy_options",
+    ),
+    ("topology-manager-policy", "kubelet.topology_manager_policy"),
+    ("topology-manager-scope", "kubelet.topology_manager_scope"),
+    ("eviction-hard", "kubelet.eviction_hard"),
+    ("eviction-soft", "kubelet.eviction_soft"),
+    (
+        "eviction-soft-grace-period",
+        "kubelet.eviction_soft_grace_period",
+    ),
+    (
+        "eviction-max-pod-grace-period",
+        "kubelet.eviction_max_pod_grace_period",
+    ),
+    ("fail-swap-on", "kubelet.swap"),
+    ("cluster-dns", "kubelet.cluster_dns"),
+    (
+        "image-gc-high-threshold",
+        "kubelet.image_gc_high_threshold_percent",
+    ),
+    (
+        "image-gc-low-threshold",
+        "kubelet.image_gc_low_threshold_percent",
+    ),
+    ("max-pods", "max_pods"),
+    ("allowed-unsafe-sysctls", "kubelet.allowed_unsafe_sysctls"),
+    ("shutdown-grace-period", "kubelet.shutdown_grace_period"),
+    (
+        "shutdown-grace-period-critical-pods",
+        "kubelet.shutdown_grace_period_critical_pods",
+    ),
 ];
 
 /// The part of a KubeletConfiguration that a pool sets; empty when it sets nothing.
@@ -78,10 +98,11 @@ pub(super) fn kubelet(
         .filter(|(_, value)| set(value))
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    for (key, flag) in FLAGS {
-        let twice = all.contains_key(key) && pool.join.kubelet_args.contains_key(flag);
-        problems.unless(!twice, &path.at("join").at("kubelet_args").at(flag), || {
-            format!("is set as {key} by the pool already, which the argument would override")
+    for (argument, key) in TYPED {
+        let given = pool.join.kubelet_args.contains_key(argument);
+        let at = path.at("join").at("kubelet_args").at(argument);
+        problems.unless(!given, &at, || {
+            format!("expected {path}.{key} in its place, with which plans count; the argument would override that, and nobody would know of it")
         });
     }
     all

@@ -195,7 +195,7 @@ const WRONG: [(&str, &str); 20] = [
     ),
     (
         "swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }",
-        "is set as failSwapOn by the pool already",
+        "expected pool.small.kubelet.swap in its place",
     ),
     ("topology_manager_policy = \"strict\"", "single-numa-node"),
 ];
@@ -217,6 +217,40 @@ fn settings_that_no_kubelet_would_start_with_are_errors() {
             .iter()
             .any(|warning| warning.contains("VMs are stopped after drain.shutdown_timeout"))
     );
+}
+
+/// Plans would not see what these keep, whether the key is set as well or not; an argument without a key is one.
+#[test]
+fn arguments_of_the_kubelet_that_have_a_key_are_errors() {
+    let said = |arguments: &str| {
+        let join = format!("[pool.small.join]\nkubelet_args = {{ {arguments} }}");
+        messages(&with(&join))
+    };
+    for (argument, key) in [
+        (
+            "system-reserved = \"cpu=1,memory=2Gi\"",
+            "kubelet.system_reserved",
+        ),
+        ("kube-reserved = \"cpu=1\"", "kubelet.kube_reserved"),
+        (
+            "cpu-manager-policy = \"static\"",
+            "kubelet.cpu_manager_policy",
+        ),
+        (
+            "eviction-hard = \"memory.available<1Gi\"",
+            "kubelet.eviction_hard",
+        ),
+        ("max-pods = \"20\"", "max_pods"),
+    ] {
+        let said = said(argument);
+        let name = argument.split(' ').next().unwrap_or_default();
+        let place = format!("pool.small.join.kubelet_args.{name} = ");
+        assert!(said.contains(&place), "{said}");
+        let wanted = format!("expected pool.small.{key} in its place");
+        assert!(said.contains(&wanted), "{said}");
+    }
+    let join = "[pool.small.join]\nkubelet_args = { cpu-cfs-quota = \"false\", v = \"2\" }";
+    settings(&with(join));
 }
 
 #[test]
