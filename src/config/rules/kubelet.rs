@@ -9,7 +9,7 @@ use super::Problems;
 use crate::config::file::{self, CpuManagerPolicy, Kubelet, KubeletReserved, Swap};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{Cpu, Duration, Size, Threshold};
-use crate::model::policy::Reserved;
+use crate::model::policy::{Policy, Reserved};
 use crate::model::time::Span;
 
 /// The kubelet's own `evictionHard` (`pkg/kubelet/apis/config/v1beta1/defaults_linux.go`). A list that names one signal switches
@@ -339,6 +339,29 @@ fn check_shutdown(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
     }
 }
 
+/// A template that is built, and has no swap by that, of a pool whose pods shall get some. What the build's own commands and packages, or
+/// cloud-init's texts, may say of swap is theirs.
+fn without_swap<'p>(file: &file::ConfigFile, policy: &'p Policy, pool: &str) -> Option<&'p str> {
+    let limited = file.pool.get(pool)?.kubelet.swap == Some(Swap::Limited);
+    let places = policy.pools.get(pool).filter(|_| limited)?.everywhere();
+    let none = |template: &&str| {
+        let template = file.template.get(*template);
+        let Some((template, build)) = template.and_then(|of| Some((of, of.build.as_ref()?))) else {
+            return false;
+        };
+        let texts = template.cloud_init.iter().flat_map(|own| {
+            let of_files = [&own.user_data_file, &own.vendor_data_file];
+            let of_files = of_files.map(|file| file.as_ref().map(|_| "swap"));
+            let texts = [&own.user_data, &own.vendor_data].map(Option::as_deref);
+            texts.into_iter().chain(of_files).flatten()
+        });
+        let own = build.commands.iter().chain(&build.packages);
+        let mut all = own.map(String::as_str).chain(texts);
+        !all.any(|text| text.contains("swap") || text.contains("zram"))
+    };
+    places.map(|there| &*there.template).find(none)
+}
+
 /// The way from a VM's size to a node's allocatable: `[pool.NAME.reserved]`, with what the kubelet's settings say themselves.
 /// `disks`: sizes of the disks of its instance types.
 pub(super) fn reserved(
@@ -420,8 +443,13 @@ fn disk_permille(kubelet: &Kubelet, reserved: i64, disks: &[i64]) -> i64 {
 }
 
 /// What is allowed but looks like a mistake.
-pub(super) fn warn(file: &file::ConfigFile, warnings: &mut Vec<String>) {
+pub(super) fn warn(file: &file::ConfigFile, policy: &Policy, warnings: &mut Vec<String>) {
     for (name, pool) in &file.pool {
+        if let Some(template) = without_swap(file, policy, name) {
+            warnings.push(format!(
+                "pool.{name}.kubelet.swap = \"limited\": its machines have no swap: the build of template {template} switches it off; make some in template.{template}.build.commands (mkswap, a line in /etc/fstab), or leave the key out"
+            ));
+        }
         let grace = pool.kubelet.shutdown_grace_period.unwrap_or_default();
         if grace > pool.drain.shutdown_timeout {
             warnings.push(format!(

@@ -381,7 +381,7 @@ fn warnings(file: &ConfigFile, types: &types::InstanceTypes, policy: &Policy) ->
         }
     }
     hosts::warn(file, policy, &mut warnings);
-    kubelet::warn(file, &mut warnings);
+    kubelet::warn(file, policy, &mut warnings);
     for (name, pool) in &file.pool {
         if pool.drain.max_graceful_termination > pool.drain.timeout {
             warnings.push(format!(

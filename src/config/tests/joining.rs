@@ -200,6 +200,40 @@ const WRONG: [(&str, &str); 20] = [
     ("topology_manager_policy = \"strict\"", "single-numa-node"),
 ];
 
+/// What a build switches off no pod gets, unless somebody says that there is some.
+#[test]
+fn swap_that_a_built_template_has_not_is_warned_of() {
+    let warned = |swap: &str, template: &str| {
+        let text = SMALL.replace("[template.debian]\nvmid = 8000\n", template);
+        assert_ne!(text, SMALL);
+        let kubelet = format!("{text}\n[pool.small.kubelet]\nswap = \"{swap}\"");
+        let warnings = settings(&kubelet).warnings;
+        let said = "pool.small.kubelet.swap = \"limited\": its machines have no swap";
+        warnings.iter().any(|warning| warning.starts_with(said))
+    };
+    let built = "[template.debian.build]\nvmids = \"8900-8909\"\nvolume = \"local:import/debian-13.qcow2\"\n\
+                 storage = \"tank\"\nkubernetes = \"1.34.1\"\n";
+    assert!(warned("limited", built));
+    assert!(!warned("none", built));
+    assert!(!warned("limited", "[template.debian]\nvmid = 8001\n"));
+    let commands =
+        format!("{built}commands = [\"fallocate -l 1G /swapfile && mkswap /swapfile\"]\n");
+    assert!(!warned("limited", &commands));
+    assert!(!warned(
+        "limited",
+        &format!("{built}packages = [\"zram-tools\"]\n")
+    ));
+    let texts =
+        |line: &str| format!("{built}[template.debian.cloud_init]\nstorage = \"local\"\n{line}\n");
+    let of_cloud_init =
+        "user_data = \"#cloud-config\\nswap: { filename: /swapfile, size: 1G }\\n\"";
+    assert!(!warned("limited", &texts(of_cloud_init)));
+    assert!(warned(
+        "limited",
+        &texts("user_data = \"#cloud-config\\npackages: [nano]\\n\"")
+    ));
+}
+
 #[test]
 fn settings_that_no_kubelet_would_start_with_are_errors() {
     for (lines, said) in WRONG {
