@@ -157,7 +157,7 @@ pub struct TemplateSettings {
     pub cpu_type: Option<String>,
     /// `ipconfig0`; the template's when absent.
     pub ipconfig: Option<String>,
-    /// `sshkeys`, plain text.
+    /// `sshkeys`, plain text; empty for none, the template's when absent.
     pub ssh_keys: Option<String>,
     /// `ciuser`.
     pub ci_user: Option<String>,

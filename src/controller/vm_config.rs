@@ -159,6 +159,10 @@ pub fn write(
             write.delete.push(key.to_owned());
         }
     }
+    // A template's keys let in whoever has them; PVE has no other word for none than that the key is not there.
+    if template.ssh_keys.as_deref() == Some("") && current.contains_key("sshkeys") {
+        write.delete.push("sshkeys".to_owned());
+    }
     // Where the type says which devices its machines have, those are all: only they were planned.
     if !instance_type.pci.is_empty() {
         let further = current.keys().filter(|key| is_device(key));
@@ -235,7 +239,7 @@ fn of_template(
     network: &OwnKeys,
 ) -> impl Iterator<Item = (String, String)> {
     let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
-    let keys = template.ssh_keys.as_ref();
+    let keys = template.ssh_keys.as_ref().filter(|keys| !keys.is_empty());
     // An upgrade at first boot costs minutes and may change the kubelet: PVE's default would be one.
     let upgrade = u8::from(template.ci_upgrade).to_string();
     let optional = [

@@ -103,6 +103,11 @@ fn each_part_has_its_name() {
             "vmid = 9000\nci_user = \"ann\"",
             Drift::CloudInit,
         ),
+        (
+            "vmid = 9000",
+            "vmid = 9000\nssh_keys = []",
+            Drift::CloudInit,
+        ),
     ] {
         let file = FILE.replace(from, to);
         assert_ne!(file, FILE);
