@@ -3,6 +3,8 @@
 
 #[path = "life/absence.rs"]
 mod absence;
+#[path = "life/changed_file.rs"]
+mod changed_file;
 #[path = "life/clocks.rs"]
 mod clocks;
 #[path = "life/cloud_init.rs"]

@@ -37,6 +37,8 @@ pub(super) struct GuestValues {
     pub(super) searchdomains: BTreeSet<String>,
     /// `sshkeys`, plain and trimmed.
     pub(super) ssh_keys: BTreeSet<String>,
+    /// Machines of some template have no `sshkeys`, whatever the template's VM has.
+    pub(super) no_ssh_keys: bool,
     /// VLAN tags of network cards.
     pub(super) vlans: BTreeSet<u16>,
     /// `firewall` of network cards.
@@ -99,7 +101,9 @@ impl BrokerPolicy {
             add(|guest| &mut guest.users, &template.ci_user);
             add(|guest| &mut guest.nameservers, &template.nameserver);
             add(|guest| &mut guest.searchdomains, &template.searchdomain);
-            add(|guest| &mut guest.ssh_keys, &template.ssh_keys);
+            let keys = template.ssh_keys.clone().filter(|keys| !keys.is_empty());
+            add(|guest| &mut guest.ssh_keys, &keys);
+            guest.no_ssh_keys |= template.ssh_keys.as_deref() == Some("");
             let hardware = &template.hardware;
             guest.mac_prefixes.extend(hardware.mac_prefix.clone());
             guest.startups.extend(hardware.startup.clone());

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use super::allow::{BrokerAllow, PoolAllow, TypeAllow};
@@ -157,7 +157,7 @@ pub struct TemplateSettings {
     pub cpu_type: Option<String>,
     /// `ipconfig0`; the template's when absent.
     pub ipconfig: Option<String>,
-    /// `sshkeys`, plain text.
+    /// `sshkeys`, plain text; empty for none, the template's when absent.
     pub ssh_keys: Option<String>,
     /// `ciuser`.
     pub ci_user: Option<String>,
@@ -390,7 +390,8 @@ pub struct PoolSettings {
 }
 
 /// How a machine becomes a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum JoinMethod {
     /// `kubeadm join`.
     #[default]
@@ -424,7 +425,7 @@ impl JoinMethod {
 }
 
 /// `[pool.NAME.join]`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JoinSettings {
     /// How its machines join.
     pub method: JoinMethod,

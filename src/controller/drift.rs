@@ -12,9 +12,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::config::new_vm::NewVm;
-use crate::config::settings::{JoinMethod, PoolSettings, Settings, TemplateSettings};
+use crate::config::settings::{
+    AddressSource, JoinMethod, JoinSettings, PoolSettings, Settings, TemplateSettings,
+};
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::controller::machines::Observed;
+use crate::controller::vm_config::OwnKeys;
 use crate::model::action::NO_TEMPLATE;
 use crate::model::cpu_loss::CpuLoss;
 use crate::model::drift::Drift;
@@ -35,15 +38,24 @@ pub fn made_of(settings: &Settings, mark: &Mark) -> MadeOf {
     };
     let policy = settings.policy.pools.get(mark.pool.as_str());
     let pinning = policy.map(|pool| pool.pinning).unwrap_or_default();
+    let policy = policy.map(|pool| pool.of_template(&mark.template).unwrap_or(pool));
+    let networks = policy.map(|pool| &pool.networks);
     [
         (Drift::Template, source(template)),
         (Drift::Hardware, hardware(template, pool, pinning)),
+        (Drift::Network, network(template, networks, settings)),
         (Drift::CloudInit, cloud_init(template)),
         (Drift::Kubelet, kubelet(pool)),
         (Drift::Join, join(pool)),
+        (Drift::Endpoint, json!(pool.join.endpoint)),
     ]
     .map(|(part, value)| (part, hash(&value)))
     .into()
+}
+
+/// The part of a machine that is told to join by these settings.
+pub fn endpoint(join: &JoinSettings) -> String {
+    hash(&json!(join.endpoint))
 }
 
 /// Eight bytes tell two texts of one person apart.
@@ -104,6 +116,40 @@ fn hardware(template: &TemplateSettings, pool: &PoolSettings, pinning: Pinning) 
     })
 }
 
+/// What its networks tell a machine beside its addresses, and the firewall that its security groups want: a group that is a card's first
+/// comes to machines that are there, and does nothing while their firewall is off. The names of networks are nothing to a machine, and
+/// whether they give it its addresses its mark tells.
+fn network(
+    template: &TemplateSettings,
+    networks: Option<&BTreeMap<u8, Arc<str>>>,
+    settings: &Settings,
+) -> Value {
+    let source = |source: &AddressSource| match source {
+        AddressSource::None => Value::Null,
+        AddressSource::Guest(word) => json!(word),
+        AddressSource::Ranges {
+            prefix, gateway, ..
+        } => json!({ "prefix": prefix, "gateway": gateway }),
+    };
+    let of_card = |(card, name): (&u8, &Arc<str>)| {
+        let network = settings.networks.get(name)?;
+        Some(json!({
+            "number": card, "ipv4": source(&network.ipv4), "ipv6": source(&network.ipv6),
+            "nameserver": network.nameserver, "search": network.searchdomain,
+        }))
+    };
+    let networks: Vec<Value> = networks.into_iter().flatten().filter_map(of_card).collect();
+    let passes = template.cards().filter(|(_, card)| {
+        // Where the file says it of the card itself it is among the hardware.
+        card.firewall.is_none() && card.passes_firewall() == Some(true)
+    });
+    let passes: Vec<u8> = passes.map(|(number, _)| number).collect();
+    json!({
+        "networks": some(&networks), "passes": some(&passes),
+        "firewall": template.switches_firewall_on().then_some(true),
+    })
+}
+
 fn cloud_init(template: &TemplateSettings) -> Value {
     let own = template.cloud_init.as_ref();
     let own = own.map(|own| {
@@ -148,14 +194,20 @@ fn some<T>(list: &[T]) -> Option<&[T]> {
 fn of(
     machine: &Machine,
     entry: &JournalEntry,
-    policy: &Policy,
+    settings: &Settings,
     now: &MadeOf,
 ) -> Option<Vec<Drift>> {
-    let mut found = against_terms(machine.terms.as_ref()?, &machine.mark, policy)?;
+    let terms = machine.terms.as_ref()?;
+    let mut found = against_terms(terms, &machine.mark, &settings.policy)?;
     if now.is_empty() {
         found.push(Drift::Template);
     }
-    let other = |(part, hash): &(&Drift, &String)| entry.made_of.get(part) != Some(hash);
+    if OwnKeys::with_addresses(settings, &machine.mark).is_err() {
+        found.push(Drift::Network);
+    }
+    // A part that an older program did not know is nobody's drift: what the machine was made with is not known of it.
+    let made_of = &entry.made_of;
+    let other = |(part, hash): &(&Drift, &String)| made_of.get(part).is_some_and(|of| of != *hash);
     found.extend(now.iter().filter(other).map(|(part, _)| *part));
     found.sort_unstable();
     found.dedup();
@@ -266,7 +318,7 @@ pub fn mark(
             let mark = &machine.mark;
             let now = all.entry((mark.pool.clone(), mark.template.clone()));
             let now = now.or_insert_with(|| made_of(settings, mark));
-            let mut found = of(machine, entry, &settings.policy, now)?;
+            let mut found = of(machine, entry, settings, now)?;
             let observed = regions.get(&machine.region);
             if observed.is_some_and(|of| has_left_its_cpus(machine, entry, of, &settings.policy)) {
                 found.push(Drift::Cpus);

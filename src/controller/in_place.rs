@@ -6,6 +6,7 @@
 //! The resource pool is no part of a VM's configuration: `pve-manager` `PVE/API2/Pool.pm`, `update_pool`. Security groups stand
 //! with its firewall, see [`groups`].
 
+pub mod annotations;
 pub mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,10 @@ const PLAIN: [&str; 4] = ["cpulimit", "cpuunits", "onboot", "startup"];
 pub const DESCRIPTION: &str = "description";
 /// The name of the resource pool where a difference is told.
 pub const POOL: &str = "pool";
+pub use annotations::WrittenAnnotations;
 pub use groups::GROUPS;
+
+pub use crate::model::in_place::ANNOTATIONS;
 
 /// A VM's resource pool and firewall rules, which PVE keeps outside of the VM's configuration; each as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +64,9 @@ pub struct Written {
     /// The text that is about to be written, or was without an answer: the VM may have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// The annotations of its node; `None` where an older program, or another host's, wrote them: those of the file are written once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<WrittenAnnotations>,
     /// By key the value that PVE takes for wrong or makes another of, and how that was seen: it is not written again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given_up: BTreeMap<String, (String, FailedWrite)>,
@@ -261,7 +268,10 @@ pub fn compare(
             continue;
         };
         let written = journal.get(name).map_or(&nothing, |entry| &*entry.written);
-        let changes = changes(read, &machine.mark, settings, written);
+        let mark = &machine.mark;
+        let at = (&*machine.region, &machine.host);
+        let mut changes = changes(read, mark, settings, written);
+        changes.extend(annotations::change(settings, mark, at, written));
         vm.differs = changes
             .into_iter()
             .map(|change| difference(change, written))

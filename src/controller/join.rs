@@ -73,7 +73,7 @@ pub enum JoinError {
     Version(String),
     /// A kubeadm that cannot patch the kubelet's configuration.
     #[error(
-        "the guest's kubeadm {0} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.25 or newer does: update the template, or use join.kubelet_args"
+        "the guest's kubeadm {0} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.25 or newer does: update the template"
     )]
     Kubelet(String),
     /// No agent in the guest.
@@ -81,7 +81,7 @@ pub enum JoinError {
     NoAgent(&'static str),
     /// An agent whose kubelet reads no drop-ins.
     #[error(
-        "the guest's {0} {1} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.32 or newer does: update the template, or use join.kubelet_args"
+        "the guest's {0} {1} does not take settings of the kubelet (pool.NAME.kubelet, max_pods); 1.32 or newer does: update the template"
     )]
     AgentKubelet(&'static str, String),
     /// The settings were changed in between.

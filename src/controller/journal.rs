@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::drift::MadeOf;
 use crate::controller::in_place::Written;
+use crate::controller::planned_join::PlannedJoin;
 use crate::model::action::{CreateSpec, NO_TEMPLATE, Target};
 use crate::model::drift::Drift;
 use crate::model::region::{Failure, Machine, Step, VMIDS};
@@ -81,6 +82,13 @@ pub struct JournalEntry {
     /// A newer version may have more parts, which are left out.
     #[serde(default, deserialize_with = "tolerant::known_entries")]
     pub made_of: MadeOf,
+    /// How it joins; `None` where an older program, or another host's, planned it, or a newer one joins it in a way that is not known here.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "tolerant::if_known"
+    )]
+    pub joins: Option<Box<PlannedJoin>>,
     /// The host that it was planned for, whose CPUs it may have for itself; `None` where an older program, or another host's, planned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_on: Option<Arc<str>>,
@@ -110,6 +118,7 @@ impl JournalEntry {
             configured: false,
             written: Box::default(),
             made_of: MadeOf::new(),
+            joins: None,
             made_on: None,
             uuid: None,
             failure: None,

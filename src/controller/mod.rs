@@ -31,6 +31,7 @@ pub mod observe;
 pub mod on_wire;
 pub mod openings;
 mod panics;
+pub mod planned_join;
 mod recording;
 pub mod region;
 mod requeue;

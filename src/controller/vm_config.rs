@@ -78,11 +78,27 @@ impl OwnKeys {
         Ok(self)
     }
 
-    /// The keys for the addresses that a mark reserves, by the networks of its pool.
+    /// The keys for the addresses that a mark reserves, by the networks of its pool, and for its MAC addresses.
     ///
     /// # Errors
     /// The configuration does not give it these addresses any more.
     pub fn of(settings: &Settings, mark: &Mark) -> Result<OwnKeys, String> {
+        let mut keys = OwnKeys::with_addresses(settings, mark)?;
+        let template = settings.templates.get(mark.template.as_str());
+        let prefix = template.and_then(|template| template.hardware.mac_prefix.as_deref());
+        if let (Some(template), Some(prefix)) = (template, prefix) {
+            let cards = template.cards();
+            let macs = cards.map(|(card, _)| (card, mac(prefix, mark.vmid, card)));
+            keys.macs.extend(macs);
+        }
+        Ok(keys)
+    }
+
+    /// The keys for the addresses that a mark reserves, by the networks of its pool.
+    ///
+    /// # Errors
+    /// The configuration does not give it these addresses any more.
+    pub fn with_addresses(settings: &Settings, mark: &Mark) -> Result<OwnKeys, String> {
         let mut keys = OwnKeys::default();
         let pool = settings.policy.pools.get(mark.pool.as_str());
         let pool = pool.map(|pool| pool.of_template(&mark.template).unwrap_or(pool));
@@ -105,13 +121,6 @@ impl OwnKeys {
             if keys.searchdomain.is_none() {
                 keys.searchdomain.clone_from(&network.searchdomain);
             }
-        }
-        let template = settings.templates.get(mark.template.as_str());
-        let prefix = template.and_then(|template| template.hardware.mac_prefix.as_deref());
-        if let (Some(template), Some(prefix)) = (template, prefix) {
-            let cards = template.cards();
-            let macs = cards.map(|(card, _)| (card, mac(prefix, mark.vmid, card)));
-            keys.macs.extend(macs);
         }
         Ok(keys)
     }
@@ -149,6 +158,10 @@ pub fn write(
         if current.get(key).is_some_and(|value| value != harmless) {
             write.delete.push(key.to_owned());
         }
+    }
+    // A template's keys let in whoever has them; PVE has no other word for none than that the key is not there.
+    if template.ssh_keys.as_deref() == Some("") && current.contains_key("sshkeys") {
+        write.delete.push("sshkeys".to_owned());
     }
     // Where the type says which devices its machines have, those are all: only they were planned.
     if !instance_type.pci.is_empty() {
@@ -226,7 +239,7 @@ fn of_template(
     network: &OwnKeys,
 ) -> impl Iterator<Item = (String, String)> {
     let first = |one: &Option<String>, other: &Option<String>| one.clone().or(other.clone());
-    let keys = template.ssh_keys.as_ref();
+    let keys = template.ssh_keys.as_ref().filter(|keys| !keys.is_empty());
     // An upgrade at first boot costs minutes and may change the kubelet: PVE's default would be one.
     let upgrade = u8::from(template.ci_upgrade).to_string();
     let optional = [

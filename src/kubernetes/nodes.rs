@@ -1,6 +1,7 @@
 //! Effects on nodes. Every change reads the node first and carries its `resourceVersion`, so that
 //! nothing that came in between is overwritten, and is refused for a node of another UID.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -226,6 +227,28 @@ impl KubeClient {
         .await
     }
 
+    /// Sets annotations and takes others off; those not named stay as they are.
+    pub async fn annotate_node(
+        &self,
+        node: &NodeRef,
+        set: &Labels,
+        gone: &[Arc<str>],
+    ) -> Result<NodeChange, KubeError> {
+        self.change_node(node, |current| {
+            let have = current.metadata.annotations.as_ref();
+            let set = missing(set, have);
+            let there = |key: &&Arc<str>| have.is_some_and(|have| have.contains_key(&***key));
+            let gone = gone.iter().filter(there);
+            let set = set
+                .into_iter()
+                .map(|(key, value)| (key, Value::from(value)));
+            let gone = gone.map(|key| (&**key, Value::Null));
+            let all: BTreeMap<&str, Value> = set.chain(gone).collect();
+            (!all.is_empty()).then(|| json!({ "metadata": { "annotations": all } }))
+        })
+        .await
+    }
+
     /// Deletes the Node object, if it is still the one of this UID.
     pub async fn delete_node(&self, node: &NodeRef) -> Result<NodeChange, KubeError> {
         let path = format!("/api/v1/nodes/{}", encode(&node.name));
@@ -288,10 +311,7 @@ fn view(node: &wire::WireNode) -> Option<(Arc<str>, Node)> {
 }
 
 /// The entries of `wanted` that `have` lacks or has differently.
-fn missing<'a>(
-    wanted: &'a Labels,
-    have: Option<&wire::Map>,
-) -> std::collections::BTreeMap<&'a str, &'a str> {
+fn missing<'a>(wanted: &'a Labels, have: Option<&wire::Map>) -> BTreeMap<&'a str, &'a str> {
     wanted
         .iter()
         .map(|(key, value)| (&**key, &**value))

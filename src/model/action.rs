@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cluster::PodKey;
 use super::drift::Outdated;
 use super::foreign::ForeignText;
+use super::in_place::ANNOTATIONS;
 use super::mark::Mark;
 use super::policy::Terms;
 use super::reasons::{Aborted, told};
@@ -315,7 +316,13 @@ fn pool_has(have: u32, key: &str, limit: u32) -> String {
 }
 
 fn differing(keys: &[Arc<str>]) -> String {
-    format!("its VM is not as the file says: {}", words::names(keys))
+    let of_node = keys.iter().filter(|key| ***key == *ANNOTATIONS).count();
+    let what = match of_node {
+        0 => "its VM is",
+        all if all == keys.len() => "its node is",
+        _ => "its VM and its node are",
+    };
+    format!("{what} not as the file says: {}", words::names(keys))
 }
 
 impl std::fmt::Display for Reason {

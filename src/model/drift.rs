@@ -29,12 +29,16 @@ pub enum Drift {
     Template,
     /// CPU type, sockets, NUMA, network cards, further disks.
     Hardware,
+    /// The networks that its addresses are of, with gateway and name servers, and the firewall of its VM.
+    Network,
     /// What cloud-init is told.
     CloudInit,
     /// Settings of the kubelet.
     Kubelet,
     /// How it joins.
     Join,
+    /// Which API server it was told to join.
+    Endpoint,
     /// Its VM was moved to a host on which the CPUs that it was given for itself are not its alone.
     Cpus,
 }
@@ -100,9 +104,11 @@ impl fmt::Display for Drift {
             Drift::Reservations => "reservations",
             Drift::Template => "template",
             Drift::Hardware => "hardware",
+            Drift::Network => "network",
             Drift::CloudInit => "cloud-init",
             Drift::Kubelet => "kubelet",
             Drift::Join => "join",
+            Drift::Endpoint => "endpoint",
             Drift::Cpus => "CPUs of its own",
         })
     }

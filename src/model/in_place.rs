@@ -11,14 +11,16 @@ use super::time::Time;
 
 /// How many machines are changed in place at a time: a new value in the file must not be written to all of them at once.
 pub const AT_ONCE: usize = 5;
+/// The key of a machine's difference that lies in its node: the annotations of its pool.
+pub const ANNOTATIONS: &str = "annotations";
 
-/// A setting of a VM that is not what the file says.
+/// A setting of a VM, or of its node, that is not what the file says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// The setting, by PVE's name of it.
+    /// The setting, by PVE's name of it; `annotations` of the node.
     pub key: Arc<str>,
-    /// What the VM has, when its configuration was read last; empty where it has nothing.
+    /// What the VM has, when its configuration was read last, or what was written to the node; empty where it has nothing.
     pub is: ForeignText,
     /// The value that the VM is to have.
     pub wanted: Arc<str>,

@@ -112,6 +112,22 @@ pub fn read<T: DeserializeOwned>(text: &[u8], format: u32) -> Result<(T, Unknown
         .map_err(|error| error.to_string())
 }
 
+/// A value that this version can read; nothing where it cannot: a newer version may say there what this one does not know. For
+/// `#[serde(deserialize_with)]`, where the absence of the value has a meaning of its own.
+///
+/// # Errors
+/// It is no JSON.
+pub fn if_known<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let value = Value::deserialize(deserializer)?;
+    let mut unknown = UnknownParts::default();
+    let unknown = &mut unknown;
+    Ok(T::deserialize(ValueReader { value, unknown }).ok())
+}
+
 /// The entries of a map that this version can read, without the others: a newer version has kinds that this one does not have. For
 /// `#[serde(deserialize_with)]`, where each entry stands for itself.
 ///

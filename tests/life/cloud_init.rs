@@ -18,7 +18,7 @@ use crate::joining::{node, table};
 use crate::{HASTY, events, expect_told, visit};
 
 /// A configuration with ISOs for cloud-init, with more lines for their table, and more for the pool's joins.
-fn with_isos(texts: &str, join: &str) -> String {
+pub(crate) fn with_isos(texts: &str, join: &str) -> String {
     let file = HASTY.replace(
         "[instance_type.small]",
         &format!("[template.debian.cloud_init]\nstorage = \"local\"\n{texts}[instance_type.small]"),
@@ -30,7 +30,7 @@ fn with_isos(texts: &str, join: &str) -> String {
 }
 
 /// Machines join at their first boot.
-fn first_boot() -> String {
+pub(crate) fn first_boot() -> String {
     with_isos("", "delivery = \"cloud-init\"\n")
 }
 

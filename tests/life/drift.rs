@@ -12,6 +12,7 @@ use pve_autoscaler::sim::pve::{AdminAct, PveSpec};
 use crate::HASTY;
 use crate::common::{Scene, simulate};
 use crate::hosts::{act, fill};
+use crate::networks::network;
 
 /// The status and the findings some minutes after two machines that were made by one file find another one.
 async fn reloaded(before: &str, after: &str, between: impl Fn(&Scene)) -> (DaemonStatus, Scene) {
@@ -52,6 +53,51 @@ fn machines_that_drifted_are_told_by_their_parts_and_stay() {
             assert_eq!(parts, Some(&[Drift::Labels, Drift::Hardware][..]));
         }
     });
+}
+
+/// A machine that has another network, gateway or API server than one that is made now, by the part. What it has still is none: its address
+/// lies in a range that has grown.
+#[test]
+fn the_network_and_the_endpoint_of_machines_drift_by_parts_of_their_own() {
+    let before = network("[\"192.0.2.50-192.0.2.59\"]", 3);
+    let gateway = before.replace("gateway = \"192.0.2.1\"", "gateway = \"192.0.2.3\"");
+    let endpoint = before.replace(
+        "[scale_up]",
+        "[pool.general.join]\nendpoint = \"api.example.org:6443\"\n[scale_up]",
+    );
+    let forget = |scene: &Scene| {
+        for file in std::fs::read_dir(scene.state().join("journal")).expect("a journal") {
+            let path = file.expect("a file").path();
+            let text = std::fs::read(&path).expect("it is read");
+            let mut entry: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+            let made_of = entry["made_of"].as_object_mut().expect("hashes");
+            assert!(made_of.remove("network").is_some() && made_of.remove("endpoint").is_some());
+            std::fs::write(&path, entry.to_string()).expect("written");
+        }
+    };
+    let moved = network("[\"192.0.2.80-192.0.2.89\"]", 3);
+    let grown = network("[\"192.0.2.50-192.0.2.89\"]", 3);
+    let cases: [(&str, Between<'_>, &[Drift]); 7] = [
+        (&gateway, &|_| {}, &[Drift::Network]),
+        (HASTY, &|_| {}, &[Drift::Network]),
+        (&moved, &|_| {}, &[Drift::Network]),
+        (&grown, &|_| {}, &[]),
+        (&endpoint, &|_| {}, &[Drift::Endpoint]),
+        // An older program made them, which did not know these parts.
+        (&gateway, &forget, &[]),
+        (&endpoint, &forget, &[]),
+    ];
+    for (after, between, parts) in cases {
+        simulate(async {
+            let (status, scene) = reloaded(&before, after, between).await;
+            assert_eq!(status.machines.len(), 2);
+            for machine in status.machines.values() {
+                assert_eq!(machine.drifted.as_deref(), Some(parts), "{after}");
+            }
+            assert_eq!(scene.machines_made(), 2);
+            assert_eq!(scene.findings(), Vec::<String>::new());
+        });
+    }
 }
 
 /// With `replace_drifted` they are replaced, one after the other, and each pod moves once: to a node that has not drifted.

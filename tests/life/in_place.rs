@@ -11,6 +11,7 @@ use pve_autoscaler::sim::guests::{GuestSpec, Range};
 use pve_autoscaler::sim::kube::KubeSpec;
 use pve_autoscaler::sim::pve::{AdminAct, FirewallRule, PveSpec, Seen, TEMPLATE, VmFacts};
 use pve_autoscaler::sim::world::WorldSpec;
+use serde_json::json;
 
 use crate::common::{Scene, simulate};
 use crate::hosts::fill;
@@ -352,6 +353,67 @@ fn machines_have_the_security_groups_of_the_file_and_follow_it() {
         let told =
             format!("of machine {name} in place: its VM is not as the file says: security-groups");
         expect_told(&events(&scene).await, &[("Node UpdatedInPlace", &told)]);
+    });
+}
+
+/// What the file says of a pool's annotations comes to nodes that are there, what it does not say any more goes, and what others wrote stays.
+#[test]
+fn annotations_of_nodes_follow_the_file() {
+    simulate(async {
+        let of_file = |lines: &str| config("", &format!("annotations = {{ {lines} }}\n"));
+        let before = of_file("\"example.org/owner\" = \"shop\", \"example.org/old\" = \"1\"");
+        let after =
+            of_file("\"example.org/owner\" = \"bank\", \"example.org/at\" = \"{{ host }}\"");
+        let world = (PveSpec::default(), GuestSpec::default());
+        let mut scene = Scene::of(WorldSpec {
+            seed: 5,
+            pve: world.0,
+            kube: KubeSpec::default(),
+            guests: world.1,
+            config: before,
+        });
+        tokio::select! {
+            biased;
+            () = scene.live_until(Duration::from_mins(6), 0) => {}
+            () = scene.preside() => {}
+            () = scene.play(fill(2)) => {}
+        }
+        for node in scene.world.kube.objects("v1", "Node") {
+            let all = &node["metadata"]["annotations"];
+            assert_eq!(all["example.org/old"], "1");
+            let name = node["metadata"]["name"].as_str().expect("a name");
+            let patch = http::Request::patch(format!("/api/v1/nodes/{name}"))
+                .header("content-type", "application/merge-patch+json");
+            let anns = json!({"metadata": {"annotations": {"example.org/ann": "hers"}}});
+            crate::patch(&scene, patch, anns.to_string()).await;
+        }
+        let written = writes(&scene);
+        scene.world.settings = Arc::new(config::parse(&after, "after").expect("it is valid"));
+        tokio::select! {
+            biased;
+            () = scene.live_on(1, |_| {}) => {}
+            () = scene.preside() => {}
+            () = tokio::time::sleep(Duration::from_mins(5)) => {}
+        }
+        assert_eq!(scene.findings(), Vec::<String>::new());
+        let nodes = scene.world.kube.objects("v1", "Node");
+        assert_eq!(nodes.len(), 2);
+        for node in nodes {
+            let all = &node["metadata"]["annotations"];
+            let zone = &node["metadata"]["labels"]["topology.kubernetes.io/zone"];
+            assert_eq!(all["example.org/owner"], "bank");
+            assert_eq!(&all["example.org/at"], zone, "its host");
+            assert_eq!(all.get("example.org/old"), None);
+            assert_eq!(all["example.org/ann"], "hers");
+            assert!(all.get("pve-autoscaler.io/machine").is_some());
+        }
+        assert_eq!(writes(&scene), written, "nothing of it is the VM's");
+        let told = "in place: its node is not as the file says: annotations";
+        expect_told(&events(&scene).await, &[("Node UpdatedInPlace", told)]);
+        let turn = scene.world.turns.borrow().clone().expect("a turn");
+        let machines = turn.snapshot.machines.values();
+        let mut vms = machines.filter_map(|machine| machine.vm.as_ref());
+        assert!(vms.all(|vm| vm.differs.is_empty()));
     });
 }
 

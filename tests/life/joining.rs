@@ -94,6 +94,10 @@ fn labels_that_name_the_host_choose_it_and_follow_the_vm() {
         let after = node(&scene);
         assert_eq!(after["metadata"]["labels"]["rack"], "rack-of-pve3");
         assert_eq!(after["metadata"]["labels"]["slot"], "9100");
+        assert_eq!(
+            after["metadata"]["annotations"]["example.org/console"],
+            json!(format!("default/pve3/9100: {name}"))
+        );
         assert_eq!(made(&scene), on([("pve3", 1)]));
         assert_eq!(scene.findings(), Vec::<String>::new());
     });

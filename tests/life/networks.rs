@@ -17,7 +17,7 @@ use crate::common::{Scene, simulate};
 use crate::hosts::{act, fill, said};
 
 /// The configuration with a network of these ranges for its pool.
-fn network(ranges: &str, max: u32) -> String {
+pub(crate) fn network(ranges: &str, max: u32) -> String {
     let network = format!(
         "[network.lan]\nsubnet = \"192.0.2.0/24\"\nranges = {ranges}\ngateway = \"192.0.2.1\"\n\
          subnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::50-2001:db8::5f\"]\nnameservers = [\"192.0.2.2\"]\n"
@@ -52,7 +52,7 @@ fn guest(vmid: u32, container: bool, key: &str, value: &str) -> AdminAct {
 }
 
 /// What cloud-init is told in machines of ours, in the order of their VMIDs.
-fn told(scene: &Scene) -> Vec<String> {
+pub(crate) fn told(scene: &Scene) -> Vec<String> {
     let vms = scene.world.pve.vms().into_iter();
     let ours = vms.filter(|vm| (9100..9120).contains(&vm.vmid));
     ours.map(|vm| vm.config.get("ipconfig0").cloned().unwrap_or_default())

@@ -43,20 +43,25 @@ fn config(pool: &str) -> String {
 
 /// A pool of machines with eight CPUs of their own on pve1.
 fn world(seed: u64, pool: &str) -> Scene {
+    Scene::of(spec(seed, pool))
+}
+
+/// What [`world`] is made of.
+pub(crate) fn spec(seed: u64, pool: &str) -> WorldSpec {
     let mut pve = PveSpec::default();
     for host in &mut pve.hosts {
         host.numa_nodes = 2;
     }
-    Scene::of(WorldSpec {
+    WorldSpec {
         seed,
         pve,
         kube: KubeSpec::default(),
         guests: GuestSpec::default(),
         config: config(pool),
-    })
+    }
 }
 
-fn pods(count: u32, minutes: i64) -> Workload {
+pub(crate) fn pods(count: u32, minutes: i64) -> Workload {
     Workload::visit(
         "web",
         count,
@@ -74,7 +79,7 @@ fn told(scene: &Scene, key: &str) -> BTreeMap<u32, String> {
 }
 
 /// The CPUs of all machines, of which none is in two, and none is reserved.
-fn alone(scene: &Scene) -> CpuSet {
+pub(crate) fn alone(scene: &Scene) -> CpuSet {
     let mut all = CpuSet::read("0,16").expect("the reserved ones");
     for (vmid, text) in told(scene, "affinity") {
         let cpus = CpuSet::read(&text).unwrap_or_else(|| panic!("VM {vmid}: {text:?}"));

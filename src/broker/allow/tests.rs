@@ -590,3 +590,21 @@ fn a_storages_name_is_one_that_pve_has_and_a_nic_has_no_strange_characters() {
         assert_eq!(values::net(&policy, nic).is_ok(), fine, "{nic}");
     }
 }
+
+/// The keys of a template's VM may be taken away where the file says that machines of some template have none.
+#[test]
+fn ssh_keys_may_go_where_the_file_says_so() {
+    let mut policy = policy();
+    assert!(values::deletable(&policy, "sshkeys").is_err());
+    policy.guest.no_ssh_keys = true;
+    assert_eq!(values::deletable(&policy, "sshkeys,sockets"), Ok(()));
+    assert!(values::deletable(&policy, "ciuser").is_err());
+    let file = |keys: &str| {
+        let text = format!(
+            "version = 1\n[proxmox]\nvmids = \"9000-9019\"\n[template.t]\nvmid = 8000\nssh_keys = {keys}\n"
+        );
+        let settings = crate::config::parse(&text, "file").expect("it is valid");
+        BrokerPolicy::of(&settings).guest
+    };
+    assert!(file("[]").no_ssh_keys && file("[]").ssh_keys.is_empty());
+}

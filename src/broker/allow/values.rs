@@ -470,18 +470,21 @@ pub(super) fn net(_: &BrokerPolicy, value: &str) -> ValueCheck {
     when(right, "a NIC")
 }
 
-pub(super) fn deletable(_: &BrokerPolicy, value: &str) -> ValueCheck {
+pub(super) fn deletable(policy: &BrokerPolicy, value: &str) -> ValueCheck {
     let numbered = |key: &str, stem: &&str| {
         let number = key.strip_prefix(*stem);
         number.is_some_and(|number| decimal(number).is_some_and(|number| number < 16))
     };
     let right = value.split(',').all(|key| {
         let mut stems = DELETABLE_NUMBERED.iter();
-        DELETABLE.contains(&key) || is_drive(key) || stems.any(|stem| numbered(key, stem))
+        DELETABLE.contains(&key)
+            || is_drive(key)
+            || stems.any(|stem| numbered(key, stem))
+            || (policy.guest.no_ssh_keys && key == "sshkeys")
     });
     when(
         right,
-        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa7, or the drive for cloud-init",
+        "sockets, vcpus, hostpci0 to hostpci15, numa0 to numa7, the drive for cloud-init, or sshkeys where a template has ssh_keys = []",
     )
 }
 

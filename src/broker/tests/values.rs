@@ -46,6 +46,7 @@ const VALUES: &[Row] = &[
     ("tags", "", false),
     ("delete", "sockets,vcpus", true),
     ("delete", "description", false),
+    ("delete", "sshkeys", false),
     ("delete", "sockets,net0", false),
     ("digest", "../x", false),
 ];

@@ -123,6 +123,6 @@ pub enum Swap {
     Fail,
     /// A kubelet starts, and pods get none.
     None,
-    /// Burstable pods get some, by their memory requests.
+    /// Burstable pods get some, by their memory requests. A template that is built has none unless its `commands` make it.
     Limited,
 }

@@ -113,7 +113,7 @@ pub struct Pool {
     pub weight: i32,
     /// Labels its nodes carry. A value may have [gaps](joining.md#gaps), such as `"{{ host }}"`.
     pub labels: BTreeMap<String, String>,
-    /// Annotations its nodes carry. A value may have [gaps](joining.md#gaps).
+    /// Annotations its nodes carry. A value may have [gaps](joining.md#gaps). Nodes that are there [follow](machines.md#changing-the-file-under-machines-that-run).
     pub annotations: BTreeMap<String, String>,
     /// Taints its nodes carry, such as `"dedicated=gpu:NoSchedule"`.
     pub taints: Vec<TaintText>,
@@ -286,7 +286,8 @@ pub struct Join {
     /// controller manager writes. Default: none is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Further arguments of the kubelet.
+    /// Further arguments of the kubelet, such as `cpu-cfs-quota`. What has a key of its own (`max_pods`, `[pool.NAME.kubelet]`) is set
+    /// there: plans count with keys.
     pub kubelet_args: BTreeMap<String, String>,
     /// Preflight errors of kubeadm to ignore.
     pub ignore_preflight_errors: Vec<String>,

@@ -298,9 +298,9 @@ pub struct Template {
     /// `ip=192.0.2.10/24,gw=192.0.2.1` is one machine's: its template is that of one pool with `max = 1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipconfig: Option<String>,
-    /// Public SSH keys for cloud-init's user.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ssh_keys: Vec<String>,
+    /// Public SSH keys for cloud-init's user. An empty list: none, those that the template has go. Default: the template's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_keys: Option<Vec<String>>,
     /// Cloud-init's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci_user: Option<String>,

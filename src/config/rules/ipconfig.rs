@@ -28,6 +28,14 @@ fn keys(family: Family) -> (&'static str, &'static str) {
     }
 }
 
+/// The families of which a text sets a gateway.
+pub(super) fn gateway_families(text: &str) -> impl Iterator<Item = Family> {
+    let parts = parts(text).unwrap_or_default();
+    let has = |family: &Family| parts.contains_key(keys(*family).1);
+    let families: Vec<Family> = Family::ALL.into_iter().filter(has).collect();
+    families.into_iter()
+}
+
 /// What may stand for an address.
 fn words(family: Family) -> &'static [&'static str] {
     match family {

@@ -9,7 +9,7 @@ use super::Problems;
 use crate::config::file::{self, CpuManagerPolicy, Kubelet, KubeletReserved, Swap};
 use crate::config::place::KeyPath;
 use crate::config::scalar::{Cpu, Duration, Size, Threshold};
-use crate::model::policy::Reserved;
+use crate::model::policy::{Policy, Reserved};
 use crate::model::time::Span;
 
 /// The kubelet's own `evictionHard` (`pkg/kubelet/apis/config/v1beta1/defaults_linux.go`). A list that names one signal switches
@@ -37,25 +37,45 @@ const NODEFS_PERMILLE: i64 = 100;
 /// `maxPods` of a kubelet that is told nothing.
 pub(super) const MAX_PODS: u32 = 110;
 
-/// Settings of kubelets that flags of theirs would override, with the flag.
-const FLAGS: [(&str, &str); 17] = [
-    ("kubeReserved", "kube-reserved"),
-    ("systemReserved", "system-reserved"),
-    ("cpuManagerPolicy", "cpu-manager-policy"),
-    ("cpuManagerPolicyOptions", "cpu-manager-policy-options"),
-    ("topologyManagerPolicy", "topology-manager-policy"),
-    ("topologyManagerScope", "topology-manager-scope"),
-    ("evictionHard", "eviction-hard"),
-    ("evictionSoft", "eviction-soft"),
-    ("evictionSoftGracePeriod", "eviction-soft-grace-period"),
-    ("evictionMaxPodGracePeriod", "eviction-max-pod-grace-period"),
-    ("failSwapOn", "fail-swap-on"),
-    ("clusterDNS", "cluster-dns"),
-    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
-    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
-    ("maxPods", "max-pods"),
-    ("allowedUnsafeSysctls", "allowed-unsafe-sysctls"),
-    ("shutdownGracePeriod", "shutdown-grace-period"),
+/// Arguments of the kubelet (`cmd/kubelet/app/options/options.go`) that have a key of their own below the pool, with that key. Plans count with
+/// keys; of an argument they would know nothing.
+const TYPED: [(&str, &str); 18] = [
+    ("kube-reserved", "kubelet.kube_reserved"),
+    ("system-reserved", "kubelet.system_reserved"),
+    ("cpu-manager-policy", "kubelet.cpu_manager_policy"),
+    (
+        "cpu-manager-policy-options",
+        "kubelet.cpu_manager_policy_options",
+    ),
+    ("topology-manager-policy", "kubelet.topology_manager_policy"),
+    ("topology-manager-scope", "kubelet.topology_manager_scope"),
+    ("eviction-hard", "kubelet.eviction_hard"),
+    ("eviction-soft", "kubelet.eviction_soft"),
+    (
+        "eviction-soft-grace-period",
+        "kubelet.eviction_soft_grace_period",
+    ),
+    (
+        "eviction-max-pod-grace-period",
+        "kubelet.eviction_max_pod_grace_period",
+    ),
+    ("fail-swap-on", "kubelet.swap"),
+    ("cluster-dns", "kubelet.cluster_dns"),
+    (
+        "image-gc-high-threshold",
+        "kubelet.image_gc_high_threshold_percent",
+    ),
+    (
+        "image-gc-low-threshold",
+        "kubelet.image_gc_low_threshold_percent",
+    ),
+    ("max-pods", "max_pods"),
+    ("allowed-unsafe-sysctls", "kubelet.allowed_unsafe_sysctls"),
+    ("shutdown-grace-period", "kubelet.shutdown_grace_period"),
+    (
+        "shutdown-grace-period-critical-pods",
+        "kubelet.shutdown_grace_period_critical_pods",
+    ),
 ];
 
 /// The part of a KubeletConfiguration that a pool sets; empty when it sets nothing.
@@ -78,10 +98,11 @@ pub(super) fn kubelet(
         .filter(|(_, value)| set(value))
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
-    for (key, flag) in FLAGS {
-        let twice = all.contains_key(key) && pool.join.kubelet_args.contains_key(flag);
-        problems.unless(!twice, &path.at("join").at("kubelet_args").at(flag), || {
-            format!("is set as {key} by the pool already, which the argument would override")
+    for (argument, key) in TYPED {
+        let given = pool.join.kubelet_args.contains_key(argument);
+        let at = path.at("join").at("kubelet_args").at(argument);
+        problems.unless(!given, &at, || {
+            format!("expected {path}.{key} in its place, with which plans count; the argument would override that, and nobody would know of it")
         });
     }
     all
@@ -318,6 +339,29 @@ fn check_shutdown(settings: &Kubelet, at: &KeyPath, problems: &mut Problems) {
     }
 }
 
+/// A template that is built, and has no swap by that, of a pool whose pods shall get some. What the build's own commands and packages, or
+/// cloud-init's texts, may say of swap is theirs.
+fn without_swap<'p>(file: &file::ConfigFile, policy: &'p Policy, pool: &str) -> Option<&'p str> {
+    let limited = file.pool.get(pool)?.kubelet.swap == Some(Swap::Limited);
+    let places = policy.pools.get(pool).filter(|_| limited)?.everywhere();
+    let none = |template: &&str| {
+        let template = file.template.get(*template);
+        let Some((template, build)) = template.and_then(|of| Some((of, of.build.as_ref()?))) else {
+            return false;
+        };
+        let texts = template.cloud_init.iter().flat_map(|own| {
+            let of_files = [&own.user_data_file, &own.vendor_data_file];
+            let of_files = of_files.map(|file| file.as_ref().map(|_| "swap"));
+            let texts = [&own.user_data, &own.vendor_data].map(Option::as_deref);
+            texts.into_iter().chain(of_files).flatten()
+        });
+        let own = build.commands.iter().chain(&build.packages);
+        let mut all = own.map(String::as_str).chain(texts);
+        !all.any(|text| text.contains("swap") || text.contains("zram"))
+    };
+    places.map(|there| &*there.template).find(none)
+}
+
 /// The way from a VM's size to a node's allocatable: `[pool.NAME.reserved]`, with what the kubelet's settings say themselves.
 /// `disks`: sizes of the disks of its instance types.
 pub(super) fn reserved(
@@ -399,8 +443,13 @@ fn disk_permille(kubelet: &Kubelet, reserved: i64, disks: &[i64]) -> i64 {
 }
 
 /// What is allowed but looks like a mistake.
-pub(super) fn warn(file: &file::ConfigFile, warnings: &mut Vec<String>) {
+pub(super) fn warn(file: &file::ConfigFile, policy: &Policy, warnings: &mut Vec<String>) {
     for (name, pool) in &file.pool {
+        if let Some(template) = without_swap(file, policy, name) {
+            warnings.push(format!(
+                "pool.{name}.kubelet.swap = \"limited\": its machines have no swap: the build of template {template} switches it off; make some in template.{template}.build.commands (mkswap, a line in /etc/fstab), or leave the key out"
+            ));
+        }
         let grace = pool.kubelet.shutdown_grace_period.unwrap_or_default();
         if grace > pool.drain.shutdown_timeout {
             warnings.push(format!(

@@ -131,7 +131,7 @@ pub(super) fn resolve(file: &ConfigFile, problems: &mut Problems) -> Settings {
     cloud_init::deliveries(&mut templates, &pools, problems);
     cloud_init::check_machines(file, &templates, (&pools, &networks), problems);
     pools::check_vmids(&regions, &pools, problems);
-    networks::check_overlaps(&networks, &pools, problems);
+    networks::check(&templates, (&pools, &networks), problems);
     ipconfig::check_shared(file, &pools, problems);
     contradictions::check(file, &instance_types, &pools, problems);
     let policy = policy(file, &regions, instance_types, &pools, &networks);
@@ -381,7 +381,7 @@ fn warnings(file: &ConfigFile, types: &types::InstanceTypes, policy: &Policy) ->
         }
     }
     hosts::warn(file, policy, &mut warnings);
-    kubelet::warn(file, &mut warnings);
+    kubelet::warn(file, policy, &mut warnings);
     for (name, pool) in &file.pool {
         if pool.drain.max_graceful_termination > pool.drain.timeout {
             warnings.push(format!(

@@ -14,6 +14,7 @@ use crate::config::place::KeyPath;
 use crate::config::scalar::{AddressList, read_net};
 use crate::config::settings::{AddressSource, NetworkSettings, TemplateSettings};
 use crate::model::network::{AddressRange, Family, NetworkPolicy};
+use crate::model::policy::PoolPolicy;
 use crate::model::words;
 
 /// A network, read.
@@ -288,8 +289,18 @@ pub(super) fn of_pool(
     found.collect()
 }
 
+/// What networks and the cards in them cannot mean together.
+pub(super) fn check(
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
+    (pools, networks): (&BTreeMap<Arc<str>, ResolvedPool>, &Networks),
+    problems: &mut Problems,
+) {
+    check_overlaps(networks, pools, problems);
+    check_cards(templates, (pools, networks), problems);
+}
+
 /// Networks whose machines may meet give no address twice.
-pub(super) fn check_overlaps(
+fn check_overlaps(
     networks: &Networks,
     pools: &BTreeMap<Arc<str>, ResolvedPool>,
     problems: &mut Problems,
@@ -327,6 +338,110 @@ pub(super) fn check_overlaps(
                 }
             }
         }
+    }
+}
+
+/// A card of a pool's machines, as far as the file gives it addresses.
+struct AddressedCard<'f> {
+    number: u8,
+    /// The network of its addresses; its `ipconfig` gives it others.
+    network: Option<&'f Arc<str>>,
+    /// The key that names its network, or its `ipconfig`.
+    key: KeyPath,
+    /// The keys of its gateways, by family.
+    gateways: BTreeMap<Family, KeyPath>,
+}
+
+/// The cards of machines that a pool makes of a template.
+fn addressed_cards<'f>(
+    pool: &ResolvedPool,
+    there: &'f PoolPolicy,
+    template: &TemplateSettings,
+    networks: &'f Networks,
+) -> Vec<AddressedCard<'f>> {
+    let of_template = KeyPath::default().at("template").at(&there.template);
+    let cards = template.cards().filter_map(|(number, card)| {
+        let table = match number.checked_sub(1) {
+            None => of_template.clone(),
+            Some(further) => of_template.at("nic").at(&further),
+        };
+        let network = there.networks.get(&number);
+        let (key, gateways): (KeyPath, BTreeMap<Family, KeyPath>) = if let Some(name) = network {
+            let settings = &networks.get(name)?.settings;
+            let path = KeyPath::default().at("network").at(name);
+            let keys = [
+                (Family::V4, &settings.ipv4, "gateway"),
+                (Family::V6, &settings.ipv6, "gateway6"),
+            ];
+            let keys = keys.into_iter();
+            let keys = keys.filter_map(|(family, source, key)| {
+                source.gateway().map(|_| (family, path.at(key)))
+            });
+            let named_by = if number == 0 { &pool.path } else { &table };
+            (named_by.at("network"), keys.collect())
+        } else {
+            let key = table.at("ipconfig");
+            let families = ipconfig::gateway_families(card.ipconfig.as_deref()?);
+            let keys = families.map(|family| (family, key.clone())).collect();
+            (key, keys)
+        };
+        Some(AddressedCard {
+            number,
+            network,
+            key,
+            gateways,
+        })
+    });
+    cards.collect()
+}
+
+/// A machine has one default route of each family, and one card in a network: of two gateways the guest takes either, and from two cards in
+/// one network it answers by the wrong one.
+fn check_cards(
+    templates: &BTreeMap<Arc<str>, TemplateSettings>,
+    (pools, networks): (&BTreeMap<Arc<str>, ResolvedPool>, &Networks),
+    problems: &mut Problems,
+) {
+    // What several pools of one template say together is told once.
+    let mut found = BTreeSet::new();
+    let places = pools.values();
+    let places = places.flat_map(|pool| pool.policy.everywhere().map(move |there| (pool, there)));
+    for (pool, there) in places {
+        let Some(template) = templates.get(&there.template) else {
+            continue;
+        };
+        let own = template.cloud_init.as_ref();
+        let own = own.is_some_and(|texts| texts.network_config.is_some());
+        let cards = addressed_cards(pool, there, template, networks);
+        for (position, card) in cards.iter().enumerate() {
+            let before = &cards[..position];
+            let mut same = before.iter().filter(|other| other.network.is_some());
+            if let Some(other) = same.find(|other| other.network == card.network) {
+                let why = format!(
+                    "is the network of net{} too ({}): a machine with two cards in one network answers by either; expected another network",
+                    other.number, other.key
+                );
+                found.insert((card.key.clone(), why));
+                continue;
+            }
+            // With a text of its own cloud-init is told other routes.
+            for (family, gateway) in card.gateways.iter().filter(|_| !own) {
+                let mut first = before.iter().filter_map(|other| {
+                    let gateway = other.gateways.get(family)?;
+                    Some((other.number, gateway))
+                });
+                if let Some((number, first)) = first.next() {
+                    let why = format!(
+                        "net{} would get a gateway ({gateway}) beside that of net{number} ({first}): a machine has one default route; leave one of the two gateways out",
+                        card.number
+                    );
+                    found.insert((card.key.clone(), why));
+                }
+            }
+        }
+    }
+    for (path, why) in found {
+        problems.add(&path, why);
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn templates(
                 resource_pool: template.resource_pool.clone(),
                 cpu_type: hardware::cpu(template, &path, problems),
                 ipconfig: template.ipconfig.clone(),
-                ssh_keys: (!template.ssh_keys.is_empty()).then(|| template.ssh_keys.join("\n")),
+                ssh_keys: template.ssh_keys.as_ref().map(|keys| keys.join("\n")),
                 ci_user: template.ci_user.clone(),
                 nameserver: template.nameserver.clone(),
                 searchdomain: template.searchdomain.clone(),
@@ -148,7 +148,7 @@ fn check_template(
     );
     check_nics(&template.nic, &path.at("nic"), problems);
     each(
-        &template.ssh_keys,
+        template.ssh_keys.as_deref().unwrap_or_default(),
         &path.at("ssh_keys"),
         ssh_key,
         "a public key such as \"ssh-ed25519 AAAA… name\"",

@@ -195,10 +195,44 @@ const WRONG: [(&str, &str); 20] = [
     ),
     (
         "swap = \"fail\"\n[pool.small.join]\nkubelet_args = { fail-swap-on = \"false\" }",
-        "is set as failSwapOn by the pool already",
+        "expected pool.small.kubelet.swap in its place",
     ),
     ("topology_manager_policy = \"strict\"", "single-numa-node"),
 ];
+
+/// What a build switches off no pod gets, unless somebody says that there is some.
+#[test]
+fn swap_that_a_built_template_has_not_is_warned_of() {
+    let warned = |swap: &str, template: &str| {
+        let text = SMALL.replace("[template.debian]\nvmid = 8000\n", template);
+        assert_ne!(text, SMALL);
+        let kubelet = format!("{text}\n[pool.small.kubelet]\nswap = \"{swap}\"");
+        let warnings = settings(&kubelet).warnings;
+        let said = "pool.small.kubelet.swap = \"limited\": its machines have no swap";
+        warnings.iter().any(|warning| warning.starts_with(said))
+    };
+    let built = "[template.debian.build]\nvmids = \"8900-8909\"\nvolume = \"local:import/debian-13.qcow2\"\n\
+                 storage = \"tank\"\nkubernetes = \"1.34.1\"\n";
+    assert!(warned("limited", built));
+    assert!(!warned("none", built));
+    assert!(!warned("limited", "[template.debian]\nvmid = 8001\n"));
+    let commands =
+        format!("{built}commands = [\"fallocate -l 1G /swapfile && mkswap /swapfile\"]\n");
+    assert!(!warned("limited", &commands));
+    assert!(!warned(
+        "limited",
+        &format!("{built}packages = [\"zram-tools\"]\n")
+    ));
+    let texts =
+        |line: &str| format!("{built}[template.debian.cloud_init]\nstorage = \"local\"\n{line}\n");
+    let of_cloud_init =
+        "user_data = \"#cloud-config\\nswap: { filename: /swapfile, size: 1G }\\n\"";
+    assert!(!warned("limited", &texts(of_cloud_init)));
+    assert!(warned(
+        "limited",
+        &texts("user_data = \"#cloud-config\\npackages: [nano]\\n\"")
+    ));
+}
 
 #[test]
 fn settings_that_no_kubelet_would_start_with_are_errors() {
@@ -217,6 +251,40 @@ fn settings_that_no_kubelet_would_start_with_are_errors() {
             .iter()
             .any(|warning| warning.contains("VMs are stopped after drain.shutdown_timeout"))
     );
+}
+
+/// Plans would not see what these keep, whether the key is set as well or not; an argument without a key is one.
+#[test]
+fn arguments_of_the_kubelet_that_have_a_key_are_errors() {
+    let said = |arguments: &str| {
+        let join = format!("[pool.small.join]\nkubelet_args = {{ {arguments} }}");
+        messages(&with(&join))
+    };
+    for (argument, key) in [
+        (
+            "system-reserved = \"cpu=1,memory=2Gi\"",
+            "kubelet.system_reserved",
+        ),
+        ("kube-reserved = \"cpu=1\"", "kubelet.kube_reserved"),
+        (
+            "cpu-manager-policy = \"static\"",
+            "kubelet.cpu_manager_policy",
+        ),
+        (
+            "eviction-hard = \"memory.available<1Gi\"",
+            "kubelet.eviction_hard",
+        ),
+        ("max-pods = \"20\"", "max_pods"),
+    ] {
+        let said = said(argument);
+        let name = argument.split(' ').next().unwrap_or_default();
+        let place = format!("pool.small.join.kubelet_args.{name} = ");
+        assert!(said.contains(&place), "{said}");
+        let wanted = format!("expected pool.small.{key} in its place");
+        assert!(said.contains(&wanted), "{said}");
+    }
+    let join = "[pool.small.join]\nkubelet_args = { cpu-cfs-quota = \"false\", v = \"2\" }";
+    settings(&with(join));
 }
 
 #[test]

@@ -231,3 +231,54 @@ fn further_cards_have_a_bridge_and_no_address_that_all_would_have() {
         assert!(errors.contains(words), "{lines}: {errors}");
     }
 }
+
+/// A further card in a network, and a network for it.
+const SECOND: &str = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"storage\"\n\
+     [network.storage]\nsubnet = \"203.0.113.0/24\"\nranges = [\"203.0.113.10-203.0.113.19\"]\n";
+
+#[test]
+fn a_machine_has_one_gateway_of_each_family() {
+    assert_eq!(messages(&with(&format!("{NETWORK}{SECOND}"))), "");
+    let second = format!("{SECOND}gateway = \"203.0.113.1\"\n");
+    let two = with(&format!("{NETWORK}{second}"));
+    let said = messages(&two);
+    let wanted = "template.debian.nic.0.network = \"storage\": net1 would get a gateway (network.storage.gateway) beside that of net0 (network.lan.gateway)";
+    assert!(said.contains(wanted), "{said}");
+    let at = super::errors(&two);
+    let line = two.lines().position(|line| line == "network = \"storage\"");
+    let line = format!("test.toml:{}:", line.expect("a line") + 1);
+    assert!(at.contains(&line), "{at}");
+    // Two pools of one template say it once.
+    let other = "[pool.other]\ntemplate = \"debian\"\ninstance_types = [\"s\"]\nmax = 1\nnetwork = \"lan\"\n";
+    assert_eq!(messages(&format!("{two}{other}")), said);
+    // One of each family is right.
+    let six = "subnet6 = \"2001:db8::/64\"\nranges6 = [\"2001:db8::50-2001:db8::5f\"]\ngateway6 = \"fe80::1\"\n";
+    let without = NETWORK.replace("ipv6 = \"auto\"\n", "");
+    assert_eq!(messages(&with(&format!("{without}{SECOND}{six}"))), "");
+    // What cloud-init is told instead has routes of its own.
+    let own = "[template.debian.cloud_init]\nstorage = \"local\"\nnetwork_config = \"\"\"\nversion: 2\n\
+               ethernets:\n  a: { addresses: [\"{{ addresses[0] }}/24\", \"{{ addresses[1] }}/24\"] }\n\"\"\"\n";
+    let said = messages(&with(&format!("{NETWORK}{second}{own}")));
+    assert!(!said.contains("would get a gateway"), "{said}");
+    // A card with a fixed address has one, too.
+    let fixed = SMALL.replace(
+        "vmid = 8000",
+        "vmid = 8000\nipconfig = \"ip=192.0.2.7/24,gw=192.0.2.1\"",
+    );
+    let said = messages(&format!("{}{second}", fixed.replace("max = 3", "max = 1")));
+    let wanted = "net1 would get a gateway (network.storage.gateway) beside that of net0 (template.debian.ipconfig)";
+    assert!(said.contains(wanted), "{said}");
+}
+
+#[test]
+fn a_machine_has_one_card_in_a_network() {
+    let card = "[[template.debian.nic]]\nbridge = \"vmbr1\"\nnetwork = \"lan\"\n";
+    let said = messages(&with(&format!("{NETWORK}{card}")));
+    let wanted =
+        "template.debian.nic.0.network = \"lan\": is the network of net0 too (pool.small.network)";
+    assert!(said.contains(wanted), "{said}");
+    assert!(!said.contains("would get a gateway"), "one error: {said}");
+    // Another pool may have the network on its first card, where no other has it.
+    let dhcp = with(&format!("{NETWORK}{card}")).replace("max = 3\nnetwork = \"lan\"", "max = 3");
+    assert_eq!(messages(&dhcp), "");
+}

@@ -103,16 +103,83 @@ fn each_part_has_its_name() {
             "vmid = 9000\nci_user = \"ann\"",
             Drift::CloudInit,
         ),
+        (
+            "vmid = 9000",
+            "vmid = 9000\nssh_keys = []",
+            Drift::CloudInit,
+        ),
     ] {
         let file = FILE.replace(from, to);
         assert_ne!(file, FILE);
         assert_eq!(drifted(&file), [part], "{to}");
     }
-    let join =
-        format!("{FILE}[pool.p.join]\nmethod = \"k3s\"\nendpoint = \"k3s.example.org:6443\"\n");
+    let join = format!("{FILE}[pool.p.join]\nmethod = \"k3s\"\n");
     assert_eq!(drifted(&join), [Drift::Join]);
+    let endpoint = format!("{FILE}[pool.p.join]\nendpoint = \"api.example.org:6443\"\n");
+    assert_eq!(drifted(&endpoint), [Drift::Endpoint]);
     let kubelet = format!("{FILE}[pool.p.kubelet]\ntopology_manager_scope = \"pod\"\n");
     assert_eq!(drifted(&kubelet), [Drift::Kubelet]);
+}
+
+/// What of a network a machine is told, the networks of its cards, and the firewall of its VM.
+#[test]
+fn the_network_is_a_part_of_its_own() {
+    let with = |network: &str, pool: &str| {
+        let pool = FILE.replace("max = 3", &format!("max = 3\n{pool}"));
+        let other = network.replace("192.0.2.5", "192.0.2.10");
+        format!("{pool}[network.lan]\n{network}[network.other]\n{other}")
+    };
+    let plain = "subnet = \"192.0.2.0/24\"\nranges = [\"192.0.2.50-192.0.2.59\"]\n";
+    let with_gateway = format!("{plain}gateway = \"192.0.2.1\"\n");
+    let lan = "network = \"lan\"\n";
+    let hash = |file: &str| made_of(&settings(file), &its_mark())[&Drift::Network].clone();
+    let before = hash(&with(&with_gateway, lan));
+    for (same, why) in [
+        (
+            with(&with_gateway, "network = \"other\"\n"),
+            "its name is nothing to a machine",
+        ),
+        (
+            with(&with_gateway.replace("59", "58"), lan),
+            "whether its address is in the ranges, its mark tells",
+        ),
+        (
+            with(&format!("{with_gateway}ask_on_wire = true\n"), lan),
+            "nor how addresses are looked for",
+        ),
+    ] {
+        assert_eq!(hash(&same), before, "{why}");
+    }
+    for other in [
+        with(&with_gateway, ""),
+        with(plain, lan),
+        with(&with_gateway.replace("2.1\"", "2.3\""), lan),
+        with(&with_gateway.replace("/24", "/25"), lan),
+        with(
+            &format!("{with_gateway}nameservers = [\"192.0.2.2\"]\n"),
+            lan,
+        ),
+        with(
+            &format!("{with_gateway}searchdomain = \"example.org\"\n"),
+            lan,
+        ),
+    ] {
+        assert_ne!(hash(&other), before, "{other}");
+    }
+    for (template, part) in [
+        ("vm_firewall = true\nfirewall = true\n", Drift::Hardware),
+        ("security_groups = [\"web\"]\n", Drift::Network),
+    ] {
+        let file = FILE.replace("vmid = 9000\n", &format!("vmid = 9000\n{template}"));
+        assert!(drifted(&file).contains(&part), "{template}");
+        assert!(drifted(&file).contains(&Drift::Network), "{template}");
+    }
+    // Further groups come to machines whose firewall is on already.
+    let groups = |names: &str| {
+        let groups = format!("vmid = 9000\nsecurity_groups = [{names}]\n");
+        hash(&FILE.replace("vmid = 9000\n", &groups))
+    };
+    assert_eq!(groups("\"web\""), groups("\"web\", \"db\""));
 }
 
 #[test]

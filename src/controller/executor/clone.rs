@@ -10,9 +10,11 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
+use crate::controller::drift;
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
 use crate::model::action::CLONE_LOCK;
 use crate::model::region::{Failure, Step};
+use crate::model::words;
 use crate::pve::transport::{CallEffect, CallError};
 use crate::pve::{CloneVm, FailureCause, Task, TaskState, Upid};
 
@@ -206,8 +208,20 @@ async fn absent(
 }
 
 /// A machine that was planned before, and for which nothing has begun, is made as long as a plan may be old: who waited
-/// for it may be gone, if the daemon was away for hours or its journal is from a backup.
+/// for it may be gone, if the daemon was away for hours or its journal is from a backup. It is not made either where the file has
+/// another template, storage or network for it by now, with which nobody planned.
 fn still_wanted(work: &Work) -> Result<(), Stop> {
+    let file = drift::made_of(&work.tools.settings, &work.mark);
+    let planned = work.entry()?.made_of;
+    let other = planned.iter();
+    let other = other.filter(|(part, hash)| file.get(*part) != Some(*hash));
+    let other: Vec<String> = other.map(|(part, _)| part.to_string()).collect();
+    if !other.is_empty() {
+        return Err(Stop::Transient(format!(
+            "the file was changed ({}) since it was planned, and its clone did not begin; the next turn plans by the file of now",
+            words::names(&other)
+        )));
+    }
     let (planned, now) = (work.mark.created, work.tools.clock.now());
     let age = now.since(planned);
     if planned <= now && age <= work.tools.settings.policy.scale_up.max_view_age {
@@ -236,7 +250,12 @@ impl Making {
         let entry = work.entry()?;
         let templates = &work.tools.settings.templates;
         let template = templates.get(work.mark.template.as_str()).cloned();
-        let template = template.unwrap_or_default();
+        let template = template.ok_or_else(|| {
+            Stop::Transient(format!(
+                "[template.{}] is not in the configuration any more",
+                work.mark.template
+            ))
+        })?;
         let description = work.mark.describe(notes);
         if !entry.spec.is_new() {
             return Ok(Making::Clone(CloneVm {

@@ -34,6 +34,11 @@ pub(super) async fn rules(work: &Work) -> Result<Vec<FirewallRule>, Stop> {
 /// Gives a machine that is being made the security groups that the file names, and switches its VM's firewall on where the file
 /// says so, before its first start.
 pub(super) async fn settled(work: &Work) -> Result<(), Stop> {
+    let template = work.mark.template.as_str();
+    if !work.tools.settings.templates.contains_key(template) {
+        let why = format!("it has no [template.{template}]");
+        return Err(vm::forbidden(&why));
+    }
     if let Some(wanted) = wanted(work) {
         while let Err(error) = write(work, &wanted).await? {
             wait_after(work, "writing security groups", error).await?;

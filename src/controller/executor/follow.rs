@@ -103,19 +103,37 @@ impl Work {
                     if ran {
                         times.remember(upid, began.elapsed());
                     }
+                    if let TaskState::Warnings(text) = status {
+                        self.tell_of_remains(upid, text).await;
+                    }
                     return Ok(None);
                 }
                 TaskState::Failed(text) => {
-                    let log = self.pve.task_log(upid, LOG_LINES);
-                    let log = match timeout(LOG_PATIENCE, log).await {
-                        Ok(Ok(lines)) => lines,
-                        // Its last word must do.
-                        Ok(Err(_)) | Err(_) => Vec::new(),
-                    };
+                    let log = self.end_of_log(upid).await;
                     return Ok(Some(self.task_failure(upid, text, &log)));
                 }
             }
         }
+    }
+
+    /// The last lines of a task's log, as far as PVE tells them in short time.
+    async fn end_of_log(&self, upid: &Upid) -> Vec<String> {
+        let log = self.pve.task_log(upid, LOG_LINES);
+        match timeout(LOG_PATIENCE, log).await {
+            Ok(Ok(lines)) => lines,
+            // Its last word must do.
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// Says what a removal with warnings left: PVE destroys a VM whose disk it cannot remove, and only warns of that in the task's log.
+    async fn tell_of_remains(&self, upid: &Upid, text: ForeignText) {
+        if upid.kind() != "qmdestroy" {
+            return;
+        }
+        let log = self.end_of_log(upid).await;
+        let why = self.task_failure(upid, text, &log);
+        tracing::warn!(machine = %self.machine, vmid = self.mark.vmid, %why, "PVE destroyed the VM with warnings; something of it may be left");
     }
 
     /// A failed task of PVE's about this machine.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::controller::in_place::{self, Beside, GROUPS, POOL, SettingChange, Written};
+use crate::controller::in_place::{
+    self, ANNOTATIONS, Beside, GROUPS, POOL, SettingChange, Written,
+};
 use crate::controller::journal::JournalEntry;
 use crate::controller::vm_config;
 use crate::model::in_place::FailedWrite;
@@ -16,6 +18,7 @@ use crate::pve::transport::{CallEffect, CallError};
 use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
 
 use super::firewall;
+use super::node;
 use super::tools::Tools;
 use super::up;
 use super::vm;
@@ -65,7 +68,8 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
         let (now, config) = proven(work).await?;
         let beside = read_beside(work).await?;
         let written = work.entry()?.written;
-        let changes = in_place::changes((&config, &beside), &work.mark, settings, &written);
+        let mut changes = in_place::changes((&config, &beside), &work.mark, settings, &written);
+        changes.extend(annotations(work, &written)?);
         ended(work, &std::mem::take(&mut asked), &changes)?;
         let written = work.entry()?.written;
         let open = changes.iter().filter(|one| written.given_up(one).is_none());
@@ -115,11 +119,11 @@ async fn changed(work: &Work, meant: &mut BTreeMap<String, String>) -> Result<()
 }
 
 /// The changes that go into one call to PVE: all keys of the VM's configuration together, or one alone while the value that PVE refused
-/// is looked for; then resource pool and security groups, one at a time, since each has a call of its own.
+/// is looked for; then resource pool, security groups and the node's annotations, one at a time, since each has a call of its own.
 fn at_once(open: Vec<SettingChange>, apart: bool) -> Vec<SettingChange> {
     let (configured, mut beside): (Vec<SettingChange>, Vec<SettingChange>) = open
         .into_iter()
-        .partition(|change| ![POOL, GROUPS].contains(&change.key));
+        .partition(|change| ![POOL, GROUPS, ANNOTATIONS].contains(&change.key));
     if configured.is_empty() {
         beside.truncate(1);
         return beside;
@@ -145,6 +149,11 @@ async fn write(
     {
         return firewall::write(work, &firewall::wanted(work).unwrap_or_default()).await;
     }
+    if let [change] = open
+        && change.key == ANNOTATIONS
+    {
+        return node::annotated_anew(work).await.map(Ok);
+    }
     let set = open.iter();
     let set = set.map(|change| (change.key.to_owned(), change.value(&work.mark)));
     let update = ConfigUpdate {
@@ -153,6 +162,16 @@ async fn write(
         digest: config.digest.clone(),
     };
     Ok(work.pve.update_config(&host, vmid, &update).await)
+}
+
+/// What of its node's annotations is to change.
+fn annotations(work: &Work, written: &Written) -> Result<Option<SettingChange>, Stop> {
+    let target = work.entry()?.target;
+    let at = (&*target.region, &target.host);
+    let settings = &work.tools.settings;
+    Ok(in_place::annotations::change(
+        settings, &work.mark, at, written,
+    ))
 }
 
 /// Reads the VM's resource pool and firewall rules, where the file says which they are to be.

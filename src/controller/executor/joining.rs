@@ -8,11 +8,13 @@ use tokio::time::sleep;
 
 use crate::config::cloud_init::GapValues;
 use crate::config::settings::{JoinMethod, PoolSettings};
+use crate::controller::drift;
 use crate::controller::guest::GuestProbe;
 use crate::controller::join::{self, JoinError, JoinInput, JoinTrust, RKE2_PORT};
 use crate::controller::nocloud::first_boot::{self, FirstBoot};
 use crate::controller::secret_file;
 use crate::kubernetes::{Authority, BootstrapToken, certificate};
+use crate::model::drift::Drift;
 use crate::model::foreign::ForeignOutput;
 use crate::model::scheduling::{Labels, Taint};
 use crate::model::time::Span;
@@ -28,13 +30,16 @@ const MAX_TOKEN_LIFE: Span = Span::minutes(15);
 /// A secret that is shorter is no secret, and would blot out ordinary words.
 const SHORTEST: usize = 6;
 
-/// The settings of the machine's pool.
+/// The settings of the machine's pool; how it joins is as it was planned.
 fn pool(work: &Work) -> PoolSettings {
     let pools = &work.tools.settings.pools;
-    pools
-        .get(work.mark.pool.as_str())
-        .cloned()
-        .unwrap_or_default()
+    let pool = pools.get(work.mark.pool.as_str());
+    let mut pool = pool.cloned().unwrap_or_default();
+    let entry = work.tools.journal.get(&work.machine);
+    if let Some(planned) = entry.and_then(|entry| entry.joins) {
+        planned.apply(&mut pool);
+    }
+    pool
 }
 
 /// It is cloud-init that joins the machine, at its first boot.
@@ -186,6 +191,13 @@ async fn payloads(
     versions: &[&str],
 ) -> Result<Vec<Result<SecretString, JoinError>>, Stop> {
     let parts = JoinParts::of(work)?;
+    // The address is that of now, whenever the machine was planned.
+    let endpoint = drift::endpoint(&parts.pool.join);
+    work.record(|entry| {
+        if let Some(made_of) = entry.made_of.get_mut(&Drift::Endpoint) {
+            *made_of = endpoint;
+        }
+    })?;
     match &parts.pool.join.method {
         JoinMethod::Kubeadm => by_kubeadm(work, &parts, versions).await,
         JoinMethod::K3s => by_agent(work, &parts, versions, None).await,

@@ -46,7 +46,8 @@ use tokio::time::Instant;
 use crate::brain;
 use crate::controller::drift;
 use crate::controller::journal::{JournalEntry, UNKNOWN_TEMPLATE};
-use crate::model::action::{Action, Kind};
+use crate::controller::planned_join::PlannedJoin;
+use crate::model::action::{Action, CreateSpec, Kind, Target};
 use crate::model::policy::Policy;
 use crate::model::region::{Busy, Failure, Machine, RegionName, Step};
 use crate::model::snapshot::Snapshot;
@@ -229,6 +230,18 @@ impl Executor {
         running.map(|(_, running)| &running.action)
     }
 
+    /// The entry of a machine that is planned now.
+    fn planned(&self, target: &Target, spec: &CreateSpec, now: Time) -> JournalEntry {
+        let settings = &self.tools.settings;
+        let pool = settings.pools.get(spec.mark.pool.as_str());
+        JournalEntry {
+            made_of: drift::made_of(settings, &spec.mark),
+            made_on: Some(target.host.clone()),
+            joins: pool.map(|pool| Box::new(PlannedJoin::of(pool))),
+            ..JournalEntry::new(target.clone(), spec.clone(), now)
+        }
+    }
+
     /// The machine's journal entry, made durable before anything is done to it.
     fn entry(
         &self,
@@ -258,14 +271,10 @@ impl Executor {
             return Ok(Some(entry));
         }
         let mut entry = match (&action.kind, machine) {
-            (Kind::Create(spec), _) => JournalEntry {
-                made_of: drift::made_of(&self.tools.settings, &spec.mark),
-                made_on: Some(action.target.host.clone()),
-                ..JournalEntry::new(action.target.clone(), (**spec).clone(), now)
-            },
+            (Kind::Create(spec), _) => self.planned(&action.target, spec, now),
             // A machine of an earlier installation: its mark says all that is needed from here on.
             (_, Some(machine)) => {
-                let spec = crate::model::action::CreateSpec {
+                let spec = CreateSpec {
                     mark: (*machine.mark).clone(),
                     template_vmid: UNKNOWN_TEMPLATE,
                     template_host: machine.host.clone(),

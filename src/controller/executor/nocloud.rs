@@ -50,9 +50,10 @@ fn drives<'a>(work: &'a Work, config: &'a VmConfig) -> impl Iterator<Item = (&'a
 
 /// Sees that a machine which is off starts with the right image, if its template wants one. One that has a node needs none.
 pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
-    let Some(texts) = texts(work) else {
+    let texts = texts(work);
+    if texts.is_none() && !joining::at_first_boot(work) {
         return Ok(());
-    };
+    }
     let config = vm::ours(work).await?;
     let host = work.host()?;
     let status = work
@@ -68,6 +69,12 @@ pub(super) async fn placed(work: &Work) -> Result<(), Stop> {
         // It would not start without its image, which may be gone.
         return eject_image(work).await;
     }
+    let Some(texts) = texts else {
+        let template = &work.mark.template;
+        return Err(vm::forbidden(&format!(
+            "cloud-init was to join it, and there is no [template.{template}.cloud_init]"
+        )));
+    };
     let image = image(work, &texts, &config, &uuid).await?;
     let name = iso_name(work.mark.vmid, &image);
     let volume = format!("{}:iso/{name}", texts.storage);

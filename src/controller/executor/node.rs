@@ -8,6 +8,7 @@ use futures::future::{join, join_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::controller::in_place::WrittenAnnotations;
 use crate::controller::journal::JournalEntry;
 use crate::controller::openings::OpeningOrder;
 use crate::kubernetes::ChangeCounts;
@@ -294,6 +295,7 @@ pub(super) async fn initialized(work: &Work, name: &Arc<str>) -> Result<(), Stop
         };
         if !labelled {
             label(work, &reference, &labels, &annotations).await?;
+            annotated(work)?;
             labelled = true;
         }
         if node.ready.status == ReadyStatus::True {
@@ -434,6 +436,39 @@ async fn label(
     })
     .await?;
     Ok(())
+}
+
+/// Remembers which annotations of the file the node has.
+fn annotated(work: &Work) -> Result<(), Stop> {
+    let settings = &work.tools.settings;
+    work.record(|entry| {
+        let now = WrittenAnnotations::of(settings, &work.mark, &entry.target.host);
+        entry.written.annotations = Some(now);
+    })
+}
+
+/// Writes the annotations that the file names now on the node of a machine that works, and takes those off that it does not name any more.
+pub(super) async fn annotated_anew(work: &Work) -> Result<(), Stop> {
+    let config = vm::ours(work).await?;
+    let Some((name, node)) = own(work, &config, false).await? else {
+        return Err(Stop::Transient("the node went away".to_owned()));
+    };
+    let reference = NodeRef {
+        name,
+        uid: node.uid,
+    };
+    let uuid = config.uuid.as_deref().unwrap_or_default();
+    let set = annotations(work, uuid)?;
+    let before = work.entry()?.written.annotations.unwrap_or_default();
+    let mut gone = before.texts;
+    gone.retain(|key, _| !set.contains_key(key));
+    let gone: Vec<Arc<str>> = gone.into_keys().collect();
+    let kube = &work.tools.kube;
+    work.patiently_kube("annotating the node", || {
+        kube.annotate_node(&reference, &set, &gone)
+    })
+    .await?;
+    annotated(work)
 }
 
 /// The labels that may name the host: its zone, and those that the configuration fills in.

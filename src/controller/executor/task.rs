@@ -99,6 +99,26 @@ impl fmt::Display for TaskFailure {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_removal_that_leaves_a_disk_is_advised_by_its_log() {
+        let log = ["Could not remove disk 'tank:vm-9001-disk-0', check manually: zfs error: cannot destroy 'tank/vm-9001-disk-0': dataset is busy".to_owned()];
+        let context = RemedyContext {
+            host: Some("pve2"),
+            vmid: Some(9001),
+            ..RemedyContext::default()
+        };
+        let failure = TaskFailure::new("WARNINGS: 1".into(), &log, &context);
+        let advice = failure.advice().expect("advice");
+        assert!(
+            advice.contains("a process on pve2 has the disk open"),
+            "{advice}"
+        );
+        assert!(
+            failure.to_string().contains("'tank:vm-9001-disk-0'"),
+            "{failure}"
+        );
+    }
+
     fn failure(text: &str, log: &[&str]) -> TaskFailure {
         let log: Vec<String> = log.iter().map(|line| (*line).to_owned()).collect();
         TaskFailure::new(text.into(), &log, &RemedyContext::default())

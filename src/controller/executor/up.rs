@@ -34,6 +34,10 @@ pub(super) async fn bring_up(
     let deadlines = work.tools.settings.deadlines.clone();
     clone::ensure(&work, plan).await?;
     let configured = async {
+        // What a VM was given before it went on is what it was planned with, whatever the file says by then.
+        if work.entry()?.step > Step::Configure {
+            return Ok(());
+        }
         vm::configured(&work).await?;
         firewall::settled(&work).await
     };

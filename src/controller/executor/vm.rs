@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::config::settings::{PoolSettings, TemplateSettings};
 use crate::controller::drift;
 use crate::controller::vm_config::{self, OwnKeys};
 use crate::model::drift::Drift;
 use crate::model::policy::InstanceType;
+use crate::model::region::Step;
 use crate::pve::transport::CallEffect;
 use crate::pve::{ConfigUpdate, FailureCause, VmConfig};
 
@@ -49,30 +51,43 @@ pub(super) async fn ours(work: &Work) -> Result<VmConfig, Stop> {
     }
 }
 
-/// The keys that are the machine's own: what the configuration gives it now.
-fn own_keys(work: &Work, instance_type: &InstanceType) -> Result<OwnKeys, Stop> {
-    let settings = &work.tools.settings;
-    let own = OwnKeys::of(settings, &work.mark).map_err(Stop::Transient)?;
+/// What the file says of the machine's VM beside its size: the tables of its template and pool, and the keys that are its own.
+fn written_down(
+    work: &Work,
+    instance_type: &InstanceType,
+) -> Result<(TemplateSettings, PoolSettings, OwnKeys), Stop> {
+    let (settings, mark) = (&work.tools.settings, &work.mark);
+    let gone = |table: &str, name: &str| forbidden(&format!("it has no [{table}.{name}]"));
+    let template = settings.templates.get(mark.template.as_str()).cloned();
+    let template = template.ok_or_else(|| gone("template", &mark.template))?;
+    let pool = settings.pools.get(mark.pool.as_str()).cloned();
+    let pool = pool.ok_or_else(|| gone("pool", &mark.pool))?;
     let target = work.entry()?.target;
     let at = (&*target.region, &*target.host);
-    own.with_cpus(settings, &work.mark, at, instance_type)
-        .map_err(Stop::Transient)
+    let own = OwnKeys::of(settings, mark)
+        .and_then(|own| own.with_cpus(settings, mark, at, instance_type))
+        .map_err(|why| forbidden(&why))?;
+    Ok((template, pool, own))
 }
 
-/// Undoes what the template passed on and sets the size.
+/// The end of a machine that the file allowed when it was planned, and does not allow now, before it has what it was to get.
+pub(super) fn forbidden(why: &str) -> Stop {
+    Stop::Transient(format!(
+        "the file was changed while the machine was being made, and allows it no more: {why}; the machine goes, and where one is still needed another is made by the file of now"
+    ))
+}
+
+/// Undoes what the template passed on and sets the size. A VM that was configured keeps what it has: the file may have changed since.
 pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
-    let settings = &work.tools.settings;
+    if work.entry()?.configured {
+        return Ok(());
+    }
     let instance_type = work.instance_type()?;
-    let template = settings.templates.get(work.mark.template.as_str());
-    let template = template.cloned().unwrap_or_default();
-    let pool = settings.pools.get(work.mark.pool.as_str());
-    let pool = pool.cloned().unwrap_or_default();
-    let own = own_keys(work, &instance_type)?;
+    let (template, pool, own) = written_down(work, &instance_type)?;
     let mut writes = 0;
     loop {
         let mut config = unlocked(work).await?;
-        let configured = work.entry()?.configured;
-        if configured || writes > 0 {
+        if writes > 0 {
             // Of a VM that runs a write may wait for its next start.
             let host = work.host()?;
             config = work
@@ -80,10 +95,6 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
                     work.pve.next_config(&host, work.mark.vmid)
                 })
                 .await?;
-        }
-        if configured {
-            // A person's, not the template's.
-            config.raw.remove("protection");
         }
         let write = vm_config::write(
             &config.raw,
@@ -102,9 +113,7 @@ pub(super) async fn configured(work: &Work) -> Result<(), Stop> {
                 "PVE does not keep what is written to {keys}"
             )));
         }
-        if !configured {
-            reserved::unique(work).await?;
-        }
+        reserved::unique(work).await?;
         let host = work.host()?;
         let update = ConfigUpdate {
             set: write.set,
@@ -132,16 +141,29 @@ fn settled(work: &Work, tags: Vec<String>) -> Result<(), Stop> {
     work.record(|entry| {
         entry.configured = true;
         entry.written.tags = tags;
-        // After a reload the VM has other settings than it was planned with; what it was cloned from stays.
-        if let Some(source) = entry.made_of.remove(&Drift::Template) {
-            entry.made_of = drift::made_of(&work.tools.settings, &work.mark);
-            entry.made_of.insert(Drift::Template, source);
+        if entry.made_of.is_empty() {
+            return;
         }
+        // After a reload the VM has other settings than it was planned with; what it was cloned from stays, and how it joins.
+        let now = drift::made_of(&work.tools.settings, &work.mark);
+        let planned = std::mem::replace(&mut entry.made_of, now);
+        let joins = entry.joins.is_some();
+        let stays = |part: &Drift| match part {
+            Drift::Template => true,
+            Drift::Kubelet | Drift::Join | Drift::Endpoint => joins,
+            _ => false,
+        };
+        let stays = planned.into_iter().filter(|(part, _)| stays(part));
+        entry.made_of.extend(stays);
     })
 }
 
 /// Grows the boot disk to the instance type's size.
 pub(super) async fn resized(work: &Work) -> Result<(), Stop> {
+    // Of one that went on the disk has its size, and another `boot_disk` of the file is for other machines.
+    if work.entry()?.step > Step::Resize {
+        return Ok(());
+    }
     let wanted = work.instance_type()?.disk;
     if wanted == 0 {
         return Ok(());

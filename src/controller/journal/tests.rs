@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::settings::{JoinMethod, PoolSettings};
 use crate::controller::machines::machines;
 use crate::model::cluster::Cluster;
 use crate::model::mark::Mark;
@@ -56,6 +57,41 @@ fn an_intent_survives_a_crash_and_goes_when_told() {
     again.remove("small-aaaaa").expect("is gone already");
     let (last, _) = Journal::open(directory.path()).expect("opens");
     assert!(last.entries().is_empty());
+}
+
+/// A way of joining that only a newer version knows is passed over, and the entry is read all the same.
+#[test]
+fn how_a_machine_joins_is_kept_as_far_as_it_is_known() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (journal, _) = Journal::open(directory.path()).expect("opens");
+    let mut pool = PoolSettings::default();
+    pool.join.method = JoinMethod::Command {
+        script: "join".to_owned(),
+        secret_file: Some("/etc/secret".into()),
+    };
+    pool.join.at_first_boot = true;
+    pool.kubelet.insert("maxPods".to_owned(), json!(5));
+    let planned = JournalEntry {
+        joins: Some(Box::new(PlannedJoin::of(&pool))),
+        ..entry("small-aaaaa")
+    };
+    journal.put(planned.clone()).expect("is written");
+    let read = || {
+        let (again, unreadable) = Journal::open(directory.path()).expect("opens again");
+        assert!(unreadable.is_empty(), "{unreadable:?}");
+        again.get("small-aaaaa").expect("it is there")
+    };
+    assert_eq!(read(), planned);
+    let path = directory.path().join("small-aaaaa.json");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    let newer = text.replace("\"command\": {", "\"by_post\": {");
+    assert_ne!(newer, text);
+    std::fs::write(&path, newer).expect("written");
+    let known = JournalEntry {
+        joins: None,
+        ..planned
+    };
+    assert_eq!(read(), known);
 }
 
 #[test]

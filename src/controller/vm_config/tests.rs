@@ -212,6 +212,32 @@ fn further_cards_are_made_or_changed_each_by_its_number() {
     assert!(write(&after).is_empty());
 }
 
+/// `ssh_keys = []` takes a template's keys away; without the key they stay.
+#[test]
+fn an_empty_list_of_ssh_keys_is_none_at_all() {
+    let of = |keys: Option<&str>, current: &[(&str, &str)]| {
+        let template = TemplateSettings {
+            ssh_keys: keys.map(str::to_owned),
+            ..TemplateSettings::default()
+        };
+        let current = current.iter();
+        let current = current.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let write = write(
+            &current.collect(),
+            "m",
+            &kind(),
+            (&template, &none()),
+            &PoolSettings::default(),
+        );
+        (write.delete, write.set.contains_key("sshkeys"))
+    };
+    let there = [("sshkeys", "ssh-ed25519%20AAAA%20me")];
+    assert_eq!(of(Some(""), &there), (vec!["sshkeys".to_owned()], false));
+    assert_eq!(of(Some(""), &[]), (vec![], false));
+    assert_eq!(of(None, &there), (vec![], false));
+    assert_eq!(of(Some("ssh-ed25519 BBBB me"), &there), (vec![], true));
+}
+
 #[test]
 fn ssh_keys_are_encoded_as_pve_wants() {
     let template = TemplateSettings {

@@ -43,6 +43,7 @@ const fn vague(says: &'static str, todo: &'static str) -> Rule {
 }
 
 const SPACE: &str = "free space on {storage} of {host} (`pvesm status` shows how full it is, `pvesm list {storage}` what lies there), or have machines made on another one (`storage` in {template_table})";
+const WATCHED: &str = "a client has the image open, or crashed less than a minute ago: `rbd status POOL/IMAGE` names its address; end it there (a QEMU that was left, `rbd showmapped`), and where the VM is gone already `pvesm free VOLUME` removes the disk (`pvesm list {storage} --vmid {vmid}`)";
 const LEFT: &str = "a disk of an earlier VM is left: `pvesm list {storage}` on {host} shows it, and where `qm list` has no VM of that number, `pvesm free VOLUME` removes it";
 const QUORUM: &str = "`pvecm status` on a host says who is missing: bring those hosts or their network back; it goes on by itself once the cluster is quorate";
 const DEVICE: &str = "stop VM {vmid} or take the device from it, or add devices to the mapping (Datacenter, Resource Mappings)";
@@ -407,6 +408,17 @@ pub(super) const RULES: &[Rule] = &[
         LEFT,
     ),
     say("rbd create '{*}' error: {*} File exists", LEFT),
+    // pve-storage src/PVE/Storage/ZFSPoolPlugin.pm, `zfs_delete_zvol`, after six tries; RBDPlugin.pm, `free_image`: the last line of `rbd rm`,
+    // which writes both. A destroyed VM's disk that stays is a warning of the task (qemu-server src/PVE/QemuServer.pm, `destroy_vm`).
+    log(
+        "zfs error: cannot destroy '{*}': dataset is busy",
+        "a process on {host} has the disk open: `fuser -v` on its /dev/zvol/ path and `lsblk` there show it (a backup, LVM or partitions of the guest that the host has taken up); end it, and where the VM is gone already `pvesm free VOLUME` removes the disk (`pvesm list {storage} --vmid {vmid}`)",
+    ),
+    log("rbd: error: image still has watchers", WATCHED),
+    log(
+        "This means the image is still open or the client using it crashed",
+        WATCHED,
+    ),
     // Clones.
     // qemu-server src/PVE/API2/Qemu.pm, `clone_vm`.
     say(
@@ -454,6 +466,11 @@ pub(super) const RULES: &[Rule] = &[
     say(
         "used in HA resources",
         "`ha-manager remove vm:{vmid}`: machines of pve-autoscaler do not belong to the HA manager",
+    ),
+    // pve-common src/PVE/Systemd.pm, `systemd_call`, by way of `vm_start_nolock`, which waits 20 s for the scope to be gone.
+    say(
+        "timeout waiting on systemd",
+        "an earlier QEMU of VM {vmid} has not ended on {host}: `systemctl status {vmid}.scope` there shows it, and it mostly waits for a storage that does not answer (`pvesm status`); the VM starts once that is gone",
     ),
     say(
         "VM is paused - cannot shutdown",

@@ -307,6 +307,22 @@ fn advice_names_what_is_concerned() {
         ),
         ("disk image '/x' already exists", "a disk of an earlier VM"),
         (
+            "start failed: timeout waiting on systemd",
+            "`systemctl status 9001.scope`",
+        ),
+        (
+            "Could not remove disk 'local-zfs:vm-9001-disk-0', check manually: zfs error: cannot destroy 'rpool/data/vm-9001-disk-0': dataset is busy",
+            "`pvesm list local-zfs --vmid 9001`",
+        ),
+        (
+            "rbd rm 'vm-9001-disk-0' error: rbd: error: image still has watchers",
+            "`rbd status POOL/IMAGE`",
+        ),
+        (
+            "rbd rm 'vm-9001-disk-0' error: This means the image is still open or the client using it crashed. Try again after closing/unmapping it or waiting 30s for the crashed client to timeout.",
+            "`rbd status POOL/IMAGE`",
+        ),
+        (
             "Agent error: Command guest-exec has been disabled",
             "BLOCK_RPCS",
         ),

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use tokio::time::sleep;
 
 use super::{CONFIG, simulate, tools};
+use crate::controller::drift;
 use crate::controller::executor::clone;
 use crate::controller::executor::tools::Tools;
 use crate::controller::executor::up::PlanOrigin;
@@ -115,6 +116,19 @@ async fn made(tools: &Tools, entry: &JournalEntry) -> Result<(), Failure> {
     clone::ensure(&work, PlanOrigin::Earlier).await
 }
 
+/// What root does with PVE, beside this wire.
+async fn as_root(world: &World, state: &std::path::Path, wire: Arc<SlowWire>) -> Tools {
+    let way = RouterTransport::new(world.pve.router_as("root@pam"));
+    let client = crate::pve::Client::new(Arc::new(way));
+    let known = tools(world, state, world.kube_way()).await;
+    let regions = known.pve.keys();
+    Tools {
+        pve: regions.map(|name| (name.clone(), client.clone())).collect(),
+        wire: WireBook::new(wire),
+        ..known.clone()
+    }
+}
+
 #[test]
 fn a_slow_wire_keeps_no_other_machine_from_its_clone_after_a_restart() {
     simulate(async {
@@ -124,15 +138,7 @@ fn a_slow_wire_keeps_no_other_machine_from_its_clone_after_a_restart() {
             slow: ip(50),
             asked: Mutex::default(),
         });
-        let way = RouterTransport::new(world.pve.router_as("root@pam"));
-        let client = crate::pve::Client::new(Arc::new(way));
-        let known = tools(&world, state.path(), world.kube_way()).await;
-        let regions = known.pve.keys();
-        let tools = Tools {
-            pve: regions.map(|name| (name.clone(), client.clone())).collect(),
-            wire: WireBook::new(wire.clone()),
-            ..known.clone()
-        };
+        let tools = as_root(&world, state.path(), wire.clone()).await;
         let entries = [(9100, 50), (9101, 51)].map(|(vmid, last)| intent(&world, vmid, ip(last)));
         for entry in &entries {
             tools.journal.put(entry.clone()).expect("written");
@@ -155,5 +161,40 @@ fn a_slow_wire_keeps_no_other_machine_from_its_clone_after_a_restart() {
         assert_eq!((slow, quick), (Ok(()), Ok(())));
         assert_eq!(there(), [true, true]);
         assert_eq!(asked(), [ip(50), ip(51)], "each once");
+    });
+}
+
+/// A machine of which nothing has begun is made by the file that it was planned by, or not at all.
+#[test]
+fn an_intent_of_another_file_is_given_up() {
+    simulate(async {
+        let world = world();
+        let state = tempfile::tempdir().expect("a directory");
+        let wire = Arc::new(SlowWire {
+            slow: ip(99),
+            asked: Mutex::default(),
+        });
+        let tools = as_root(&world, state.path(), wire).await;
+        let other = CONFIG.replace("vmid = 9000\n", "vmid = 9000\nvlan = 20\n");
+        assert_ne!(other, CONFIG);
+        let other = crate::config::parse(&other, "other").expect("it is valid");
+        let intent = |vmid, last, settings| {
+            let entry = intent(&world, vmid, ip(last));
+            JournalEntry {
+                made_of: drift::made_of(settings, &entry.spec.mark),
+                ..entry
+            }
+        };
+        let entries = [intent(9100, 50, &other), intent(9101, 51, &*world.settings)];
+        for entry in &entries {
+            tools.journal.put(entry.clone()).expect("written");
+        }
+        let failure = made(&tools, &entries[0]).await.expect_err("another file");
+        assert!(failure.transient, "{failure:?}");
+        let words = "the file was changed (hardware";
+        assert!(failure.message.to_string().contains(words), "{failure:?}");
+        assert!(world.pve.vm(9100).is_none());
+        made(&tools, &entries[1]).await.expect("as it was planned");
+        assert!(world.pve.vm(9101).is_some());
     });
 }
