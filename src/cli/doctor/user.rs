@@ -7,9 +7,8 @@ use std::path::Path;
 
 use nix::unistd::{self, Uid, User};
 
-use super::Here;
 use super::finding::Findings;
-use crate::config::notification::{NotificationChannel, Url};
+use super::{Here, posts};
 use crate::config::settings::Channel;
 
 /// The user that the package's unit names.
@@ -79,30 +78,11 @@ pub(super) fn files(here: &Here, findings: &mut Findings) {
             files.extend(ca_file.clone().map(|file| ("ca_file", file)));
         }
     }
-    if let Some(telemetry) = &settings.telemetry {
-        let headers = telemetry.headers_file.clone();
-        files.extend(headers.map(|file| ("headers_file", file)));
-        let authorities = telemetry.ca_file.clone();
-        files.extend(authorities.map(|file| ("ca_file", file)));
-    }
-    for notification in settings.notifications.values() {
-        match &notification.way {
-            NotificationChannel::Webhook(webhook) => {
-                if let Url::File(file) = &webhook.url {
-                    files.push(("url_file", file.clone()));
-                }
-                let headers = webhook.headers_file.clone();
-                files.extend(headers.map(|file| ("headers_file", file)));
-                let authorities = webhook.ca_file.clone();
-                files.extend(authorities.map(|file| ("ca_file", file)));
-            }
-            NotificationChannel::Mail(_) => {}
-        }
-    }
     let daemon = User::from_name(DAEMON).ok().flatten().map(|user| user.uid);
     for (key, path) in files {
         file(key, &path, daemon, findings);
     }
+    posts::look(settings, findings);
 }
 
 /// A secret that everybody on the host can read is none.
