@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Metrics;
 use crate::kubernetes::{CallObserver, CallOutcome};
+use crate::pve::FailureCause;
 use crate::pve::transport::{CallEffect, CallError, HttpMethod, PveRequest, Transport};
 
 /// A transport whose calls are counted.
@@ -62,6 +63,18 @@ const PVE_OUTCOMES: [&str; 5] = [
 /// How a Kubernetes call may end.
 const KUBE_OUTCOMES: [&str; 4] = ["done", "not_sent", "refused", "unknown"];
 
+/// Whether a call failed as may be: what it asks for is not there, or not yet. Every guest boots for a while before its agent answers, and
+/// VMs and tasks go while they are read.
+fn is_absent(call: &str, method: &str, error: &CallError) -> bool {
+    match error.cause() {
+        FailureCause::AgentNotRunning | FailureCause::Agent(_) | FailureCause::Timeout => {
+            call == "agent_ping"
+        }
+        FailureCause::Gone | FailureCause::NoSuchTask => method == "get",
+        _ => false,
+    }
+}
+
 impl Metrics {
     /// Every end of a PVE call is counted from zero.
     pub(super) fn pve_call_known(&self, call: &str) {
@@ -87,8 +100,10 @@ impl Metrics {
         error: Option<&CallError>,
         took: Duration,
     ) {
+        let absent = error.is_some_and(|error| is_absent(call, method, error));
         let outcome = match error.map(|error| error.outcome) {
             None => "done",
+            Some(_) if absent => "absent",
             Some(CallEffect::NotSent) => "not_sent",
             Some(CallEffect::RefusedByBroker) => "refused_by_broker",
             Some(CallEffect::Refused) => "refused",
@@ -99,7 +114,7 @@ impl Metrics {
         self.pve_seconds
             .get_or_create(&vec![("method", method.to_owned())])
             .observe(took.as_secs_f64());
-        if error.is_some() {
+        if error.is_some() && !absent {
             self.error("cloudProviderError");
         }
     }
@@ -120,7 +135,7 @@ impl CallObserver for Metrics {
         self.kube_seconds
             .get_or_create(&vec![("verb", verb.to_owned())])
             .observe(took.as_secs_f64());
-        if outcome != CallOutcome::Done {
+        if outcome.is_error() {
             self.error("apiCallError");
         }
     }
